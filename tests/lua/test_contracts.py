@@ -1,94 +1,80 @@
-"""What every script's file promises by its form."""
+"""What the form of every script's file promises."""
 
 from __future__ import annotations
 
 import re
+from importlib import resources
 
 import pytest
 
 from duepoint.delayqueue.wire import scripting
 
 SCRIPTS = scripting.names()
-#: These make room or end work: a full server must let them through. The others need memory.
-DRAINING = {
-    *("alone", "beat", "claim", "collect", "collecttexts", "extend", "plan", "release", "remove"),
-    "settle",
-    "withdraw",
-    "purge",
-    *("compared", "endoubt"),
-    *("import", "adopt", "forget", "moves", "rebury", "close", "filled", "progress"),
-    *("init", "open", "stay"),  # whoever has just become the leader deletes, too
-    *("admit", "finish", "vouch"),  # without them nothing of such a schedule drains
-    "circuits",  # bounded, and it ends what it began
-}
-WITHOUT_SHARD = {
-    "append",
-    "enlist",
-    "prepare",
-    "beat",
-    "circuits",
-    "open",
-    "stay",
-    "rights",
-    "compact",
-    "ask",
-    "announce",
-    "progress",
-}
+FOLDER = resources.files("duepoint.delayqueue") / "scripts"
+#: What a script has to include, by the first of its keys, before it writes.
+CHECKS = {"meta": "shard", "layout": "layout"}
+#: Commands whose first argument is no key.
+KEYLESS = {"TIME", "XGROUP", "INFO", "OBJECT"}
+RAISED = re.compile(r"error_reply\('([A-Z]+)")
 
 
-def _file(name):
-    from importlib import resources
+def _header(name):
+    header = re.match(
+        r"#!lua.*\n--\[\[\n(.*?)\]\]\n", (FOLDER / f"{name}.lua").read_text(), re.DOTALL
+    )
+    assert header, "no header"
+    return header[1]
 
-    folder = resources.files("duepoint.delayqueue") / "scripts"
-    return (folder / f"{name}.lua").read_text()
+
+def _own_code(name):
+    """Without its header and its includes."""
+    code = (FOLDER / f"{name}.lua").read_text().partition("\n]]\n")[2]
+    of_another = re.search(r"^-- body (\w+)$", code, re.MULTILINE)
+    return _own_code(of_another[1]) if of_another else code
 
 
-def _body_of(name):
-    body = _file(name).partition("]]")[2]
-    of_another = re.search(r"^-- body (\w+)$", body, re.MULTILINE)
-    return _body_of(of_another[1]) if of_another else body
+def _errors(name):
+    stated = re.search(r"^  Error (.*(?:\n .*)*)", _header(name), re.MULTILINE)
+    return set(re.findall(r"\b[A-Z]{3,}\b", stated[1] if stated else ""))
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_opens_with_its_contract(name):
-    header = re.match(r"#!lua.*\n--\[\[\n(.*?)\]\]", _file(name), re.DOTALL)
-    assert header, "no header"
     for part in ("KEYS", "ARGV", "Reply"):
-        assert re.search(rf"^  {part}", header[1], re.MULTILINE), f"says nothing of {part}"
+        assert re.search(rf"^  {part}", _header(name), re.MULTILINE), f"says nothing of {part}"
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_what_drains_may_run_on_a_full_server_and_nothing_else_may(name):
-    first = _file(name).splitlines()[0]
-    assert ("allow-oom" in first) == (name in DRAINING)
+def test_a_script_that_a_full_server_refuses_says_so(name):
+    first = (FOLDER / f"{name}.lua").read_text().splitlines()[0]
+    assert ("OOM" in _errors(name)) == (first == "#!lua")
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_of_a_shard_reads_meta_before_it_writes(name):
-    text = scripting.source(name)
-    code = text[text.index("]]") :]
-    if name in WITHOUT_SHARD:
-        assert "refusal(" not in code
+def test_a_script_names_the_errors_that_it_raises_beside_those_of_its_includes(name):
+    assert set(RAISED.findall(_own_code(name))) <= _errors(name)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_knows_its_shard_or_layout_before_it_writes(name):
+    code = _own_code(name)
+    first_key = re.search(r"^  KEYS  1 (\w+)|^  KEYS  as `(\w+)`", _header(name), re.MULTILINE)
+    if first_key[2]:
+        assert code == _own_code(first_key[2])
         return
-    body = _body_of(name)
-    checked = re.search(r"= (fenced_)?refusal\(META\)", body)
-    written = re.search(r"redis\.call\('[XZH](ADD|SET|REM|DEL)", body)
-    assert checked
-    assert (
-        name == "init"
-        or written is None
-        or "local function" in body
-        or (checked.start() < written.start())
+    check = CHECKS.get(first_key[1])
+    assert re.findall(r"^-- include (shard|layout)$", code, re.MULTILINE) == (
+        [check] if check else []
     )
+    written = re.search(r"^redis\.call\('[XZHS](ADD|SET|REM|DEL)", code, re.MULTILINE)
+    if check and written:
+        assert code.index(f"-- include {check}") < written.start()
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_no_script_makes_the_name_of_a_key(name):
-    calls = re.findall(r"redis\.call\('(\w+)', ([^,)]+)", scripting.source(name))
-    assert calls or name == "rights"  # which calls nothing
-    for command, first in calls:
-        if command not in {"TIME", "XGROUP", "INFO", "OBJECT"}:
+    for command, first in re.findall(r"redis\.call\('(\w+)', ([^,)]+)", scripting.source(name)):
+        if command not in KEYLESS:
             assert re.fullmatch(r"[A-Za-z_.\[\] +\d]+", first.strip()), (command, first)
 
 

@@ -25,7 +25,7 @@ WITHOUT_SHARD = {
 OF_A_SHARD = sorted(set(scripting.names()) - WITHOUT_SHARD)
 FENCED = {
     *("collect", "intern", "remove", "sweep", "upsert", "drain", "export", "rebury", "close"),
-    *("collecttexts", "filled"),
+    *("compared", "trust", "enqueue", "withdraw", "filled"),
 }
 
 

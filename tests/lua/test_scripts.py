@@ -136,8 +136,8 @@ async def test_a_lease_that_would_end_with_another_ends_a_moment_later(bench):
     # Two claims with one expiry would own each other's points.
     await bench.client.zadd(bench.names.claims, {b"one": 100, b"two": 101})
     text = scripting.source("claim")
-    helpers = text[text.index("local RECORD_FORMAT") : text.index("local function drop_claim")]
-    script = helpers + "return free_token(KEYS[1], tonumber(ARGV[1]))"
+    helper = text[text.index("local function free_token") : text.index("-- Writes a flat")]
+    script = "local CLAIMS = KEYS[1]\n" + helper + "return free_token(tonumber(ARGV[1]))"
     assert await bench.client.eval(script, 1, bench.names.claims, 100) == 102
     assert await bench.client.eval(script, 1, bench.names.claims, 99) == 99
 
@@ -152,29 +152,31 @@ async def test_an_orphaned_claim_disappears_at_the_next_look(bench):
     assert await bench.client.hlen(bench.names.leases) == 1
 
 
-async def test_a_wary_worker_is_given_nothing_that_has_lost_two_owners(bench):
+async def test_a_worker_that_skips_suspects_gets_nothing_that_has_lost_two_owners(bench):
     await bench.put(A, 1_000)
     for died in (b"died first..", b"died second."):
         await bench.claim(died, lease=0)
     await bench.put(B, await _server_us(bench) + 5_000_000)
-    kind, wait, _, left_alone = await bench.claim(MINE, wary=True)
+    kind, wait, _, left_alone = await bench.claim(MINE, skip_suspects=True)
     assert (kind, left_alone) == (b"idle", 1)
     assert 4_000_000 < int(wait) <= 5_000_000, "what is left alone is nothing to wait for"
     await bench.put(C, 1_500)
-    fresh = await bench.claim(MINE, wary=True)
+    fresh = await bench.claim(MINE, skip_suspects=True)
     assert fresh[8] == [b"1", [C, b"1500"]]
     assert (fresh[6], fresh[11]) == (0, 1)
     taken_over = await bench.claim(OTHER)
     assert (taken_over[4], taken_over[8], taken_over[11]) == (2, [b"1", [A, b"1000"]], 0)
 
 
-async def test_a_wary_worker_takes_over_what_lost_one_owner_behind_what_lost_two(bench):
+async def test_a_worker_that_skips_suspects_takes_over_what_lost_one_owner_behind_what_lost_two(
+    bench,
+):
     await bench.put(A, 1_000)
     for died in (b"died first..", b"died second."):
         await bench.claim(died, lease=0)
     await bench.put(B, 2_000)
-    await bench.claim(b"died of late", lease=1, wary=True)
-    taken_over = await bench.claim(MINE, wary=True)
+    await bench.claim(b"died of late", lease=1, skip_suspects=True)
+    taken_over = await bench.claim(MINE, skip_suspects=True)
     assert (taken_over[4], taken_over[8], taken_over[11]) == (1, [b"1", [B, b"2000"]], 1)
 
 

@@ -94,8 +94,7 @@ def used_by(role: str) -> set[str]:
         is_shared = script in SHARED_SCRIPTS and role in {"worker", "operator"}
         if is_shared or caller_of(script) == role:
             used |= commands_of(scripting.source(script))
-    # A script that may not write never reaches what its includes would write.
-    return used - {"hset"} if role == "viewer" else used
+    return used
 
 
 def caller_of(script: str) -> str:

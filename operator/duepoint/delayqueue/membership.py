@@ -127,7 +127,7 @@ class Membership:
             is_former = sharding.layout_of(shard) != layout.number
             arguments = scripting.Arguments(
                 layout=sharding.layout_of(shard),
-                incarnation=_new_incarnation(),
+                made_as=_new_incarnation(),
                 epoch=epoch,
                 format=RECORD_FORMAT,
                 group=STATUS_GROUP,

@@ -68,7 +68,7 @@ def test_includes_are_put_in_place():
     text = scripting.source("claim")
     assert "-- include" not in text
     assert text.startswith("#!lua flags=allow-oom\n")
-    assert "local function refusal" in text
+    assert "UNINIT" in text
 
 
 def test_every_script_fits_its_neighbours_limits():

@@ -310,7 +310,7 @@ class Claims:
             lanes=[lane.decode() for lane in lanes],
             due_delay=_between(STANDBY_DUE_DELAY_US) if standby else 0,
             expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
-            wary=wary,
+            skip_suspects=wary,
             mark=mark,
             **({"mark_age": _us(self._index.clock.monotonic() - told_at)} if mark else {}),
             ran=names.ran,

@@ -79,7 +79,7 @@ class Settlements:
         if reply[0] == b"lost":
             return messages.Settled(lost=True, applied=0, remaining=0)
         _, applied, remaining, buried, dropped, *_ = reply
-        _tell_dropped(dropped)
+        _report_dropped(dropped)
         self._foresee(claim.shard, settlement)
         return messages.Settled(
             lost=False,
@@ -166,7 +166,7 @@ class Settlements:
         if reply[0] == b"refused":
             raise scripting.refused_entry(reply[1].decode(errors="replace"))
         self._foresee(claim.shard, settlement)
-        _tell_dropped(reply[4])
+        _report_dropped(reply[4])
         refused = reply[5] if len(reply) > 5 else ()
         return messages.Handed(
             done=True, refused=tuple(error.decode(errors="replace") for error in refused)
@@ -349,9 +349,9 @@ class Settlements:
         return arguments.call("plan", keys)
 
 
-def _tell_dropped(dropped: Sequence[Any]) -> None:
-    """Dead letters that had to go; by namespace, as the script tells it."""
-    for namespace, count in zip(dropped[::2], dropped[1::2], strict=True):
+def _report_dropped(dropped: Sequence[bytes]) -> None:
+    """Dead letters that had to go: the namespace of each."""
+    for namespace, count in collections.Counter(dropped).items():
         telemetry.dead_letters_dropped_total.inc(count)
         telemetry.logger.warning(
             "a namespace has more dead letters than it may keep: its oldest are gone",

@@ -111,10 +111,13 @@ class Collector:
                     layout=sharding.layout_of(shard),
                     epoch=epoch,
                     patience=int(patience_seconds * 1e6),
-                    unused=unused,
-                    used=used_again,
+                    name="n:",
+                    mark="m:",
+                    twin="t:",
                 )
-                call = arguments.call("collecttexts", [names.meta, names.interned])
+                arguments.put("unused", arguments.run(map(str, unused)))
+                arguments.put("used", arguments.run(map(str, used_again)))
+                call = arguments.call("collect", [names.meta, names.interned])
                 _, removed = await self._index.scripts.run(call)
                 yield messages.Collected(texts_removed=removed)
             if int(cursor) == 0:
@@ -145,12 +148,16 @@ class Collector:
         if not unused and not used_again:
             return messages.Collected()
         arguments = scripting.Arguments(
-            layout=sharding.layout_of(shard), epoch=epoch, patience=int(patience_seconds * 1e6)
+            layout=sharding.layout_of(shard),
+            epoch=epoch,
+            patience=int(patience_seconds * 1e6),
+            name="",
+            mark=":",
         )
         arguments.put("unused", arguments.run(sorted(unused)))
         arguments.put("used", arguments.run(sorted(used_again)))
         keys = [self._index.shard(shard).meta, self._index.shard(shard).blobs]
-        newly, removed, _ = await self._index.scripts.run(arguments.call("collect", keys))
+        newly, removed = await self._index.scripts.run(arguments.call("collect", keys))
         return messages.Collected(marked=newly, removed=removed)
 
 

@@ -143,7 +143,7 @@ class SuspectPoints:
             lanes=[str(lane) for lane in lanes],
         )
         keys = [names.meta, names.claims, names.leases, *(names.lane(lane) for lane in lanes)]
-        said: bytes = await self._index.scripts.run(arguments.call("endoubt", keys))
+        said: bytes = await self._index.scripts.run(arguments.call("trust", keys))
         return "" if said == b"ended" else said.decode()
 
 

@@ -1,77 +1,91 @@
 #!lua flags=allow-oom
 --[[
   May a claimed slot start beside the active runs of its schedule? If so it is one of them from here
-  on, by the same script; so whatever the number of workers, no more than `most` are let in. A run
+  on, so whatever the number of workers, no more than `most` are let in. A run
   that was let in before is let in again. What is believed of Jobs is never enough to refuse a slot:
-  the caller is asked to look at them first, and says what it has found with the next call; where
-  there are many it is asked several times, for a piece of them each.
+  the reply names those to look at first, and the next call says what was found; where there are many, a piece of them
+  at a time.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 wake  8 lane  9 active  10 looks
         11 waiting (with policy Queue)
-  ARGV  layout, lane (number), id, member, value (what the run is, `includes/active.lua`): positions,
+  ARGV  layout, lane (number), id, member, value (what the run is, active.lua): positions,
         version (position; of the schedule's timing), policy (Allow, Forbid, Replace, Queue),
         most (runs), is_job (bool), mark (what the set has to be complete for),
         listed (the mark of a reply `unknown` after which the Jobs were listed, or ''),
-        checked (bool: the run's own Job does not exist), blind (bool: the Jobs cannot be asked for),
-        look (number of the reply `unknown` or `check` that began the asking, or 0),
-        piece (runs in one reply, at most),
-        seen {from, to} of run, value pairs: active Jobs,
-        over {from, to} of run, value pairs: runs that have ended,
+        checked (bool: the run's own Job does not exist), blind (bool: Jobs cannot be looked up), look (number of
+        the reply `unknown` or `check` that began the look, or 0), piece (runs in one reply, at most),
+        seen, over {from, to} of run, value pairs: active Jobs, and runs that have ended,
         verified {from, to} of runs: looked at, and active;
         with Queue: limit (slots), due (us, of a slot that waits), queued, record: positions of the
           member that stands for it while it waits and of its record (0: that stays)
-  Reply {'in', {run, value, ...} of the Jobs that it replaces; as many as fit: when they are gone,
-          ask again}
+  Reply {'in', {run, value, ...} of the Jobs that it replaces; as many as fit: when they are gone, call again}
         {'forbidden'} | {'waits'} (it is not the claim's any more) | {'full'} (too many wait)
         {'replaced'} (by a newer one) | {'lost'} (not held)
         {'unknown', {}, look, mark}: list the Jobs
         {'check', {run, value, ...}, look}: look at these and at its own
-  Error UNINIT, WRONGLAYOUT
 ]]
--- include meta
--- include time
--- include heads
--- include claims
--- include active
--- include waiting
-
 local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, WAKE, LANE, RUNS, LOOKS, WAITING = unpack(KEYS)
-local RETRY = 1
-local MOST_LOOKED_AT = 1000 -- occurrences of one schedule in one script
-local MOST_PIECES = 2 -- in one script, where nobody has to be asked about what is in them
+-- include shard
+local member, value, version = ARGV[args.member], ARGV[args.value], ARGV[args.version]
+local schedule, run = string.sub(member, 1, 8), string.sub(member, 14)
+-- include wake
+-- include occurrences
+-- include waiting
+-- include callersclaim
 
-local refused = refusal(META)
-if refused then
-  return refused
-end
-local id, member, value = ARGV[args.id], ARGV[args.member], ARGV[args.value]
-local version = ARGV[args.version]
-local token = redis.call('ZSCORE', CLAIMS, id)
+local SURPLUS = 'F'
+local KEPT_SECONDS = 86400
+local GOING = digits(2 ^ 51) -- replaced, and its Job is to be deleted
+local DONE = digits(2 ^ 51 + 1) -- replaced or one too many: it ends with its occurrence
+local MOST_LOOKED_AT = 1000 -- occurrences of one schedule in one script
+local MOST_PIECES = 2 -- in one script, where no Job has to be looked up for what is in them
+
 local score = token and redis.call('ZSCORE', LANE, member)
-if not score or tonumber(score) ~= CLAIMED + tonumber(token) then
+if not score or tonumber(score) ~= band then
   return { 'lost' }
 end
-local schedule, run = string.sub(member, 1, 8), string.sub(member, 14)
-local now, before = server_time(), shard_head(HEADS)
+local now, before = server_time(), shard_head()
 
 local function announce()
-  refresh_head(HEADS, args.lane, LANE)
-  announce_head(HEADS, before, WAKE, now)
+  refresh_head(args.lane, LANE)
+  announce_head(before, now)
 end
 
 -- -- what is known ----------------------------------------------------------------------------
 
+local function place_of_run(known)
+  if state_of_run(known) == ACTIVE then
+    return 0
+  end
+  return state_of_run(known) == REPLACED and is_of_job(known) and GOING or DONE
+end
+
+local function put_run(field, known)
+  begin_set()
+  redis.call('HSET', RUNS, field, known)
+  redis.call('ZADD', LOOKS, place_of_run(known), field)
+end
+
+local function drop_runs(fields)
+  if #fields > 0 then
+    redis.call('ZREM', LOOKS, unpack(fields))
+    redis.call('HDEL', RUNS, unpack(fields))
+  end
+end
+
+local function count_active()
+  return redis.call('ZCOUNT', LOOKS, 0, '(' .. GOING)
+end
+
 -- Deliveries that are tried again are active; slots that wait, wait.
 local function rebuild()
-  local last, waiting = '[' .. schedule .. string.rep('\255', 18), {}
-  for _, other in ipairs(redis.call('ZRANGE', OCC, '[' .. schedule, last, 'BYLEX', 'LIMIT', 0,
-    MOST_LOOKED_AT)) do
-    local kind, field = string.byte(other, 13), string.sub(other, 14)
+  local waiting = {}
+  for _, other in ipairs(occurrences_of(schedule, MOST_LOOKED_AT)) do
+    local kind, field = string.byte(other, KIND_POSITION), string.sub(other, 14)
     if kind == RETRY and not args.is_job and redis.call('HEXISTS', RUNS, field) == 0 then
-      put_run(RUNS, LOOKS, field, ACTIVE .. 'W' .. string.sub(other, 9, 12))
+      put_run(field, ACTIVE .. 'W' .. string.sub(other, 9, 12))
     elseif kind == QUEUED and WAITING then
-      waiting[#waiting + 1] = number(struct.unpack('>I8', string.sub(other, 14, 21)))
-      waiting[#waiting + 1] = other
+      waiting[#waiting + 1], waiting[#waiting + 2] = digits(slot_of(other)), other
     end
   end
   if #waiting > 0 then
@@ -79,6 +93,7 @@ local function rebuild()
   end
 end
 
+-- Whether the set has all runs, made again where that needs nothing of the caller; and the mark.
 local function is_complete()
   local history = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') or ''
   local mark = history .. ' ' .. args.mark
@@ -89,7 +104,7 @@ local function is_complete()
     return false, mark
   end
   rebuild()
-  begin_set(RUNS, LOOKS)
+  begin_set()
   redis.call('HSET', RUNS, '', mark)
   return true
 end
@@ -99,44 +114,45 @@ local function keep()
   redis.call('EXPIRE', LOOKS, KEPT_SECONDS)
 end
 
-if not is_whole(RUNS, LOOKS) then
+if not is_whole() then
   redis.call('EXPIRE', RUNS, 0)
   redis.call('EXPIRE', LOOKS, 0)
 end
-local look = 0
+local look, complete, mark = 0, true, nil
 if args.policy ~= 'Allow' then
-  look = begin_look(RUNS, LOOKS, args.look)
+  look = begin_look(args.look)
   keep()
 end
-learn(RUNS, LOOKS, look, args.over, { 1, 0 }, { 1, 0 })
-local complete, mark = true, nil
+record_ended(args.over)
 if args.policy ~= 'Allow' then
   complete, mark = is_complete()
   if not complete and not args.blind then
     return { 'unknown', {}, look, mark }
   end
 end
-learn(RUNS, LOOKS, look, { 1, 0 }, args.seen, args.verified)
+record_active(look, args.seen, args.verified)
 if WAITING then
   redis.call('ZADD', WAITING, '+inf', '')
   redis.call('EXPIRE', WAITING, KEPT_SECONDS)
 end
 
--- The next piece of the runs that nobody has looked at since the asking began. Those that are being
--- tried are active; a delivery that is not has ended; of a Job nobody here can say.
+-- A piece of the runs that stand between two places of the order, and what is known of them.
+local function piece_of_runs(from, to)
+  local fields = redis.call('ZRANGE', LOOKS, from, to, 'BYSCORE', 'LIMIT', 0, args.piece)
+  return fields, #fields > 0 and redis.call('HMGET', RUNS, unpack(fields)) or {}
+end
+
+-- The next piece of the runs that were not looked at since the asking began. Those that are being
+-- tried are active; a delivery that is not has ended; the caller has to look at a Job.
 local function look_at_piece()
-  local fields = redis.call('ZRANGE', LOOKS, 0, '(' .. number(look), 'BYSCORE', 'LIMIT', 0, args.piece)
-  local suspects, active, over = {}, {}, {}
-  if #fields == 0 then
-    return suspects
-  end
-  local values = redis.call('HMGET', RUNS, unpack(fields))
-  local tried = tried_scores(LANE, schedule, fields, values)
+  local fields, values = piece_of_runs(0, '(' .. digits(look))
+  local unsure, active, over = {}, {}, {}
+  local tried = tried_scores(fields, values)
   for i, field in ipairs(fields) do
     if tried[i] then
-      active[#active + 1], active[#active + 2] = number(look), field
+      active[#active + 1], active[#active + 2] = digits(look), field
     elseif is_of_job(values[i]) then
-      suspects[#suspects + 1], suspects[#suspects + 2] = field, values[i]
+      unsure[#unsure + 1], unsure[#unsure + 2] = field, values[i]
     else
       over[#over + 1] = field
     end
@@ -144,38 +160,29 @@ local function look_at_piece()
   if #active > 0 then
     redis.call('ZADD', LOOKS, 'XX', unpack(active))
   end
-  if #over > 0 then
-    redis.call('ZREM', LOOKS, unpack(over))
-    redis.call('HDEL', RUNS, unpack(over))
-  end
-  return suspects
-end
-
-local function count_unsure()
-  return redis.call('ZCOUNT', LOOKS, 0, '(' .. number(look))
+  drop_runs(over)
+  return unsure
 end
 
 -- What was replaced or one too many, and is not tried any more, has ended.
 local function drop_done()
-  local fields = redis.call('ZRANGE', LOOKS, number(DONE), number(DONE), 'BYSCORE', 'LIMIT', 0, args.piece)
-  if #fields == 0 then
-    return
-  end
-  local tried = tried_scores(LANE, schedule, fields, redis.call('HMGET', RUNS, unpack(fields)))
+  local fields, values = piece_of_runs(DONE, DONE)
+  local tried, over = tried_scores(fields, values), {}
   for i, field in ipairs(fields) do
     if not tried[i] then
-      drop_run(RUNS, LOOKS, field)
+      over[#over + 1] = field
     end
   end
+  drop_runs(over)
 end
 
 -- Runs whose Jobs are still to be deleted.
 local function replaced_runs()
-  local fields = redis.call('ZRANGE', LOOKS, number(GOING), number(GOING), 'BYSCORE', 'LIMIT', 0, args.piece)
+  local fields, values = piece_of_runs(GOING, GOING)
   local found = {}
-  for i, known in ipairs(#fields > 0 and redis.call('HMGET', RUNS, unpack(fields)) or {}) do
-    if fields[i] ~= run then
-      found[#found + 1], found[#found + 2] = fields[i], known
+  for i, field in ipairs(fields) do
+    if field ~= run then
+      found[#found + 1], found[#found + 2] = field, values[i]
     end
   end
   return found
@@ -185,42 +192,30 @@ end
 
 -- Others that wait, as far as they are looked at, when they are due, and how many of all are older.
 local function waiting_others(most)
-  local members, scores = waiting_members(WAITING, LANE, version, now, most)
-  local own = string.sub(member, 14)
+  local members, scores = waiting_members(now, most)
   local others, at, older = {}, {}, 0
   for i, other in ipairs(members) do
     if other ~= member then
       others[#others + 1], at[#at + 1] = other, scores[i]
-      if string.sub(other, 14) < own then
+      if string.sub(other, 14) < run then
         older = older + 1
       end
     end
   end
   if #members == most and older == #others then
-    older = redis.call('ZCOUNT', WAITING, '-inf', '(' .. number(struct.unpack('>I8', own)))
+    older = redis.call('ZCOUNT', WAITING, '-inf', '(' .. digits(slot_of(member)))
   end
   return others, at, older
 end
 
--- As many of those that wait as there is room for have their turn.
-local function call_up(room)
-  local most = math.min(room, MOST_CALLED)
-  if most > 0 then
-    local members, scores = waiting_members(WAITING, LANE, version, now, most)
-    for i = 1, #members do
-      hasten(LANE, members[i], scores[i], now)
-    end
-  end
-end
-
 local function enter()
-  put_run(RUNS, LOOKS, run, value)
+  put_run(run, value)
   keep()
   if WAITING then
     redis.call('ZREM', WAITING, member)
-    if count_waiting(WAITING) > 0 then
+    if redis.call('ZCOUNT', WAITING, '-inf', '(+inf') > 0 then
       look_at_piece()
-      call_up(args.most - count_active(LOOKS))
+      call_up(now, args.most - count_active())
     end
   end
   return { 'in', {} }
@@ -228,38 +223,35 @@ end
 
 -- Those that are active go, a piece at a time; with the last of them it is let in.
 local function replace()
-  local fields = redis.call('ZRANGE', LOOKS, 0, '(' .. number(GOING), 'BYSCORE', 'LIMIT', 0, args.piece)
-  local values = #fields > 0 and redis.call('HMGET', RUNS, unpack(fields)) or {}
-  local at, members = tried_scores(LANE, schedule, fields, values)
+  local fields, values = piece_of_runs(0, '(' .. GOING)
+  local at, members = tried_scores(fields, values)
   local marked, order = {}, {}
   for i, field in ipairs(fields) do
     local known = REPLACED .. string.sub(values[i], 2)
     marked[#marked + 1], marked[#marked + 2] = field, known
-    order[#order + 1], order[#order + 2] = number(place_of_run(known)), field
+    order[#order + 1], order[#order + 2] = place_of_run(known), field
     if at[i] then
-      hasten(LANE, members[i], at[i], now)
+      hasten(members[i], at[i], now)
     end
   end
   if #fields > 0 then
     redis.call('HSET', RUNS, unpack(marked))
     redis.call('ZADD', LOOKS, unpack(order))
   end
-  if count_active(LOOKS) > 0 then
-    announce()
-    return { 'check', {}, look }
+  local reply = { 'check', {}, look }
+  if count_active() == 0 then
+    put_run(run, value)
+    keep()
+    reply = { 'in', replaced_runs() }
   end
-  put_run(RUNS, LOOKS, run, value)
-  keep()
   announce()
-  return { 'in', replaced_runs() }
+  return reply
 end
 
 local function put_aside()
   local queued = ARGV[args.queued]
   if queued ~= member then
-    redis.call('ZREM', LANE, member)
-    redis.call('ZREM', OCC, member)
-    redis.call('HDEL', OCCREC, member)
+    drop_occurrences(LANE, { member })
   end
   redis.call('ZADD', LANE, args.due, queued)
   redis.call('ZADD', OCC, 0, queued)
@@ -267,12 +259,12 @@ local function put_aside()
     redis.call('HSET', OCCREC, queued, ARGV[args.record])
   end
   redis.call('HSET', LEASES, id .. ':x', 1)
-  redis.call('ZADD', WAITING, number(struct.unpack('>I8', string.sub(queued, 14, 21))), queued)
+  redis.call('ZADD', WAITING, digits(slot_of(queued)), queued)
 end
 
 local function count_surplus(room)
   local own = redis.call('ZSCORE', WAITING, member) and 0 or 1
-  return count_waiting(WAITING) + own - args.limit - math.max(room, 0)
+  return redis.call('ZCOUNT', WAITING, '-inf', '(+inf') + own - args.limit - math.max(room, 0)
 end
 
 -- Too many wait: the oldest go, and this slot with them if it is one of those. Those that there is
@@ -286,10 +278,9 @@ local function make_room(room)
   local stays = older >= surplus
   local most = math.min(stays and surplus or surplus - 1, MOST_CALLED, #others)
   for i = 1, most do
-    local run_of, from = string.sub(others[i], 14), string.sub(others[i], 9, 12)
-    put_run(RUNS, LOOKS, run_of, SURPLUS .. string.sub(value, 2, 2) .. from)
+    put_run(string.sub(others[i], 14), SURPLUS .. string.sub(value, 2, 2) .. string.sub(others[i], 9, 12))
     redis.call('ZREM', WAITING, others[i])
-    hasten(LANE, others[i], scores[i], now)
+    hasten(others[i], scores[i], now)
   end
   return stays
 end
@@ -301,7 +292,7 @@ local function wait(room)
   else
     redis.call('ZREM', WAITING, member)
   end
-  call_up(room)
+  call_up(now, room)
   keep()
   return { stays and 'waits' or 'full' }
 end
@@ -312,7 +303,7 @@ local function replace_others()
       break
     end
   end
-  if count_active(LOOKS) > 0 and not args.checked then
+  if count_active() > 0 and not args.checked then
     return { 'check', {}, look }
   end
   return replace()
@@ -324,21 +315,21 @@ local function beside_others()
   if WAITING then
     older = select(3, waiting_others(args.piece))
   end
-  local room, unsure, suspects = args.most - count_active(LOOKS), 0, {}
+  local room, unsure, suspects = args.most - count_active(), 0, {}
   for _ = 1, MOST_PIECES do
-    unsure = count_unsure()
+    unsure = redis.call('ZCOUNT', LOOKS, 0, '(' .. digits(look))
     if room > older or room + unsure <= older or unsure == 0 or #suspects > 0 then
       break
     end
     suspects = look_at_piece()
-    room, unsure = args.most - count_active(LOOKS), count_unsure()
+    room, unsure = args.most - count_active(), redis.call('ZCOUNT', LOOKS, 0, '(' .. digits(look))
   end
   if complete and room > older then
     return enter()
   end
-  local doubtful = room + unsure > older and unsure > 0
-  if not args.blind and (doubtful or not args.checked) then
-    return { 'check', doubtful and suspects or {}, look }
+  local is_open = room + unsure > older and unsure > 0
+  if not args.blind and (is_open or not args.checked) then
+    return { 'check', is_open and suspects or {}, look }
   end
   if args.policy == 'Forbid' then
     return { 'forbidden' }
@@ -352,20 +343,15 @@ local function decide()
     return { 'replaced' }
   elseif entered and state_of_run(entered) == SURPLUS then
     return { 'full' }
-  elseif entered then
+  elseif entered or args.policy == 'Allow' then
     local reply = enter()
     if args.policy == 'Replace' then
       reply[2] = replaced_runs()
     end
     return reply
-  elseif args.policy == 'Allow' then
-    return enter()
   end
   drop_done()
-  if args.policy == 'Replace' then
-    return replace_others()
-  end
-  return beside_others()
+  return args.policy == 'Replace' and replace_others() or beside_others()
 end
 
 local reply = decide()

@@ -6,6 +6,5 @@
   KEYS  as `intern`
   ARGV  as `intern`
   Reply as `intern`
-  Error UNINIT, WRONGLAYOUT, FENCED
 ]]
 -- body intern

@@ -6,15 +6,9 @@
   KEYS  1 meta  2 claims  3 leases
   ARGV  layout, alone (bool), id (position)
   Reply 1 or 0 (the claim is lost: nothing was noted)
-  Error UNINIT, WRONGLAYOUT
 ]]
--- include meta
-
-local META, CLAIMS, LEASES = unpack(KEYS, 1, 3)
-local refused = refusal(META)
-if refused then
-  return refused
-end
+local META, CLAIMS, LEASES = unpack(KEYS)
+-- include shard
 local id = ARGV[args.id]
 if not redis.call('ZSCORE', CLAIMS, id) then
   return 0

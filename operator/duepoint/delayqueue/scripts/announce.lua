@@ -6,20 +6,15 @@
   KEYS  1 layout
   ARGV  epoch, shards (of the new layout)
   Reply {layout, shards, buckets, incarnation, former, former_shards}
-  Error UNINIT, FENCED, OOM
+  Error OOM
 ]]
 -- include layout
-
-local LAYOUT = KEYS[1]
-local args = cmsgpack.unpack(ARGV[1])
-local refused = older_term(LAYOUT, args.epoch)
-if refused then
-  return refused
-end
-if not redis.call('HGET', LAYOUT, 'former') then
-  local now = redis.call('HMGET', LAYOUT, 'layout', 'shards')
-  redis.call('HSET', LAYOUT, 'former', now[1], 'former_shards', now[2], 'layout', now[1] + 1,
+-- include index
+-- include fenced
+local number, shards, _, _, former = unpack(layout_record())
+if not former then
+  redis.call('HSET', LAYOUT, 'former', number, 'former_shards', shards, 'layout', number + 1,
     'shards', args.shards, 'state', 'splitting', 'phase', 'announced', 'moved', 0, 'left', 0)
 end
 redis.call('HDEL', LAYOUT, 'wanted')
-return layout_record(LAYOUT)
+return layout_record()

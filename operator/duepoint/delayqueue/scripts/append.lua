@@ -8,13 +8,10 @@
   Reply {id of the entry, ...}
   Error WRONGTYPE, OOM
 ]]
--- include cuts
--- include streambytes
--- include addentries
-
+-- include entries
 local args, ids = cmsgpack.unpack(ARGV[1]), {}
-local trouble = append_group(args.entries[1], ids)
-if trouble ~= '' then
-  return redis.error_reply(trouble)
+local refused = append_group(args.entries[1], ids)
+if refused ~= '' then
+  return redis.error_reply(refused)
 end
 return ids

@@ -1,6 +1,6 @@
 #!lua
 --[[
-  Somebody wishes another number of shards; the leader sees the wish and fulfils it. Wishing again
+  A user wishes another number of shards; the leader sees the wish and fulfils it. Called again it
   changes nothing.
 
   KEYS  1 layout
@@ -8,16 +8,13 @@
   Reply {asked | done | moving | other, shards that are or will be}: `done` is what the index has,
         `moving` is being made already; `other` is refused, because it is being cut into another
         number
-  Error UNINIT
+  Error OOM
 ]]
-local LAYOUT = KEYS[1]
-local args = cmsgpack.unpack(ARGV[1])
-local known = redis.call('HMGET', LAYOUT, 'shards', 'former')
-if not known[1] then
-  return redis.error_reply('UNINIT there is no index yet')
-end
-local shards = tonumber(known[1])
-if known[2] then
+-- include layout
+-- include index
+local _, shards, _, _, former = unpack(layout_record())
+shards = tonumber(shards)
+if former then
   return { args.shards == shards and 'moving' or 'other', shards }
 end
 if args.shards == shards then

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
-  Workers tell how receivers behave and ask whether they may probe one; all of what is known goes
-  back to whoever does not know it yet. The rules are those of `runs/circuit.py`, where they are
+  Workers report how receivers behave and may get to probe one; all of what is known goes
+  back to a worker that does not know it yet. The rules are those of `runs/circuit.py`, where they are
   explained. A field of `circuits` is a receiver ('h' and its name), a Schedule whose receiver is
   gone ('g' and its uid) or the version of all ('v').
 
@@ -17,10 +17,9 @@
 local CIRCUITS, TROUBLED = KEYS[1], KEYS[2]
 local args = cmsgpack.unpack(ARGV[1])
 local rule, buckets_wanted = args.rule, args.buckets
-local now = server_time()
-local is_changed = false
+local now, is_changed = server_time(), false
 -- Positions in a stored circuit, as in `runs.circuit.Circuit`.
-local OPEN, IN_A_ROW, UNTIL, WAIT, PROBE, SINCE, BUCKETS, CAUSE = 1, 2, 3, 4, 5, 6, 7, 8
+local OPEN, IN_A_ROW, UNTIL, WAIT, PROBE, BUCKETS, CAUSE = 1, 2, 3, 4, 5, 7, 8 -- 6: since when it is open
 
 local function forget(field)
   if redis.call('HDEL', CIRCUITS, field) == 1 then
@@ -40,8 +39,8 @@ end
 
 local function too_much(buckets, in_a_row)
   local failed, calls = 0, 0
-  for _, one in ipairs(buckets) do
-    failed, calls = failed + one[3], calls + one[2] + one[3]
+  for _, bucket in ipairs(buckets) do
+    failed, calls = failed + bucket[3], calls + bucket[2] + bucket[3]
   end
   return in_a_row >= rule.most_in_a_row or (calls >= rule.least_calls and 2 * failed > calls)
 end
@@ -49,24 +48,15 @@ end
 local function recent_buckets(circuit)
   local number = math.floor(now * buckets_wanted / rule.window)
   local recent = {}
-  for _, one in ipairs(circuit[BUCKETS]) do
-    if one[1] > number - buckets_wanted then
-      recent[#recent + 1] = one
+  for _, bucket in ipairs(circuit[BUCKETS]) do
+    if bucket[1] > number - buckets_wanted then
+      recent[#recent + 1] = bucket
     end
   end
   if #recent == 0 or recent[#recent][1] < number then
     recent[#recent + 1] = { number, 0, 0 }
   end
   return recent
-end
-
--- What the newest failure was; a worker of another version says nothing, and a circuit of one
--- has no such field.
-local function cause_of(circuit, cause)
-  if cause and cause ~= '' then
-    return cause
-  end
-  return circuit[CAUSE] or ''
 end
 
 local function after_calls(circuit, calls, cause)
@@ -79,8 +69,8 @@ local function after_calls(circuit, calls, cause)
       return { true, in_a_row, now + rule.first_wait, rule.first_wait, 0, now, {}, cause }
     end
   end
-  for _, one in ipairs(buckets) do
-    any_failed = any_failed or one[3] > 0
+  for _, bucket in ipairs(buckets) do
+    any_failed = any_failed or bucket[3] > 0
   end
   if in_a_row == 0 and not any_failed then
     return nil
@@ -90,7 +80,7 @@ end
 
 local function after(circuit, calls, probe, cause)
   if not circuit[OPEN] then
-    return after_calls(circuit, calls, cause_of(circuit, cause))
+    return after_calls(circuit, calls, cause)
   end
   if probe == 0 or probe ~= circuit[PROBE] then
     return circuit
@@ -104,11 +94,11 @@ local function after(circuit, calls, probe, cause)
   end
   circuit[WAIT] = math.min(2 * circuit[WAIT], rule.most_wait)
   circuit[UNTIL] = now + circuit[WAIT]
-  circuit[CAUSE] = cause_of(circuit, cause)
+  circuit[CAUSE] = cause
   return circuit
 end
 
-local function take(news)
+local function apply(news)
   local field, calls, probe, ask = ARGV[news[1]], news[2], news[3], news[4]
   local stored = redis.call('HGET', CIRCUITS, field)
   local was_open, was_until, given = false, 0, 0
@@ -117,7 +107,9 @@ local function take(news)
     circuit = cmsgpack.unpack(stored)
     was_open, was_until = circuit[OPEN], circuit[UNTIL]
   end
-  circuit = after(circuit, calls, probe, news[5])
+  -- What the newest failure was; a worker of another version does not say so, nor does its circuit.
+  local cause = news[5] and news[5] ~= '' and news[5] or circuit[CAUSE] or ''
+  circuit = after(circuit, calls, probe, cause)
   if circuit and ask > 0 and circuit[OPEN]
     and now >= math.max(circuit[UNTIL], circuit[PROBE]) then
     given = now + ask
@@ -147,9 +139,9 @@ for _, gone in ipairs(args.gone) do
 end
 local given = {}
 for i, news in ipairs(args.news) do
-  given[i] = take(news)
+  given[i] = apply(news)
 end
--- By the time, so that an emptied server never comes to a version that somebody knows.
+-- By the time, so that an emptied server never comes to a version that a worker has seen.
 local version = tonumber(redis.call('HGET', CIRCUITS, 'v') or '0')
 if is_changed then
   version = math.max(version + 1, now)

@@ -1,80 +1,68 @@
 #!lua flags=allow-oom
 --[[
-  Due points belong to the claim id until its lease ends, and to nobody else. A point is due when
+  Due points belong to the claim id alone until its lease ends. A point is due when
   both the server's clock and the caller's say so; leases know the server's clock alone. An
   expired claim comes first: of its points ceil(batch / 8^attempts) change owner, so that a
   poisonous one is soon alone; when they were claimed first goes with them. A claim that was given
-  back has lost no owner. Each lane with something due gets its share of the batch. A wary
-  caller is given nothing that has lost two owners already, and told that there is some. On a server
-  that went back the shard is in doubt: what was due until then is set aside, but for chains, which
+  back has lost no owner. Each lane with something due gets its share of the batch. A caller that skips
+  suspects gets nothing that has lost two owners already, and learns that there is some. On a server
+  that went back the shard is suspect: what was due until then is set aside, but for chains, which
   the caller moves on.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occrec  6 runs  7... lanes
   ARGV  layout, worker, lease (us), cap (us, caller's UTC + 5 ms), batch (points), lanes (numbers,
         in the order of KEYS), due_delay, expiry_delay (us, of a worker that is not preferred),
-        wary (bool), mark (the highest that the caller was told), mark_age (us), ran (channel; no key, since a
-        script that names a key that is not there has to wait while its slot moves to another node),
+        skip_suspects (bool), mark (the highest that the caller has seen), mark_age (us), ran (channel; no
+        key, since a script that names a key that is not there has to wait while its slot moves to another node),
         id (position); the last value is the run id of the server that this is sent to, or '', and
-        since when that is known: see `doubt`
+        since when that is known: see suspects.lua
   Reply {'claimed', cap us, token us, server time us, attempts, alone, more (0 or 1), wait us,
            {lane, {member, due, ...}, ...}, {occurrence, record, ...}, {lane of each head ...},
-           left alone (0 or 1), first claimed us, mark, back (us; 0: nothing is in doubt)}
+           left alone (0 or 1), first claimed us, mark, back (us; 0: nothing is suspect)}
         {'idle', wait us (-1: nothing to wait for), {lane of each head ...}, left alone (0 or 1)}
         {'lanes', {number ...}}: these must be among KEYS; nothing was changed
-        {'move', batch}: it is on its way to another shard for too long; finish it, then ask again
-  Error UNINIT, WRONGLAYOUT
+        {'move', batch}: it is on its way to another shard for too long; finish it, then call again
 ]]
--- include meta
--- include time
+local META, HEADS, CLAIMS, LEASES, OCCREC, RUNS = unpack(KEYS, 1, 6)
+-- include shard
 -- include heads
 -- include record
 -- include claims
--- include moves
--- include held
--- include doubt
+-- include suspects
 
-local META, HEADS, CLAIMS, LEASES, OCCREC, RUNS = unpack(KEYS, 1, 6)
 local FIXED_KEYS = 6
 local MOST_LANES = 64
 local MOST_EMPTY_CLAIMS = 8
 local MOST_LEFT_ALONE = 100
 local MOST_HOLD = 60000000 -- microseconds
-local LEAST_WAIT = 200 -- microseconds; who comes a little early does not come a millisecond late
+local LEAST_WAIT = 200 -- microseconds; a caller that comes a little early does not come a millisecond late
 
-local refused = refusal(META)
-if refused then
-  return refused
-end
-local id = ARGV[args.id]
-local now = server_time()
+local id, now = ARGV[args.id], server_time()
 local cap = math.min(now, args.cap)
 local limit = cap - args.due_delay
 local keys = {}
 for i, lane in ipairs(args.lanes) do
   keys[lane] = KEYS[FIXED_KEYS + i]
 end
-
-local back = doubted_until(META, RUNS, args.ran, ARGV[#ARGV], args.mark or 0,
-  args.mark_age or math.huge, now)
+local back = suspect_until(ARGV[#ARGV], args.mark or 0, args.mark_age or math.huge, now)
 
 -- What of a flat {member, due, ...} list may be handed out; the rest is set aside.
-local function without_waiting(lane, found)
+local function without_suspects(lane, found)
   if not back then
     return found
   end
   local rest, waiting = {}, {}
   for i = 1, #found, 2 do
-    local due = tonumber(found[i + 1])
-    if must_wait(found[i], due, back) then
+    if must_wait(found[i], tonumber(found[i + 1]), back) then
       waiting[#waiting + 1] = found[i]
     else
       rest[#rest + 1], rest[#rest + 2] = found[i], found[i + 1]
     end
   end
   if #waiting > 0 then
-    add_held(CLAIMS)
-    rescore_members(keys[lane], waiting, CLAIMED + HELD_TOKEN)
-    refresh_head(HEADS, lane, keys[lane])
+    add_held()
+    rescore(keys[lane], waiting, 1, CLAIMED + HELD_TOKEN)
+    refresh_head(lane, keys[lane])
   end
   return rest
 end
@@ -87,13 +75,13 @@ local function first_lanes()
   return lanes
 end
 
--- Claims that have ended, oldest first; those that the caller may not have are counted only.
+-- Claims that have ended, oldest first; those that the caller skips are counted only.
 local left_alone = 0
 
 local function ended_claims()
-  local most = args.wary and MOST_LEFT_ALONE or MOST_EMPTY_CLAIMS
+  local most = args.skip_suspects and MOST_LEFT_ALONE or MOST_EMPTY_CLAIMS
   local ended = redis.call('ZRANGE', CLAIMS, '-inf', now - args.expiry_delay, 'BYSCORE', 'LIMIT', 0, most)
-  if not args.wary or #ended == 0 then
+  if not args.skip_suspects or #ended == 0 then
     return ended
   end
   local counts, given = {}, {}
@@ -111,35 +99,31 @@ local function ended_claims()
 end
 
 local function wait()
-  local due_in = shard_head(HEADS) - limit
-  local expiry
-  if left_alone > 0 then -- they wait for somebody, and nobody for them
-    local passed = string.format('(%.0f', now - args.expiry_delay)
-    expiry = redis.call('ZRANGE', CLAIMS, passed, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
-  else
-    expiry = redis.call('ZRANGE', CLAIMS, 0, 0, 'WITHSCORES')
-  end
+  -- Those left alone wait for another worker, and no worker for them.
+  local passed = left_alone > 0 and '(' .. digits(now - args.expiry_delay) or '-inf'
+  local expiry = redis.call('ZRANGE', CLAIMS, passed, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
   local expires_in = math.huge
   if expiry[1] and expiry[1] ~= '' then
     expires_in = tonumber(expiry[2]) + args.expiry_delay - now
   end
-  local least = math.min(due_in, expires_in)
-  if least == math.huge then
-    return -1
-  end
-  return string.format('%.0f', math.max(least, LEAST_WAIT))
+  local least = math.min(shard_head() - limit, expires_in)
+  return least == math.huge and -1 or digits(math.max(least, LEAST_WAIT))
+end
+
+local function idle(waited)
+  return { 'idle', waited, first_lanes(), math.min(left_alone, 1) }
 end
 
 local function own(found_by_lane, attempts, suspects, first)
-  local token = free_token(CLAIMS, now + args.lease)
+  local token = free_token(now + args.lease)
   local occurrences = {}
   -- The claim before its points: cut short (for want of a right), it leaves them due.
   redis.call('ZADD', CLAIMS, token, id)
   redis.call('HSET', LEASES, id, cmsgpack.pack(RECORD_FORMAT, args.worker, found_by_lane, first))
   for i = 1, #found_by_lane, 2 do
     local lane, found = found_by_lane[i], found_by_lane[i + 1]
-    rescore(keys[lane], found, CLAIMED + token)
-    refresh_head(HEADS, lane, keys[lane])
+    rescore(keys[lane], found, 2, CLAIMED + token)
+    refresh_head(lane, keys[lane])
     for j = 1, #found, 2 do
       if #found[j] > CHAIN_LENGTH then
         occurrences[#occurrences + 1] = found[j]
@@ -154,19 +138,14 @@ local function own(found_by_lane, attempts, suspects, first)
     redis.call('HSET', LEASES, id .. ':s', suspects)
   end
   local records = {}
-  if #occurrences > 0 then
-    local values = redis.call('HMGET', OCCREC, unpack(occurrences))
-    for i, member in ipairs(occurrences) do
-      records[2 * i - 1], records[2 * i] = member, values[i] or ''
-    end
+  for i, record in ipairs(#occurrences > 0 and redis.call('HMGET', OCCREC, unpack(occurrences)) or {}) do
+    records[2 * i - 1], records[2 * i] = occurrences[i], record or ''
   end
-  local more = shard_head(HEADS) <= limit
+  local more = shard_head() <= limit
     or redis.call('ZCOUNT', CLAIMS, '-inf', now - args.expiry_delay) > left_alone
-  return { 'claimed', string.format('%.0f', cap), string.format('%.0f', token),
-    string.format('%.0f', now), attempts, alone, more and 1 or 0, wait(), found_by_lane, records,
-    first_lanes(), math.min(left_alone, 1), string.format('%.0f', first),
-    string.format('%.0f', redis.call('HINCRBY', META, 'mark', 1)),
-    string.format('%.0f', back or 0) }
+  return { 'claimed', digits(cap), digits(token), digits(now), attempts, alone, more and 1 or 0, wait(), found_by_lane,
+    records, first_lanes(), math.min(left_alone, 1), digits(first),
+    digits(redis.call('HINCRBY', META, 'mark', 1)), digits(back or 0) }
 end
 
 local function reclaim(expired)
@@ -181,7 +160,7 @@ local function reclaim(expired)
       return { 'lanes', lanes }
     end
   end
-  local found_by_lane, taken, seen, held, due_ones = {}, 0, 0, 0, 0
+  local found_by_lane, taken, seen, held, with_due = {}, 0, 0, 0, 0
   for _, lane in ipairs(lanes) do
     held = held + redis.call('ZCOUNT', keys[lane], band, band)
     if seen < take then
@@ -193,18 +172,16 @@ local function reclaim(expired)
           found[#found + 1], found[#found + 2] = member, due
         end
       end
-      due_ones = due_ones + #found / 2
-      found = without_waiting(lane, found)
+      seen, with_due = seen + #members, with_due + #found / 2
+      found = without_suspects(lane, found)
       if #found > 0 then
-        found_by_lane[#found_by_lane + 1] = lane
-        found_by_lane[#found_by_lane + 1] = found
+        found_by_lane[#found_by_lane + 1], found_by_lane[#found_by_lane + 2] = lane, found
         taken = taken + #found / 2
       end
-      seen = seen + #members
     end
   end
-  if seen == held or due_ones == 0 then
-    drop_claim(CLAIMS, LEASES, expired)
+  if seen == held or with_due == 0 then
+    drop_claim(expired)
   else
     redis.call('HSET', LEASES, expired .. ':x', 1)
     redis.call('HDEL', LEASES, expired .. ':l', expired .. ':s')
@@ -235,18 +212,16 @@ end
 
 local hold = shard_state == 'draining' and tonumber(redis.call('HGET', META, 'hold') or '0') or 0
 if now < hold and hold < now + MOST_HOLD then -- later than that: the server's clock was put back
-  return { 'idle', string.format('%.0f', math.max(hold - now, 1000)), first_lanes(),
-    math.min(left_alone, 1) }
+  return idle(digits(math.max(hold - now, 1000)))
 end
-local due = redis.call('ZRANGE', HEADS, '-inf', limit, 'BYSCORE', 'LIMIT', 0, MOST_LANES)
 local known, unknown = {}, {}
-for _, lane in ipairs(due) do
+for _, lane in ipairs(redis.call('ZRANGE', HEADS, '-inf', limit, 'BYSCORE', 'LIMIT', 0, MOST_LANES)) do
   if keys[lane] then
     known[#known + 1] = lane
   elseif is_lane(lane) then
     unknown[#unknown + 1] = lane
   else
-    redis.call('ZREM', HEADS, lane) -- nobody wrote that; it would be due for ever
+    redis.call('ZREM', HEADS, lane) -- not written by us; it would be due for ever
   end
 end
 if #unknown > 0 and #known == 0 then
@@ -255,20 +230,18 @@ end
 local found_by_lane, left = {}, args.batch
 for i, lane in ipairs(known) do
   local share = math.ceil(left / (#known - i + 1))
-  local found = {}
   if share > 0 then
-    found = without_waiting(lane,
+    local found = without_suspects(lane,
       redis.call('ZRANGE', keys[lane], '-inf', limit, 'BYSCORE', 'LIMIT', 0, share, 'WITHSCORES'))
-  end
-  if #found > 0 then
-    found_by_lane[#found_by_lane + 1] = lane
-    found_by_lane[#found_by_lane + 1] = found
-    left = left - #found / 2
-  elseif share > 0 then
-    refresh_head(HEADS, lane, keys[lane])
+    if #found > 0 then
+      found_by_lane[#found_by_lane + 1], found_by_lane[#found_by_lane + 2] = lane, found
+      left = left - #found / 2
+    else
+      refresh_head(lane, keys[lane])
+    end
   end
 end
 if #found_by_lane > 0 then
   return own(found_by_lane, 0, '', cap)
 end
-return { 'idle', wait(), first_lanes(), math.min(left_alone, 1) }
+return idle(wait())

@@ -1,21 +1,18 @@
 #!lua flags=allow-oom
 --[[
-  The shard is empty and stays so: whoever still comes is told to read the layout again. The caller
+  The shard is empty and stays so: a later caller has to read the layout again. The caller
   has seen that no definition and no point is left, which nothing can undo in a draining shard.
 
   KEYS  1 meta  2 claims  3 runs  4 dead
   ARGV  layout, epoch
-  Reply closed | moving (a batch is on its way) | outcomes (nobody has read them yet) | dead
-  Error UNINIT, WRONGLAYOUT, FENCED
+  Reply closed | moving (a batch is on its way) | outcomes (not read yet) | dead
+  Error WRONGLAYOUT (also: does not drain)
 ]]
--- include meta
--- include moves
+local META, CLAIMS, RUNS, DEAD = unpack(KEYS)
+-- include shard
+-- include fenced
+-- include members
 
-local META, CLAIMS, RUNS, DEAD = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local refused = fenced_refusal(META)
-if refused then
-  return refused
-end
 if shard_state ~= 'draining' then
   return redis.error_reply('WRONGLAYOUT the shard is ' .. shard_state .. ' and cannot be closed')
 end

@@ -1,36 +1,35 @@
 #!lua flags=allow-oom
 --[[
-  Blobs that no definition was found to use are marked with the time, and removed once they have
-  been unused for `patience`. Whoever stores a definition takes the mark of its blob off (upsert,
-  import), so a blob that came back into use while somebody looked is never removed.
+  Values of a hash (blobs, interned texts) that no definition was found to use are marked with the time, and removed
+  once they have been unused for `patience`. A script that stores a definition takes the marks of what it names off
+  (upsert, import), and upsert is refused where a text is gone: what is in use again is never removed.
 
-  KEYS  1 meta  2 blobs
-  ARGV  layout, epoch, patience (us), unused {from, to}, used {from, to}: digests
-  Reply {marked, removed, marks taken off}
-  Error UNINIT, WRONGLAYOUT, FENCED
+  KEYS  1 meta  2 blobs or interned
+  ARGV  layout, epoch, patience (us), name, mark (what the fields of a value and of its mark begin with), twin (the
+        same of a field that is called after the value and goes with it; absent: there is none),
+        unused {from, to}, used {from, to}: digests or numbers
+  Reply {marked, removed}
 ]]
--- include meta
+local META, VALUES = unpack(KEYS)
+-- include shard
+-- include fenced
 -- include time
-
-local META, BLOBS = KEYS[1], KEYS[2]
-local refused = fenced_refusal(META)
-if refused then
-  return refused
-end
-local now = server_time()
-local marked, removed, unmarked = 0, 0, 0
+local now, marked, removed = server_time(), 0, 0
 for i = args.unused[1], args.unused[2] do
-  local blob, mark = ARGV[i], ':' .. ARGV[i]
-  local since = tonumber(redis.call('HGET', BLOBS, mark) or '')
-  if since and now - since >= args.patience then
-    removed = removed + redis.call('HDEL', BLOBS, blob)
-    redis.call('HDEL', BLOBS, mark)
-  elseif not since and redis.call('HGET', BLOBS, blob) then
-    redis.call('HSET', BLOBS, mark, string.format('%.0f', now))
+  local name, mark = args.name .. ARGV[i], args.mark .. ARGV[i]
+  local value, since = unpack(redis.call('HMGET', VALUES, name, mark))
+  if value and since and now - tonumber(since) >= args.patience then
+    redis.call('HDEL', VALUES, name, mark)
+    if args.twin then
+      redis.call('HDEL', VALUES, args.twin .. value)
+    end
+    removed = removed + 1
+  elseif value and not since then
+    redis.call('HSET', VALUES, mark, digits(now))
     marked = marked + 1
   end
 end
 for i = args.used[1], args.used[2] do
-  unmarked = unmarked + redis.call('HDEL', BLOBS, ':' .. ARGV[i])
+  redis.call('HDEL', VALUES, args.mark .. ARGV[i])
 end
-return { marked, removed, unmarked }
+return { marked, removed }

@@ -6,6 +6,7 @@
   KEYS  1 probe
   ARGV  value (bytes of the longest value), entries (most fields)
   Reply {0 or 1: a value of that length is stored compactly, 0 or 1: so are that many fields}
+  Error OOM
 ]]
 local PROBE = KEYS[1]
 local args = cmsgpack.unpack(ARGV[1])

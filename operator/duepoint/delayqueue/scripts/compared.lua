@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
   What waited on a server that went back was compared: what has ended is gone, the rest is due at
-  once, after `back`, so that nobody sets it aside again. A chain that waited as a whole stands where
+  once, after `back`, so that no claim sets it aside again. A chain that waited as a whole stands where
   the caller says. What does not wait (any more) is left alone.
 
   KEYS  1 meta  2 heads  3 occ  4 occrec  5 wake  6... lanes, then buckets
@@ -12,71 +12,60 @@
           stays as it is,
         started {{bucket, id, count}}: so many runs of a schedule with maxRuns have started at least
   Reply {changed}
-  Error UNINIT, WRONGLAYOUT, FENCED
 ]]
--- include meta
--- include time
--- include heads
--- include claims
--- include definition
--- include held
-
 local META, HEADS, OCC, OCCREC, WAKE = unpack(KEYS, 1, 5)
-local refused = fenced_refusal(META)
-if refused then
-  return refused
-end
-local now, before, changed = server_time(), shard_head(HEADS), 0
-local at_once = string.format('%.0f', math.max(now, (shard_history.back or 0) + 1))
+-- include shard
+-- include fenced
+-- include time
+-- include wake
+-- include occurrences
+-- include definition
+
+local now, before, changed = server_time(), shard_head(), 0
+local earliest = (tonumber(meta[6]) or 0) + 1
+local at_once = digits(math.max(now, earliest))
 
 local function waits(lane_key, member)
   local score = redis.call('ZSCORE', lane_key, member)
   return score and tonumber(score) == CLAIMED + HELD_TOKEN
 end
 
-for _, one in ipairs(args.added) do
-  local lane_key, member = KEYS[one[1]], ARGV[one[2]]
-  if redis.call('ZADD', lane_key, 'NX', at_once, member) == 1 then
-    redis.call('ZADD', OCC, 0, member)
-    redis.call('HSET', OCCREC, member, ARGV[one[3]])
+local function move(lane_key, member, due)
+  if not waits(lane_key, member) then
+    return false
+  end
+  redis.call('ZADD', lane_key, 'XX', due, member)
+  changed = changed + 1
+  return true
+end
+
+for _, lost in ipairs(args.added) do
+  if add_occurrence(KEYS[lost[1]], at_once, ARGV[lost[2]], ARGV[lost[3]]) then
     changed = changed + 1
   end
 end
-for _, one in ipairs(args.gone) do
-  local lane_key, member = KEYS[one[1]], ARGV[one[2]]
-  if waits(lane_key, member) then
-    redis.call('ZREM', lane_key, member)
-    redis.call('ZREM', OCC, member)
-    redis.call('HDEL', OCCREC, member)
-    changed = changed + 1
+for _, gone in ipairs(args.gone) do
+  if waits(KEYS[gone[1]], ARGV[gone[2]]) then
+    changed = changed + drop_occurrences(KEYS[gone[1]], { ARGV[gone[2]] })
   end
 end
-for _, one in ipairs(args.due) do
-  local lane_key, member = KEYS[one[1]], ARGV[one[2]]
-  if waits(lane_key, member) then
-    redis.call('ZADD', lane_key, 'XX', at_once, member)
-    if one[3] > 0 then
-      redis.call('HSET', OCCREC, member, ARGV[one[3]])
-    end
-    changed = changed + 1
+for _, due in ipairs(args.due) do
+  if move(KEYS[due[1]], ARGV[due[2]], at_once) and due[3] > 0 then
+    redis.call('HSET', OCCREC, ARGV[due[2]], ARGV[due[3]])
   end
 end
-for _, one in ipairs(args.started) do
-  local bucket, id = KEYS[one[1]], ARGV[one[2]]
-  local record = redis.call('HGET', bucket, id)
-  if record and is_readable(record) and counts_runs(record) and started_of(record) < one[3] then
-    redis.call('HSET', bucket, id, with_started(record, one[3]))
+for _, started in ipairs(args.started) do
+  local bucket, id = KEYS[started[1]], ARGV[started[2]]
+  local record = counting_record(bucket, id)
+  if record and started_of(record) < started[3] then
+    redis.call('HSET', bucket, id, with_started(record, started[3]))
   end
 end
-for _, one in ipairs(args.chains) do
-  local lane_key, chain = KEYS[one[1]], ARGV[one[2]]
-  if waits(lane_key, chain) then
-    redis.call('ZADD', lane_key, 'XX', math.max(one[3], (shard_history.back or 0) + 1), chain)
-    changed = changed + 1
-  end
+for _, chain in ipairs(args.chains) do
+  move(KEYS[chain[1]], ARGV[chain[2]], math.max(chain[3], earliest))
 end
 for _, lane in ipairs(args.lanes) do
-  refresh_head(HEADS, lane.lane, KEYS[lane.key])
+  refresh_head(lane.lane, KEYS[lane.key])
 end
-announce_head(HEADS, before, WAKE, now)
+announce_head(before, now)
 return { changed }

@@ -1,24 +1,17 @@
 #!lua
 --[[
   The shard takes no new schedules from here on; what it holds can be edited, deleted, claimed and
-  settled until it has moved.
-
-  With a hold nothing more is claimed here for so long: the points of schedules that are always in
-  some worker's hands come to rest, so that they can move.
+  settled until it has moved. With a hold nothing more is claimed here for so long: the points of
+  schedules that are always in some worker's hands come to rest, so that they can move.
 
   KEYS  1 meta
   ARGV  layout, epoch, hold (us; 0: none)
   Reply state before
-  Error UNINIT, WRONGLAYOUT, FENCED
+  Error OOM
 ]]
--- include meta
--- include time
-
 local META = KEYS[1]
-local refused = fenced_refusal(META)
-if refused then
-  return refused
-end
-redis.call('HSET', META, 'state', 'draining', 'hold',
-  string.format('%.0f', args.hold > 0 and server_time() + args.hold or 0))
+-- include shard
+-- include fenced
+-- include time
+redis.call('HSET', META, 'state', 'draining', 'hold', digits(args.hold > 0 and server_time() + args.hold or 0))
 return shard_state

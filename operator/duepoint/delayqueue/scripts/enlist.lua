@@ -5,6 +5,7 @@
   KEYS  1 streams of the namespace
   ARGV  name (text), most (streams), anyhow (bool: it is one of them however many there are)
   Reply KNOWN (it was) | ENLISTED | FULL
+  Error OOM
 ]]
 local STREAMS = KEYS[1]
 local args = cmsgpack.unpack(ARGV[1])

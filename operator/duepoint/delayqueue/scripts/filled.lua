@@ -5,15 +5,10 @@
   KEYS  1 meta  2 imported
   ARGV  layout, epoch
   Reply state before
-  Error UNINIT, WRONGLAYOUT, FENCED
 ]]
--- include meta
-
 local META, IMPORTED = KEYS[1], KEYS[2]
-local refused = fenced_refusal(META)
-if refused then
-  return refused
-end
+-- include shard
+-- include fenced
 redis.call('HSET', META, 'state', 'open')
 redis.call('UNLINK', IMPORTED)
 return shard_state

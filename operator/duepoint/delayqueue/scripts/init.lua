@@ -2,50 +2,45 @@
 --[[
   Makes an empty shard. Nothing else creates `meta`, so an emptied server is never mistaken for
   one that merely holds no schedules. Run again it changes nothing but a lower epoch. A `meta` that
-  says nothing is made anew; what else the shard holds stays.
-  Runs on a full server: a new leader has to be able to delete. Its mark begins above that of any
-  shard that was here before.
+  says nothing is made anew; what else the shard holds stays. Runs on a full server: a new leader has to be able to
+  delete. Its mark begins above that of any shard that was here before.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 blobs  8 interned  9 runs  10 dead
         11 order  12 sums, of the dead letters
-  ARGV  layout, incarnation (text), epoch, format, group (name of the reporter's group), state
-        (open, filling or draining; of a shard that exists it stays as it is)
+  ARGV  layout, made_as (text: the incarnation), epoch, format, group (name of the reporter's group),
+        state (open, filling or draining; of a shard that exists it stays as it is)
   Reply {made (0 or 1), incarnation}
-  Error WRONGLAYOUT, FENCED, FOREIGN
 ]]
--- include meta
--- include time
-
 local META = KEYS[1]
-if is_meta(unpack(redis.call('HMGET', META, 'layout', 'incarnation'))) then
-  args.incarnation, args.made_as = nil, args.incarnation
-  local refused = fenced_refusal(META)
-  if refused then
-    return refused
+-- include time
+local made = redis.call('HMGET', META, 'layout', 'incarnation')
+if not tonumber(made[1]) or not made[2] then
+  local wanted = cmsgpack.unpack(ARGV[1])
+  redis.call('HSET', META, 'layout', wanted.layout, 'state', wanted.state or 'open', 'incarnation', wanted.made_as,
+    'epoch', wanted.epoch, 'format', wanted.format, 'mark', digits(server_time()))
+  if wanted.owner then
+    redis.call('HSET', META, 'owner', wanted.owner)
   end
-  if args.owner then
-    redis.call('HSETNX', META, 'owner', args.owner)
+  -- Sentinels: a key that exists is never answered with TRYAGAIN while its slot moves.
+  for _, sorted_set in ipairs({ KEYS[2], KEYS[3] }) do
+    redis.call('ZADD', sorted_set, '+inf', '')
   end
-  return { 0, redis.call('HGET', META, 'incarnation') }
+  for _, by_text in ipairs({ KEYS[5], KEYS[11] }) do
+    redis.call('ZADD', by_text, 0, '')
+  end
+  for _, hash in ipairs({ KEYS[4], KEYS[6], KEYS[7], KEYS[8], KEYS[12] }) do
+    redis.call('HSET', hash, '', '')
+  end
+  for _, stream in ipairs({ KEYS[9], KEYS[10] }) do
+    if redis.call('EXISTS', stream) == 0 then
+      redis.call('XGROUP', 'CREATE', stream, wanted.group, '0', 'MKSTREAM')
+    end
+  end
+  return { 1, wanted.made_as }
 end
-redis.call('HSET', META, 'layout', args.layout, 'state', args.state or 'open', 'incarnation', args.incarnation,
-  'epoch', args.epoch, 'format', args.format, 'mark', string.format('%.0f', server_time()))
+-- include shard
+-- include fenced
 if args.owner then
-  redis.call('HSET', META, 'owner', args.owner)
+  redis.call('HSETNX', META, 'owner', args.owner)
 end
--- Sentinels: a key that exists is never answered with TRYAGAIN while its slot moves.
-for _, sorted_set in ipairs({ KEYS[2], KEYS[3] }) do
-  redis.call('ZADD', sorted_set, '+inf', '')
-end
-for _, by_text in ipairs({ KEYS[5], KEYS[11] }) do
-  redis.call('ZADD', by_text, 0, '')
-end
-for _, hash in ipairs({ KEYS[4], KEYS[6], KEYS[7], KEYS[8], KEYS[12] }) do
-  redis.call('HSET', hash, '', '')
-end
-for _, stream in ipairs({ KEYS[9], KEYS[10] }) do
-  if redis.call('EXISTS', stream) == 0 then
-    redis.call('XGROUP', 'CREATE', stream, args.group, '0', 'MKSTREAM')
-  end
-end
-return { 1, args.incarnation }
+return { 0, meta[3] }

@@ -8,28 +8,19 @@
         not being cut anew), by (name of the installation that opens it; absent: it stays),
         silence (us; after so long without a sign of life another installation's place is free)
   Reply {layout, shards, buckets, incarnation, former, former_shards}
-  Error FENCED, FOREIGN (of another cluster, or of another installation that lives)
+  Error FOREIGN (also: of another installation that lives)
 ]]
 -- include layout
 -- include time
-
-local LAYOUT = KEYS[1]
-local args = cmsgpack.unpack(ARGV[1])
-local known = redis.call('HMGET', LAYOUT, 'owner', 'by', 'seen')
-if args.owner and known[1] and args.owner ~= known[1] then
-  return redis.error_reply('FOREIGN the index is of ' .. known[1] .. ', not of ' .. args.owner)
-end
+local known = redis.call('HMGET', LAYOUT, 'by', 'seen')
 local now = server_time()
-local silent = now - (tonumber(known[3]) or 0)
-if args.by and known[2] and args.by ~= known[2] and silent < args.silence then
-  return redis.error_reply('FOREIGN the installation ' .. known[2] .. ' looked after it '
+local silent = now - (tonumber(known[2]) or 0)
+if args.by and known[1] and args.by ~= known[1] and silent < args.silence then
+  return redis.error_reply('FOREIGN the installation ' .. known[1] .. ' looked after it '
     .. math.floor(silent / 1000000) .. ' s ago')
 end
-local newest = tonumber(redis.call('HGET', LAYOUT, 'epoch')) or 0
-if args.epoch < newest then
-  return redis.error_reply('FENCED term ' .. args.epoch .. ' is older than ' .. newest)
-end
-if redis.call('EXISTS', LAYOUT) == 0 then
+-- include fenced
+if redis.call('HEXISTS', LAYOUT, 'layout') == 0 then
   redis.call('HSET', LAYOUT, 'layout', args.layout, 'shards', args.shards, 'buckets', args.buckets,
     'state', 'stable', 'incarnation', args.incarnation)
   if args.former then
@@ -37,11 +28,10 @@ if redis.call('EXISTS', LAYOUT) == 0 then
       'state', 'splitting', 'phase', 'announced', 'moved', 0, 'left', 0)
   end
 end
-redis.call('HSET', LAYOUT, 'epoch', args.epoch)
 if args.by then
-  redis.call('HSET', LAYOUT, 'by', args.by, 'seen', string.format('%.0f', now))
+  redis.call('HSET', LAYOUT, 'by', args.by, 'seen', digits(now))
 end
 if args.owner then
   redis.call('HSET', LAYOUT, 'owner', args.owner)
 end
-return layout_record(LAYOUT)
+return layout_record()

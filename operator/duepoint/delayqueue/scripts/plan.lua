@@ -2,8 +2,8 @@
 --[[
   Each chain point of the claim becomes its chosen slots, as occurrences of the same claim, and
   moves to its next due, so that the claim can settle the slots while the chain goes on. Where no
-  slot is left the chain goes and its definition is completed. Asked again (the reply was lost) it
-  changes nothing and answers the same. A HELD point is a chain with an end: it may be among its own
+  slot is left the chain goes and its definition is completed. Called again (the reply was lost) it
+  changes nothing and replies the same. A HELD point is a chain with an end: it may be among its own
   slots, with the record that it goes on with.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 runs  8 ran  9 wake  10... lanes,
@@ -14,43 +14,26 @@
           slot is left, then bucket (position in KEYS) and id (position);
           slots {from, to} of member, record pairs
   Reply {'lost'} | {'planned', 1 or 0 (not held) for each plan}
-  Error UNINIT, WRONGLAYOUT
 ]]
--- include meta
--- include time
--- include heads
+local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, RUNS, RAN, WAKE = unpack(KEYS, 1, 9)
+-- include shard
+-- include wake
 -- include claims
--- include cuts
+-- include callersclaim
+-- include occurrences
 -- include runs
 -- include definition
 
-local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, RUNS, RAN, WAKE = unpack(KEYS, 1, 9)
-local refused = refusal(META)
-if refused then
-  return refused
-end
-local id = ARGV[args.id]
-local token = redis.call('ZSCORE', CLAIMS, id)
+local MOST_SLOTS = 1000 -- a slot is three values in its two commands, and unpack() carries 7,900: in parts
 if not token then
   return { 'lost' }
 end
-local band = CLAIMED + tonumber(token)
-local before = shard_head(HEADS)
+local before = shard_head()
 
 local function holds(lane_key, member)
   local score = redis.call('ZSCORE', lane_key, member)
   return score and tonumber(score) == band
 end
-
-local function complete(bucket, schedule, chain)
-  local record = redis.call('HGET', bucket, schedule)
-  if record and schedule .. version_of(record) == chain and state_of(record) == ARMED then
-    redis.call('HSET', bucket, schedule, with_state(record, COMPLETED))
-  end
-end
-
--- A slot is three values in its two commands, and unpack() carries 7,900: in parts.
-local MOST_SLOTS = 1000
 
 local function add_slots(lane_key, from, to)
   for first = from, to, 2 * MOST_SLOTS do
@@ -67,45 +50,36 @@ local function add_slots(lane_key, from, to)
   end
 end
 
-local function apply(plan)
-  local lane_key, chain = KEYS[plan.key], ARGV[plan.chain]
-  if not holds(lane_key, chain) then
-    local first = plan.slots[1] <= plan.slots[2] and ARGV[plan.slots[1]]
-    return first and holds(lane_key, first) and 1 or 0, false
-  end
-  add_slots(lane_key, plan.slots[1], plan.slots[2])
-  if plan.due then
-    redis.call('ZADD', lane_key, 'XX', plan.due, chain)
-  else
-    redis.call('ZREM', lane_key, chain)
-    if #chain == CHAIN_LENGTH then
+local reply, is_changed = { 'planned' }, false
+for _, plan in ipairs(args.plans) do
+  local lane_key, chain, first, last = KEYS[plan.key], ARGV[plan.chain], plan.slots[1], plan.slots[2]
+  if holds(lane_key, chain) then
+    add_slots(lane_key, first, last)
+    if plan.due then
+      redis.call('ZADD', lane_key, 'XX', plan.due, chain)
+    elseif #chain == CHAIN_LENGTH then
+      redis.call('ZREM', lane_key, chain)
       complete(KEYS[plan.bucket], ARGV[plan.id], chain)
     else
-      redis.call('ZREM', OCC, chain)
-      redis.call('HDEL', OCCREC, chain)
+      drop_occurrences(lane_key, { chain })
     end
+    reply[#reply + 1], is_changed = 1, true
+  else
+    reply[#reply + 1] = first <= last and holds(lane_key, ARGV[first]) and 1 or 0
   end
-  return 1, true
 end
-
-local reply, changed = { 'planned' }, false
-for _, plan in ipairs(args.plans) do
-  local answer, written = apply(plan)
-  reply[#reply + 1] = answer
-  changed = changed or written
-end
-if not changed then
+if not is_changed then
   return reply
 end
 redis.call('HSET', LEASES, id .. ':x', 1)
 local held = 0
 for _, lane in ipairs(args.lanes) do
-  refresh_head(HEADS, lane.lane, KEYS[lane.key])
+  refresh_head(lane.lane, KEYS[lane.key])
   held = held + redis.call('ZCOUNT', KEYS[lane.key], band, band)
 end
 if held == 0 then
-  drop_claim(CLAIMS, LEASES, id)
+  drop_claim(id)
 end
-write_outcomes(META, RUNS, RAN)
-announce_head(HEADS, before, WAKE, server_time())
+write_outcomes()
+announce_head(before, server_time())
 return reply

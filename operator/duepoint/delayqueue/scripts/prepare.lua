@@ -1,7 +1,7 @@
 #!lua
 --[[
   A user's stream exists, without an entry if need be: its place is not taken for free before its
-  first slot. What is there already, of whatever type, is left alone. So does what is counted of it:
+  first slot. What is there already, of any type, is left alone. So does what is counted of it:
   a script that names a key that is not there has to wait while its slot moves to another node.
 
   KEYS  1 stream  2 state (what is counted of it)
@@ -9,7 +9,7 @@
   Reply 1 where it was made, else 0
   Error OOM
 ]]
-local STREAM, STATE = KEYS[1], KEYS[2]
+local STREAM, STATE = unpack(KEYS)
 redis.call('HSETNX', STATE, 'in', 0)
 if redis.call('EXISTS', STREAM) == 1 then
   return 0

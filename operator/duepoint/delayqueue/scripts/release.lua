@@ -2,8 +2,8 @@
 --[[
   The named members, or all, that the claim still holds are given back: occurrences are due again
   at their former dues, chains belong to a claim that has ended already and has lost no owner, so
-  that whoever takes it over judges them as of their first claim.
-  Where the claim was lost its owner lives nevertheless: of its points the one that somebody else
+  that the worker that takes it over judges them as of their first claim.
+  Where the claim was lost its owner lives nevertheless: of its points the one that another worker
   holds alone is no longer suspected of having killed it.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 wake  6... lanes of the claim
@@ -11,20 +11,13 @@
         given (position; id of the claim of what is given back),
         former {{from, to} of members, for each lane}: the points that the claim began with
   Reply {released, remaining}
-  Error UNINIT, WRONGLAYOUT
 ]]
--- include meta
--- include time
--- include heads
+local META, HEADS, CLAIMS, LEASES, WAKE = unpack(KEYS, 1, 5)
+-- include shard
+-- include wake
 -- include record
 -- include claims
-
-local META, HEADS, CLAIMS, LEASES, WAKE = unpack(KEYS, 1, 5)
-local refused = refusal(META)
-if refused then
-  return refused
-end
-local id = ARGV[args.id]
+-- include callersclaim
 
 -- The claim that holds the member alone now, if it does, has one suspect less.
 local function clear(lane_key, member)
@@ -32,8 +25,8 @@ local function clear(lane_key, member)
   if not score or score < CLAIMED then
     return
   end
-  local token = score - CLAIMED
-  local holder = redis.call('ZRANGE', CLAIMS, token, token, 'BYSCORE', 'LIMIT', 0, 1)[1]
+  local expiry = score - CLAIMED
+  local holder = redis.call('ZRANGE', CLAIMS, expiry, expiry, 'BYSCORE', 'LIMIT', 0, 1)[1]
   local suspects = holder and redis.call('HGET', LEASES, holder .. ':s')
   for first = 1, #(suspects or ''), CLAIM_ID_LENGTH do
     if string.sub(suspects, first, first + CLAIM_ID_LENGTH - 1) == id then
@@ -44,7 +37,6 @@ local function clear(lane_key, member)
   end
 end
 
-local token = redis.call('ZSCORE', CLAIMS, id)
 if not token then
   for i, former in ipairs(args.former) do
     for j = former[1], former[2] do
@@ -53,8 +45,7 @@ if not token then
   end
   return { 0, 0 }
 end
-local band = CLAIMED + tonumber(token)
-local before, now = shard_head(HEADS), server_time()
+local before, now = shard_head(), server_time()
 local dues, _, first, worker = read_record(redis.call('HGET', LEASES, id))
 local named = {}
 for i = args.members[1], args.members[2] do
@@ -63,18 +54,6 @@ end
 
 -- What is due at once under the new claim, {lane, {member, due, ...}, ...}, and where it lies.
 local given, given_keys = {}, {}
-
-local function give_chains()
-  local claim, token = ARGV[args.given], free_token(CLAIMS, now)
-  redis.call('ZADD', CLAIMS, token, claim) -- before its points, as ever
-  redis.call('HSET', LEASES, claim, cmsgpack.pack(RECORD_FORMAT, worker, given, first),
-    claim .. ':g', 1)
-  for i = 1, #given, 2 do
-    rescore(given_keys[(i + 1) / 2], given[i + 1], CLAIMED + token)
-  end
-  redis.call('SPUBLISH', WAKE, string.format('%.0f %s %.0f', now, given[1], now))
-end
-
 local released, remaining = 0, 0
 for i, lane in ipairs(args.lanes) do
   local lane_key, change, chains = KEYS[5 + i], {}, {}
@@ -83,15 +62,14 @@ for i, lane in ipairs(args.lanes) do
     if due and #member == CHAIN_LENGTH then
       chains[#chains + 1], chains[#chains + 2] = member, due
     elseif due then
-      change[#change + 1] = due
-      change[#change + 1] = member
+      change[#change + 1], change[#change + 2] = due, member
     else
       remaining = remaining + 1
     end
   end
   if #change > 0 then
     change_scores(lane_key, change)
-    refresh_head(HEADS, lane, lane_key)
+    refresh_head(lane, lane_key)
   end
   if #chains > 0 then
     given[#given + 1], given[#given + 2] = lane, chains
@@ -100,10 +78,16 @@ for i, lane in ipairs(args.lanes) do
   released = released + (#change + #chains) / 2
 end
 if #given > 0 then
-  give_chains()
+  local claim, free = ARGV[args.given], free_token(now)
+  redis.call('ZADD', CLAIMS, free, claim) -- before its points, as ever
+  redis.call('HSET', LEASES, claim, cmsgpack.pack(RECORD_FORMAT, worker, given, first), claim .. ':g', 1)
+  for i, lane_key in ipairs(given_keys) do
+    rescore(lane_key, given[2 * i], 2, CLAIMED + free)
+  end
+  redis.call('SPUBLISH', WAKE, string.format('%.0f %s %.0f', now, given[1], now))
 end
 if remaining == 0 then
-  drop_claim(CLAIMS, LEASES, id)
+  drop_claim(id)
 end
-announce_head(HEADS, before, WAKE, now)
+announce_head(before, now)
 return { released, remaining }

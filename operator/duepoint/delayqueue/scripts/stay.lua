@@ -6,12 +6,10 @@
   ARGV  by (name of the installation)
   Reply 1 | 0 (it is not the one that opened it last)
 ]]
+-- include layout
 -- include time
-
-local LAYOUT = KEYS[1]
-local args = cmsgpack.unpack(ARGV[1])
 if redis.call('HGET', LAYOUT, 'by') ~= args.by then
   return 0
 end
-redis.call('HSET', LAYOUT, 'seen', string.format('%.0f', server_time()))
+redis.call('HSET', LAYOUT, 'seen', digits(server_time()))
 return 1

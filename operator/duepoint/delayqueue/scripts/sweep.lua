@@ -15,31 +15,26 @@
         latest (us after now that no lease can end), held (bool): points wait to be compared, and
           nothing says so
   Reply {armed, dropped, mended, {lane ...}: to be swept together, for a lease that cannot be}
-  Error UNINIT, WRONGLAYOUT, FENCED, OOM
+  Error OOM
 ]]
--- include meta
--- include time
--- include heads
+local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, WAKE = unpack(KEYS, 1, 7)
+-- include shard
+-- include fenced
+-- include wake
 -- include record
 -- include claims
+-- include occurrences
 -- include definition
--- include held
 
-local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, WAKE = unpack(KEYS, 1, 7)
-local refused = fenced_refusal(META)
-if refused then
-  return refused
-end
 if shard_state == 'draining' then
   return { 0, 0, 0, {} } -- a point without a definition is right here: that went before it
 end
-local now, before = server_time(), shard_head(HEADS)
+local now, before = server_time(), shard_head()
 local armed, dropped, mended = 0, 0, 0
 
 for _, wanted in ipairs(args.arm) do
   local lane, bucket, id, chain = KEYS[wanted[1]], KEYS[wanted[2]], ARGV[wanted[3]], ARGV[wanted[4]]
-  local record = redis.call('HGET', bucket, id)
-  if record and state_of(record) == ARMED and id .. version_of(record) == chain then
+  if is_armed_as(redis.call('HGET', bucket, id), id, chain) then
     armed = armed + redis.call('ZADD', lane, 'NX', wanted[5], chain)
   end
 end
@@ -47,11 +42,8 @@ end
 for _, stray in ipairs(args.drop) do
   local lane, bucket, id, member = KEYS[stray[1]], KEYS[stray[2]], ARGV[stray[3]], ARGV[stray[4]]
   local record = redis.call('HGET', bucket, id)
-  local is_chain = #member == CHAIN_LENGTH
-  if not record or (is_chain and id .. version_of(record) ~= member) then
-    dropped = dropped + redis.call('ZREM', lane, member)
-    redis.call('ZREM', OCC, member)
-    redis.call('HDEL', OCCREC, member)
+  if not record or (#member == CHAIN_LENGTH and id .. version_of(record) ~= member) then
+    dropped = dropped + drop_occurrences(lane, { member })
   end
 end
 
@@ -76,26 +68,20 @@ end
 
 local function lapse(id, old)
   local _, lanes = read_record(redis.call('HGET', LEASES, id))
-  for _, lane in ipairs(lanes) do
+  local lane_keys = {}
+  for i, lane in ipairs(lanes) do
     if not key_of[lane] then
       wanted = lanes
       return
     end
+    lane_keys[i] = key_of[lane]
   end
-  local token = free_token(CLAIMS, now)
-  for _, lane in ipairs(lanes) do
-    local key, band = key_of[lane], CLAIMED + old
-    local held = redis.call('ZRANGE', key, band, band, 'BYSCORE')
-    if #held > 0 then
-      rescore_members(key, held, CLAIMED + token)
-    end
-  end
-  redis.call('ZADD', CLAIMS, 'XX', token, id)
+  change_lease(id, old, now, lane_keys)
   mended = mended + 1
 end
 
-local absurd = redis.call('ZRANGE', CLAIMS, '(' .. string.format('%.0f', now + args.latest), '(+inf',
-  'BYSCORE', 'LIMIT', 0, 10, 'WITHSCORES')
+local absurd = redis.call('ZRANGE', CLAIMS, '(' .. digits(now + args.latest), '(+inf', 'BYSCORE', 'LIMIT', 0, 10,
+  'WITHSCORES')
 for i = 1, #absurd, 2 do
   if absurd[i] ~= HELD then
     lapse(absurd[i], tonumber(absurd[i + 1]))
@@ -109,30 +95,30 @@ for _, orphan in ipairs(args.free) do
   local score, token = redis.call('ZSCORE', lane, member), orphan[6] - CLAIMED
   local held = token < math.huge and redis.call('ZCOUNT', CLAIMS, token, token) > 0
   local record = #member == CHAIN_LENGTH and redis.call('HGET', bucket, id)
-  local is_stale = record and (state_of(record) ~= ARMED or id .. version_of(record) ~= member)
+  local is_stale = record and not is_armed_as(record, id, member)
   if score and tonumber(score) == orphan[6] and not held and not is_stale then
     redis.call('ZADD', lane, 'XX', orphan[5], member)
     mended = mended + 1
   end
 end
 if args.held then
-  add_held(CLAIMS)
+  add_held()
   mended = mended + 1
 end
 for _, position in ipairs(args.records) do
   local id = ARGV[position]
   if not redis.call('ZSCORE', CLAIMS, id) then
-    drop_claim(CLAIMS, LEASES, id)
+    drop_claim(id)
     mended = mended + 1
   end
 end
 
 for _, lane in ipairs(args.lanes) do
   local stood = redis.call('ZSCORE', HEADS, lane.lane)
-  refresh_head(HEADS, lane.lane, KEYS[lane.key])
+  refresh_head(lane.lane, KEYS[lane.key])
   if stood ~= redis.call('ZSCORE', HEADS, lane.lane) then
     mended = mended + 1
   end
 end
-announce_head(HEADS, before, WAKE, now)
+announce_head(before, now)
 return { armed, dropped, mended, wanted }

@@ -14,10 +14,9 @@
   KEYS  1 meta  2 heads  3 blobs  4 wake  5 leases  6 interned  7 occ  8 occrec
         9... buckets and lanes
   ARGV  layout, epoch, incarnation, numbers {number ...}: those that stand in the records,
-        blobs {from, to}: digest, blob pairs,
-        lanes {{number, position in KEYS}}, groups {bucket, lane, from, to, ...}: for each bucket
-          (position in KEYS) and lane (position in `lanes`) the rows that are theirs; a row is id,
-          record, due of its chain (us; '' for none), no id twice,
+        blobs {from, to}: digest, blob pairs, lanes {{number, position in KEYS}},
+        groups {bucket, lane, from, to, ...}: for each bucket (position in KEYS) and lane (position in `lanes`) the
+          rows that are theirs; a row is id, record, due of its chain (us; '' for none), no id twice,
         options {position of an id: {keep_chain (bool), after (us; with keep_chain): due is that of the
           first slot after this instant, replaces (position): the fingerprint that is to be replaced,
           open {from, to}: due, member, record of each occurrence}} of the rows that have any
@@ -26,19 +25,18 @@
         | HELD (the chain was to get another due, and a claim holds it or that due has come)
         | ABSENT (the shard is draining: write it to the new one);
         or {BUSY}: a row is on its way to another shard, and nothing was written
-  Error UNINIT, WRONGLAYOUT (also: a number stands for no text any more), FENCED, OOM
+  Error WRONGLAYOUT (also: a number stands for no text any more), OOM
 ]]
--- include meta
+local META, HEADS, BLOBS, WAKE, LEASES, INTERNED, OCC, OCCREC = unpack(KEYS, 1, 8)
+-- include shard
+-- include fenced
 -- include time
--- include heads
+-- include wake
+-- include occurrences
 -- include definition
 -- include moves
+-- include blobs
 
-local META, HEADS, BLOBS, WAKE, LEASES, INTERNED, OCC, OCCREC = unpack(KEYS, 1, 8)
-local refused = fenced_refusal(META)
-if refused then
-  return refused
-end
 local now, is_draining = server_time(), shard_state == 'draining'
 local GROUP_LENGTH, ROW_LENGTH, NO_OPTIONS = 4, 3, {}
 
@@ -50,7 +48,7 @@ local function read_stored(groups)
     for i = groups[g + 2], groups[g + 3], ROW_LENGTH do
       count = count + 1
       ids[count] = ARGV[i]
-      if is_draining and redis.call('HEXISTS', LEASES, mark_of(ARGV[i])) == 1 then
+      if is_draining and where_else(ARGV[i], true) then
         return nil
       end
     end
@@ -59,14 +57,14 @@ local function read_stored(groups)
   return stored_of
 end
 
--- The record to be written over one of the same uid; or the answer that says why none is.
+-- The record to be written over one of the same uid; or nil and the answer that says why none is.
 local function newer_record(record, stored, replaces)
   local uid, generation = identity(stored)
   local wanted_uid, wanted_generation = identity(record)
   if uid ~= wanted_uid then
     return nil, 'COLLISION'
   end
-  local is_replaced = replaces and fingerprint_of(stored) == ARGV[replaces]
+  local is_replaced = replaces and string.sub(stored, 8, 11) == ARGV[replaces] -- the fingerprint
   if wanted_generation <= generation and not is_replaced then
     return nil, 'UNCHANGED'
   end
@@ -90,8 +88,8 @@ local function decide(id, record, due, stored, options, lane)
   if not stored and is_draining then
     return nil, 'ABSENT'
   end
-  local is_known, answer = stored and is_readable(stored), nil
-  if is_known then
+  local answer = nil
+  if stored and is_readable(stored) then
     record, answer = newer_record(record, stored, options.replaces)
   elseif options.keep_chain then
     return nil, 'CHANGED'
@@ -159,15 +157,11 @@ for _, text in ipairs(redis.call('HMGET', INTERNED, unpack(texts))) do
   end
 end
 redis.call('HDEL', INTERNED, unpack(marks))
-for i = args.blobs[1], args.blobs[2], 2 do
-  if redis.call('HSETNX', BLOBS, ARGV[i], ARGV[i + 1]) == 0 then
-    redis.call('HDEL', BLOBS, ':' .. ARGV[i]) -- it may have been marked as unused
-  end
-end
+store_blobs()
 for g, fields in pairs(definitions) do
   redis.call('HSET', KEYS[groups[g]], unpack(fields))
 end
-local before = shard_head(HEADS)
+local before = shard_head()
 for _, lane in ipairs(lanes) do
   if #lane.gone > 0 then
     redis.call('ZREM', lane.key, unpack(lane.gone))
@@ -178,16 +172,13 @@ for _, lane in ipairs(lanes) do
 end
 for _, open in ipairs(opened) do
   for i = open.from, open.to, 3 do
-    if redis.call('ZADD', open.lane, 'NX', ARGV[i], ARGV[i + 1]) == 1 then
-      redis.call('ZADD', OCC, 0, ARGV[i + 1])
-      redis.call('HSET', OCCREC, ARGV[i + 1], ARGV[i + 2])
-    end
+    add_occurrence(open.lane, ARGV[i], ARGV[i + 1], ARGV[i + 2])
   end
 end
 for _, lane in ipairs(lanes) do
   if lane.is_touched then
-    refresh_head(HEADS, lane.number, lane.key)
+    refresh_head(lane.number, lane.key)
   end
 end
-announce_head(HEADS, before, WAKE, now, first_id, first_due)
+announce_head(before, now, first_id, first_due)
 return answers

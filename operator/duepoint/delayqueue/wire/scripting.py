@@ -1,12 +1,12 @@
 """The Lua scripts: loading, calling, and what their errors mean.
 
 A script is one file of ``scripts/``; a line ``-- include NAME`` stands for the file of that name
-in ``scripts/includes/``, ``-- body NAME`` for what the script of that name does (under other flags:
-a full server refuses the one and carries out the other). Calls go by EVALSHA; NOSCRIPT (a restarted
-server) loads everything and repeats only what was refused, inside pipelines too. Arguments travel
-by name: ARGV[1] is a MessagePack map of numbers and text, binary values follow and the map refers
-to them by position (``Arguments`` builds both). Nobody outside this package sees a raw reply or a
-library's error.
+in ``scripts/includes/``, which may include others, each at its first mention; ``-- body NAME`` for
+what the script of that name does (under other flags: a full server refuses the one and carries out
+the other). Calls go by EVALSHA; NOSCRIPT (a restarted server) loads everything and repeats only
+what was refused, inside pipelines too. Arguments travel by name: ARGV[1] is a MessagePack map of
+numbers and text, binary values follow and the map refers to them by position (``Arguments`` builds
+both). No other package sees a raw reply or a library's error.
 
 Nothing is ever repeated after a lost reply: a script may have been applied. That is the caller's
 decision, made with what the script guarantees.
@@ -118,9 +118,14 @@ class Arguments:
 def source(name: str) -> str:
     """The text of a script as the server gets it, includes in place."""
     folder = resources.files("duepoint.delayqueue") / "scripts"
+    present: set[str] = set()
 
     def included(match: re.Match[str]) -> str:
-        return (folder / "includes" / f"{match[1]}.lua").read_text(encoding="utf-8")
+        if match[1] in present:
+            return ""
+        present.add(match[1])
+        text = (folder / "includes" / f"{match[1]}.lua").read_text(encoding="utf-8")
+        return _INCLUDE.sub(included, text)
 
     def body(match: re.Match[str]) -> str:
         return (folder / f"{match[1]}.lua").read_text(encoding="utf-8").partition("\n]]\n")[2]

@@ -1,6 +1,5 @@
 -- The head of a definition's record (delayqueue/definitions/codec.py, format 1):
 -- format, state, flags, timing version (4), fingerprint (4), uid (16), generation (varint) ...
-
 local FORMAT = 1
 local ARMED, COMPLETED = 0, 2
 local UID, GENERATION, NUMBERS = 12, 28, 9
@@ -20,6 +19,7 @@ local function varint(record, position)
   end
 end
 
+-- Uid and generation.
 local function identity(record)
   return string.sub(record, UID, GENERATION - 1), (varint(record, GENERATION))
 end
@@ -63,10 +63,6 @@ local function version_of(record)
   return string.sub(record, 4, 7)
 end
 
-local function fingerprint_of(record)
-  return string.sub(record, 8, 11)
-end
-
 local function with_state(record, state)
   return string.sub(record, 1, 1) .. string.char(state) .. string.sub(record, 3)
 end
@@ -76,6 +72,24 @@ local function started_of(record)
 end
 
 local function with_started(record, started)
-  return string.sub(record, 1, -COUNT_LENGTH - 1)
-    .. struct.pack('>I4', math.min(started, MOST_COUNTED))
+  return string.sub(record, 1, -COUNT_LENGTH - 1) .. struct.pack('>I4', math.min(started, MOST_COUNTED))
+end
+
+-- Whether this is the record of an armed definition whose chain point this is.
+local function is_armed_as(record, id, chain)
+  return record and state_of(record) == ARMED and id .. version_of(record) == chain
+end
+
+-- The definition has come to its end, unless it was edited meanwhile.
+local function complete(bucket, id, chain)
+  local record = redis.call('HGET', bucket, id)
+  if is_armed_as(record, id, chain) then
+    redis.call('HSET', bucket, id, with_state(record, COMPLETED))
+  end
+end
+
+-- The record, where it counts runs; else nil.
+local function counting_record(bucket, id)
+  local record = redis.call('HGET', bucket, id)
+  return record and is_readable(record) and counts_runs(record) and record or nil
 end

@@ -1,21 +1,11 @@
--- The layout record: which layout the index has and, while it is cut anew, which one it had.
-
-local function older_term(layout, epoch)
-  local newest = redis.call('HGET', layout, 'epoch')
-  if not newest then
-    return redis.error_reply('UNINIT there is no index yet')
-  end
-  newest = tonumber(newest) or 0
-  if epoch < newest then
-    return redis.error_reply('FENCED term ' .. epoch .. ' is older than ' .. newest)
-  end
-  if epoch > newest then
-    redis.call('HSET', layout, 'epoch', epoch)
-  end
-  return nil
+-- The layout record: which layout the index has and, while it is cut anew, which one it had. FOREIGN where it is of
+-- another cluster than `owner`.
+local LAYOUT, args = KEYS[1], cmsgpack.unpack(ARGV[1])
+local owner = redis.call('HGET', LAYOUT, 'owner')
+if args.owner and owner and args.owner ~= owner then
+  return redis.error_reply('FOREIGN the index is of ' .. owner .. ', not of ' .. args.owner)
 end
 
-local function layout_record(layout)
-  return redis.call('HMGET', layout, 'layout', 'shards', 'buckets', 'incarnation', 'former',
-    'former_shards')
+local function layout_record()
+  return redis.call('HMGET', LAYOUT, 'layout', 'shards', 'buckets', 'incarnation', 'former', 'former_shards')
 end

@@ -3,8 +3,8 @@
 -- because there were too many (`d:`), and in `from` the oldest letter that is counted (0: all are).
 local LETTER_OVERHEAD = 64 -- bytes that a letter takes beside its texts, about
 
--- Whose a letter is, and its bytes; of name, value, name, value ...
-local function origin_of_letter(fields)
+-- Member in `order`, namespace and bytes of a letter with these fields: name, value, name, value ...
+local function letter_member(id, fields)
   local namespace, bytes = '', LETTER_OVERHEAD
   for i = 1, #fields, 2 do
     if fields[i] == 'namespace' then
@@ -12,25 +12,21 @@ local function origin_of_letter(fields)
     end
     bytes = bytes + #fields[i] + #fields[i + 1]
   end
-  return namespace, bytes
-end
-
-local function letter_member(id, namespace, bytes)
   local milliseconds, number = string.match(id, '(%d+)-(%d+)')
-  return namespace .. '\0' .. struct.pack('>I8I8I4', tonumber(milliseconds), tonumber(number), bytes)
+  local packed = struct.pack('>I8I8I4', tonumber(milliseconds), tonumber(number), bytes)
+  return namespace .. '\0' .. packed, namespace, bytes
 end
 
-local function count_letter(order, sums, id, fields)
-  local namespace, bytes = origin_of_letter(fields)
-  if redis.call('ZADD', order, 'NX', 0, letter_member(id, namespace, bytes)) == 1 then
-    redis.call('HINCRBY', sums, 'b:' .. namespace, bytes)
+local function count_letter(id, fields)
+  local member, namespace, bytes = letter_member(id, fields)
+  if redis.call('ZADD', ORDER, 'NX', 0, member) == 1 then
+    redis.call('HINCRBY', SUMS, 'b:' .. namespace, bytes)
   end
   return namespace
 end
 
-local function subtract_letter(order, sums, member, namespace, bytes)
-  if redis.call('ZREM', order, member) == 1
-    and redis.call('HINCRBY', sums, 'b:' .. namespace, -bytes) <= 0 then
-    redis.call('HDEL', sums, 'b:' .. namespace)
+local function subtract_letter(member, namespace, bytes)
+  if redis.call('ZREM', ORDER, member) == 1 and redis.call('HINCRBY', SUMS, 'b:' .. namespace, -bytes) <= 0 then
+    redis.call('HDEL', SUMS, 'b:' .. namespace)
   end
 end

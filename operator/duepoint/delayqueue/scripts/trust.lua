@@ -1,31 +1,25 @@
 #!lua flags=allow-oom
 --[[
-  The shard is in doubt no longer, once nothing that was due by then is left: none in a lane, none
+  The shard is suspect no longer, once nothing that was due by then is left: none in a lane, none
   that waits to be compared, and none under a claim, whose owner may have settled it before the
   server went back.
 
   KEYS  1 meta  2 claims  3 leases  4... lanes
   ARGV  layout, epoch, back (us, as text: that which was compared), lanes (numbers, in the order of KEYS)
   Reply ended | due (in a lane) | held | claimed
-  Error UNINIT, WRONGLAYOUT, FENCED
 ]]
--- include meta
+local META, CLAIMS, LEASES = unpack(KEYS, 1, 3)
+-- include shard
+-- include fenced
 -- include record
--- include claims
--- include held
+-- include time
 
-local META, CLAIMS, LEASES = KEYS[1], KEYS[2], KEYS[3]
-local CLAIMED = 4503599627370496
-local refused = fenced_refusal(META)
-if refused then
-  return refused
-end
-local back = shard_history.back
-if back and string.format('%.0f', back) ~= args.back then
+local back = tonumber(meta[6])
+if back and digits(back) ~= args.back then
   return 'due' -- it went back once more meanwhile
 end
 back = back or 0
-local key_of = {}
+local key_of, held = {}, CLAIMED + HELD_TOKEN
 for i, lane in ipairs(args.lanes) do
   local key = KEYS[3 + i]
   key_of[lane] = key
@@ -33,7 +27,6 @@ for i, lane in ipairs(args.lanes) do
   if first[1] and tonumber(first[2]) <= back then
     return 'due'
   end
-  local held = CLAIMED + HELD_TOKEN
   if redis.call('ZCOUNT', key, held, held) > 0 then
     return 'held'
   end
@@ -42,12 +35,10 @@ end
 local function holds_old_points(id, band)
   local dues, lanes = read_record(redis.call('HGET', LEASES, id))
   for member, due in pairs(dues) do
-    if tonumber(due) <= back then
-      for _, lane in ipairs(lanes) do
-        local score = key_of[lane] and redis.call('ZSCORE', key_of[lane], member)
-        if score and tonumber(score) == band then
-          return true
-        end
+    for _, lane in ipairs(tonumber(due) <= back and lanes or {}) do
+      local score = key_of[lane] and redis.call('ZSCORE', key_of[lane], member)
+      if score and tonumber(score) == band then
+        return true
       end
     end
   end
@@ -56,8 +47,7 @@ end
 
 local claims = redis.call('ZRANGE', CLAIMS, 0, -1, 'WITHSCORES')
 for i = 1, #claims, 2 do
-  if #claims[i] == CLAIM_ID_LENGTH
-    and holds_old_points(claims[i], CLAIMED + tonumber(claims[i + 1])) then
+  if #claims[i] == CLAIM_ID_LENGTH and holds_old_points(claims[i], CLAIMED + tonumber(claims[i + 1])) then
     return 'claimed'
   end
 end

@@ -1,0 +1,38 @@
+-- include members
+-- A server that went back holds an older state: what was due before may have run already. `meta`
+-- says: `server` -> run id of the process whose state was vouched for last, `mark` -> a number that
+-- each claim raises, `back` -> the shard is suspect: what was due until then (us) waits to be compared.
+local OCCURRENCES = { [21] = true, [25] = true }
+
+-- Until when what was due waits; nil where nothing is suspect. `server` is the run id of the process
+-- that this runs on, '' where it is not known; `mark` the highest that the caller has seen. After a
+-- space in `server` stands for how long (us) the caller has known that process, where that is not
+-- long; `mark_age` (us) is for how long it has known the mark. No claim was made elsewhere once this
+-- process had answered as a primary: what became due since then cannot have run.
+local function suspect_until(server, mark, mark_age, now)
+  local stored_server, stored_mark, back = meta[4], tonumber(meta[5]) or 0, tonumber(meta[6])
+  local met
+  server, met = string.match(server, '^(%S*) ?(%d*)$')
+  met = tonumber(met) or 0
+  local has_changed = server ~= '' and stored_server ~= server
+  if has_changed then
+    redis.call('HSET', META, 'server', server)
+  end
+  if (has_changed and stored_server) or mark > stored_mark then
+    -- A mark younger than that is of this very process: it went back with it.
+    back = math.max(back or 0, met < mark_age and now - met or now)
+    redis.call('HSET', META, 'mark', digits(math.max(mark, stored_mark)), 'back', digits(back))
+    redis.call('XADD', RUNS, '*', 'back', digits(back))
+    redis.call('SPUBLISH', args.ran, '')
+  end
+  return back
+end
+
+-- A chain goes on, by any worker that claims it; a check does no harm when it is made twice. A slot that waits for
+-- others may have been called up before its due.
+local function must_wait(member, due, back)
+  if not OCCURRENCES[#member] or string.byte(member, KIND_POSITION) == CHECK then
+    return false
+  end
+  return due <= back or string.byte(member, KIND_POSITION) == QUEUED and slot_of(member) <= back
+end
