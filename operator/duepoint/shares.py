@@ -2,13 +2,13 @@
 
 An owner may have three times what is free: three quarters of the places while it is alone, three
 sevenths of them beside another one that wants as many, and so on. So nothing is reserved by name,
-little lies idle, and a newcomer nearly always finds a place at once, because nobody may ever take
+little lies idle, and a newcomer nearly always finds a place at once, because no owner may ever take
 the last part of what is left. (Dynamic thresholds: Choudhury and Hahne, "Dynamic queue length
 thresholds for shared-memory packet switches", IEEE/ACM Transactions on Networking 6, 1998. What
 owners get that want less is what they want, the others get equal parts: max-min fairness.)
 
-``Shares`` only counts. ``FairPlaces`` lets owners wait: a place that comes free goes to whoever of
-those who wait has the fewest, and of those to the one that got one longest ago.
+``Shares`` only counts. ``FairPlaces`` lets owners wait: a place that comes free goes to the
+waiting owner with the fewest, and among equals to the owner served longest ago.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Shares(Generic[OwnerT]):
         if left:
             self._held[owner] = left
         else:
-            del self._held[owner]  # nothing is kept of whoever has nothing
+            del self._held[owner]  # nothing is kept of an owner that has nothing
 
 
 class FairPlaces(Generic[OwnerT]):

@@ -86,7 +86,7 @@ class Wanted:
 
     @property
     def trigger(self) -> str:
-        """As Jobs, receivers and statuses are told."""
+        """The word that Jobs, receivers and statuses carry."""
         return TRIGGER_MANUAL if isinstance(self.slots, Trigger) else TRIGGER_BACKFILL
 
 

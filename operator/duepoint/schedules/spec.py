@@ -180,7 +180,7 @@ def parse(
 
 
 def _check(shape: _Shape, *, identity: str, created_us: int) -> None:
-    """Raises what is wrong with the spec; notes where that is nothing, of whomever it is."""
+    """Raise what is wrong with the spec; mark the shape where it is right for every schedule."""
     findings = _Findings(list(shape.errors))
     if not findings.errors:
         _check_slots(shape.rule, findings, identity=identity, created_us=created_us)
@@ -192,7 +192,7 @@ def _check(shape: _Shape, *, identity: str, created_us: int) -> None:
 
 @dataclass(slots=True)
 class _Shape:
-    """What a text says, whoever it is the spec of; of wrong ones what is wrong.
+    """What a text says, for every schedule with this spec; with the errors of a wrong one.
 
     Attributes:
         has_sound_slots: they were found in order for one schedule, and all have the same.
@@ -223,10 +223,10 @@ def _shape(raw: bytes) -> _Shape:
 
 def _decode(raw: bytes) -> _Spec:
     if field_ := nesting.too_deep(raw):
-        told = f"is nested deeper than {nesting.DEEPEST} levels; write it flatter"
+        message = f"is nested deeper than {nesting.DEEPEST} levels; write it flatter"
         path = f"spec.{field_}"
         raise errors.InvalidSpec(
-            (errors.FieldError(reason=Reason.INVALID_SCHEDULE, path=path, message=told),)
+            (errors.FieldError(reason=Reason.INVALID_SCHEDULE, path=path, message=message),)
         )
     try:
         return _decoder.decode(raw)
@@ -304,7 +304,7 @@ def _instant(time: dt.datetime | None) -> int | None:
 
 
 def _reachable(instant_us: int | None, path: str, findings: _Findings) -> int | None:
-    """The instant, when the queue has slots after it; a far end, to the contrary, harms nobody."""
+    """The instant, when the queue has slots after it; a far end does no harm."""
     if instant_us is not None and instant_us > LAST_US:
         findings.add(Reason.OUT_OF_RANGE, path, "lies beyond the year 2112; write a nearer time")
     return instant_us

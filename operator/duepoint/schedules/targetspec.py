@@ -90,7 +90,7 @@ class WebhookFields(msgspec.Struct, rename="camel"):
 
 def webhook(fields: WebhookFields, report: Report) -> actions.WebhookAction:
     """The action behind the fields; what is wrong is reported, and a harmless value stands in."""
-    if sum(one is not None for one in (fields.url, fields.url_from, fields.service)) != 1:
+    if sum(field is not None for field in (fields.url, fields.url_from, fields.service)) != 1:
         report("spec.webhook", "write exactly one of url, urlFrom and service")
     if fields.url is not None:
         _check_url(fields.url, report)

@@ -1,8 +1,8 @@
 """``signing``, ``auth``, ``tls`` and ``headers`` of a webhook -> what an action says of them.
 
 Owns the fields that name Secrets, ConfigMaps and ServiceAccounts. None of them has a namespace: it
-is always the Schedule's own. What stands in the objects is nobody's business here; whether they
-exist is found out by the worker, which alone may read them. Errors are told one by one, with the
+is always the Schedule's own. The objects are not read here; the worker, which alone may read
+them, finds out whether they exist. Errors are reported one by one, with the
 field's path. Pure.
 """
 
@@ -110,7 +110,7 @@ def headers(
     """
     if len(fields) > _MOST_HEADERS:
         report("spec.webhook.headers", f"has {len(fields)} entries; write at most {_MOST_HEADERS}")
-    if sum(len(one.name) + len(one.value or "") for one in fields) > _MOST_HEADER_BYTES:
+    if sum(len(header.name) + len(header.value or "") for header in fields) > _MOST_HEADER_BYTES:
         report("spec.webhook.headers", f"is larger than {_MOST_HEADER_BYTES} bytes; shorten it")
     made = []
     for index, field in enumerate(fields):
@@ -156,7 +156,7 @@ def _value_trouble(field: HeaderFields, name: str, shown: str) -> str:
 
 
 def is_unsendable(value: str) -> bool:
-    """Whether a header with this value would end its line, or be cut by somebody on the way."""
+    """Whether a header with this value would end its line, or be cut by a proxy on the way."""
     return any((char < " " and char != "\t") or char == "\x7f" for char in value)
 
 
@@ -185,7 +185,7 @@ def signing(fields: SigningFields | None, report: Report) -> tuple[actions.Secre
     listed = fields.secret_key_refs or ()
     if not 1 <= len(listed) <= _MOST_SIGNING_SECRETS:
         report(path, f"has {len(listed)} entries; write 1 to {_MOST_SIGNING_SECRETS}")
-    return tuple(_secret_key(one, f"{path}[{index}]", report) for index, one in enumerate(listed))
+    return tuple(_secret_key(ref, f"{path}[{index}]", report) for index, ref in enumerate(listed))
 
 
 def auth(
@@ -196,7 +196,7 @@ def auth(
         return None
     path = "spec.webhook.auth"
     given = (fields.bearer, fields.basic, fields.service_account_token)
-    if sum(one is not None for one in given) != 1:
+    if sum(field is not None for field in given) != 1:
         report(path, "write exactly one of bearer, basic and serviceAccountToken")
     if fields.bearer is not None:
         reference = fields.bearer.secret_key_ref
