@@ -6,8 +6,7 @@ its slot: within a process by ``running`` and ``recent``, across a restart by ``
 that the loaded status carried. What the floors cannot distinguish is left uncounted: a counter that
 is one short is better than one that counts a run twice. ``started`` is always what has ended and
 what is running: an end whose start was lost counts both. The watermark and the times of last things
-never fall.
-Pure; instants in microseconds since the epoch, 0 = never.
+never fall. Pure; instants in microseconds since the epoch, 0 = never.
 """
 
 from __future__ import annotations
@@ -236,25 +235,20 @@ def put_off(summary: Summary, event: RunEvent) -> Summary:
     return summary if receiver is summary.receiver else replace(summary, receiver=receiver)
 
 
-def state_of(summary: Summary, slot_us: int, trigger: str, job_name: str) -> RunState | None:
-    """How far a run has come; None where it is not remembered."""
+def state_of(
+    summary: Summary, slot_us: int, trigger: str = "Schedule", job_name: str = ""
+) -> RunState | None:
+    """How far a run has come, by default that of a regular slot; None where not remembered."""
     key = _run_key(slot_us, trigger, job_name)
     return RunState.RUNNING if key in summary.running else dict(summary.recent).get(key)
-
-
-def regular_state(summary: Summary, slot_us: int) -> RunState | None:
-    """How far the run of a regular slot has come; None where it is not remembered."""
-    return state_of(summary, slot_us, "Schedule", "")
 
 
 def _key(event: RunEvent) -> Key:
     if event.state not in _RUN:
         ending = f"{event.state} {event.reason}"
         # What a ScheduleRun wanted of a slot says nothing of the slot itself.
-        return (
-            event.slot_us,
-            f"{event.trigger} {event.run_uid} {ending}" if event.run_uid else ending,
-        )
+        owner = f"{event.trigger} {event.run_uid} " if event.run_uid else ""
+        return event.slot_us, owner + ending
     return _run_key(event.slot_us, event.trigger, event.job_name or event.run_uid)
 
 
@@ -331,13 +325,8 @@ def _ended_us(event: RunEvent) -> int:
 
 
 def _end_floor_us(floors: Floors, state: RunState) -> int:
-    match state:
-        case RunState.SUCCEEDED:
-            return floors.success_us
-        case RunState.REPLACED:
-            return floors.replaced_us
-        case _:
-            return floors.failure_us
+    floor_us = {RunState.SUCCEEDED: floors.success_us, RunState.REPLACED: floors.replaced_us}
+    return floor_us.get(state, floors.failure_us)
 
 
 def _fold_end(summary: Summary, event: RunEvent) -> Summary:
@@ -455,10 +444,7 @@ def _fold_conflict(summary: Summary, event: RunEvent) -> Summary:
 def _remembering(summary: Summary, key: Key, state: RunState, known: RunState | None) -> Summary:
     if state is RunState.RUNNING or (known is not None and (known in ENDED or known is state)):
         return summary
-    others = tuple(entry for entry in summary.recent if entry[0] != key)
-    return replace(summary, recent=_bounded((*others, (key, state))))
-
-
-def _bounded(recent: tuple[tuple[Key, RunState], ...]) -> tuple[tuple[Key, RunState], ...]:
-    """At most twice as many as are kept, so that forgetting is rare."""
-    return recent if len(recent) <= 2 * REMEMBERED else recent[-REMEMBERED:]
+    recent = (*(entry for entry in summary.recent if entry[0] != key), (key, state))
+    if len(recent) > 2 * REMEMBERED:  # so that forgetting is rare
+        recent = recent[-REMEMBERED:]
+    return replace(summary, recent=recent)
