@@ -55,7 +55,7 @@ _CREATE_SECONDS = 60.0
 _GRACE_SECONDS = 15
 LIMIT_MB = 400
 _SILENT = "127.0.0.9"
-#: Where nobody may open port 53 here: an address of which no answer comes (RFC 5737).
+#: Where port 53 may not be opened here: an address of which no answer comes (RFC 5737).
 _NOWHERE = "192.0.2.1"
 
 Late = dict[str, dict[tuple[str, int], list[float]]]
@@ -306,7 +306,7 @@ def _silent_server() -> str:
     except OSError:
         silent.close()
         return _NOWHERE
-    _listening.append(silent)  # open until this process ends; nobody reads it
+    _listening.append(silent)  # open until this process ends; it is not read
     return _SILENT
 
 

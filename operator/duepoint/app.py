@@ -37,7 +37,7 @@ from duepoint.worker import claimer, ownership, pipeline
 
 _KEY_BYTES = 32
 #: A worker has so many points in hand for each one it can try at a time: what keeps its targets
-#: busy, and no more, because what it holds nobody else can fire.
+#: busy, and no more, because no other worker can fire what it holds.
 _POINTS_IN_HAND = 2
 
 
@@ -67,8 +67,8 @@ def _run(chosen: settings.Settings, process: Coroutine[Any, Any, None]) -> None:
 
 
 async def _worker(chosen: settings.WorkerSettings) -> None:
-    # Points are claimed by the clock of this machine and Redis's, whichever is behind; targets are
-    # told, and told things are signed with, the time that the clocks agree on.
+    # Points are claimed by the clock of this machine and Redis's, whichever is behind; targets
+    # get, and signatures carry, the time that the clocks agree on.
     own = clocks.SystemClock()
     clock = agreedclock.AgreedClock(own)
     health = services.Health()
@@ -255,14 +255,14 @@ def _cancel(task: asyncio.Task[None]) -> None:
 
 
 async def _redis_time(queue: delayqueue.DelayQueue) -> int:
-    """Redis's time; whether it was told is what the operator knows of Redis at all times."""
+    """Redis's time; whether it answers is what the operator knows of Redis at all times."""
     try:
-        told_us = await queue.health.time_us()
+        redis_us = await queue.health.time_us()
     except errors.TryLater:
         telemetry.redis_up.set(0)
         raise
     telemetry.redis_up.set(1)
-    return told_us
+    return redis_us
 
 
 def _note_leadership(leading: bool, epoch: int) -> None:  # noqa: FBT001 - the elector's callback
@@ -305,7 +305,7 @@ def api_session(
 
 
 async def _ask_time(api: kubeapi.ApiSession) -> None:
-    """Any answer tells the time, a refusal as well."""
+    """Any answer carries the time, a refusal as well."""
     await api.request("GET", "/version")
 
 
@@ -352,8 +352,8 @@ def draining_on_signals(drain: Callable[[], None]) -> None:
 
     def first(number: signal.Signals) -> None:
         telemetry.logger.info("draining", signal=number.name)
-        for one in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(one)
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(each)
         drain()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,7 +1,7 @@
 """Metrics and log fields, named once.
 
 Metrics carry the prefix ``duepoint_`` and base units. A schedule is never a label: the number of
-series stays the same whatever users create. Log lines are structlog events: a short phrase, then
+series does not grow with what users create. Log lines are structlog events: a short phrase, then
 fields named as below, so that one search finds the same thing in every process.
 
 Log fields: ``namespace``, ``schedule``, ``uid``, ``generation``, ``slot`` (RFC 3339), ``reason``
@@ -64,7 +64,7 @@ class BulkHistogram(Collector):
         )
 
 
-# A second series per counter that tells when it began: nobody asked for it.
+# A second series per counter, with the time it began, is of no use here.
 disable_created_metrics()  # type: ignore[no-untyped-call,unused-ignore]
 
 #: From one millisecond, because lateness is what this product is about.
@@ -119,7 +119,9 @@ outcomes_dropped_total = Counter(
 unwatched_removed_total = Counter(
     "duepoint_unwatched_removed", "Definitions removed because their namespace is not watched."
 )
-blobs_removed_total = Counter("duepoint_blobs_removed", "Stored actions that nobody used.")
+blobs_removed_total = Counter(
+    "duepoint_blobs_removed", "Stored actions that were not used any more."
+)
 sweeps_total = Counter("duepoint_sweeps", "Complete sweeps of the queue.", ["pace"])
 sweep_seconds = Gauge("duepoint_sweep_seconds", "How long the last complete sweep took.")
 sweep_repairs_total = Counter("duepoint_sweep_repairs", "What sweeps put right.", ["kind"])
@@ -159,11 +161,11 @@ status_writes_total = Counter("duepoint_status_writes", "Status writes, by resul
 status_staleness_seconds = Histogram(
     "duepoint_status_staleness_seconds", "From a change to its status write."
 )
-build_info = Gauge("duepoint_build_info", "Always 1; its labels tell the build.", ["version"])
+build_info = Gauge("duepoint_build_info", "Always 1; its labels name the build.", ["version"])
 
 registry = REGISTRY
 
-#: Awaited before the metrics are told: gauges that are read only when somebody asks for them.
+#: Awaited before each scrape: gauges that are read only then.
 before_scrape: set[Callable[[], Awaitable[None]]] = set()
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duepoint import bytescache
+from duepoint import shares
 
 
 def test_a_flood_of_one_namespace_leaves_what_another_one_holds():
-    cache = bytescache.BytesCache(1000)
+    cache = shares.BytesCache(1000)
     cache.put("quiet", "a", "A", 100)
     for number in range(500):
         cache.put("hostile", number, number, 250)
@@ -18,7 +18,7 @@ def test_a_flood_of_one_namespace_leaves_what_another_one_holds():
 
 
 def test_of_the_largest_namespace_the_longest_unused_goes():
-    cache = bytescache.BytesCache(400)
+    cache = shares.BytesCache(400)
     for key in "abcd":
         cache.put("team", key, key, 100)
     assert cache.get("team", "a") == "a"
@@ -28,7 +28,7 @@ def test_of_the_largest_namespace_the_longest_unused_goes():
 
 
 def test_what_would_fill_more_than_half_is_not_kept():
-    cache = bytescache.BytesCache(100)
+    cache = shares.BytesCache(100)
     cache.put("team", "a", "old", 10)
     cache.put("team", "a", "new", 51)
     assert cache.get("team", "a") is None
@@ -41,7 +41,7 @@ def test_what_would_fill_more_than_half_is_not_kept():
     )
 )
 def test_no_history_holds_more_bytes_than_there_are_or_evicts_who_holds_less(puts):
-    cache = bytescache.BytesCache(200)
+    cache = shares.BytesCache(200)
     sizes = {}
     for namespace, key, size in puts:
         before = {name: cache.bytes_of(name) for name in "xyz"}
@@ -62,7 +62,7 @@ def test_no_history_holds_more_bytes_than_there_are_or_evicts_who_holds_less(put
 
 
 def test_nothing_is_kept_of_namespaces_that_hold_nothing():
-    cache = bytescache.BytesCache(100)
+    cache = shares.BytesCache(100)
     for number in range(50):
         cache.put(f"team-{number}", "a", "A", 40)
     assert len(cache) == 2

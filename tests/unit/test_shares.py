@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import random
 
 import pytest
 from hypothesis import given
@@ -69,20 +68,6 @@ def test_whoever_wants_little_gets_it_and_the_others_equal_parts(wants, places):
     if unmet:
         assert max(unmet) - min(unmet) <= 1
         assert max(held) <= max(unmet) + 1  # nobody has more than those who want more
-
-
-@given(places=st.integers(16, 128), seed=st.integers(0, 1000))
-def test_places_that_end_and_are_taken_again_become_equal(places, seed):
-    chance = random.Random(seed)
-    given_out = shares.Shares(places)
-    _take_all(given_out, "first")
-    for _ in range(40 * places):
-        given_out.give_back(chance.choice(_holders(given_out)))
-        for owner in chance.sample(["first", "second"], 2):
-            _take_all(given_out, owner, most=1)
-    held = given_out.held("first"), given_out.held("second")
-    assert max(held) - min(held) <= places // 2  # it began with all of them and none
-    assert min(held) >= places // 7
 
 
 def test_nothing_is_kept_of_owners_that_have_nothing():
@@ -164,7 +149,3 @@ def _take_all(given_out, owner, most=10_000):
             return taken
         given_out.take(owner)
     return most
-
-
-def _holders(given_out):
-    return [one for one in ("first", "second") if given_out.held(one)]

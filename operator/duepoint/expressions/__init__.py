@@ -14,7 +14,8 @@ The way of a text::
     combined                                                 several, and from when to when
 """
 
-from duepoint.expressions.compile import compile_expression, merged, windowed
+from duepoint.expressions.combined import merged, windowed
+from duepoint.expressions.compile import compile_expression
 from duepoint.expressions.dst import Gap, Overlap
 from duepoint.expressions.expression import Expression
 from duepoint.expressions.syntax import WHITE

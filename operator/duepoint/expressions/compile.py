@@ -12,10 +12,7 @@ import re
 
 from duepoint import errors
 from duepoint.expressions import advice, at, cron, every, expression, syntax, timezones
-from duepoint.expressions.combined import merged, windowed
 from duepoint.expressions.dst import Gap, Overlap
-
-__all__ = ["Gap", "Overlap", "compile_expression", "merged", "windowed"]
 
 #: Longest text, in characters; also the CRD's limit, whose cost rules need one.
 TEXT_LIMIT = 200

@@ -109,11 +109,11 @@ class _Aim:
     port: int
 
     def within(self, networks: Sequence[addresses.Network]) -> bool:
-        return any(self.reached in one or self.dialled in one for one in networks)
+        return any(self.reached in network or self.dialled in network for network in networks)
 
     def named_by(self, networks: Sequence[addresses.Network]) -> bool:
         """Whether an entry names this very address, not a range around it."""
-        return self.within([one for one in networks if one.num_addresses == 1])
+        return self.within([network for network in networks if network.num_addresses == 1])
 
     def __str__(self) -> str:
         same = self.dialled == self.reached

@@ -145,7 +145,7 @@ def pod_networks(environment: Mapping[str, str] = os.environ) -> tuple[addresses
 def networks() -> tuple[addresses.Network, ...]:
     """The networks of this machine's interfaces."""
     found = (*_ipv4(), *_ipv6(_IPV6_INTERFACES))
-    own = (one for one in found if not (one.is_loopback or one.is_link_local))
+    own = (network for network in found if not (network.is_loopback or network.is_link_local))
     return tuple(sorted(set(own), key=str))
 
 

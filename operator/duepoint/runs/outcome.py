@@ -46,7 +46,7 @@ class Retry:
         after_us: the earliest time the other side wants to hear of it again (Retry-After), as a
             duration; None leaves it to the backoff.
         started: whether the slot counts as started by this attempt (a Job starts with its Job).
-        counted: whether this was an attempt at all; one for which no time was left was none.
+        counted: whether this was an attempt at all; without time left there was none.
         unanswered: a request to make a Job was sent, and may be carried out all the same.
     """
 
@@ -82,7 +82,7 @@ class Skip:
 Outcome = Delivered | Retry | Rejected | Skip
 
 
-#: No retry is sooner than this, whatever the dice say.
+#: No retry is sooner than this.
 LEAST_WAIT_US = 100_000
 
 

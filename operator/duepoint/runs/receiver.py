@@ -1,4 +1,4 @@
-"""What run events tell of a Schedule's receiver: that it is gone, or that deliveries to it wait.
+"""What run events say of a Schedule's receiver: that it is gone, or that deliveries to it wait.
 
 Gone is of one generation: an edit of the Schedule ends it, and so does a delivery by hand. That
 deliveries wait (an open circuit) ends with the first answer. Events arrive more than once and out

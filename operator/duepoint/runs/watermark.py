@@ -76,7 +76,7 @@ def newest(written: Watermark, remembered: Watermark | None) -> Watermark:
 #: A slot is overdue when it is later than this.
 OVERDUE_US = 60_000_000
 
-#: An open slot of which nobody has told for so long, and which the queue does not hold, has ended
+#: An open slot without an event for so long, which the queue does not hold either, has ended
 #: without a word (its event was lost with a full stream).
 _FORGET_AFTER_US = 3_600_000_000
 
@@ -87,7 +87,7 @@ class OpenSlot:
 
     Attributes:
         due_us: slot plus jitter; lateness is measured from it.
-        reason, message: why it was put off; empty while nobody has tried it.
+        reason, message: why it was put off; empty until it was tried.
         told_us: when we last heard of it.
         started: its target was asked for at least once.
         superseded: an edit of the timing has ended it unless it is under way; no status lists it.
@@ -174,13 +174,13 @@ class OpenSlots:
             return Watermark(through_us) if through_us else NOTHING
         listed = [
             self._by_slot[slot_us]
-            for slot_us in itertools.takewhile(lambda one: one <= through_us, self._order)
+            for slot_us in itertools.takewhile(lambda slot_us: slot_us <= through_us, self._order)
         ]
         return Watermark(
             through_us=through_us,
-            started_us=tuple([one.slot_us for one in listed if one.started]),
+            started_us=tuple([slot.slot_us for slot in listed if slot.started]),
             waiting_us=tuple(
-                [one.slot_us for one in listed if not (one.started or one.superseded)]
+                [slot.slot_us for slot in listed if not (slot.started or slot.superseded)]
             ),
         )
 
@@ -216,26 +216,26 @@ class OpenSlots:
         oldest_us = self.oldest_us()
         if oldest_us is not None and _is_late(self._by_slot[oldest_us], now_us):
             return self._by_slot[oldest_us]  # nearly always, and there may be thousands
-        late = (one for one in self._by_slot.values() if _is_late(one, now_us))
-        return min(late, key=lambda one: one.slot_us, default=None)
+        late = (slot for slot in self._by_slot.values() if _is_late(slot, now_us))
+        return min(late, key=lambda slot: slot.slot_us, default=None)
 
     def next_overdue_us(self, now_us: int) -> int | None:
         """When the next one will be overdue."""
         dues = (
-            one.due_us + OVERDUE_US
-            for one in self._by_slot.values()
-            if _may_be_late(one) and not _is_late(one, now_us)
+            slot.due_us + OVERDUE_US
+            for slot in self._by_slot.values()
+            if _may_be_late(slot) and not _is_late(slot, now_us)
         )
         return min(dues, default=None)
 
 
 def _listing(slot: OpenSlot) -> tuple[bool, bool]:
-    """What a status tells of it beside its instant."""
+    """What a status says of it beside its instant."""
     return slot.started, slot.superseded
 
 
 def _may_be_late(slot: OpenSlot) -> bool:
-    """What has started was not late in starting, whatever it waits for now."""
+    """What has started was not late in starting, even if it waits now."""
     return bool(slot.reason) and not slot.started
 
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from duepoint import bytescache
 from duepoint import clock as clocks
 from duepoint import errors as base
+from duepoint import shares
 from duepoint.kube import errors, jobbuilder, jobframe, jobs, port
 from duepoint.runs import outcome
 from duepoint.schedules import actions
@@ -99,9 +99,7 @@ class _Frames:
     """The bytes of Jobs of one action, by whether there is a slot before."""
 
     def __init__(self) -> None:
-        self._kept: bytescache.BytesCache[tuple[int, bool], _Kept] = bytescache.BytesCache(
-            _FRAME_BYTES
-        )
+        self._kept: shares.BytesCache[tuple[int, bool], _Kept] = shares.BytesCache(_FRAME_BYTES)
 
     def get(self, firing: target.Firing) -> jobframe.Frame | None:
         """None where the builder has to say how long the annotations are, or what is wrong."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.schedules import webhookspec
+from duepoint.schedules import targetspec
 
 
 def troubles(**service):
     told = []
-    fields = webhookspec.WebhookFields(service=webhookspec.ServiceFields(**service))
-    webhookspec.action(fields, lambda path, message: told.append((path, message)))
+    fields = targetspec.WebhookFields(service=targetspec.ServiceFields(**service))
+    targetspec.webhook(fields, lambda path, message: told.append((path, message)))
     return told
 
 
@@ -59,6 +59,6 @@ def test_another_scheme_than_http_is_refused():
 @pytest.mark.parametrize("url", ["https://a/\n", "https://a\n", "https://a:80\n"])
 def test_a_line_end_behind_a_url_is_refused(url):
     told = []
-    fields = webhookspec.WebhookFields(url=url)
-    webhookspec.action(fields, lambda path, message: told.append(path))
+    fields = targetspec.WebhookFields(url=url)
+    targetspec.webhook(fields, lambda path, message: told.append(path))
     assert told == ["spec.webhook.url"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint.runs import outcome
-from duepoint.schedules import webhookspec
+from duepoint.schedules import targetspec
 from tests.support import firings, webhooktargets
 
 REFUSED = [
@@ -25,8 +25,8 @@ REFUSED = [
 @pytest.mark.parametrize(("url", "named"), REFUSED)
 def test_a_url_that_is_refused_is_told_without_its_path_and_login(url, named):
     told = []
-    fields = webhookspec.WebhookFields(url=url)
-    webhookspec.action(fields, lambda path, message: told.append((path, message)))
+    fields = targetspec.WebhookFields(url=url)
+    targetspec.webhook(fields, lambda path, message: told.append((path, message)))
     ((path, message),) = told
     assert path == "spec.webhook.url"
     assert message.startswith(f'"{named}" ')
@@ -46,4 +46,4 @@ async def test_a_worker_that_cannot_call_a_url_names_its_host_alone(url):
 
 @pytest.mark.parametrize("url", ["https://[2001:db8::1]/a", "https://[::ffff:192.0.2.1]:8443?a=b"])
 def test_an_address_in_brackets_is_a_host(url):
-    assert webhookspec.url_trouble(url) == ""
+    assert targetspec.url_trouble(url) == ""

@@ -90,7 +90,7 @@ def knows_end(state: ScheduleState, slot_us: int, *, of_job: bool) -> bool:
 
     A Job's slot ends with its creation; any other run that is active may be tried again.
     """
-    known = summaries.regular_state(state.runs(), slot_us)
+    known = summaries.state_of(state.runs(), slot_us)
     if slot_us in state.open and not of_job:
         return known in ENDED
     if known is None:

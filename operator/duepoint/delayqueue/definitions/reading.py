@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from duepoint import bytescache, errors, telemetry
+from duepoint import errors, shares, telemetry
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, signedblobs
 from duepoint.delayqueue.wire import scripting
@@ -70,7 +70,7 @@ class Reader:
         self._layouts = layouts
         self._interned = interned
         self._signed_blobs = signed_blobs
-        self._blobs: bytescache.BytesCache[str, bytes] = bytescache.BytesCache(_BLOBS_CACHED_BYTES)
+        self._blobs: shares.BytesCache[str, bytes] = shares.BytesCache(_BLOBS_CACHED_BYTES)
 
     async def definition(
         self,
