@@ -190,6 +190,8 @@ def distrust(clock: Clock) -> str:
     return str(getattr(clock, "distrust", ""))
 
 
+# -- asking and reporting ------------------------------------------------------------------------
+
 PART = "clock"
 LOOK_SECONDS = 10.0
 _DOUBT_SECONDS = 1.0

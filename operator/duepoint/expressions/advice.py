@@ -165,6 +165,8 @@ _RULES: tuple[tuple[re.Pattern[str], _Advice], ...] = (
 )
 
 
+# -- time zones ----------------------------------------------------------------------------------
+
 #: Abbreviations that are no zone, and the place that most people mean.
 _ABBREVIATIONS = {
     **dict.fromkeys(("et", "edt"), "America/New_York"),

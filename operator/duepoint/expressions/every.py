@@ -97,6 +97,8 @@ def _wrong(what: str, position: int, reason: str = "InvalidSchedule") -> errors.
     )
 
 
+# -- several periods -----------------------------------------------------------------------------
+
 #: Beyond so many meetings, marking instants in rows of bytes is cheaper.
 _MOST_MEETINGS = 2_000
 

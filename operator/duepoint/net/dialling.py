@@ -150,6 +150,8 @@ def _address_info(address: str, port: int) -> tuple[Any, ...]:
     return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port)
 
 
+# -- a loop that connects by a dialler -----------------------------------------------------------
+
 T = TypeVar("T")
 
 #: host, port, whether TLS follows -> a connected socket; raises OSError.

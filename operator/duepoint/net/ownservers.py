@@ -129,6 +129,8 @@ def own_servers(redis_url: str, *urls: str) -> tuple[tuple[str, int], ...]:
     return (*redisurl.parse(redis_url).hosts, *hosts)
 
 
+# -- the Pod's networks --------------------------------------------------------------------------
+
 #: netdevice(7): the interface's address and the mask of its network.
 _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
 _REQUEST = struct.Struct("16s2x2x4s16x")  # name, family, port, IPv4 address

@@ -82,6 +82,8 @@ class Skip:
 Outcome = Delivered | Retry | Rejected | Skip
 
 
+# -- the next attempt ----------------------------------------------------------------------------
+
 #: No retry is sooner than this.
 LEAST_WAIT_US = 100_000
 

@@ -73,6 +73,8 @@ def newest(written: Watermark, remembered: Watermark | None) -> Watermark:
     return remembered
 
 
+# -- open slots ----------------------------------------------------------------------------------
+
 #: A slot is overdue when it is later than this.
 OVERDUE_US = 60_000_000
 
