@@ -55,7 +55,14 @@ def _folder() -> Iterator[Path]:
 
 
 def give_way(pid: int) -> None:
-    """Lower the priority of a process: of each thread, because nothing else has one."""
+    """Lower the priority of a process: of each thread, because nothing else has one.
+
+    Where the kernel groups processes by session (``sched_autogroup_enabled``), a thread's priority
+    counts within its session only, and the session has one of its own: proc_pid_autogroup(5).
+    """
+    if os.getsid(pid) != os.getsid(0):
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{pid}/autogroup").write_text(str(_CONTROL_PLANE_NICENESS))
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(ProcessLookupError):
             os.setpriority(os.PRIO_PROCESS, int(thread.name), _CONTROL_PLANE_NICENESS)

@@ -1,8 +1,12 @@
 """Prints the chain of calls that a job really takes, with its number of functions and files.
 
-``python -m tools.callchain`` fires one webhook in this process (a real claimer, a queue in memory,
-a receiver on localhost) and prints every function of the product between the claim of the due point
-and the sent POST.
+``python -m tools.callchain`` prints two chains, each from a run in this process:
+
+* *firing*: from the claim of a due point to the sent POST (a real claimer, a queue in memory, a
+  receiver on localhost);
+* *arming*: from the handler that kopf calls with an event of a Schedule to the call that stores its
+  definition and its due point (the leader's services, an API server and a queue in memory), for a
+  new Schedule and for an edit.
 
 Three numbers are reported:
 
@@ -26,6 +30,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    import kopf
 
 ROOT = str(Path(__file__).parents[1] / "operator" / "duepoint") + "/"
 
@@ -233,10 +241,50 @@ async def firing() -> Chain:
     return chain
 
 
+async def arming(*, is_edit: bool = False) -> Chain:
+    """From kopf's event of a Schedule to the call that stores its definition and due point."""
+    from duepoint.controller.watching import kopfsetup, kopfthread  # noqa: PLC0415
+    from duepoint.kube import schedules  # noqa: PLC0415
+    from duepoint.kube.credentials import Credentials  # noqa: PLC0415
+    from tests.unit.controller.world import World  # noqa: PLC0415
+
+    world = World()
+    async with world.leader():
+        if is_edit:
+            await world.apply()
+        world.watches = False
+        applied = await world.apply(schedule="@every 7m")
+        watch = kopfthread.KopfThread(
+            world.term,
+            credentials=cast("Credentials", None),
+            observe=world.observations.observe,
+            observe_run=world.run_reads.observe,
+        )
+        life = kopfthread.KopfLife(asyncio.get_running_loop(), watch.take)
+        event = {"type": "MODIFIED" if is_edit else "ADDED", "object": applied}
+        works = "WorkQueue._work" if is_edit else "WorkQueue._work_batches"
+        legs = (
+            Leg("changed", is_called("BaseEventLoop.call_soon_threadsafe")),
+            Leg("KopfLife._hand_over", is_called("WorkQueue._enqueue")),
+            Leg(works, is_called("MemoryDelayQueue.upsert")),
+        )
+        with recording(*legs) as chain:
+            await kopfsetup.changed(
+                life.deliver, event=cast("kopf.RawEvent", event), param=schedules.PLURAL
+            )
+            await world.clock.advance(2)
+    return chain
+
+
 def main() -> None:
-    """Print the chain of a firing; ``-v`` lists the steps."""
-    chain = asyncio.run(firing())
-    print(chain.report(verbose="-v" in sys.argv))
+    """Print the chains; ``-v`` lists the steps."""
+    for title, chain in (
+        ("firing", asyncio.run(firing())),
+        ("arming a new Schedule", asyncio.run(arming())),
+        ("arming an edit", asyncio.run(arming(is_edit=True))),
+    ):
+        print(f"-- {title}")
+        print(chain.report(verbose="-v" in sys.argv))
 
 
 if __name__ == "__main__":

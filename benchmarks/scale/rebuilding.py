@@ -23,13 +23,12 @@ from benchmarks.queuespeed import place as points_place
 from benchmarks.report import Figure
 from benchmarks.scale import place, source
 from duepoint import clock as clocks
-from duepoint import services
-from duepoint.controller.schedules import dryruns, reconcile, reconcilequeue, resync
+from duepoint.controller.schedules import dryruns, observations, reconcile, reconcilequeue, resync
 from duepoint.controller.status import reporter, states
-from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import delayqueue
 from duepoint.kube import port, schedules, times
 from duepoint.schedules import rule as rules
+from tests.support.terms import a_term
 
 NAME = "scale-rebuild"
 _PAGE = 500
@@ -81,34 +80,19 @@ class _Leader:
     """The leader's services, as far as a comparison needs them."""
 
     def __init__(self, queue: delayqueue.DelayQueue, objects: ListInMemory) -> None:
-        api, clock, health = cast("port.Api", objects), clocks.SystemClock(), services.Health()
-        performs = reconcile.Reconcile(
-            queue=queue, dry_runs=dryruns.DryRuns(api), epoch=points_place.EPOCH
-        )
-        events = TermEvents()
-        reports = reporter.Reporter(
-            api=api,
-            states=states.ScheduleStates(performs.stored),
-            clock=clock,
-            health=health,
-            events=events,
-        )
+        api = cast("port.Api", objects)
+        term = a_term(clocks.SystemClock(), api=api, queue=queue, epoch=points_place.EPOCH)
+        performs = reconcile.Reconcile(term, dry_runs=dryruns.DryRuns(api))
+        reports = reporter.Reporter(term, states=states.ScheduleStates(performs.stored))
+        seen = observations.Observations(term, reconcile=performs, reporter=reports)
         self._queue = queue
         self._brings = reconcilequeue.ReconcileQueue(
-            reconcile=performs,
-            read=lambda seen: schedules.read(api, seen.namespace, seen.name),
-            reports=reports,
-            health=health,
-            clock=clock,
-            events=events,
+            term, observations=seen, reconcile=performs, reporter=reports
         )
         self._compares = resync.Comparison(
-            api=api,
-            queue=queue,
-            reconcile_queue=self._brings,
+            term,
+            observations=seen,
             note_collision=performs.collisions.__setitem__,
-            namespaces=(),
-            clock=clock,
             listed=asyncio.Event(),
         )
 

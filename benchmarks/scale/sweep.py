@@ -11,6 +11,7 @@ from duepoint import clock as clocks
 from duepoint import telemetry
 from duepoint.controller.maintenance import sweeper
 from duepoint.delayqueue import delayqueue
+from tests.support.terms import a_term
 
 NAME = "scale-sweep"
 #: 30 million in 120 seconds.
@@ -18,11 +19,9 @@ _RATE = 250_000
 
 
 async def run(queue: delayqueue.DelayQueue, case: str, count: int) -> Figure:
-    service = sweeper.Sweeper(
-        queue=queue,
-        epoch=points_place.EPOCH,
+    service = sweeper.SweepRounds(
+        a_term(clocks.SystemClock(), queue=queue, epoch=points_place.EPOCH),
         watermark_us=lambda _: 0,
-        clock=clocks.SystemClock(),
     )
     repairs = _repairs()
     service.doubt()

@@ -3,8 +3,9 @@
 Jobs, and streams in Duepoint's own Redis, come exactly once; every other delivery comes at least
 once, with an id that is the same for every attempt. Each arrow names the module that owns it::
 
-    Schedule --watching.kopfhandlers, schedules.resync--> schedules.reconcilequeue
-             --schedules.reconcile, plan--> delayqueue.definitions.upsert --> index in Redis
+    Schedule --watching.kopfsetup, schedules.resync--> schedules.observations
+             --schedules.reconcilequeue, reconcile, plan-->
+             delayqueue.definitions.upsert --> index in Redis
 
     index --wakeups, claims.claiming--> worker.claimer --> worker.pipeline
           --planner, planning, grouping--> worker.firing

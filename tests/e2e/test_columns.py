@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 
-from duepoint.controller.status import writerate
+from duepoint.controller.status import writequeue
 from tests.e2e.test_firing import slot_us
 from tests.e2e.test_jobs import condition, endless, runs, template
 from tests.support import receiver
@@ -15,7 +15,7 @@ from tools.devcluster import ports
 
 #: What a busy machine may add to the status interval.
 _SLACK_SECONDS = 3.0
-_MOST_SECONDS = writerate.STALENESS_SECONDS + _SLACK_SECONDS
+_MOST_SECONDS = writequeue.STALENESS_SECONDS + _SLACK_SECONDS
 _QUOTAS = "/api/v1/namespaces/{ns}/resourcequotas"
 
 
@@ -59,7 +59,7 @@ async def test_next_and_last_keep_up_while_a_request_is_open(stack):
     watching = asyncio.create_task(oldest_next(stack, "call", 12))
     found = await stack.wait_for_schedule("call", lambda f: "activeCount" in f["status"], "active")
     assert (
-        time.time() - delivery.arrived_us / 1e6 < 2 * writerate.STALENESS_SECONDS + _SLACK_SECONDS
+        time.time() - delivery.arrived_us / 1e6 < 2 * writequeue.STALENESS_SECONDS + _SLACK_SECONDS
     )
     assert slot_us(found["status"]["lastScheduleTime"]) == slot_us(delivery.slot)
     assert found["status"]["active"][0]["fieldPath"].startswith("slots[")

@@ -23,6 +23,8 @@ class _Suspension(msgspec.Struct, rename="camel"):
 
 _suspension = msgspec.json.Decoder(_Suspension)
 _UNTIL = b'"suspendUntil"'
+#: From here on an object is large.
+LARGE_BYTES = 32 * 1024
 #: Stands for a spec or status that was not looked at.
 UNKNOWN = b"{}"
 

@@ -29,17 +29,17 @@ from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.spec import ScheduleSpec
 
 #: The clocks differ a little and the way to the queue takes a while: what is due within this is
-#: left to whoever claims it, and of another timeline only what is due later counts.
+#: left to the worker that claims it, and of another timeline only what is due later counts.
 MOVING_US = 1_000_000
 #: Open slots of one schedule are tried this far apart after their index was lost.
 REOPEN_STEP_US = 50_000
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class PublishedStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the status says, as far as a decision needs it.
 
     Attributes:
-        observed_generation: the newest that was looked at; -1 = nobody has looked yet.
+        observed_generation: the newest that was looked at; -1 = none was yet.
         accepted: Ready was True when that generation was observed.
         settled_us: the watermark, or None where there is none.
         started_us, waiting_us: open slots, as ``Watermark`` has them.
@@ -72,7 +72,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Whether no generation of this object was ever armed or refused.
 
         The first one may have been looked at, while Redis was away: its slots still count from the
-        creation. A later one counts from the edit, whatever became of the first.
+        creation. A later one counts from the edit, also where the first was refused.
         """
         if self.observed_generation < 0:
             return True
@@ -83,7 +83,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.accepted and self.observed_generation == generation
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ArmingPlan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What to do, and what will then be true.
 
     Attributes:
@@ -102,20 +102,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def decide(
     spec: ScheduleSpec,
     stored: Definition | None,
-    shown: Shown,
+    status: PublishedStatus,
     now_us: int,
     *,
     target: str,
     collision: int = 0,
     replaces: bytes = b"",
     acts_us: int | None = None,
-) -> Plan | None:
+) -> ArmingPlan | None:
     """The plan for a spec, or None where the queue already holds a newer generation.
 
     Args:
         spec: the accepted spec.
         stored: what the queue holds for this uid.
-        shown: what the object's status says.
+        status: what the published status says.
         now_us: when this generation was first seen; an edit counts from here.
         target: digest of the spec's action, as the queue spells it.
         collision: counter of the id under which nothing of another uid was found.
@@ -124,16 +124,18 @@ def decide(
         acts_us: the time at which the plan is performed; None = ``now_us``.
     """
     if stored is None:
-        return _first(spec, shown, now_us, target=target, collision=collision)
+        return _first(spec, status, now_us, target=target, collision=collision)
     if stored.generation > spec.generation and stored.fingerprint != replaces:
         return None
     if (stored.generation, stored.fingerprint) == (spec.generation, spec.fingerprint):
-        return Plan(arming=None, definition=stored, missed=_unseen_misses(spec, stored, shown))
+        return ArmingPlan(
+            arming=None, definition=stored, missed=_unseen_misses(spec, stored, status)
+        )
     if _is_same_timing(stored.rule, spec.rule):
         return _same_timing(spec, stored, now_us if acts_us is None else acts_us, target=target)
-    started = stored.started if stored.runs_left is not None else shown.started
-    # A suspension that ended by itself is counted when its end is shown.
-    is_counted = has_resumed(stored, now_us) and not shown.suspended
+    started = stored.started if stored.runs_left is not None else status.started
+    # A suspension that ended by itself is counted when its end is published.
+    is_counted = has_resumed(stored, now_us) and not status.suspended
     skipped = 0 if is_counted else skipped_by_suspension(stored, now_us)
     return _armed(
         spec,
@@ -146,18 +148,18 @@ def decide(
     )
 
 
-def is_told(shown: Shown, made: Plan) -> bool:
+def is_published(status: PublishedStatus, made: ArmingPlan) -> bool:
     """Whether the status of an accepted generation says what will be true after the plan.
 
     So it is of nearly all objects when an index is rebuilt: their chains go on from the watermark,
-    and as after any change of leaders nobody has to write what is there.
+    and as after any change of leaders no status has to be written again.
     """
     known = made.definition
-    goes_on = known.state is State.ARMED and known.not_before_us == shown.settled_us
+    goes_on = known.state is State.ARMED and known.not_before_us == status.settled_us
     return (
         goes_on
-        and shown.armed
-        and shown.timing_hash == rules.timing_hash(known.rule)
+        and status.armed
+        and status.timing_hash == rules.timing_hash(known.rule)
         and known.rule.timing.max_runs is None
         and not known.rule.timing.suspend
         and not (made.missed or made.skipped)
@@ -226,24 +228,26 @@ def has_resumed(known: Definition, now_us: int) -> bool:
 # -- nothing stored ----------------------------------------------------------------------------
 
 
-def _first(spec: ScheduleSpec, shown: Shown, now_us: int, *, target: str, collision: int) -> Plan:
-    if shown.is_new:
+def _first(
+    spec: ScheduleSpec, status: PublishedStatus, now_us: int, *, target: str, collision: int
+) -> ArmingPlan:
+    if status.is_new:
         return _new(spec, now_us, target=target, collision=collision)
-    is_same_timing = shown.timing_hash == rules.timing_hash(spec.rule)
-    goes_on = shown.has_accepted(spec.generation) or is_same_timing
-    is_told = goes_on and shown.settled_us is not None
-    settled = shown.settled if is_told else Watermark(now_us, shown.started_us)
+    is_same_timing = status.timing_hash == rules.timing_hash(spec.rule)
+    goes_on = status.has_accepted(spec.generation) or is_same_timing
+    is_known = goes_on and status.settled_us is not None
+    settled = status.settled if is_known else Watermark(now_us, status.started_us)
     made = _armed(
         spec,
         not_before_us=settled.through_us,
         target=target,
         collision=collision,
-        started=shown.started,
+        started=status.started,
     )
     return _reopened(made, settled, now_us)
 
 
-def _reopened(made: Plan, settled: Watermark, now_us: int) -> Plan:
+def _reopened(made: ArmingPlan, settled: Watermark, now_us: int) -> ArmingPlan:
     """The plan with an occurrence for each open slot, due now one after the other.
 
     What has started goes on as a retry, with the same identity; what has not is handed over anew,
@@ -278,20 +282,13 @@ def _reopened_slot(
     return messages.Occurrence(point=point, record=record)
 
 
-def _new(spec: ScheduleSpec, now_us: int, *, target: str, collision: int) -> Plan:
+def _new(spec: ScheduleSpec, now_us: int, *, target: str, collision: int) -> ArmingPlan:
     past = _past_once(spec)
-    covered = [slot for slot in past if _is_covered(spec, slot, now_us)]
-    if not covered:
-        return _armed(
-            spec,
-            not_before_us=spec.created_us,
-            target=target,
-            collision=collision,
-            missed=len(past),
-        )
+    deadline_us = spec.rule.policy.deadline_us
+    covered = [slot for slot in past if deadline_us is not None and slot >= now_us - deadline_us]
     return _armed(
         spec,
-        not_before_us=min(covered) - 1,
+        not_before_us=min(covered) - 1 if covered else spec.created_us,
         target=target,
         collision=collision,
         missed=len(past) - len(covered),
@@ -301,24 +298,16 @@ def _new(spec: ScheduleSpec, now_us: int, *, target: str, collision: int) -> Pla
 def _past_once(spec: ScheduleSpec) -> list[int]:
     """Slots of ``@at`` texts that lay in the past at creation; none beside other expressions."""
     timing = spec.rule.timing
-    if _is_suspended(spec.rule) or not all(_is_once(text) for text in timing.schedules):
+    are_once = all(text.strip().lower().startswith("@at") for text in timing.schedules)
+    if _is_suspended(spec.rule) or not are_once:
         return []
     timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
     return list(timeline.walk_back(spec.created_us, -1))
 
 
-def _is_once(text: str) -> bool:
-    return text.strip().lower().startswith("@at")
-
-
-def _is_covered(spec: ScheduleSpec, slot_us: int, now_us: int) -> bool:
-    deadline_us = spec.rule.policy.deadline_us
-    return deadline_us is not None and slot_us >= now_us - deadline_us
-
-
-def _unseen_misses(spec: ScheduleSpec, stored: Definition, shown: Shown) -> int:
+def _unseen_misses(spec: ScheduleSpec, stored: Definition, status: PublishedStatus) -> int:
     """Misses of a first sight whose status write was cut off by a crash."""
-    if not shown.is_new or stored.state is not State.COMPLETED:
+    if not status.is_new or stored.state is not State.COMPLETED:
         return 0
     return len(_past_once(spec))
 
@@ -327,17 +316,17 @@ def _unseen_misses(spec: ScheduleSpec, stored: Definition, shown: Shown) -> int:
 
 
 def _is_same_timing(stored: rules.Rule, wanted: rules.Rule) -> bool:
-    """Whether nobody has edited the timing; the data of its zone may be others."""
+    """Whether the timing was not edited; the data of its zone may be others."""
     timing = msgspec.structs.replace(stored.timing, zone_data=wanted.timing.zone_data)
     return timing == wanted.timing and stored.whole_seconds == wanted.whole_seconds
 
 
-def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target: str) -> Plan:
+def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target: str) -> ArmingPlan:
     """The chain goes on; where the same texts may name other slots, from the next of those.
 
     So it is after a change of the zone data, or of what a spec means: neither is an edit. A chain
-    that is due already, or within a moment, keeps its place, and whoever claims it goes on with the
-    new slots.
+    that is due already, or within a moment, keeps its place, and the worker that claims it goes on
+    with the new slots.
     """
     changed = _definition(
         spec,
@@ -358,7 +347,7 @@ def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target:
         keep_chain=True,
         replaces=stored.fingerprint if is_no_edit else b"",
     )
-    return Plan(arming=arming, definition=changed)
+    return ArmingPlan(arming=arming, definition=changed)
 
 
 def _may_move(stored: Definition, changed: Definition, after_us: int) -> bool:
@@ -397,7 +386,7 @@ def _armed(
     skipped: int = 0,
     started: int = 0,
     former: Definition | None = None,
-) -> Plan:
+) -> ArmingPlan:
     """A definition whose timing counts from this generation on, with the chain it wants.
 
     No timing has the number of a former one, also where a restore of the objects has taken their
@@ -418,7 +407,7 @@ def _armed(
         wanted = msgspec.structs.replace(wanted, state=State.COMPLETED)
     is_no_edit = former is not None and spec.generation <= former.generation
     replaces = former.fingerprint if former is not None and is_no_edit else b""
-    return Plan(
+    return ArmingPlan(
         arming=messages.Arming(definition=wanted, due_us=due_us, replaces=replaces),
         definition=wanted,
         missed=missed,

@@ -1,32 +1,65 @@
-"""Plans, refusals and troubles, in the words of conditions.
+"""Reports of one generation of one Schedule, and plans, refusals and troubles in their words.
 
-Pure: each function makes one Report. Texts are stable from one look to the next (no times of now
-in them), so that an unchanged object is not written again.
+A ``Report`` is a full statement: the conditions, what the queue holds now, and how far it moves the
+watermark; the reporter turns it into a status. Each function makes one Report. Texts are stable
+from one look to the next (no times of now in them), so that an unchanged object is not written
+again. Pure.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 
 from duepoint import errors
 from duepoint.controller import plan
-from duepoint.controller.report import Report
 from duepoint.kube import times
 from duepoint.runs.run import RunEvent
 from duepoint.schedules import actions, conditions
 from duepoint.schedules.conditions import Condition, Reason
 from duepoint.schedules.definition import Definition, State
+from duepoint.schedules.rule import Policy
 from duepoint.schedules.spec import ScheduleSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One generation, looked at.
+
+    Attributes:
+        generation: metadata.generation that was looked at.
+        is_settled: Ready or Stalled: the generation is accepted or refused. It counts as observed
+            either way.
+        definition: what the queue holds; None where it holds nothing of this generation.
+        target: the target in one line; None leaves the line that is shown.
+        settled_us: every slot up to here is none of this generation's; 0 = says nothing.
+        missed, skipped: slots that ended without a run by this very change.
+        keeps: the history limits of a spec that is refused, where it says any.
+        awaits_check: the conditions hold once a worker has found what the spec refers to; until
+            then, what its check says holds instead.
+    """
+
+    generation: int
+    conditions: tuple[Condition, ...]
+    is_settled: bool
+    definition: Definition | None = None
+    target: str | None = None
+    settled_us: int = 0
+    missed: int = 0
+    skipped: int = 0
+    awaits_check: bool = False
+    keeps: Policy | None = None
+
 
 _ARMED = (Reason.ARMED, "the next slot is in the queue")
 
-#: How many slots in a row have to be refused before nobody asks any more.
+#: How many slots in a row have to be refused until none is tried any more.
 REFUSALS = 3
 #: How the message of such a Schedule begins; a later leader knows it by this.
 REFUSED = f"spec.jobTemplate: refused at {REFUSALS} slots in a row, not tried before an edit: "
 
 
-def ready(spec: ScheduleSpec, made: plan.Plan, *, awaits_check: bool = False) -> Report:
+def ready(spec: ScheduleSpec, made: plan.ArmingPlan, *, awaits_check: bool = False) -> Report:
     """The queue holds this generation; with ``awaits_check`` a worker has a word in it first."""
     reason, message = _standing(made.definition, spec.suspend_reason)
     report = _of_plan(spec, made, conditions.ready(reason, message), is_settled=True)
@@ -38,15 +71,15 @@ def as_checked(report: Report, check: RunEvent | None) -> Report:
     if not report.awaits_check:
         return report
     if check is None or check.generation < report.generation:
-        told = conditions.reconciling(
+        listed = conditions.reconciling(
             Reason.SECRETS_PENDING, "no worker has read the Secrets that the spec refers to yet"
         )
-        return dataclasses.replace(report, conditions=told, is_settled=False)
+        return dataclasses.replace(report, conditions=listed, is_settled=False)
     if not check.reason:
         return report
     # Also of what only an edit mends: it is Stalled once the queue holds nothing of it.
-    told = conditions.reconciling(_known(check.reason), check.message)
-    return dataclasses.replace(report, conditions=told, is_settled=False)
+    listed = conditions.reconciling(_known(check.reason), check.message)
+    return dataclasses.replace(report, conditions=listed, is_settled=False)
 
 
 def is_final(check: RunEvent) -> bool:
@@ -67,20 +100,20 @@ def armed() -> tuple[Condition, ...]:
     return conditions.ready(*_ARMED)
 
 
-def dry_run_pending(spec: ScheduleSpec, made: plan.Plan, message: str) -> Report:
-    """The queue holds this generation, and nobody knows yet whether its Jobs can be created."""
-    told = conditions.reconciling(
+def dry_run_pending(spec: ScheduleSpec, made: plan.ArmingPlan, message: str) -> Report:
+    """The queue holds this generation, and it is unknown yet whether its Jobs can be created."""
+    listed = conditions.reconciling(
         Reason.DRY_RUN_PENDING, f"the API server gave no verdict on spec.jobTemplate: {message}"
     )
-    return _of_plan(spec, made, told, is_settled=False)
+    return _of_plan(spec, made, listed, is_settled=False)
 
 
 def _of_plan(
-    spec: ScheduleSpec, made: plan.Plan, told: tuple[Condition, ...], *, is_settled: bool
+    spec: ScheduleSpec, made: plan.ArmingPlan, listed: tuple[Condition, ...], *, is_settled: bool
 ) -> Report:
     return Report(
         generation=spec.generation,
-        conditions=told,
+        conditions=listed,
         is_settled=is_settled,
         definition=made.definition,
         target=actions.describe(spec.action),
@@ -113,8 +146,8 @@ def too_many_streams(generation: int, namespace: str) -> Report:
 
 def refused_again_and_again(generation: int, message: str) -> Report:
     """The API server took the template when asked, and refuses the Jobs of slot after slot."""
-    told = message if message.startswith(REFUSED) else REFUSED + message
-    return _stalled(generation, Reason.INVALID_JOB_TEMPLATE, told)
+    text = message if message.startswith(REFUSED) else REFUSED + message
+    return _stalled(generation, Reason.INVALID_JOB_TEMPLATE, text)
 
 
 def refused_by_worker(generation: int, message: str) -> Report:
@@ -163,5 +196,5 @@ def _standing(known: Definition, why: str) -> tuple[Reason, str]:
     return _ARMED
 
 
-def _because(told: str, why: str) -> str:
-    return f"{told}: {why}" if why else told
+def _because(fact: str, why: str) -> str:
+    return f"{fact}: {why}" if why else fact

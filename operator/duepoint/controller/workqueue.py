@@ -38,10 +38,9 @@ HandlerOfMany = Callable[[list[ItemT]], Awaitable[list[float | None]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Together(Generic[ItemT]):
-    """Items that are worked on together, at most so many at once, by so many workers."""
+class Batches(Generic[ItemT]):
+    """How items that fit are worked on: at most so many at once, by so many workers."""
 
-    fits: Callable[[ItemT], bool]
     handle: HandlerOfMany[ItemT]
     most: int
     workers: int
@@ -52,11 +51,15 @@ Handler = Callable[[ItemT], Awaitable[float | None]]
 
 
 class WorkQueue(Generic[ItemT]):
-    """Items by key, waiting or being worked on."""
+    """Items by key, waiting or being worked on.
 
-    def __init__(self, clock: Clock, together: Together[ItemT] | None = None) -> None:
+    Args:
+        fits: whether an item is worked on in batches, with others that fit.
+    """
+
+    def __init__(self, clock: Clock, fits: Callable[[ItemT], bool] = lambda _item: False) -> None:
         self._clock = clock
-        self._together = together
+        self._fits = fits
         self._dirty: dict[str, ItemT] = {}
         self._busy: set[str] = set()
         self._alone: asyncio.Queue[str] = asyncio.Queue()
@@ -89,15 +92,17 @@ class WorkQueue(Generic[ItemT]):
         """No worker takes a new key for so long; the longest pause counts."""
         self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
 
-    async def run(self, handler: Handler[ItemT], workers: int) -> None:
-        """Work until cancelled."""
+    async def run(
+        self, handler: Handler[ItemT], workers: int, batches: Batches[ItemT] | None = None
+    ) -> None:
+        """Work until cancelled; ``batches`` is for the items that fit."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._retry_in_time())
             for _ in range(workers):
                 group.create_task(self._work(handler))
-            if self._together is not None:
-                for _ in range(self._together.workers):
-                    group.create_task(self._work_together(self._together))
+            if batches is not None:
+                for _ in range(batches.workers):
+                    group.create_task(self._work_batches(batches))
 
     async def _work(self, handler: Handler[ItemT]) -> None:
         while True:
@@ -110,28 +115,28 @@ class WorkQueue(Generic[ItemT]):
                 self._busy.discard(key)
             self._after(key, item, again)
 
-    async def _work_together(self, together: Together[ItemT]) -> None:
+    async def _work_batches(self, batches: Batches[ItemT]) -> None:
         while True:
             async with self._gathering:  # those who wait beside each other would share a crowd
                 while not self._in_company:
                     self._company.clear()
                     await self._company.wait()
                 await self._wait_out_pause()
-                await self._gather(together)
-                taken = self._take_fitting(together)
+                await self._gather(batches.most)
+                taken = self._take_fitting(batches.most)
             if not taken:
                 continue
             try:
-                answers = await together.handle(list(taken.values()))
+                answers = await batches.handle(list(taken.values()))
             finally:
                 self._busy.difference_update(taken)
             for (key, item), again in zip(taken.items(), answers, strict=True):
                 self._after(key, item, again)
 
-    async def _gather(self, together: Together[ItemT]) -> None:
+    async def _gather(self, most: int) -> None:
         """While many keep coming, until they are enough."""
         latest = self._clock.monotonic() + _GATHERING_SECONDS
-        while _CROWD <= (waiting := len(self._in_company)) < together.most:
+        while _CROWD <= (waiting := len(self._in_company)) < most:
             left = latest - self._clock.monotonic()
             if left <= 0:
                 return
@@ -147,11 +152,11 @@ class WorkQueue(Generic[ItemT]):
         self._busy.add(key)
         return self._dirty.pop(key)
 
-    def _take_fitting(self, together: Together[ItemT]) -> dict[str, ItemT]:
+    def _take_fitting(self, most: int) -> dict[str, ItemT]:
         """The first in the line; what does not fit any more goes to the other line."""
         taken: dict[str, ItemT] = {}
-        line, dirty, fits = self._in_company, self._dirty, together.fits
-        while line and len(taken) < together.most:
+        line, dirty, fits = self._in_company, self._dirty, self._fits
+        while line and len(taken) < most:
             key = line.popleft()
             if fits(dirty[key]):
                 taken[key] = dirty.pop(key)
@@ -183,7 +188,7 @@ class WorkQueue(Generic[ItemT]):
             await clocks.wait_for(self._retry_news, wait, self._clock)
 
     def _enqueue(self, key: str) -> None:
-        if self._together is not None and self._together.fits(self._dirty[key]):
+        if self._fits(self._dirty[key]):
             self._in_company.append(key)
             self._company.set()
         else:

@@ -136,9 +136,24 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
     )
     if due_us is None:
         return _given_up(tried, wanted)
+    if wanted.reason is Reason.RECEIVER_BUSY:
+        due_us = _together(due_us, limits.give_up_us)
     retry = _retry(tried, wanted, attempts_made=made, due_us=due_us)
     events = _news_of_retry(tried, wanted, due_us=due_us)
     return _end(tried, Closing(occurrences=(retry,), events=events))
+
+
+#: What was put off comes back at one of these moments: thousands of slots of a namespace whose
+#: receivers hang are then a few claims, and not a claim and a settlement each, for which the slots
+#: of others would wait. Most of those are due at whole seconds, which lie between two moments.
+_TOGETHER_US = 250_000
+_TOGETHER_OFFSET_US = _TOGETHER_US // 2
+
+
+def _together(due_us: int, give_up_us: int) -> int:
+    """The next of those moments, or the time itself where that would be after the end."""
+    moment_us = due_us + (_TOGETHER_OFFSET_US - due_us) % _TOGETHER_US
+    return moment_us if moment_us < give_up_us else due_us
 
 
 #: A check that found something missing is repeated after this; the first one sooner, because what

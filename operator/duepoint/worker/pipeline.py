@@ -8,11 +8,14 @@ of a claim that is cut short. Cancelled, it gives back the points that have not 
 from __future__ import annotations
 
 import asyncio
+import collections
+import contextlib
 import dataclasses
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
+from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
@@ -34,6 +37,10 @@ from duepoint.worker.settler import Settler
 
 #: A longer outage is known to everyone.
 _COME_BACK_SECONDS = 600.0
+#: A claim of so many points or more lets smaller ones go first, for as long as this. Most claims
+#: have ended by then; those that wait for a receiver have sent their requests.
+_LARGE_CLAIM = 8
+_SMALLER_FIRST_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +54,51 @@ class Bounds:
 
     concurrency: int
     lease_seconds: float
+
+
+class SmallerFirst:
+    """Lets a large claim wait a moment for claims that came with it and are half as large.
+
+    One namespace's burst and another's single slot are due in the same second, in shards of their
+    own. The loop is one thread: the claim that begins first delays the other by all of its work.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        #: Size, time of the beginning, and whether it has ended.
+        self._begun: collections.deque[tuple[int, float, asyncio.Event]] = collections.deque()
+
+    @property
+    def known(self) -> int:
+        """Claims that a later one might wait for."""
+        return len(self._begun)
+
+    @contextlib.asynccontextmanager
+    async def turn(self, points: int) -> AsyncIterator[None]:
+        """Around one claim of so many points."""
+        if points >= _LARGE_CLAIM:
+            await self._wait_for_smaller(points)
+        ended = asyncio.Event()
+        self._begun.append((points, self._clock.monotonic(), ended))
+        try:
+            yield
+        finally:
+            ended.set()
+            self._forget()
+
+    async def _wait_for_smaller(self, points: int) -> None:
+        await asyncio.sleep(0)  # those that were handed over in the same moment begin
+        for others, begun_at, ended in tuple(self._begun):
+            left = begun_at + _SMALLER_FIRST_SECONDS - self._clock.monotonic()
+            if left > 0 and 2 * others <= points:
+                await clocks.wait_for(ended, left, self._clock)
+
+    def _forget(self) -> None:
+        """Of those that have ended, or that are waited for no longer."""
+        latest = self._clock.monotonic() - _SMALLER_FIRST_SECONDS
+        begun = self._begun
+        while begun and (begun[0][1] <= latest or begun[0][2].is_set()):
+            begun.popleft()
 
 
 class Pipeline:
@@ -64,6 +116,7 @@ class Pipeline:
     ) -> None:
         self._queue = queue
         self._clock = clock
+        self._order = SmallerFirst(clock)
         self.jobs = job_slots.JobSlots(clock)
         self.leases = leases.Leases(queue, clock, lease_seconds=bounds.lease_seconds)
         actions = actioncache.ActionCache(queue)
@@ -104,7 +157,8 @@ class Pipeline:
                 # What was read with the claim, and the time, may be old by now.
                 now_us = settler.now_us()
                 claim = dataclasses.replace(settler.claim, definitions={}, now_us=now_us)
-            await self._carry_out(claim, settler, holding)
+            async with self._order.turn(len(claim.points)):
+                await self._carry_out(claim, settler, holding)
             if settler.lost and settler.cut_off:
                 await self._come_back(settler)
         except asyncio.CancelledError:

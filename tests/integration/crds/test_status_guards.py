@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from duepoint.controller.status import slotlist
+from duepoint.controller.status import texts
 from duepoint.runs.watermark import Watermark
 from tests.integration.crds import kubeapi
 from tests.integration.crds.manifests import a_schedule, a_schedule_run
@@ -90,13 +90,13 @@ def test_open_slots_are_kept_beside_the_watermark_and_may_come_and_go(
 ) -> None:
     noon = 1_798_113_600_000_000
     settled = Watermark(noon, tuple(noon - n * 300_000_000 for n in range(200, 0, -1)), (noon,))
-    listed = slotlist.rendered(settled)
+    listed = texts.open_slots(settled)
     status = {"observedGeneration": 1, "settledThrough": NOON, "timingHash": "0badcafe"}
     assert _write(api, schedule, **status, openSlots=listed).ok
     stored = api.get(kubeapi.location(schedule))["status"]
     assert stored["openSlots"] == listed
     assert stored["timingHash"] == "0badcafe"
-    assert slotlist.read(stored) == settled
+    assert texts.watermark(stored) == settled
     assert _write(api, schedule, **status).ok
     answer = _write(api, schedule, observedGeneration=1, openSlots=listed)
     assert "settledThrough may not fall" in answer.body["message"]

@@ -15,16 +15,16 @@ import itertools
 import random
 import zlib
 
-from duepoint import errors, services
+from duepoint import errors
 from duepoint.clock import SystemClock
 from duepoint.controller.maintenance import partitioner
-from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import delayqueue, messages, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.delayqueue.wire.servers import Servers
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
 from tests.support import queueing, serverclient
+from tests.support.terms import a_term
 
 PERIOD_US = 400_000
 
@@ -166,13 +166,8 @@ class Scene:
     # -- the mover -------------------------------------------------------------------------------
 
     def a_partitioner(self, queue: delayqueue.DelayQueue) -> partitioner.Partitioner:
-        return partitioner.Partitioner(
-            queue=queue,
-            epoch=messages.Epoch(self.epoch),
-            clock=SystemClock(),
-            health=services.Health(),
-            events=TermEvents(),
-        )
+        term = a_term(SystemClock(), queue=queue, epoch=messages.Epoch(self.epoch))
+        return partitioner.Partitioner(term)
 
     async def partition(self, queue: delayqueue.DelayQueue, shards: int) -> None:
         """Ask, and move to the end."""

@@ -21,7 +21,7 @@ async def test_ten_thousand_schedules_of_one_template_cost_one_dry_run():
     world = World()
     asked = dryruns.DryRuns(world.api)
     spec = a_spec(jobTemplate=JOB_TEMPLATE)
-    one = plan.decide(spec, None, plan.Shown(), spec.created_us, target="t").definition
+    one = plan.decide(spec, None, plan.PublishedStatus(), spec.created_us, target="t").definition
     many = [msgspec.structs.replace(one, name=f"report-{n}", uid=f"u{n}") for n in range(10_000)]
     found = await asyncio.gather(
         *(asked.verdict(known, spec.action.target, None) for known in many)

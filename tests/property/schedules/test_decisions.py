@@ -115,7 +115,11 @@ class Life:
         self._generation += 1
         self._fields |= fields
         spec = msgspec.structs.replace(a_spec(**self._fields), generation=self._generation)
-        shown = plan.Shown() if self._stored is None else plan.Shown(observed_generation=1)
+        shown = (
+            plan.PublishedStatus()
+            if self._stored is None
+            else plan.PublishedStatus(observed_generation=1)
+        )
         made = plan.decide(spec, self._stored, shown, now_us, target="digest")
         self._stored = made.definition
         self.skipped += made.skipped

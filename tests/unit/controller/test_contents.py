@@ -175,11 +175,15 @@ async def test_no_slot_is_lost_while_its_content_is_replaced_by_a_leader_with_an
     target = RecordingTarget(world.clock)
     now_us = world.clock.now_us
     apply = Reconcile.apply
+
+    def late(look):
+        return msgspec.structs.replace(look, acts_us=now_us() + ahead)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             Reconcile,
             "apply",
-            lambda *of, acts_us, **named: apply(*of, acts_us=now_us() + ahead, **named),
+            lambda self, looks, **kind: apply(self, [late(look) for look in looks], **kind),
         )
         async with a_worker(world, target), world.leader(epoch=2):
             await world.clock.advance(20)
@@ -292,8 +296,8 @@ async def test_a_watch_alone_takes_nothing_back():
         old = seen_of(world.object())
         await world.apply(**SEVEN)
         await world.clock.advance(5)
-        world.reconcile_queue._applied.clear()  # as after a change of leaders
-        world.reconcile_queue.offer(old)
+        world.observations._applied.clear()  # as after a change of leaders
+        world.observations.offer(old)
         await world.clock.advance(5)
         assert texts(world) == ("*/7 * * * *",)
 
@@ -306,7 +310,7 @@ async def test_a_list_that_began_before_an_edit_takes_nothing_back():
         old = seen_of(world.object())
         await world.apply(**SEVEN)
         await world.clock.advance(5)
-        world.reconcile_queue.offer_known(old, held[old.uid])
+        world.observations.offer_known(old, held[old.uid])
         await world.clock.advance(5)
         assert texts(world) == ("*/7 * * * *",)
 
@@ -322,7 +326,7 @@ async def test_a_restore_that_an_edit_overtakes_takes_nothing_back():
         held = await world.resync._definitions([])
         await world.apply(schedule="*/9 * * * *")
         await world.clock.advance(5)
-        world.reconcile_queue.offer_known(old, held[old.uid])
+        world.observations.offer_known(old, held[old.uid])
         await world.clock.advance(5)
         assert texts(world) == ("*/9 * * * *",)
 
@@ -389,11 +393,11 @@ async def test_a_list_that_began_before_a_deletion_brings_nothing_back():
     async with World().leader() as world:
         await world.apply()
         await world.clock.advance(5)
-        held, deletions = await world.resync._definitions([]), world.reconcile_queue.deletions()
+        held, deletions = await world.resync._definitions([]), world.observations.deletions()
         old = seen_of(world.object())
         await world.delete()
         await world.clock.advance(5)
-        world.reconcile_queue.offer_known(old, held[old.uid], deletions=deletions)
-        world.reconcile_queue.offer_known(old, None, deletions=deletions)
+        world.observations.offer_known(old, held[old.uid], deletions=deletions)
+        world.observations.offer_known(old, None, deletions=deletions)
         await world.clock.advance(5)
         assert world.definitions() == []

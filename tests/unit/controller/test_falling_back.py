@@ -9,6 +9,7 @@ import contextlib
 import pytest
 
 from duepoint.delayqueue import messages
+from duepoint.kube import jobs, port
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run as runs
 from duepoint.runs.run import RunState
@@ -26,30 +27,32 @@ S = 1_000_000
 
 
 class Cluster:
-    """What Jobs were made, counted from the API server; each ends half a second later."""
+    """What Jobs were made, counted by a watch of the API server; each ends half a second later."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.made: collections.Counter[str] = collections.Counter()
-        self._seen: set[str] = set()
 
     async def run(self) -> None:
-        while True:
-            for job in self.world.api.all_stored("jobs"):
-                name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-                if uid not in self._seen:
-                    self._seen.add(uid)
-                    self.made[name] += 1
-                elif not job.get("status", {}).get("conditions"):
-                    self.world.api.end_job(NAMESPACE, name)
-            await self.world.clock.sleep(0.25)
+        version = str(self.world.api._version)
+        async with asyncio.TaskGroup() as endings:
+            async for change in self.world.api.watch(jobs.collection(), jobs.Job, version):
+                if change.type is port.ChangeType.ADDED:
+                    self.made[change.item.metadata.name] += 1
+                    endings.create_task(self._end(change.item))
+
+    async def _end(self, job: jobs.Job) -> None:
+        await self.world.clock.sleep(0.5)
+        found = self.world.api.stored("jobs", NAMESPACE, job.metadata.name)
+        if found is not None and found["metadata"]["uid"] == job.metadata.uid:
+            self.world.api.end_job(NAMESPACE, job.metadata.name)
 
 
 @contextlib.asynccontextmanager
-async def a_worker(world: World, webhooks: RecordingTarget | None = None, jobs=None):
+async def a_worker(world: World, webhooks: RecordingTarget | None = None, job_target=None):
     recording = webhooks or RecordingTarget(world.clock)
     targets = target.Targets(
-        job=jobs or JobTarget(world.api, world.clock), webhook=recording, stream=recording
+        job=job_target or JobTarget(world.api, world.clock), webhook=recording, stream=recording
     )
     bounds = Bounds(concurrency=16, lease_seconds=10.0)
     claimer = Claimer(
@@ -267,7 +270,7 @@ async def test_a_slot_that_a_status_lists_as_open_has_ended_when_its_job_is_ther
         await lead.enter_async_context(world.leader())
         await world.apply_job(schedule="@every 1s", catchUpPolicy="All")
         hesitant = Hesitant(world)
-        async with a_worker(world, jobs=hesitant):
+        async with a_worker(world, job_target=hesitant):
             await world.clock.advance(10.5)
             slot_us = world.clock.now_us() // S * S + 2 * S
             hesitant.refuses.add(slot_us)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from duepoint import errors
-from duepoint.controller.workqueue import Together, WorkQueue
+from duepoint.controller.workqueue import Batches, WorkQueue
 from duepoint.delayqueue import messages
 from tests.fakes.fakeclock import FakeClock
 from tests.unit.controller.world import World, seen_of
@@ -22,21 +22,15 @@ async def _emptied(world: World) -> None:
 def _counted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many schedules were armed together, and alone."""
     counts = {"together": 0, "alone": 0}
-    upsert, apply_new = world.queue.definitions.upsert, world.reconcile.apply_new
+    upsert = world.queue.definitions.upsert
 
     async def counted(wanted, epoch):
-        counts["alone"] += len(wanted)
+        works = asyncio.current_task().get_coro().__qualname__
+        kind = "together" if works == "WorkQueue._work_batches" else "alone"
+        counts[kind] += len(wanted)
         return await upsert(wanted, epoch)
 
-    async def together(looks):
-        before = counts["alone"]
-        found = await apply_new(looks)
-        counts["together"] += counts["alone"] - before
-        counts["alone"] = before
-        return found
-
     monkeypatch.setattr(world.queue.definitions, "upsert", counted)
-    monkeypatch.setattr(world.reconcile, "apply_new", together)
     return counts
 
 
@@ -153,11 +147,10 @@ async def _worked_off(puts: Sequence[tuple[str, int]], most: int) -> list[list[i
         seen.append(items)
         return [None] * len(items)
 
-    together = Together(lambda item: item < 10, many, most=most, workers=1)
-    queue: WorkQueue[int] = WorkQueue(FakeClock(), together)
+    queue: WorkQueue[int] = WorkQueue(FakeClock(), lambda item: item < 10)
     for key, item in puts:
         queue.put(key, item)
-    running = asyncio.create_task(queue.run(alone, 1))
+    running = asyncio.create_task(queue.run(alone, 1, Batches(many, most=most, workers=1)))
     for _ in range(20):
         await asyncio.sleep(0)
     running.cancel()
@@ -189,10 +182,10 @@ async def test_one_of_many_may_ask_for_another_try():
     async def alone(item: int) -> None:
         seen.append([item])
 
-    queue: WorkQueue[int] = WorkQueue(clock, Together(lambda item: True, many, most=10, workers=1))
+    queue: WorkQueue[int] = WorkQueue(clock, lambda item: True)
     for number in (1, 2, 3):
         queue.put(str(number), number)
-    running = asyncio.create_task(queue.run(alone, 1))
+    running = asyncio.create_task(queue.run(alone, 1, Batches(many, most=10, workers=1)))
     await clock.settle()
     await clock.advance(2)
     running.cancel()
@@ -222,8 +215,8 @@ async def _gathering(put: list[tuple[float, int]]) -> tuple[list[int], FakeClock
         seen.append(len(items))
         return [None] * len(items)
 
-    queue: WorkQueue[int] = WorkQueue(clock, Together(lambda _: True, many, most=500, workers=3))
-    running = asyncio.create_task(queue.run(many, 1))
+    queue: WorkQueue[int] = WorkQueue(clock, lambda _: True)
+    running = asyncio.create_task(queue.run(many, 1, Batches(many, most=500, workers=3)))
     await clock.settle()
     number = 0
     for wait, count in put:
@@ -261,9 +254,9 @@ async def test_what_was_taken_for_new_and_is_not_is_looked_at_alone(monkeypatch)
     # A crash between arming and status: the watch shows an object that nobody has answered.
     first.pop("status", None)
     async with world.leader(epoch=2):
-        world.reconcile_queue._applied.clear()
+        world.observations._applied.clear()
         seen = seen_of(first)
-        world.reconcile_queue.offer(seen)
+        world.observations.offer(seen)
         await world.clock.settle()
         assert world.definitions() == armed
         assert world.ready("armed") == ("True", "Armed")

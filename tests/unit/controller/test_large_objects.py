@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from duepoint.controller import largeobjects
+from duepoint.controller.schedules import largeobjects
 from duepoint.schedules.definition import State
 from tests.unit.controller.world import World
 
@@ -55,26 +55,26 @@ async def test_large_objects_are_applied_one_after_the_other_and_all_of_them(mon
         await world.apply_job(f"large-{number}", jobTemplate=a_template(number))
     most = now = 0
     async with world.leader():
-        settle = world.reconcile_queue._settle
+        apply = world.reconcile_queue._apply
 
-        async def counting(task):
+        async def counting(tasks, **kind):
             nonlocal most, now
-            now += 1
+            now += len(tasks)
             most = max(most, now)
             await asyncio.sleep(0)
             try:
-                return await settle(task)
+                return await apply(tasks, **kind)
             finally:
-                now -= 1
+                now -= len(tasks)
 
-        monkeypatch.setattr(world.reconcile_queue, "_settle", counting)
+        monkeypatch.setattr(world.reconcile_queue, "_apply", counting)
         for _ in range(100):
             await world.clock.advance(0.2)
         assert {held.state for held in world.definitions()} == {State.ARMED}
         assert len(world.definitions()) == 12
         assert most <= 4
-        assert world.reconcile_queue._large._waiting_bytes == 0
-        assert not world.reconcile_queue._large._sizes
+        assert world.observations.large._waiting_bytes == 0
+        assert not world.observations.large._sizes
 
 
 async def test_a_large_object_that_is_deleted_while_it_waits_by_name_is_no_trouble(monkeypatch):

@@ -81,7 +81,7 @@ async def test_a_late_sighting_of_a_state_before_our_write_is_no_proof():
     async with world.leader(epoch=2):
         await world.apply(payload={"a": 1})
         await world.clock.advance(5)
-        world.reconcile_queue.offer(seen_of(before))
+        world.observations.offer(seen_of(before))
         await world.clock.advance(60)
         assert made["metadata"]["uid"] == before["metadata"]["uid"]
         assert trouble(world) == ""
@@ -94,7 +94,7 @@ async def test_what_cannot_be_looked_at_is_looked_at_when_it_is_seen_again():
         world.watches = False
         await written_by(world, OTHERS)
         world.api.fail_next(kube_errors.Unavailable("503"), verb="GET", resource="schedules")
-        world.reconcile_queue.offer(seen_of(world.object()))
+        world.observations.offer(seen_of(world.object()))
         await world.clock.advance(60)
         assert trouble(world) == ""
         world.watches = True

@@ -6,14 +6,16 @@ import msgspec
 import pytest
 
 from duepoint.controller import plan
-from duepoint.controller.plan import Shown
+from duepoint.controller.plan import PublishedStatus
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
 from tests.support.builders import CREATED_US, JOB_TEMPLATE, a_spec, at
 
 NOW_US = at("2026-03-01 15:02:00")
-NEW = Shown()
-ACCEPTED = Shown(observed_generation=1, accepted=True, settled_us=at("2026-03-01 14:55:00"))
+NEW = PublishedStatus()
+ACCEPTED = PublishedStatus(
+    observed_generation=1, accepted=True, settled_us=at("2026-03-01 14:55:00")
+)
 
 
 def decide(spec, stored=None, shown=NEW, now_us=NOW_US):
@@ -58,7 +60,7 @@ def test_a_spec_that_was_last_accepted_in_another_form_starts_from_now():
 
 
 def test_a_spec_that_was_refused_before_starts_from_now_when_it_is_mended():
-    refused = Shown(observed_generation=1, accepted=False)
+    refused = PublishedStatus(observed_generation=1, accepted=False)
     made = decide(edited(2, schedule="*/5 * * * *"), None, refused)
     assert made.definition.not_before_us == NOW_US
 
@@ -150,9 +152,9 @@ def test_slots_under_suspension_are_counted_when_it_ends():
 
 def test_slots_after_the_end_of_a_suspension_are_not_counted_as_skipped():
     stored = held(schedule="*/5 * * * *", suspend=True, suspendUntil="2026-03-01T12:14:00Z")
-    said = plan.Shown(observed_generation=1, accepted=True, suspended=True)
+    said = plan.PublishedStatus(observed_generation=1, accepted=True, suspended=True)
     assert decide(edited(2, schedule="*/5 * * * *"), stored, said).skipped == 3
-    counted = plan.Shown(observed_generation=1, accepted=True)
+    counted = plan.PublishedStatus(observed_generation=1, accepted=True)
     assert decide(edited(2, schedule="*/5 * * * *"), stored, counted).skipped == 0
 
 
@@ -217,7 +219,7 @@ def test_a_chain_that_was_lost_is_armed_from_the_newest_of_watermark_and_beginni
     assert plan.chain_due_us(msgspec.structs.replace(stored, state=State.SUSPENDED)) is None
 
 
-ARMED = Shown(
+ARMED = PublishedStatus(
     observed_generation=1,
     accepted=True,
     armed=True,
@@ -227,7 +229,7 @@ ARMED = Shown(
 
 
 def test_a_rebuilt_chain_that_goes_on_from_the_watermark_needs_no_word():
-    assert plan.is_told(ARMED, decide(a_spec(), None, ARMED))
+    assert plan.is_published(ARMED, decide(a_spec(), None, ARMED))
 
 
 @pytest.mark.parametrize(
@@ -247,4 +249,4 @@ def test_a_rebuilt_chain_that_goes_on_from_the_watermark_needs_no_word():
 )
 def test_every_other_rebuilt_chain_is_told(shown, fields):
     said = msgspec.structs.replace(ARMED, **shown)
-    assert not plan.is_told(said, decide(a_spec(**fields), None, said))
+    assert not plan.is_published(said, decide(a_spec(**fields), None, said))

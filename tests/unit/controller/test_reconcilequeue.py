@@ -89,7 +89,7 @@ async def test_a_schedule_that_is_being_deleted_leaves_the_queue_at_once():
     async with World().leader() as world:
         uid = (await world.apply())["metadata"]["uid"]
         seen = sighting_of(world)
-        world.reconcile_queue.offer(msgspec.structs.replace(seen, deleted=True))
+        world.observations.offer(msgspec.structs.replace(seen, deleted=True))
         await world.clock.settle()
         assert world.definition(uid) is None
 
@@ -99,8 +99,8 @@ async def test_a_sighting_older_than_a_deletion_does_not_bring_the_schedule_back
         await world.apply()
         old = sighting_of(world)
         await world.delete()
-        world.reconcile_queue.offer(old)
-        world.reconcile_queue.offer_known(old, None)
+        world.observations.offer(old)
+        world.observations.offer_known(old, None)
         await world.clock.settle()
         assert world.definitions() == []
 
@@ -180,7 +180,7 @@ async def test_a_stale_sighting_of_a_bad_generation_does_not_undo_a_good_one():
         uid = (await world.apply(schedule="0 0 31 2 *"))["metadata"]["uid"]
         bad = sighting_of(world)
         await world.apply(schedule="*/5 * * * *")
-        world.reconcile_queue.offer_known(bad, None)
+        world.observations.offer_known(bad, None)
         await world.clock.settle()
         assert world.definition(uid) is not None
         assert world.ready() == ("True", "Armed")
@@ -219,7 +219,7 @@ async def test_without_redis_objects_in_order_are_not_written_to():
         await world.apply()
         writes = world.status_writes()
         world.queue.available = False
-        world.reconcile_queue.offer_known(sighting_of(world), None)
+        world.observations.offer_known(sighting_of(world), None)
         await world.clock.advance(60)
         assert world.status_writes() == writes
 

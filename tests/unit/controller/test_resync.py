@@ -234,8 +234,8 @@ async def test_what_is_no_longer_absent_is_looked_at_again():
         await world.clock.advance(5)
         before = world.definition(made["metadata"]["uid"])
         seen = observed.of_object(await listed(world))
-        world.reconcile_queue._applied.clear()
-        world.reconcile_queue.offer_known(seen, None)
+        world.observations._applied.clear()
+        world.observations.offer_known(seen, None)
         await world.clock.advance(5)
         assert world.definition(made["metadata"]["uid"]) == before
         assert world.ready() == ("True", "Armed")

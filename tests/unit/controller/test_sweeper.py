@@ -1,4 +1,4 @@
-"""When the queue is swept and how fast, in virtual time; what a step mends is another matter."""
+"""Sweeps and the search for unused texts: in order, at a trickle, and fast after a doubt."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ import pytest
 from prometheus_client import REGISTRY
 
 from duepoint import errors
-from duepoint.controller.maintenance.sweeper import ROLL_SECONDS, Sweeper
+from duepoint.controller.maintenance.sweeper import (
+    EVERY_SECONDS,
+    ROLL_SECONDS,
+    SweepRounds,
+    UnusedBlobs,
+)
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from tests.fakes.fakeclock import FakeClock
+from tests.support.terms import a_term
 
 SHARDS = 8
 STEPS = 10
@@ -52,12 +58,8 @@ class Steps:
 async def sweeping():
     clock = FakeClock()
     steps = Steps(clock)
-    sweeper = Sweeper(
-        queue=steps,
-        epoch=messages.Epoch(5),
-        watermark_us=lambda _: 0,
-        clock=clock,
-    )
+    term = a_term(clock, queue=steps, epoch=messages.Epoch(5))
+    sweeper = SweepRounds(term, watermark_us=lambda _: 0)
     task = asyncio.create_task(sweeper.run())
     await clock.settle()
     yield clock, steps, sweeper, task
@@ -186,3 +188,73 @@ async def test_every_step_carries_the_term_and_what_it_mended_is_counted(sweepin
     for kind, each in kinds.items():
         counted = sample("duepoint_sweep_repairs_total", kind=kind) - before[kind]
         assert counted == each * SHARDS * STEPS
+
+
+BLOB_STEPS = 5
+
+
+class Shards:
+    """A queue of which each shard is looked at in so many steps."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.layouts = self.collector = self
+        self.looked_at: list[tuple[int, float]] = []
+        self.trouble: Exception | None = None
+
+    def known(self):
+        return messages.Layout(number=1, shards=2)
+
+    async def collect(self, shard, epoch):
+        assert epoch == 5
+        for _ in range(BLOB_STEPS):
+            await self.clock.sleep(STEP_SECONDS)
+            if self.trouble is not None:
+                raise self.trouble
+            self.looked_at.append((shard, self.clock.monotonic()))
+            yield messages.Collected(removed=1)
+
+
+@pytest.fixture
+async def collecting():
+    clock = FakeClock()
+    shards = Shards(clock)
+    collector = UnusedBlobs(a_term(clock, queue=shards, epoch=messages.Epoch(5)))
+    task = asyncio.create_task(collector.run())
+    await clock.settle()
+    yield clock, shards, task
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError, scripting.Fenced):
+        await task
+
+
+async def test_every_shard_is_looked_at_four_times_a_day_at_a_trickle(collecting):
+    clock, shards, _ = collecting
+    before = REGISTRY.get_sample_value("duepoint_blobs_removed_total")
+    await clock.advance(EVERY_SECONDS - 1)
+    assert shards.looked_at == []
+    await clock.advance(2 * BLOB_STEPS * STEP_SECONDS * 20 + 1)
+    assert [shard for shard, _ in shards.looked_at] == [0] * BLOB_STEPS + [1] * BLOB_STEPS
+    times = [at for _, at in shards.looked_at]
+    assert times[1] - times[0] == pytest.approx(20 * STEP_SECONDS)
+    assert REGISTRY.get_sample_value("duepoint_blobs_removed_total") == before + 2 * BLOB_STEPS
+    await clock.advance(86_400 + 300)
+    assert len(shards.looked_at) == 5 * 2 * BLOB_STEPS
+
+
+async def test_a_queue_that_is_away_is_looked_at_next_time(collecting):
+    clock, shards, _ = collecting
+    shards.trouble = errors.QueueUnavailable("away")
+    await clock.advance(EVERY_SECONDS + 1)
+    shards.trouble = None
+    await clock.advance(EVERY_SECONDS / 2)
+    assert shards.looked_at == []
+    await clock.advance(EVERY_SECONDS / 2 + 60)
+    assert len(shards.looked_at) == 2 * BLOB_STEPS
+
+
+async def test_a_newer_leader_ends_it(collecting):
+    clock, shards, task = collecting
+    shards.trouble = scripting.Fenced("a newer leader has been here")
+    await clock.advance(EVERY_SECONDS + 1)
+    assert isinstance(task.exception(), scripting.Fenced)

@@ -15,23 +15,11 @@ import msgspec
 
 from duepoint import errors, services
 from duepoint.controller import observed, plan
-from duepoint.controller.jobs.completions import Completions
-from duepoint.controller.jobs.jobwatch import JobWatch
-from duepoint.controller.maintenance.endings import Endings
-from duepoint.controller.maintenance.fallbacks import Fallbacks
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
-from duepoint.controller.scheduleruns.runreads import RunReads
-from duepoint.controller.scheduleruns.scheduleruns import ScheduleRuns
 from duepoint.controller.schedules import dryruns
-from duepoint.controller.schedules.reconcile import Reconcile
-from duepoint.controller.schedules.reconcilequeue import ReconcileQueue
-from duepoint.controller.schedules.resync import Comparison
 from duepoint.controller.status import outcomes
-from duepoint.controller.status.openslots import OpenSlotReader
-from duepoint.controller.status.outcomes import Outcomes
-from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.states import ScheduleStates
-from duepoint.controller.termevents import TermEvents
+from duepoint.controller.term import TermContext, TermEvents
+from duepoint.controller.termservices import TermServices
 from duepoint.delayqueue import messages
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.kube import errors as kube_errors
@@ -46,6 +34,8 @@ from tests.support.builders import JOB_TEMPLATE
 
 EPOCH = messages.Epoch(1)
 NAMESPACE = "reports"
+#: Names of services in tests, where they differ.
+_SERVICES = {"jobwatch": "jobs", "ends": "completions", "resync": "comparison"}
 
 
 class World:
@@ -73,114 +63,35 @@ class World:
             own=managed_by, api=self.api, clock=self.clock, health=self.health
         )
         self.news: list[events.Event] = []
-        self.is_arming = False
 
     @contextlib.asynccontextmanager
     async def leader(self, epoch: int = EPOCH, namespaces: tuple[str, ...] = ()) -> AsyncIterator:
         """A term: resync first, then everything, as ``leadership`` does it."""
         await self.queue.membership.open(self.shards, messages.Epoch(epoch))
-        self.events, self.is_arming, self.listed = TermEvents(), False, asyncio.Event()
-        self.reconcile = Reconcile(
-            queue=self.queue,
-            dry_runs=dryruns.DryRuns(self.api),
-            epoch=messages.Epoch(epoch),
-            managed_by=self.managed_by,
-            own_streams=self.own_streams,
-        )
-        self.states = ScheduleStates(self.reconcile.stored)
-        self.reporter = Reporter(
+        self.term = TermContext(
             api=self.api,
-            states=self.states,
+            queue=self.queue,
+            epoch=messages.Epoch(epoch),
             clock=self.clock,
             health=self.health,
-            events=self.events,
-            is_arming=lambda: self.is_arming,
+            namespaces=namespaces,
+            installation=self.managed_by,
             writes_per_second=self.writes_per_second,
             record=self.news.append,
-            managed_by=self.managed_by,
         )
-        self.outcomes = Outcomes(
-            queue=self.queue,
-            states=self.states,
-            reporter=self.reporter,
-            open_slots=OpenSlotReader(
-                queue=self.queue, states=self.states, reporter=self.reporter, clock=self.clock
-            ),
+        self.services = TermServices(
+            self.term,
+            dry_runs=dryruns.DryRuns(self.api),
+            own_streams=self.own_streams,
+            others=self.others,
             consumer="operator-0",
-            clock=self.clock,
-            health=self.health,
-            events=self.events,
         )
-        self.runs = ScheduleRuns(
-            api=self.api,
-            queue=self.queue,
-            epoch=messages.Epoch(epoch),
-            definitions=self.reconcile.stored,
-            catch_up=self.outcomes.catch_up,
-            namespaces=namespaces,
-            clock=self.clock,
-            health=self.health,
-            events=self.events,
-            record=self.news.append,
-        )
-        self.jobwatch = JobWatch(
-            api=self.api,
-            states=self.states,
-            reporter=self.reporter,
-            wanted=self.reconcile.wanted,
-            keeps=self.runs.states.keeps,
-            catch_up=lambda: self.catch_up(),  # noqa: PLW0108 - tests replace it
-            namespaces=namespaces,
-            clock=self.clock,
-            health=self.health,
-            events=self.events,
-        )
-        self.ends = Completions(
-            queue=self.queue,
-            definitions=self.states.definition,
-            is_waited_for=self.runs.states.has_waiting,
-            epoch=messages.Epoch(epoch),
-            clock=self.clock,
-        )
-        self.reconcile_queue = ReconcileQueue(
-            reconcile=self.reconcile,
-            read=self._read,
-            reports=self.reporter,
-            health=self.health,
-            clock=self.clock,
-            events=self.events,
-        )
-        self.run_reads = RunReads(
-            api=self.api, is_wanted=self.runs.is_wanted, offer=self.runs.offer, clock=self.clock
-        )
-        self.resync = Comparison(
-            api=self.api,
-            queue=self.queue,
-            reconcile_queue=self.reconcile_queue,
-            note_collision=self.reconcile.collisions.__setitem__,
-            namespaces=namespaces,
-            clock=self.clock,
-            listed=self.listed,
-        )
-        self.fallbacks = Fallbacks(
-            queue=self.queue,
-            epoch=messages.Epoch(epoch),
-            knowledge=Endings(states=self.states, jobs=self.jobwatch, runs=self.runs.states),
-            holds=self.reporter,
-            catch_up=self.outcomes.catch_up,
-            ready=self.jobwatch.listed.wait,
-            clock=self.clock,
-            health=self.health,
-            events=self.events,
-        )
-        self._subscribe()
+        self.services.listed.set()  # statuses are written from the beginning
         version = str(self.api._version)
         running = self.running = [
             asyncio.create_task(work)
             for work in (
-                self.reconcile_queue.run(),
-                self.reporter.run(),
-                self.run_reads.run(),
+                *(run() for run in self.services.from_the_start()),
                 self.others.run(self.news.append),
                 self._play_kopf(version),
                 self._play_kopf_of_runs(version),
@@ -189,17 +100,8 @@ class World:
         try:
             await self.clock.settle()
             with contextlib.suppress(errors.TryLater):
-                await self.resync.run()
-            running += [
-                asyncio.create_task(work)
-                for work in (
-                    self.outcomes.run(),
-                    self.jobwatch.run(),
-                    self.runs.run(),
-                    self.ends.run(),
-                    self.fallbacks.run(),
-                )
-            ]
+                await self.services.comparison.run()
+            running += [asyncio.create_task(run()) for run in self.services.once_resynced()]
             await self.clock.settle()
             yield self
         finally:
@@ -210,37 +112,34 @@ class World:
                 if isinstance(one, Exception) and not isinstance(one, ExceptionGroup):
                     raise one
 
-    def _subscribe(self) -> None:
-        """As ``leadership`` does it, without the services that are not played here."""
-        self.events.schedule_applied.subscribe(self.runs.schedule_changed)
-        self.events.schedule_leaving.subscribe(self.runs.schedule_leaves)
-        self.events.schedule_widened.subscribe(self.ends.widen)
-        self.events.run_changed.subscribe(self.runs.event)
-        self.events.run_started.subscribe(self.jobwatch.run_started)
-        self.events.run_replacing.subscribe(self.jobwatch.run_replacing)
-        self.events.slot_withdrawn.subscribe(self.reporter.withdrawn)
-        self.events.job_ended.subscribe(self.ends.job_ended)
-        self.events.jobs_released.subscribe(self.jobwatch.look)
-        self.events.template_proven.subscribe(self.reconcile_queue.prove)
-        self.events.status_written.subscribe(self.jobwatch.look)
-        self.events.generation_refused.subscribe(self.reconcile_queue.refuse)
-        self.events.mark_replaced.subscribe(self.others.suspect)
-        self.events.points_held.subscribe(self.fallbacks.look)
-        self.events.claims_lost.subscribe(self.jobwatch.claims_lost)
+    def __getattr__(self, name: str) -> Any:
+        """A service of the present term."""
+        if name == "services":
+            raise AttributeError(name)  # no leader yet
+        return getattr(self.services, _SERVICES.get(name, name))
 
-    async def catch_up(self) -> None:
-        """What Jobs that were cut short wait for; tests put their own in its place."""
-        await self.outcomes.catch_up()
+    @property
+    def events(self) -> TermEvents:
+        return self.term.events
 
-    async def _read(self, seen: observed.Observed) -> schedules.Schedule | None:
-        return await schedules.read(self.api, seen.namespace, seen.name, not_before=seen.version)
+    @property
+    def is_arming(self) -> bool:
+        """Whether statuses wait for the end of a list."""
+        return not self.listed.is_set()
+
+    @is_arming.setter
+    def is_arming(self, is_arming: bool) -> None:
+        if is_arming:
+            self.listed.clear()
+        else:
+            self.listed.set()
 
     async def _play_kopf(self, version: str) -> None:
         path = schedules.collection()
         with contextlib.suppress(kube_errors.Gone):
             async for change in self.api.watch(path, schedules.Schedule, version):
                 if self.watches:
-                    self.reconcile_queue.observe(_shown(change))
+                    self.observations.observe(_shown(change))
 
     async def _play_kopf_of_runs(self, version: str) -> None:
         path = schedules.collection(plural=schedules.RUN_PLURAL)

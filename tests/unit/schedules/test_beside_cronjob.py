@@ -28,8 +28,8 @@ def ran(decision) -> list[int]:
     return [one.slot_us for one in decision.run]
 
 
-def planned(spec, stored=None, now="2026-03-01 15:02:00") -> plan.Plan:
-    made = plan.decide(spec, stored, plan.Shown(), at(now), target="digest")
+def planned(spec, stored=None, now="2026-03-01 15:02:00") -> plan.ArmingPlan:
+    made = plan.decide(spec, stored, plan.PublishedStatus(), at(now), target="digest")
     assert made is not None
     return made
 

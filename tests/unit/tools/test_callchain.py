@@ -1,4 +1,4 @@
-"""The tool that counts the functions of a chain, and the chain from a due point to its POST."""
+"""The tool that counts the functions of a chain, and the two chains that have to be short."""
 
 from __future__ import annotations
 
@@ -23,7 +23,22 @@ def test_the_chain_from_a_due_point_to_its_post_is_short(chain):
     assert len(chain.functions) <= MOST_FUNCTIONS, chain.report()
     assert len(chain.files) <= MOST_FILES, chain.report()
     assert chain.functions[0].name == "Claimer._claim"
-    assert {each.file.partition("/")[0] for each in chain.functions} <= {"worker", "targets", "net"}
+    assert {one.file.partition("/")[0] for one in chain.functions} <= {"worker", "targets", "net"}
+
+
+#: From a watch event to the stored point.
+MOST_ARMING_FUNCTIONS = 14
+MOST_ARMING_FILES = 6
+
+
+@pytest.mark.parametrize("is_edit", [False, True], ids=["new", "edit"])
+async def test_the_chain_from_a_watch_event_to_the_stored_point_is_short(is_edit):
+    chain = await callchain.arming(is_edit=is_edit)
+    assert chain.is_complete, chain.report()
+    assert len(chain.functions) <= MOST_ARMING_FUNCTIONS, chain.report()
+    assert len(chain.files) <= MOST_ARMING_FILES, chain.report()
+    assert chain.functions[0].name == "changed"
+    assert {one.file.partition("/")[0] for one in chain.functions} == {"controller"}
 
 
 def test_steps_are_the_chain_and_what_its_functions_call(chain):

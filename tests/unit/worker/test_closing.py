@@ -343,3 +343,29 @@ def test_a_slot_whose_receiver_is_gone_is_skipped_and_the_chain_goes_on():
         Reason.ENDPOINT_GONE,
         NOON,
     )
+
+
+BUSY = outcomes.Retry(
+    reason=Reason.RECEIVER_BUSY, message="no turn", after_us=700_000, started=False, counted=False
+)
+
+
+@pytest.mark.parametrize("later_us", [0, 1, 99_000, 250_000, 449_999, 800_000])
+def test_what_finds_no_turn_comes_back_with_others_between_whole_seconds(later_us):
+    wish = dataclasses.replace(BUSY, after_us=BUSY.after_us + later_us)
+    (again,) = close(an_attempt(), wish).occurrences
+    wished_us = NOON + 4_000 + wish.after_us
+    assert wished_us <= again.point.due_us < wished_us + 250_000
+    assert again.point.due_us % 250_000 == 125_000
+
+
+def test_it_comes_back_on_its_own_where_the_others_come_after_its_end():
+    limits = dataclasses.replace(LIMITS, give_up_us=NOON + 4_000 + BUSY.after_us + 1)
+    (again,) = close(an_attempt(), BUSY, limits=limits).occurrences
+    assert again.point.due_us == NOON + 4_000 + BUSY.after_us
+
+
+def test_a_receiver_that_says_when_is_asked_again_then():
+    wish = outcomes.Retry(reason=Reason.NETWORK, message="busy", after_us=60_000_000)
+    (again,) = close(an_attempt(), wish, fraction=0.0).occurrences
+    assert again.point.due_us == NOON + 4_000 + 60_000_000

@@ -134,13 +134,13 @@ class _Timeline:
 
     def _begin(self) -> Iterator[Ended]:
         before_us = self._course.from_us - 1
-        shown = plan.Shown()
+        status = plan.PublishedStatus()
         if not self._is_new:
-            shown = plan.Shown(
+            status = plan.PublishedStatus(
                 observed_generation=self._spec.generation, accepted=True, settled_us=before_us
             )
         now_us = self._course.up_at(self._spec.created_us) if self._is_new else before_us
-        made = plan.decide(self._spec, None, shown, now_us, target=_TARGET)
+        made = plan.decide(self._spec, None, status, now_us, target=_TARGET)
         if made is not None:
             self._take(made)
             yield from self._missed_at_once(made.missed)
@@ -164,7 +164,7 @@ class _Timeline:
             yield _Edit(seen_us=seen_us, spec=_suspended(spec) if suspended else spec)
 
     def _accept(self, spec: ScheduleSpec, seen_us: int) -> Iterator[Ended]:
-        made = plan.decide(spec, self._stored, plan.Shown(), seen_us - 1, target=_TARGET)
+        made = plan.decide(spec, self._stored, plan.PublishedStatus(), seen_us - 1, target=_TARGET)
         if made is None:
             return
         if made.arming is not None and not made.arming.keep_chain:
@@ -176,7 +176,7 @@ class _Timeline:
             for slot_us in self._slots.walk(self._ended_us, through_us):
                 yield Ended(slot_us=slot_us, end=End.SUPERSEDED, reason=Reason.STALE_VERSION)
 
-    def _take(self, made: plan.Plan) -> None:
+    def _take(self, made: plan.ArmingPlan) -> None:
         self._stored = made.definition
         if made.arming is None or made.arming.keep_chain:
             return

@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 
 from duepoint import errors, services, telemetry
-from duepoint.clock import Clock
+from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.delayqueue import messages
 from duepoint.delayqueue.concurrency import activeruns
-from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules.definition import Definition
 
 _WORKERS = 4
@@ -35,20 +33,18 @@ class Completions:
 
     def __init__(
         self,
+        term: TermContext,
         *,
-        queue: DelayQueue,
         definitions: Definitions,
         is_waited_for: Callable[[Definition], bool],
-        epoch: messages.Epoch,
-        clock: Clock,
     ) -> None:
-        self._queue = queue
+        self._queue = term.queue
         self._definitions = definitions
-        self._epoch = epoch
+        self._epoch = term.epoch
         self._ended: dict[str, set[str]] = {}
         self._wider: set[str] = set()
         self._has_waiting = is_waited_for
-        self._work: WorkQueue[str] = WorkQueue(clock)
+        self._work: WorkQueue[str] = WorkQueue(term.clock)
         self._waits: dict[str, Iterator[float]] = {}
 
     def job_ended(self, schedule_uid: str, job_name: str) -> None:

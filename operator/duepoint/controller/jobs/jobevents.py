@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from duepoint.controller.runningjobs import RunningJob
+from duepoint.controller.term import RunningJob
 from duepoint.kube import jobs, times
 from duepoint.kube.jobs import Owner
 from duepoint.runs.run import RunEvent, RunState

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from duepoint.controller.jobs import jobevents
-from duepoint.controller.runningjobs import RunningJob
+from duepoint.controller.term import RunningJob
 from duepoint.kube import jobs
 from duepoint.kube.jobs import Owner
 from duepoint.runs import summary as summaries

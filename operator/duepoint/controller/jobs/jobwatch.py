@@ -13,20 +13,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 
 from duepoint import services, telemetry
-from duepoint.clock import Clock
-from duepoint.controller import runningjobs
-from duepoint.controller.acknowledgements import Acknowledgement
 from duepoint.controller.jobs import jobevents
-from duepoint.controller.jobs.deletedjobs import GRACE_SECONDS, DeletedJobs
+from duepoint.controller.jobs.deletedjobs import GRACE_SECONDS, DeletedJobs, Replacements
 from duepoint.controller.jobs.history import History, Wanted
 from duepoint.controller.jobs.jobstate import Observation, WatchedJobs
-from duepoint.controller.jobs.replacements import Replacements
 from duepoint.controller.jobs.withoutpods import JobsWithoutPods
-from duepoint.controller.runningjobs import RunningJob
-from duepoint.controller.status import activelist
+from duepoint.controller.status import texts
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
-from duepoint.controller.termevents import TermEvents
+from duepoint.controller.term import Acknowledgement, RunningJob, TermContext
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, port
 from duepoint.runs.run import RunEvent
@@ -51,43 +46,42 @@ class JobWatch:
 
     def __init__(
         self,
+        term: TermContext,
         *,
-        api: port.Api,
         states: ScheduleStates,
         reporter: Reporter,
         wanted: Wanted,
         keeps: Callable[[str, str], bool],
         catch_up: Callable[[], Awaitable[None]],
-        namespaces: tuple[str, ...],
-        clock: Clock,
-        health: services.Health,
-        events: TermEvents,
     ) -> None:
-        self._api = api
+        self._api = term.api
         self._states = states
         self._reporter = reporter
-        self._namespaces = namespaces
-        self._clock = clock
-        self._health = health
-        self._events = events
+        self._namespaces = term.namespaces
+        self._clock = term.clock
+        self._health = term.health
+        self._events = term.events
         #: Namespaces that were not listed yet; None = the cluster.
-        self._unlisted: set[str | None] = set(namespaces or (None,))
+        self._unlisted: set[str | None] = set(term.namespaces or (None,))
         self.listed = asyncio.Event()
         self._jobs = WatchedJobs()
-        self._replacements = Replacements(reporter, clock, catch_up=catch_up)
+        self._replacements = Replacements(reporter, term.clock, catch_up=catch_up)
         self._deleted = DeletedJobs(
-            api=api,
-            clock=clock,
+            term,
             watched=self._jobs,
             states=states,
             replacements=self._replacements,
             observe=self._observe_found,
         )
         self._without_pods = JobsWithoutPods(
-            api=api, clock=clock, watched=self._jobs, states=states, reporter=reporter
+            term, watched=self._jobs, states=states, reporter=reporter
         )
         self._history = History(
-            api=api, clock=clock, watched=self._jobs, states=states, wanted=wanted, keeps=keeps
+            term,
+            watched=self._jobs,
+            states=states,
+            wanted=wanted,
+            keeps=keeps,
         )
 
     async def run(self) -> None:
@@ -124,7 +118,7 @@ class JobWatch:
     def run_replacing(self, event: RunEvent, ack: Acknowledgement | None) -> None:
         """A worker deletes the Job of this run; one that the watch does not show is looked for."""
         self._replacements.announce(event, ack)
-        self._deleted.look_for([runningjobs.of_event(event)], patience_seconds=GRACE_SECONDS)
+        self._deleted.look_for([RunningJob.of_event(event)], patience_seconds=GRACE_SECONDS)
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -174,7 +168,7 @@ class JobWatch:
             if (known := self._states.owner(schedule_uid)) is not None:
                 self._report_active(known)
             self._deleted.look_for(runs, patience_seconds=0)
-        replaced = map(runningjobs.of_event, self._replacements.runs())
+        replaced = map(RunningJob.of_event, self._replacements.runs())
         self._deleted.look_for(replaced, patience_seconds=0)
         return version
 
@@ -228,7 +222,7 @@ class JobWatch:
             self._events.job_ended(owner.uid, known.name)
 
     def _report_active(self, owner: jobs.Owner) -> None:
-        active = self._jobs.active(owner, activelist.MOST_LISTED)
+        active = self._jobs.active(owner, texts.MOST_LISTED)
         self._reporter.active_jobs(owner.uid, active)
         self._without_pods.look(owner.uid)
 

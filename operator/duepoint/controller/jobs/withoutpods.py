@@ -13,14 +13,14 @@ import re
 from collections.abc import Iterator
 
 from duepoint import services, telemetry
-from duepoint.clock import Clock
 from duepoint.controller.jobs.jobstate import JobWithoutPods, WatchedJobs
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.slotlist import instant
 from duepoint.controller.status.states import ScheduleStates
+from duepoint.controller.status.texts import instant
+from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import events, podrefusals, port
+from duepoint.kube import events, podrefusals
 
 #: A Job controller that works creates the Pods of a Job within this.
 PATIENCE_SECONDS = 30.0
@@ -33,22 +33,16 @@ class JobsWithoutPods:
     """The service; one for each term of a leader."""
 
     def __init__(
-        self,
-        *,
-        api: port.Api,
-        clock: Clock,
-        watched: WatchedJobs,
-        states: ScheduleStates,
-        reporter: Reporter,
+        self, term: TermContext, *, watched: WatchedJobs, states: ScheduleStates, reporter: Reporter
     ) -> None:
-        self._api = api
-        self._clock = clock
+        self._api = term.api
+        self._clock = term.clock
         self._watched = watched
         self._states = states
         self._reporter = reporter
         self._reported: set[str] = set()
         self._waits: dict[str, Iterator[float]] = {}
-        self._work: WorkQueue[str] = WorkQueue(clock)
+        self._work: WorkQueue[str] = WorkQueue(term.clock)
 
     async def run(self) -> None:
         """Ask until cancelled."""

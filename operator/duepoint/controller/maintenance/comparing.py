@@ -5,7 +5,7 @@ and nothing is known of what came after. What is known of that stands in the sta
 process remembers, and in the Jobs. A slot that has ended by any of these is gone; the rest is due.
 Slots that are open although their chain stood before them lost their own point with the server, and
 get one again. A stream in our own Redis went back together with its slots: there the queue alone
-is right. Pure: what is known is asked of ``Knowledge``.
+is right. No I/O: what is known is asked of ``Knowledge``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from duepoint.controller import plan
+from duepoint.controller.jobs.jobwatch import JobWatch
+from duepoint.controller.scheduleruns.runstates import ScheduleRunStates
+from duepoint.controller.status.states import ScheduleStates
 from duepoint.delayqueue import messages
+from duepoint.kube import jobs
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import points
 from duepoint.schedules.definition import Definition
@@ -28,7 +32,7 @@ _MOST_NAMED = 200
 
 
 class Knowledge(Protocol):
-    """What has become of slots, by everybody but the queue."""
+    """What has become of slots, by all sources but the queue, which may have lost it."""
 
     def settled(self, uid: str) -> Watermark | None:
         """Which regular slots have ended; None = of a Schedule that is not there."""
@@ -43,7 +47,7 @@ class Knowledge(Protocol):
         ...
 
     def run_has_ended(self, run_uid: str, slot_us: int) -> bool | None:
-        """The same of a slot that a ScheduleRun wanted; None = nobody knows yet."""
+        """The same of a slot that a ScheduleRun wanted; None = that is unknown yet."""
         ...
 
     def started(self, uid: str) -> int:
@@ -51,8 +55,37 @@ class Knowledge(Protocol):
         ...
 
 
+class Endings:
+    """``Knowledge`` of a leader: by the statuses, by what is remembered of runs, and by Jobs."""
+
+    def __init__(self, *, states: ScheduleStates, jobs: JobWatch, runs: ScheduleRunStates) -> None:
+        self._states = states
+        self._jobs = jobs
+        self._runs = runs
+
+    def settled(self, uid: str) -> Watermark | None:
+        return self._states.settled(uid)
+
+    def has_ended(self, known: Definition, slot_us: int) -> bool:
+        of_job = known.rule.whole_seconds
+        if self._states.knows_end(known.uid, slot_us, of_job=of_job):
+            return True
+        # A Job's slot ends with its creation, also where its answer was lost.
+        owner = jobs.Owner(known.namespace, known.name, known.uid)
+        return of_job and self._jobs.has(owner, jobs.name_of(known.name, slot_us))
+
+    def is_told_as_ended(self, uid: str, slot_us: int) -> bool:
+        return self._states.is_published_as_ended(uid, slot_us)
+
+    def run_has_ended(self, run_uid: str, slot_us: int) -> bool | None:
+        return self._runs.has_ended(run_uid, slot_us)
+
+    def started(self, uid: str) -> int:
+        return self._states.started(uid)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class Comparisons:
     """What a part of the points that wait has led to.
 
     Attributes:
@@ -74,7 +107,7 @@ def compare(
     back_us: int,
     held: Collection[bytes] = (),
     goes_back: Callable[[Definition], bool] = lambda _known: False,
-) -> Left:
+) -> Comparisons:
     """What the comparison says of these points.
 
     Args:
@@ -83,39 +116,39 @@ def compare(
         held: ids of schedules of which a held point is in the queue.
         goes_back: whether what the target of a schedule took is lost with the server, too.
     """
-    left = Left(compared=messages.Compared())
+    found = Comparisons(compared=messages.Compared())
     waiting = 0
     for one in part:
         known = one.definition
         if known is None or one.record is None or _is_superseded(one.point, known):
-            _let_go(left, one)
+            _let_go(found, one)
             continue
         settled = knowledge.settled(known.uid)
         if settled is None:
             waiting += 1  # deleted, and to be removed; or not seen yet
         elif one.point.kind is PointKind.CHAIN:
-            waiting += not _put_chain_back(left, one, known, back_us, is_held=known.id in held)
+            waiting += not _put_chain_back(found, one, known, back_us, is_held=known.id in held)
         elif one.point.kind is PointKind.HELD:
             if known.runs_left is not None:
-                left.compared.started.append((known.id, knowledge.started(known.uid)))
+                found.compared.started.append((known.id, knowledge.started(known.uid)))
             if goes_back(known):
-                _go_on(left, one, one.record, settled_us=settled.through_us)
+                _go_on(found, one, one.record, settled_us=settled.through_us)
             else:
-                _compare_held(left, one, known, settled, knowledge)
+                _compare_held(found, one, known, settled, knowledge)
         elif one.point.kind in points.RUN_KINDS:
             ended = knowledge.run_has_ended(one.record.run_uid, one.point.slot_us)
             waiting += ended is None
-            _end_or_go_on(left, one, ended)
+            _end_or_go_on(found, one, ended)
         else:
             slot_us = one.point.slot_us
             ended = settled.has_ended(slot_us) or knowledge.has_ended(known, slot_us)
             if not one.record.replayed_us:  # what was replayed is open again since
                 ended = ended or knowledge.is_told_as_ended(known.uid, slot_us)
             ended = ended and not goes_back(known)
-            _end_or_go_on(left, one, ended)
+            _end_or_go_on(found, one, ended)
             if ended:
-                left.ended.append((known.uid, slot_us))
-    return dataclasses.replace(left, waiting=waiting)
+                found.ended.append((known.uid, slot_us))
+    return dataclasses.replace(found, waiting=waiting)
 
 
 def _is_superseded(point: points.DuePoint, known: Definition) -> bool:
@@ -123,23 +156,23 @@ def _is_superseded(point: points.DuePoint, known: Definition) -> bool:
     return is_timed and point.timing_version != known.timing_version
 
 
-def _let_go(left: Left, one: messages.HeldPoint) -> None:
+def _let_go(found: Comparisons, one: messages.HeldPoint) -> None:
     """A worker knows what to do with it: an end without a trace there is none."""
     if one.definition is None:
-        left.compared.gone.append(one)
+        found.compared.gone.append(one)
     else:
-        left.compared.due.append((one, None))
+        found.compared.due.append((one, None))
 
 
-def _end_or_go_on(left: Left, one: messages.HeldPoint, ended: bool | None) -> None:  # noqa: FBT001
+def _end_or_go_on(found: Comparisons, one: messages.HeldPoint, ended: bool | None) -> None:  # noqa: FBT001
     if ended:
-        left.compared.gone.append(one)
+        found.compared.gone.append(one)
     elif ended is not None:
-        left.compared.due.append((one, None))
+        found.compared.due.append((one, None))
 
 
 def _put_chain_back(
-    left: Left, chain: messages.HeldPoint, known: Definition, back_us: int, *, is_held: bool
+    found: Comparisons, chain: messages.HeldPoint, known: Definition, back_us: int, *, is_held: bool
 ) -> bool:
     """A chain with counted runs goes on behind the slots that waited with it."""
     if is_held:
@@ -147,13 +180,13 @@ def _put_chain_back(
     timeline = plan.slots_of(known)
     newest_us = timeline.newest_due(back_us)
     following = timeline.next_after(back_us if newest_us is None else newest_us)
-    # Without a slot it is due at once: whoever claims it completes the schedule.
-    left.compared.chains.append((chain, back_us if following is None else following.due_us))
+    # Without a slot it is due at once: the worker that claims it completes the schedule.
+    found.compared.chains.append((chain, back_us if following is None else following.due_us))
     return True
 
 
 def _compare_held(
-    left: Left,
+    found: Comparisons,
     one: messages.HeldPoint,
     known: Definition,
     settled: Watermark,
@@ -167,10 +200,10 @@ def _compare_held(
             continue
         # A status is older than what is known: a Job that is there has ended its slot.
         if knowledge.has_ended(known, slot_us):
-            left.ended.append((known.uid, slot_us))
+            found.ended.append((known.uid, slot_us))
         else:
             lost = _lost(known, slot_us, settled, timeline.due_slot(slot_us).due_us)
-            left.compared.added.append((one, lost))
+            found.compared.added.append((one, lost))
     following = timeline.next_after(max(settled.through_us, first_us - 1))
     ended: list[int] = []
     begin_us: int | None = None
@@ -185,15 +218,18 @@ def _compare_held(
     if begin_us is None and following is not None and following.due_us <= record.back_us:
         begin_us = following.slot_us  # all that were looked at have ended, the others perhaps not
     if begin_us is None:
-        left.compared.gone.append(one)
+        found.compared.gone.append(one)
     else:
-        _go_on(left, one, record, from_us=begin_us, ended_us=tuple(ended))
+        _go_on(found, one, record, from_us=begin_us, ended_us=tuple(ended))
 
 
 def _go_on(
-    left: Left, one: messages.HeldPoint, record: messages.OccurrenceRecord, **changes: object
+    found: Comparisons,
+    one: messages.HeldPoint,
+    record: messages.OccurrenceRecord,
+    **changes: object,
 ) -> None:
-    left.compared.due.append((one, dataclasses.replace(record, **changes)))  # type: ignore[arg-type]
+    found.compared.due.append((one, dataclasses.replace(record, **changes)))  # type: ignore[arg-type]
 
 
 def _lost(known: Definition, slot_us: int, settled: Watermark, due_us: int) -> messages.Occurrence:

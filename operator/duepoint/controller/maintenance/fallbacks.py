@@ -1,30 +1,28 @@
 """Compares what waits on a server that went back, so that it runs or ends.
 
 Workers find out that a shard went back and set aside what was due by then; they go on with what is
-due later, so nothing hangs on this but overdue slots. Each look takes every outcome that was told
-so far, reads what waits, says what has ended, and has the rest run; it looks again until nothing of
+due later, so only overdue slots depend on this. Each look takes every outcome that was reported so
+far, reads what waits, says what has ended, and has the rest run; it looks again until nothing of
 the doubt is left. It begins with a term, because a former leader may have ended in the middle of
 it, once all statuses and all Jobs are known.
 
 What a held point stands for is not passed by a watermark while that point is in the queue; the
-reporter is told when it is not any more.
+reporter learns when it is not any more.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Protocol
 
 import msgspec
 
 from duepoint import errors, services, telemetry
-from duepoint.clock import Clock
 from duepoint.controller.maintenance import comparing
-from duepoint.controller.termevents import TermEvents
+from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.term import TermContext
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import signedblobs
-from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import actions, points
 from duepoint.schedules.definition import Definition
@@ -36,57 +34,36 @@ PART = "fallback"
 GRACE_SECONDS = 2.0
 
 
-class Holds(Protocol):
-    """Who keeps watermarks below held points, and lists open slots."""
-
-    def holds(self) -> dict[str, int]:
-        """By uid, a number that grows with each held point that was told of."""
-        ...
-
-    def end_open(self, ended: Iterable[tuple[str, int]]) -> None:
-        """These slots (uid, slot) have ended, and the queue holds no point of them."""
-        ...
-
-    def end_holds(self, known: dict[str, int]) -> None:
-        """No held point is left of these, unless one was told of since."""
-        ...
-
-
 class Fallbacks:
     """The service; one for each term of a leader.
 
     Args:
         knowledge: of what has become of slots.
-        holds: the reporter.
-        catch_up: returns when every outcome that was told before has been folded.
+        catch_up: returns when every outcome that was reported before has been folded.
         ready: awaited before the first look.
     """
 
     def __init__(
         self,
+        term: TermContext,
         *,
-        queue: DelayQueue,
-        epoch: messages.Epoch,
         knowledge: comparing.Knowledge,
-        holds: Holds,
+        reporter: Reporter,
         catch_up: Callable[[], Awaitable[None]],
         ready: Callable[[], Awaitable[object]],
-        clock: Clock,
-        health: services.Health,
-        events: TermEvents,
     ) -> None:
-        self._queue = queue
-        self._epoch = epoch
+        self._queue = term.queue
+        self._epoch = term.epoch
         self._knowledge = knowledge
-        self._holds = holds
+        self._reporter = reporter
         self._catch_up = catch_up
         self._ready = ready
-        self._clock = clock
-        self._health = health
+        self._clock = term.clock
+        self._health = term.health
         self._streams: dict[tuple[str, str], bool] = {}
         self._asked = asyncio.Event()
         self._asked.set()
-        self._events = events
+        self._events = term.events
 
     def look(self) -> None:
         """A shard may be in doubt."""
@@ -131,7 +108,7 @@ class Fallbacks:
     async def _compare_once(self) -> tuple[int, int]:
         """How many points changed, and how many shards are left to be looked at again."""
         doubted = await self._queue.suspect_points.shards()
-        known = self._holds.holds()
+        known = self._reporter.holds()
         if not doubted and not known:
             return 0, 0
         if doubted:
@@ -162,8 +139,8 @@ class Fallbacks:
                 changed += await self._queue.suspect_points.apply(
                     doubted.shard, found.compared, self._epoch
                 )
-            self._holds.end_open(found.ended)
-            _tell(doubted.shard, found)
+            self._reporter.end_open(found.ended)
+            _log(doubted.shard, found)
             await self._clock.sleep(0)  # let firing and statuses in between parts
         return changed
 
@@ -219,12 +196,12 @@ class Fallbacks:
                     shard, {points.ScheduleId(one) for one in ids}
                 )
                 held |= {one.uid for one in found.values()}
-        await self._catch_up()  # what became of them was told before they went
-        self._holds.end_holds({uid: told for uid, told in known.items() if uid not in held})
+        await self._catch_up()  # their outcomes were reported before they went
+        self._reporter.end_holds({uid: count for uid, count in known.items() if uid not in held})
         return len(known.keys() & held)
 
 
-def _tell(shard: messages.ShardId, found: comparing.Left) -> None:
+def _log(shard: messages.ShardId, found: comparing.Comparisons) -> None:
     compared = found.compared
     telemetry.held_points_total.labels("ended").inc(len(compared.gone))
     telemetry.held_points_total.labels("due").inc(len(compared.due) + len(compared.chains))

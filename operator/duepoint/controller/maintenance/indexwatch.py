@@ -1,22 +1,21 @@
-"""Is the index still the one we filled?
+"""Whether the index is still the one that we filled, and how full it is.
 
 An emptied Redis has no layout; one that was away may have come back older than it was, and so is
 one whose replica took over. Looked at every few seconds, which is also the keepalive of our
 connections: an empty index is made again, and after each of them everything is compared anew. A
-server that may forget or evict what it holds is told of here, too. Raises scripting.Fenced
+server that may forget or evict what it holds is reported here, too. Raises scripting.Fenced
 where a newer leader has been here.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable
 
-from duepoint import errors, services, telemetry
-from duepoint.clock import Clock
-from duepoint.controller.termevents import TermEvents
+from duepoint import errors, telemetry
+from duepoint.controller.term import TermContext
 from duepoint.delayqueue import messages, serverhealth
-from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 
 LOOK_SECONDS = 8.0
@@ -30,34 +29,29 @@ class IndexWatch:
     """The service; one for each term of a leader.
 
     Args:
-        outages: how often somebody else has met an unavailable queue so far, or a server that is
+        outages: how often other services have met an unavailable queue so far, or a server that is
             not the one it was.
         by: the installation, which says now and then that it lives.
     """
 
     def __init__(
         self,
+        term: TermContext,
         *,
-        queue: DelayQueue,
         layout: messages.Layout,
-        epoch: messages.Epoch,
         outages: Callable[[], int],
-        clock: Clock,
-        health: services.Health,
-        events: TermEvents,
         look_seconds: float = LOOK_SECONDS,
-        by: str = "",
     ) -> None:
-        self._queue = queue
+        self._queue = term.queue
         self._layout = layout
-        self._epoch = epoch
+        self._epoch = term.epoch
         self._outages = outages
-        self._events = events
-        self._clock = clock
-        self._health = health
+        self._events = term.events
+        self._clock = term.clock
+        self._health = term.health
         self._look_seconds = look_seconds
         self._is_unfit = True  # until the first judgement
-        self._by = by
+        self._by = term.installation
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -137,3 +131,61 @@ class IndexWatch:
                 self._layout.shards, self._epoch, noted=self._layout, by=self._by
             )
         )
+
+
+LEAST_SECONDS = 10.0
+_MOST_SECONDS = 3.0
+_GAUGES = (
+    telemetry.queue_points,
+    telemetry.queue_due_points,
+    telemetry.oldest_due_seconds,
+    telemetry.dead_entries,
+    telemetry.circuits_open,
+    telemetry.runs_backlog,
+    telemetry.queue_seen_seconds,
+)
+
+
+class QueueGauges:
+    """What the queue holds, as gauges of the active operator; one for each term of a leader.
+
+    Nothing is asked of Redis between scrapes, so that an idle queue stays idle; however many
+    scrape, it is asked once in ten seconds, and never for longer than a scrape can wait. Where it
+    does not answer, the gauges keep what was seen last and ``duepoint_queue_seen_seconds`` grows
+    old. At the end of a term they are zero again: the next leader sets them.
+    """
+
+    def __init__(self, term: TermContext) -> None:
+        self._queue = term.queue
+        self._clock = term.clock
+        self._asked_at: float | None = None
+
+    async def run(self) -> None:
+        """Answer scrapes until cancelled."""
+        telemetry.before_scrape.add(self.refresh)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            telemetry.before_scrape.discard(self.refresh)
+            for gauge in _GAUGES:
+                gauge.set(0)
+
+    async def refresh(self) -> None:
+        """Look again, unless that was done a moment ago."""
+        now = self._clock.monotonic()
+        if self._asked_at is not None and now - self._asked_at < LEAST_SECONDS:
+            return
+        self._asked_at = now
+        try:
+            async with asyncio.timeout(_MOST_SECONDS):
+                totals = await self._queue.counts.totals()
+                known = await self._queue.circuits.read()
+        except (TimeoutError, errors.TryLater, errors.WorldChanged):
+            return
+        telemetry.queue_points.set(totals.points)
+        telemetry.queue_due_points.set(totals.due)
+        telemetry.oldest_due_seconds.set(totals.lag_us / 1_000_000)
+        telemetry.dead_entries.set(totals.dead)
+        telemetry.circuits_open.set(sum(one.is_open for one in (known.hosts or {}).values()))
+        telemetry.runs_backlog.set(totals.outcomes)
+        telemetry.queue_seen_seconds.set(self._clock.now_us() / 1_000_000)

@@ -3,9 +3,9 @@
 Each installation elects a leader by a Lease of its own, so two of them do not see each other: Jobs
 still run once, by their names, but webhooks and stream entries come twice, and statuses tell of two
 truths. Every status names the installation that wrote it; the index refuses a second one by itself.
-A mark that we made and that is another one afterwards is somebody else's doing. A watch may
-show a state from before our write, so a suspicion is proved by a fresh look before it is told: by
-readiness, metric, log and an Event, until nothing was seen of it for a while.
+A mark that we made and that is another one afterwards was written by another installation. A watch
+may show a state from before our write, so a suspicion is proved by a fresh look before it is
+reported: by readiness, metric, log and an Event, until nothing was seen of it for a while.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cuts the index anew when somebody asks for another number of shards.
+"""Cuts the index anew when a user asks for another number of shards.
 
 One service of a leader's term. It owns the order of a move (announce, let the workers learn of it,
 empty one former shard after the other, close them, end) and nothing of its state: all of that is
@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from duepoint import errors, services, telemetry
-from duepoint.clock import Clock
-from duepoint.controller.termevents import TermEvents
+from duepoint.controller.term import TermContext
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.delayqueue.messages import Layout
 from duepoint.delayqueue.wire import scripting
+from duepoint.kube import schedules
 
 #: A worker says within one beat that it knows the new shards; one that does not is waited for no
 #: longer than this: what has moved is then left to those that do.
@@ -46,31 +47,23 @@ _WORDS = {
 
 @dataclass(slots=True)
 class _Progress:
-    """What is told to those who ask."""
+    """What ``duepoint queue partition`` shows."""
 
     moved: int = 0
     left: int = 0
-    told_at: float = float("-inf")
+    reported_at: float = float("-inf")
     waiting: str = ""
 
 
 class Partitioner:
     """The service; one for each term of a leader."""
 
-    def __init__(
-        self,
-        *,
-        queue: DelayQueue,
-        epoch: messages.Epoch,
-        clock: Clock,
-        health: services.Health,
-        events: TermEvents,
-    ) -> None:
-        self._queue = queue
-        self._epoch = epoch
-        self._clock = clock
-        self._health = health
-        self._events = events
+    def __init__(self, term: TermContext) -> None:
+        self._queue = term.queue
+        self._epoch = term.epoch
+        self._clock = term.clock
+        self._health = term.health
+        self._events = term.events
         self._asked = asyncio.Event()
         self._asked.set()
         self._progress = _Progress()
@@ -118,7 +111,7 @@ class Partitioner:
         await self._queue.membership.open(layout.shards, self._epoch)
         await self._wait_for_workers()
         former = sharding.own_shards(layout.former)
-        noted = (await self._queue.resharding.progress()).moved  # by whoever led before, too
+        noted = (await self._queue.resharding.progress()).moved  # by former leaders, too
         self._progress = _Progress(moved=max(noted, self._progress.moved))
         for shard in former:
             if await self._queue.resharding.shard_state(shard) != "closed":
@@ -181,7 +174,7 @@ class Partitioner:
             await self._clock.sleep(spent * (1 / _DUTY - 1))
 
     async def _close(self, shard: messages.ShardId) -> None:
-        """Until nobody needs it any more; what turned up meanwhile is moved first."""
+        """Until no worker needs it any more; what turned up meanwhile is moved first."""
         if await self._queue.resharding.shard_state(shard) == "closed":
             await self._queue.resharding.unlink_closed(shard)
             return
@@ -202,9 +195,9 @@ class Partitioner:
     ) -> None:
         now, progress = self._clock.monotonic(), self._progress
         is_news = at_once and waiting != progress.waiting
-        if not is_news and now - progress.told_at < _PROGRESS_SECONDS:
+        if not is_news and now - progress.reported_at < _PROGRESS_SECONDS:
             return
-        progress.told_at, progress.waiting = now, waiting
+        progress.reported_at, progress.waiting = now, waiting
         await self._queue.resharding.record_progress(
             self._epoch,
             phase=phase,
@@ -212,3 +205,39 @@ class Partitioner:
             left=progress.left,
             waiting=waiting,
         )
+
+
+#: On the Lease: how the index is cut.
+ANNOTATION = f"{schedules.GROUP}/queue-layout"
+
+
+# -- the note on the Lease -----------------------------------------------------------------------
+#
+# Redis forgets its layout when it is emptied; settings may say something else by then. The note
+# lets a rebuild cut the index as it was, so that workers, metrics and backups of the old shards
+# still fit. A note that makes no sense is no note.
+
+
+def note_of(layout: Layout) -> dict[str, str]:
+    """The note: ``number/shards``; while it is cut anew also what it was: ``2/64 1/16``."""
+    parts = (layout, layout.former) if layout.former else (layout,)
+    return {ANNOTATION: " ".join(f"{part.number}/{part.shards}" for part in parts)}
+
+
+def layout_of(notes: Mapping[str, str]) -> Layout | None:
+    """The layout that was noted, with the one it is filled from; None where none was."""
+    text, _, former = notes.get(ANNOTATION, "").partition(" ")
+    noted, was = _layout(text), _layout(former)
+    if noted is None or (former and was is None):
+        return None
+    return Layout(number=noted.number, shards=noted.shards, former=was)
+
+
+def _layout(text: str) -> Layout | None:
+    number, _, shards = text.partition("/")
+    if not (number.isascii() and number.isdigit() and shards.isascii() and shards.isdigit()):
+        return None
+    count = int(shards[:9])
+    if not sharding.is_possible(count):
+        return None
+    return Layout(number=max(1, int(number[:9])), shards=count)

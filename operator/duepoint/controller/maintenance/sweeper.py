@@ -1,6 +1,6 @@
-"""When the queue is swept, and how fast: the repair of what its own parts disagree about.
+"""Rounds over all shards: what they disagree about is repaired, and unused texts are removed.
 
-A round goes over all shards: definitions without a chain are armed from the newest of watermark,
+A sweep goes over all shards: definitions without a chain are armed from the newest of watermark,
 beginning and creation; points without a definition go. Rounds roll: one after each comparison with
 the objects, and one every quarter of an hour, each at a trickle: at most a twentieth of the time
 is spent on it, one shard after the other, and between rounds nothing is asked of Redis.
@@ -9,6 +9,9 @@ After a doubt (an emptied or failed-over server) the next round is made at full 
 shards side by side, once the objects have been compared: definition and point are written together
 and are lost together, so before that there is nothing that a sweep could see. A round that trickles
 at that time is broken off. Every step carries the term: an older leader's is refused.
+
+Blobs and texts that are not used any more are looked for four times a day, at a trickle. The marks
+stand in Redis, so that a new leader goes on where the former one was.
 """
 
 from __future__ import annotations
@@ -18,22 +21,22 @@ from collections.abc import Callable
 
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
-from duepoint.clock import Clock
 from duepoint.controller import plan
+from duepoint.controller.term import TermContext
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules.definition import Definition
 
-#: From the end of a round to the next, where nobody asks before.
+#: From the end of a round to the next, where none is requested before.
 ROLL_SECONDS = 900.0
+#: Share of the time that is spent on a round that trickles.
 _DUTY = 0.05
 _LEAST_PAUSE_SECONDS = 0.005
 #: Shards swept at a time at full speed: one computes here while another is read.
 _SIDE_BY_SIDE = 4
 
 
-class Sweeper:
+class SweepRounds:
     """The service; one for each term of a leader.
 
     Args:
@@ -46,17 +49,15 @@ class Sweeper:
 
     def __init__(
         self,
+        term: TermContext,
         *,
-        queue: DelayQueue,
-        epoch: messages.Epoch,
         watermark_us: Callable[[str], int],
-        clock: Clock,
         roll_seconds: float = ROLL_SECONDS,
     ) -> None:
-        self._queue = queue
-        self._epoch = epoch
+        self._queue = term.queue
+        self._epoch = term.epoch
         self._watermark_us = watermark_us
-        self._clock = clock
+        self._clock = term.clock
         self._roll_seconds = roll_seconds
         self._asked = asyncio.Event()
         self._is_doubted = False
@@ -140,4 +141,45 @@ class Sweeper:
                 armed=swept.armed,
                 dropped=swept.dropped,
                 mended=swept.mended,
+            )
+
+
+EVERY_SECONDS = 6 * 3600.0
+
+
+class UnusedBlobs:
+    """The service; one for each term of a leader."""
+
+    def __init__(self, term: TermContext, *, every_seconds: float = EVERY_SECONDS) -> None:
+        self._queue = term.queue
+        self._epoch = term.epoch
+        self._clock = term.clock
+        self._every_seconds = every_seconds
+
+    async def run(self) -> None:
+        """Look until cancelled; raises scripting.Fenced."""
+        while True:
+            await self._clock.sleep(self._every_seconds)
+            layout = self._queue.layouts.known()
+            if layout.former is not None:
+                continue  # what a batch on its way needs is referenced nowhere yet
+            for shard in sharding.own_shards(layout):
+                try:
+                    await self._look(shard)
+                except errors.TryLater:
+                    break  # nothing hurries: everything is looked at again next time
+
+    async def _look(self, shard: messages.ShardId) -> None:
+        removed = texts_removed = 0
+        began = self._clock.monotonic()
+        async for step in self._queue.collector.collect(shard, self._epoch):
+            removed += step.removed
+            texts_removed += step.texts_removed
+            spent = self._clock.monotonic() - began
+            await self._clock.sleep(max(_LEAST_PAUSE_SECONDS, spent * (1 / _DUTY - 1)))
+            began = self._clock.monotonic()
+        telemetry.blobs_removed_total.inc(removed)
+        if removed or texts_removed:
+            telemetry.logger.info(
+                "unused blobs removed", shard=shard, count=removed, texts=texts_removed
             )

@@ -13,14 +13,13 @@ from typing import Any
 
 import msgspec
 
-from duepoint import services
-from duepoint.clock import Clock
 from duepoint.controller.scheduleruns import runstatus
 from duepoint.controller.scheduleruns.observed import ObservedRun
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState, Snapshot
 from duepoint.controller.scheduleruns.runstates import ScheduleRunStates
 from duepoint.controller.status.writer import Rendered, StatusWriter
-from duepoint.kube import events, port, schedules, status
+from duepoint.controller.term import TermContext
+from duepoint.kube import events, schedules, status
 from duepoint.schedules.conditions import Reason
 
 #: Between two writes of the status of a ScheduleRun that goes on.
@@ -37,29 +36,18 @@ class RunPublisher:
 
     def __init__(
         self,
+        term: TermContext,
         *,
-        api: port.Api,
         states: ScheduleRunStates,
-        clock: Clock,
-        health: services.Health,
         part: str,
-        per_second: float,
         look: Callable[[str], None],
         outdated: Callable[[], None],
     ) -> None:
         self._states = states
-        self._clock = clock
+        self._clock = term.clock
         self._look = look
         self._outdated = outdated
-        self._writer = StatusWriter(
-            api=api,
-            source=self,
-            clock=clock,
-            health=health,
-            part=part,
-            per_second=per_second,
-            holds_bursts=False,
-        )
+        self._writer = StatusWriter(term, source=self, part=part, holds_bursts=False)
 
     async def run(self) -> None:
         """Write until cancelled."""

@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from duepoint.controller.acknowledgements import Acknowledgement
 from duepoint.controller.jobs import jobevents
 from duepoint.controller.scheduleruns import runstatus
 from duepoint.controller.scheduleruns.observed import ObservedRun
+from duepoint.controller.term import Acknowledgement
 from duepoint.kube import jobs
 from duepoint.runs import progress as courses
 from duepoint.runs.progress import Progress, Standing

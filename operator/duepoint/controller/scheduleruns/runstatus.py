@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from duepoint.controller.status import slotlist
+from duepoint.controller.status import texts
 from duepoint.runs import run
 from duepoint.runs.progress import Progress, RunSlot, Standing
 from duepoint.schedules import conditions
@@ -85,7 +85,7 @@ def ended_us(status: bytes) -> int | None:
     read = _read(status)
     for one in read.conditions or ():
         if one.type in _ENDS and one.status == "True":
-            return slotlist.instant_us(read.completion_time)
+            return texts.instant_us(read.completion_time)
     return None
 
 
@@ -110,9 +110,9 @@ def course(status: bytes) -> Progress:
         failed=counts.failed,
         replaced=counts.replaced,
         skipped=counts.skipped,
-        cursor_us=slotlist.instant_us(read.cursor) if read.cursor else None,
-        open={slotlist.instant_us(one.scheduled_time): _open(one) for one in read.active or ()},
-        first_us=slotlist.instant_us(read.start_time),
+        cursor_us=texts.instant_us(read.cursor) if read.cursor else None,
+        open={texts.instant_us(one.scheduled_time): _open(one) for one in read.active or ()},
+        first_us=texts.instant_us(read.start_time),
         trouble=trouble,
     )
 
@@ -120,7 +120,7 @@ def course(status: bytes) -> Progress:
 def _open(slot: _Slot) -> RunSlot:
     return RunSlot(
         standing=Standing.UNKNOWN,
-        started_us=slotlist.instant_us(slot.start_time),
+        started_us=texts.instant_us(slot.start_time),
         job_name=slot.job_name,
         trouble=slot.trouble,
     )
@@ -263,7 +263,7 @@ def rendered(
         "conditions": conditions.rendered(
             verdict.conditions,
             generation=generation,
-            now=slotlist.instant(now_us - now_us % 1_000_000),
+            now=texts.instant(now_us - now_us % 1_000_000),
             previous=before,
         ),
         "message": verdict.message[: conditions.MESSAGE_LIMIT],
@@ -273,11 +273,11 @@ def rendered(
     if planned is not None:
         status["runs"] = _counts(course, planned)
     if course.cursor_us is not None:
-        status["cursor"] = slotlist.instant(course.cursor_us)
+        status["cursor"] = texts.instant(course.cursor_us)
     if course.open:
         status["active"] = [_slot(slot_us, one) for slot_us, one in course.open.items()]
     if course.first_us:
-        status["startTime"] = slotlist.instant(course.first_us)
+        status["startTime"] = texts.instant(course.first_us)
     if verdict.has_ended:
         last_us = 0 if verdict.is_cut_off else course.last_us
         status["completionTime"] = _completion(last_us, now_us)
@@ -296,9 +296,9 @@ def _counts(course: Progress, planned: int) -> dict[str, int]:
 
 
 def _slot(slot_us: int, one: RunSlot) -> dict[str, str]:
-    fields = {"scheduledTime": slotlist.instant(slot_us)}
+    fields = {"scheduledTime": texts.instant(slot_us)}
     if one.started_us:
-        fields["startTime"] = slotlist.instant(one.started_us)
+        fields["startTime"] = texts.instant(one.started_us)
     if one.job_name:
         fields["jobName"] = one.job_name
     if one.trouble:
@@ -308,4 +308,4 @@ def _slot(slot_us: int, one: RunSlot) -> dict[str, str]:
 
 def _completion(last_us: int, now_us: int) -> str:
     """The end of the last run; now where none ran, or its Schedule was deleted."""
-    return slotlist.instant(last_us or now_us - now_us % 1_000_000)
+    return texts.instant(last_us or now_us - now_us % 1_000_000)

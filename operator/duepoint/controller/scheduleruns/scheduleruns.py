@@ -18,33 +18,25 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from duepoint import errors, services, telemetry
-from duepoint.clock import Clock
-from duepoint.controller import acknowledgements
-from duepoint.controller.acknowledgements import Acknowledgement
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import (
-    enqueue,
-    gitopsmarks,
-    inventory,
     observed,
+    occurrences,
     orphaned,
     publishing,
     runstate,
     runstatus,
 )
-from duepoint.controller.scheduleruns.leaving import Definitions, LeavingSchedules
 from duepoint.controller.scheduleruns.observed import ObservedRun
+from duepoint.controller.scheduleruns.occurrences import Definitions, LeavingSchedules
 from duepoint.controller.scheduleruns.publishing import RunPublisher
 from duepoint.controller.scheduleruns.runstate import Orphaned, ScheduleRunState
 from duepoint.controller.scheduleruns.runstates import ScheduleRunStates, is_job_of_a_run
-from duepoint.controller.termevents import TermEvents
+from duepoint.controller.term import Acknowledgement, TermContext, settle_all
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import events as kube_events
-from duepoint.kube import jobs, port, scheduleruns
+from duepoint.kube import jobs, scheduleruns
 from duepoint.runs.run import RunEvent
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.manualruns import Wanted
@@ -68,44 +60,31 @@ class ScheduleRuns:
 
     def __init__(
         self,
+        term: TermContext,
         *,
-        api: port.Api,
-        queue: DelayQueue,
-        epoch: messages.Epoch,
         definitions: Definitions,
         catch_up: Callable[[], Awaitable[None]],
-        namespaces: tuple[str, ...],
-        clock: Clock,
-        health: services.Health,
-        events: TermEvents,
-        writes_per_second: float = 50,
-        record: Callable[[kube_events.Event], None] = lambda _event: None,
     ) -> None:
-        self._api = api
-        self._queue = queue
+        self._api = term.api
+        self._queue = term.queue
         self._definitions = definitions
         self._catch_up = catch_up
-        self._namespaces = namespaces
-        self._clock = clock
-        self._health = health
-        self._events = events
-        self._record = record
-        self._enqueuer = enqueue.Enqueuer(queue, epoch)
-        self.states = ScheduleRunStates(events.jobs_released)
-        self._leaving = LeavingSchedules(
-            queue=queue, definitions=definitions, epoch=epoch, states=self.states
-        )
+        self._namespaces = term.namespaces
+        self._clock = term.clock
+        self._health = term.health
+        self._events = term.events
+        self._record = term.record
+        self._enqueuer = occurrences.Enqueuer(term)
+        self.states = ScheduleRunStates(term.events.jobs_released)
+        self._leaving = LeavingSchedules(term, definitions=definitions, states=self.states)
         self._publisher = RunPublisher(
-            api=api,
+            term,
             states=self.states,
-            clock=clock,
-            health=health,
             part=PART,
-            per_second=writes_per_second,
             look=self._look_soon,
             outdated=self.request,
         )
-        self._tasks: WorkQueue[str] = WorkQueue(clock)
+        self._tasks: WorkQueue[str] = WorkQueue(term.clock)
         self._withdrawing: dict[str, ScheduleRunState] = {}
         self._early_seen: dict[str, ObservedRun] = {}
         self._early_events: list[tuple[RunEvent, Acknowledgement | None]] = []
@@ -157,7 +136,7 @@ class ScheduleRuns:
         run = self.states.get(uid)
         if run is None or run.ended_us is not None or not runstate.is_about(run, event):
             return
-        if runstate.apply(run, enqueue.for_slot(event, slot_us), ack):
+        if runstate.apply(run, occurrences.for_slot(event, slot_us), ack):
             self._look_soon(uid)
 
     def schedule_changed(self, seen: Observed) -> None:
@@ -200,9 +179,9 @@ class ScheduleRuns:
             if run.ended_us is None and not run.is_outdated
         }
         before = self.states.uids()
-        found = inventory.Inventory()
+        found = occurrences.Inventory()
         if known or not self.states.is_complete:  # else this term has nothing in the queue
-            found = await inventory.read(self._queue)
+            found = await occurrences.read(self._queue)
             await self._catch_up()
         listed = await observed.all_listed(self._api, self._namespaces, self._clock)
         self._compare(listed, before)
@@ -243,19 +222,19 @@ class ScheduleRuns:
                 ack.settle()
 
     async def _withdraw_ghosts(
-        self, found: inventory.Inventory, listed: Mapping[str, ObservedRun]
+        self, found: occurrences.Inventory, listed: Mapping[str, ObservedRun]
     ) -> None:
         """ScheduleRuns that were deleted while no leader watched leave the queue."""
         for uid, held in found.by_run.items():
             if uid not in self.states and uid not in listed:
                 await self._report_withdrawn(await self._enqueuer.withdraw_all(held))
 
-    async def _report_withdrawn(self, waiting: Collection[inventory.HeldOccurrence]) -> None:
+    async def _report_withdrawn(self, waiting: Collection[occurrences.HeldOccurrence]) -> None:
         """These deliveries waited for another attempt, and no worker will report their end."""
         if waiting:
             await self._catch_up()  # earlier outcomes of these slots come first
         for held in waiting:
-            self._events.slot_withdrawn(inventory.withdrawn(held, self._clock.now_us()))
+            self._events.slot_withdrawn(occurrences.withdrawn(held, self._clock.now_us()))
 
     # -- coming and going ------------------------------------------------------------------------
 
@@ -337,7 +316,7 @@ class ScheduleRuns:
             await self._resolve(run)
         self.states.guard(run)
         run.planned = runstate.count(run)
-        if (refusal := enqueue.refusal(run)) is not None:
+        if (refusal := occurrences.refusal(run)) is not None:
             return refusal, None
         standing = runstatus.standing(run.wanted, run.course, run.planned)
         if not standing.has_ended and not run.has_begun:
@@ -422,7 +401,7 @@ class ScheduleRuns:
         if run.is_warned or run.is_published:
             return
         run.is_warned = True
-        mark = gitopsmarks.mark_of(run.seen.labels, run.seen.annotations)
+        mark = observed.mark_of(run.seen.labels, run.seen.annotations)
         if mark and run.wanted is not None and run.wanted.ttl_seconds is not None:
             self._record(publishing.kept_in_git(run.seen, mark))
 
@@ -449,7 +428,7 @@ def _read(seen: ObservedRun) -> tuple[Wanted | None, runstatus.RunVerdict | None
 
 def _absent(run: ScheduleRunState) -> runstatus.RunVerdict:
     """No slot of it can run; events of slots of a Schedule that is gone do not count."""
-    acknowledgements.settle_all(ack for _, ack in run.early if ack is not None)
+    settle_all(ack for _, ack in run.early if ack is not None)
     run.early = []
     namespace, name = run.schedule_key
     message = f"there is no Schedule {namespace}/{name}; it runs once there is one"
@@ -460,7 +439,7 @@ def _settle(run: ScheduleRunState) -> None:
     """Nothing of it has to be published any more; a look under way finds no acknowledgements."""
     early = [ack for _, ack in run.early if ack is not None]
     acks, run.early = [*run.take_acks(), *early], []
-    acknowledgements.settle_all(acks)
+    settle_all(acks)
 
 
 def _next_wait(run: ScheduleRunState | None) -> float:

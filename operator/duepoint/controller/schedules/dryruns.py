@@ -40,32 +40,33 @@ class DryRuns:
         self._asking: dict[_Key, asyncio.Future[Verdict]] = {}
 
     async def verdict(
-        self, wanted: Definition, target: actions.JobAction, payload: msgspec.Raw | None
-    ) -> Verdict:
-        """Whether Jobs of this template can be created under the name of the next slot."""
+        self,
+        wanted: Definition,
+        target: actions.JobAction,
+        payload: msgspec.Raw | None,
+        *,
+        asks: bool = True,
+    ) -> Verdict | None:
+        """Whether Jobs of this template can be created under the name of the next slot.
+
+        Args:
+            asks: whether the API server may be asked; else None where the verdict is not known yet.
+        """
+        action = wanted.namespace, wanted.target
+        if action in self._valid:
+            return jobs.Valid()
         try:
             key, job = _question(wanted, target, payload)
         except errors.InvalidSpec as error:
             return jobs.InvalidTemplate(str(error))
-        return self._known(key) or await self._shared(key, wanted.namespace, job)
-
-    def is_valid(
-        self, wanted: Definition, target: actions.JobAction, payload: msgspec.Raw | None
-    ) -> bool:
-        """Whether it is known already, of another Schedule, that such Jobs can be created."""
-        action = wanted.namespace, wanted.target
-        if action in self._valid:
-            return True
-        try:
-            key, job = _question(wanted, target, payload)
-        except errors.InvalidSpec:
-            return False
-        is_valid = isinstance(self._known(key), jobs.Valid)
-        if is_valid and _is_alike_for_all(target, job):
+        verdict = self._known(key)
+        if verdict is None and asks:
+            verdict = await self._shared(key, wanted.namespace, job)
+        if isinstance(verdict, jobs.Valid) and _is_alike_for_all(target, job):
             self._valid[action] = None
             if len(self._valid) > _REMEMBERED:
                 self._valid.popitem(last=False)
-        return is_valid
+        return verdict
 
     def _known(self, key: _Key) -> Verdict | None:
         known = self._verdicts.get(key)

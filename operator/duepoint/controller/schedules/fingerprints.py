@@ -50,10 +50,10 @@ def _remembered(spec: bytes, key: str, own_streams: bool) -> bytes:  # noqa: FBT
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
         decoded, canonical = None, spec  # what is wrong with it shows when it is parsed
     zone = decoded.get("timeZone") if isinstance(decoded, dict) else None
-    told = b"%b\n%b\n%b\n%d" % (canonical, _zone_data(zone).encode(), key.encode(), MEANING)
+    content = b"%b\n%b\n%b\n%d" % (canonical, _zone_data(zone).encode(), key.encode(), MEANING)
     if _is_own_stream(decoded):
-        told += b"\nown streams" if own_streams else b"\nno own streams"
-    return hashlib.blake2b(told, digest_size=definitions.FINGERPRINT_LENGTH).digest()
+        content += b"\nown streams" if own_streams else b"\nno own streams"
+    return hashlib.blake2b(content, digest_size=definitions.FINGERPRINT_LENGTH).digest()
 
 
 def _is_own_stream(decoded: object) -> bool:

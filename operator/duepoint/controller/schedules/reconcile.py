@@ -1,38 +1,37 @@
-"""One Schedule, brought into the queue: read, decide, perform.
+"""Schedules, brought into the queue: read, decide, store.
 
-``Reconcile.apply`` makes the queue hold what ``plan.decide`` names and answers with what to say of
-it. It may be repeated at any time, from any point of a former try: what is done already is found
-done. A jobTemplate that was never accepted is shown to the API server first, so that ``Ready``
-means that Jobs can be created; while there is no verdict the Schedule is armed all the same,
-because a quota or an outage of the API server must not keep an edit from the queue.
+``Reconcile.apply`` makes the queue hold what ``plan.decide`` names for each object that it is given
+and answers with what to report of it. It may be repeated at any time, from any point of a former
+try: what is done already is found done. Several objects are stored by one call; what has to be
+asked for first (a stored definition, a dry run, a place for a stream) is asked for one object
+alone, so that no object waits for the questions of another. A jobTemplate that was never accepted
+is shown to the API server first, so that ``Ready`` means that Jobs can be created; while there is
+no verdict the Schedule is armed all the same, because a quota or an outage of the API server must
+not keep an edit from the queue.
 
 Raises QueueUnavailable, and WorldChanged where a newer leader has been here.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
-from msgspec import structs
 
 from duepoint import errors
 from duepoint.controller import observed, plan, statusconditions
 from duepoint.controller.observed import Observed
-from duepoint.controller.report import Report
 from duepoint.controller.schedules import dryruns, fingerprints
 from duepoint.controller.status import published
+from duepoint.controller.statusconditions import Report
+from duepoint.controller.term import TermContext
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import jobs
 from duepoint.schedules import actions, ownstreams, points, spec
 from duepoint.schedules.definition import Definition
 
-#: ``plan.decide`` of one object, for (spec, what is stored).
-_Decide = Callable[..., plan.Plan | None]
 #: Schedules found under one id before this is called a bug; two is already a rarity.
 _MOST_COLLISIONS = 8
 #: Decisions made anew because the stored definition changed meanwhile.
@@ -40,7 +39,7 @@ _MOST_ROUNDS = 5
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What came of one look.
+    """The result of one look.
 
     Attributes:
         report: what to say; None where a newer generation is in the queue already, and where the
@@ -57,24 +56,34 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One object to be looked at: as ``Reconcile.apply`` takes it."""
-
-    seen: Observed
-    shown: plan.Shown
-    since_us: int
-
-
-class _New(msgspec.Struct, frozen=True, gc=False):
-    """A plan for a schedule of which the queue holds nothing.
+    """One object to be brought into the queue.
 
     Attributes:
-        is_told: the status says already what will be true.
+        seen: the object.
+        status: as it was published.
+        since_us: when this generation was first seen.
+        acts_us, replaces: as ``plan.decide`` takes them.
+        is_absent: the queue was just found to hold nothing of it, which spares a read; where that
+            is not true any more the queue refuses, and is read.
     """
 
+    seen: Observed
+    status: plan.PublishedStatus
+    since_us: int
+    acts_us: int
+    is_absent: bool = False
+    replaces: bytes = b""
+
+
+class _Decision(msgspec.Struct, frozen=True, gc=False):
+    """What the queue is to hold of an object; ``stored`` is what it held when this was decided."""
+
+    look: Look
     spec: spec.ScheduleSpec
-    plan: plan.Plan
-    arming: messages.Arming
-    is_told: bool
+    stored: Definition | None
+    plan: plan.ArmingPlan
+    verdict: dryruns.Verdict
+    needs_check: bool
 
 
 class Reconcile:
@@ -82,22 +91,20 @@ class Reconcile:
 
     def __init__(
         self,
+        term: TermContext,
         *,
-        queue: DelayQueue,
         dry_runs: dryruns.DryRuns,
-        epoch: messages.Epoch,
-        managed_by: str = "",
         own_streams: ownstreams.OwnStreams = ownstreams.USUAL,
     ) -> None:
-        self._queue = queue
-        self._mark = published.mark(managed_by)
-        self._key = queue.definitions.digest("", b"fingerprint")
+        self._queue = term.queue
+        self._mark = published.mark(term.installation)
+        self._key = term.queue.definitions.digest("", b"fingerprint")
         self._dry_runs = dry_runs
-        self._epoch = epoch
+        self._epoch = term.epoch
         self._own_streams = own_streams
         #: Namespaces and names of streams in our Redis that have their place in this term.
         self._enlisted: set[tuple[str, str]] = set()
-        #: Only of the few whose first id belonged to somebody else.
+        #: Only of the few whose first id belonged to another Schedule.
         self.collisions: dict[str, int] = {}
         #: What the API server or a worker has refused since this term began.
         self._refused: dict[str, Report] = {}
@@ -108,85 +115,21 @@ class Reconcile:
         """Of what a definition of this state would be made from."""
         return fingerprints.of(seen.spec, self._key, own_streams=self._own_streams.enabled)
 
-    async def apply(
-        self,
-        seen: Observed,
-        shown: plan.Shown,
-        since_us: int,
-        *,
-        is_absent: bool = False,
-        replaces: bytes = b"",
-        acts_us: int | None = None,
-    ) -> Applied:
-        """The queue holds this generation, or nothing of it where it is refused.
+    async def apply(self, looks: Sequence[Look], *, is_alone: bool) -> list[Applied | None]:
+        """The queue holds these generations, or nothing of those that are refused.
 
         Args:
-            seen: the object.
-            shown: what its status said.
-            since_us: when this generation was first seen.
-            is_absent: the queue was just found to hold nothing of it, which spares a look; where
-                that is not true any more the queue refuses, and is looked at.
-            replaces, acts_us: as ``plan.decide`` takes them.
+            looks: one object, or several that the queue is thought to hold nothing of.
+            is_alone: whether it is one, and may wait for answers to questions. If not, the result
+                is None for those that need a look of their own: refused or wrong ones, those with a
+                question to ask first, and those that the queue holds after all.
         """
-        decide = functools.partial(
-            plan.decide, shown=shown, now_us=since_us, replaces=replaces, acts_us=acts_us
-        )
-        applied = await self._looked_at(seen, shown, decide, is_absent=is_absent)
-        return _with_limits(applied, seen) if applied.definition is None else applied
-
-    async def _looked_at(
-        self, seen: Observed, shown: plan.Shown, decide: _Decide, *, is_absent: bool
-    ) -> Applied:
-        if (refusal := self._refusal(seen, shown)) is not None:
-            await self.remove(seen)
-            return Applied(report=refusal)
-        try:
-            wanted = self._parsed(seen, shown)
-            return await self._apply(seen, wanted, shown, decide, is_absent=is_absent)
-        except errors.InvalidSpec as error:  # also from the queue: a due that it cannot store
-            await self.remove(seen)
-            return Applied(report=statusconditions.invalid(seen.generation, error))
-
-    async def apply_new(self, looks: Sequence[Look]) -> list[Applied | None]:
-        """As ``apply`` of many of which the queue was found to hold nothing.
-
-        None for those that need a look of their own: refused or wrong, never accepted with
-        something to ask for first, or held by the queue after all.
-        """
-        made = [self._new(look) for look in looks]
-        wanted = [(one.arming, one.spec.blob) for one in made if one is not None]
-        try:
-            answers = iter(await self._queue.definitions.upsert(wanted, self._epoch))
-        except errors.InvalidSpec:
-            return [None] * len(looks)
-        return [None if one is None else _applied_new(one, next(answers)) for one in made]
-
-    def _new(self, look: Look) -> _New | None:
-        seen = look.seen
-        if self._refusal(seen, look.shown) is not None or seen.uid in self.collisions:
-            return None
-        try:
-            wanted = self._parsed(seen, look.shown)
-            digest = self._queue.definitions.digest(wanted.namespace, wanted.blob)
-            made = plan.decide(wanted, None, look.shown, look.since_us, target=digest)
-        except errors.InvalidSpec:
-            return None
-        if made is None or made.arming is None or not self._has_place(wanted):
-            return None
-        if not look.shown.has_accepted(wanted.generation):
-            if actions.needs_secrets(wanted.action.target) or not self._can_create(wanted, made):
-                return None
-            return _New(wanted, made, made.arming, is_told=False)
-        # A status that another installation wrote is ours to write again.
-        is_told = self._mark in seen.status and plan.is_told(look.shown, made)
-        return _New(wanted, made, made.arming, is_told=is_told)
-
-    def _can_create(self, wanted: spec.ScheduleSpec, made: plan.Plan) -> bool:
-        """Whether nobody has to be asked about its Jobs."""
-        target = wanted.action.target
-        if not isinstance(target, actions.JobAction):
-            return True
-        return self._dry_runs.is_valid(made.definition, target, wanted.action.payload)
+        for number in range(_MOST_ROUNDS):
+            decided = [await self._decide(look, number, is_alone=is_alone) for look in looks]
+            applied = await self._store(decided, is_alone=is_alone)
+            if not is_alone or applied[0] is not None:
+                return applied
+        raise errors.Bug(f"the definition of {looks[0].seen.identity} does not come to rest")
 
     def refuse(self, uid: str, refusal: Report) -> None:
         """Nothing of this generation, nor of an older one, belongs into the queue any more."""
@@ -201,7 +144,7 @@ class Reconcile:
         self._refused.pop(uid, None)
         self._proven.pop(uid, None)
 
-    def _refusal(self, seen: Observed, shown: plan.Shown) -> Report | None:
+    def _refusal(self, seen: Observed, status: plan.PublishedStatus) -> Report | None:
         """What this generation was refused with, here or, by the API server, by a forerunner.
 
         What a worker refused in a former term is looked at anew: the installation's settings may
@@ -211,9 +154,9 @@ class Reconcile:
             if known.generation >= seen.generation:
                 return replace(known, generation=seen.generation)
             del self._refused[seen.uid]
-        is_of_this = shown.observed_generation == seen.generation
-        if is_of_this and shown.stalled.startswith(statusconditions.REFUSED):
-            return statusconditions.refused_again_and_again(seen.generation, shown.stalled)
+        is_of_this = status.observed_generation == seen.generation
+        if is_of_this and status.stalled.startswith(statusconditions.REFUSED):
+            return statusconditions.refused_again_and_again(seen.generation, status.stalled)
         return None
 
     async def remove(self, seen: Observed) -> None:
@@ -252,98 +195,168 @@ class Reconcile:
         """The shard of an id."""
         return sharding.home(schedule_id, self._queue.layouts.known())
 
-    async def _apply(
-        self,
-        seen: Observed,
-        wanted: spec.ScheduleSpec,
-        shown: plan.Shown,
-        decide: _Decide,
-        *,
-        is_absent: bool,
-    ) -> Applied:
-        blob = wanted.blob
-        digest = self._queue.definitions.digest(wanted.namespace, blob)
-        verdict: dryruns.Verdict | None = None
-        # A generation that was accepted is not asked for again.
-        is_accepted = shown.has_accepted(wanted.generation)
+    async def _decide(
+        self, look: Look, number: int, *, is_alone: bool
+    ) -> _Decision | Applied | None:
+        """What to store in this round, or the result where nothing is to be stored.
+
+        None where an object that is not alone needs a look of its own.
+        """
+        seen = look.seen
+        refusal = self._refusal(seen, look.status)
+        if refusal is None:
+            try:
+                return await self._compare(look, number, is_alone=is_alone)
+            except errors.InvalidSpec as error:
+                refusal = statusconditions.invalid(seen.generation, error)
+        return await self._remove_refused(seen, refusal) if is_alone else None
+
+    async def _compare(
+        self, look: Look, number: int, *, is_alone: bool
+    ) -> _Decision | Applied | None:
+        """The same for a spec that was not refused before; raises InvalidSpec."""
+        seen, status = look.seen, look.status
+        wanted = self._parsed(seen, status)
+        is_accepted = status.has_accepted(wanted.generation)  # then nothing is asked for again
+        needs_check = not is_accepted and actions.needs_secrets(wanted.action.target)
+        if not is_alone and (needs_check or not self._has_place(wanted)):
+            return None
         if not await self._take_place(wanted, anyhow=is_accepted):
-            await self.remove(seen)
-            refused = statusconditions.too_many_streams(seen.generation, wanted.namespace)
-            return Applied(report=refused, is_final=False)
-        awaits_check = not is_accepted and actions.needs_secrets(wanted.action.target)
-        for number in range(_MOST_ROUNDS):
-            is_known = is_absent and number == 0
-            stored = None if is_known else await self.stored(wanted.uid, wanted.namespace)
-            if stored is None and number > 1:
-                await self._remove(seen)  # it is there, and a text that it names is lost
-            collision = self.collisions.get(wanted.uid, 0)
-            made = decide(wanted, stored, target=digest, collision=collision)
-            if made is None:
-                return Applied(report=None, definition=stored)
-            if verdict is None:
-                verdict = await self._verdict(wanted, made, shown)
-            if (
-                isinstance(verdict, jobs.NotNow)
-                and self._proven.get(wanted.uid) == wanted.generation
-            ):
-                verdict = jobs.Valid()  # proven while the API server was asked
-            if isinstance(verdict, jobs.InvalidTemplate):
-                await self.remove(seen)
-                return Applied(
-                    report=statusconditions.invalid_template(seen.generation, verdict.message)
-                )
-            armed = await self._perform(made, blob, awaits_check=awaits_check)
-            if armed is messages.Armed.HELD:
-                return Applied(report=None, definition=stored, is_final=False)
-            if armed is messages.Armed.APPLIED:
-                applied = _applied(wanted, made, verdict, awaits_check=awaits_check)
-                return structs.replace(applied, is_wider=plan.is_wider(stored, made.definition))
-        raise errors.Bug(f"the definition of {wanted.identity} does not come to rest")
+            refusal = statusconditions.too_many_streams(seen.generation, wanted.namespace)
+            return await self._remove_refused(seen, refusal, is_final=False)
+        stored = None
+        if not look.is_absent or number > 0:
+            stored = await self.stored(wanted.uid, wanted.namespace)
+        if stored is None and number > 1:
+            await self._remove(seen)  # it is there, and a text that it names is lost
+        made = self._plan(look, wanted, stored)
+        if made is None:
+            return Applied(report=None, definition=stored)
+        verdict = await self._verdict(wanted, made, status, asks=is_alone)
+        if isinstance(verdict, jobs.Valid | jobs.NotNow):
+            return _Decision(look, wanted, stored, made, verdict, needs_check)
+        if verdict is None or not is_alone:
+            return None
+        refusal = statusconditions.invalid_template(seen.generation, verdict.message)
+        return await self._remove_refused(seen, refusal)
+
+    def _plan(
+        self, look: Look, wanted: spec.ScheduleSpec, stored: Definition | None
+    ) -> plan.ArmingPlan | None:
+        return plan.decide(
+            wanted,
+            stored,
+            look.status,
+            look.since_us,
+            target=self._queue.definitions.digest(wanted.namespace, wanted.blob),
+            collision=self.collisions.get(wanted.uid, 0),
+            replaces=look.replaces,
+            acts_us=look.acts_us,
+        )
+
+    async def _remove_refused(
+        self, seen: Observed, refusal: Report, *, is_final: bool = True
+    ) -> Applied:
+        """The queue holds nothing of it; its Jobs are kept by its own limits, where known."""
+        await self.remove(seen)
+        if seen.spec != observed.UNKNOWN:
+            refusal = replace(refusal, keeps=spec.history_limits(seen.spec))
+        return Applied(report=refusal, is_final=is_final)
 
     async def _verdict(
-        self, wanted: spec.ScheduleSpec, made: plan.Plan, shown: plan.Shown
-    ) -> dryruns.Verdict:
+        self,
+        wanted: spec.ScheduleSpec,
+        made: plan.ArmingPlan,
+        status: plan.PublishedStatus,
+        *,
+        asks: bool,
+    ) -> dryruns.Verdict | None:
         """Asked only for a generation that was never accepted: a rebuild must not wait for it."""
         target = wanted.action.target
-        if not isinstance(target, actions.JobAction) or shown.has_accepted(wanted.generation):
+        is_known = status.has_accepted(wanted.generation) or self._is_proven(wanted)
+        if not isinstance(target, actions.JobAction) or is_known:
             return jobs.Valid()
-        if self._is_proven(wanted):
-            return jobs.Valid()
-        return await self._dry_runs.verdict(made.definition, target, wanted.action.payload)
+        payload = wanted.action.payload
+        verdict = await self._dry_runs.verdict(made.definition, target, payload, asks=asks)
+        if isinstance(verdict, jobs.NotNow) and self._is_proven(wanted):
+            return jobs.Valid()  # proven while the API server was asked
+        return verdict
 
     def _is_proven(self, wanted: spec.ScheduleSpec) -> bool:
         return self._proven.get(wanted.uid) == wanted.generation
 
-    async def _perform(self, made: plan.Plan, blob: bytes, *, awaits_check: bool) -> messages.Armed:
-        """Neither APPLIED nor HELD where the decision has to be made anew."""
+    async def _store(
+        self, decided: Sequence[_Decision | Applied | None], *, is_alone: bool
+    ) -> list[Applied | None]:
+        """The results; None where the decision has to be made anew."""
+        to_store = [one for one in decided if isinstance(one, _Decision)]
+        wanted = [(one.plan.arming, one.spec.blob) for one in to_store if one.plan.arming]
         try:
-            armed = await self._armed(made, blob)
-            if awaits_check and armed is messages.Armed.APPLIED:
-                await self._ask_for_check(made.definition)
-        except (scripting.Fenced, scripting.LayoutChanged):
-            raise
-        except errors.WorldChanged:  # the definition is gone that was to be checked
-            return messages.Armed.CHANGED
+            answers = iter(await self._queue.definitions.upsert(wanted, self._epoch))
+        except errors.InvalidSpec as error:  # a due that the queue cannot store
+            if not is_alone:
+                return [None] * len(decided)
+            seen = to_store[0].look.seen
+            refusal = statusconditions.invalid(seen.generation, error)
+            return [await self._remove_refused(seen, refusal)]
+        applied: list[Applied | None] = []
+        for one in decided:
+            if isinstance(one, _Decision):
+                # What is stored already counts as applied.
+                armed = next(answers) if one.plan.arming else messages.Armed.APPLIED
+                applied.append(await self._stored_as(one, armed, is_alone=is_alone))
+            else:
+                applied.append(one)
+        return applied
+
+    async def _stored_as(
+        self, one: _Decision, armed: messages.Armed, *, is_alone: bool
+    ) -> Applied | None:
+        """The result of one object by the queue's answer.
+
+        Unchanged: our own write with its answer lost, or a newer one; changed: the chain to be kept
+        is gone or another. Deciding again tells.
+        """
+        known = one.plan.definition
         if armed is messages.Armed.COLLISION:
-            self._note_collision(made.definition.uid, made.definition.collision + 1)
-        # Unchanged: our own write with its answer lost, or a newer one; changed: the chain to be
-        # kept is gone or another. Reading again tells.
-        return armed
+            self._note_collision(known.uid, known.collision + 1)
+        if armed is messages.Armed.HELD and is_alone:
+            return Applied(report=None, definition=one.stored, is_final=False)
+        if armed is not messages.Armed.APPLIED:
+            return None
+        if one.needs_check and not await self._ask_for_check(known):
+            return None
+        is_wider = plan.is_wider(one.stored, known)
+        if isinstance(one.verdict, jobs.NotNow):
+            report = statusconditions.dry_run_pending(one.spec, one.plan, one.verdict.message)
+            return Applied(report=report, definition=known, is_final=False, is_wider=is_wider)
+        if one.stored is None and self._is_reported(one):
+            return Applied(report=None, definition=known)
+        report = statusconditions.ready(one.spec, one.plan, awaits_check=one.needs_check)
+        return Applied(report=report, definition=known, is_wider=is_wider)
 
-    async def _armed(self, made: plan.Plan, blob: bytes) -> messages.Armed:
-        """What is stored already counts as applied."""
-        if made.arming is None:
-            return messages.Armed.APPLIED
-        (armed,) = await self._queue.definitions.upsert([(made.arming, blob)], self._epoch)
-        return armed
+    def _is_reported(self, one: _Decision) -> bool:
+        """Whether the status says already what is true now.
 
-    async def _ask_for_check(self, known: Definition) -> None:
-        """A worker looks at what this generation refers to; the operator reads no Secret."""
+        A status that another installation wrote is ours to write again.
+        """
+        seen, status = one.look.seen, one.look.status
+        is_accepted = status.has_accepted(one.spec.generation)
+        return is_accepted and self._mark in seen.status and plan.is_published(status, one.plan)
+
+    async def _ask_for_check(self, known: Definition) -> bool:
+        """A worker reads what this generation refers to; False where the queue lost it again."""
         check = points.check(known.id, known.timing_version, known.generation)
         record = messages.OccurrenceRecord(trigger="Check")
-        await self._queue.occurrences.enqueue(known, check, record, self._epoch)
+        try:
+            await self._queue.occurrences.enqueue(known, check, record, self._epoch)
+        except (scripting.Fenced, scripting.LayoutChanged):
+            raise
+        except errors.WorldChanged:
+            return False
+        return True
 
-    def _parsed(self, seen: Observed, shown: plan.Shown) -> spec.ScheduleSpec:
+    def _parsed(self, seen: Observed, status: plan.PublishedStatus) -> spec.ScheduleSpec:
         parsed = spec.parse(
             seen.spec,
             namespace=seen.namespace,
@@ -353,7 +366,7 @@ class Reconcile:
             created_us=seen.created_us,
             fingerprint=self.fingerprint(seen),
         )
-        is_accepted = shown.has_accepted(seen.generation)
+        is_accepted = status.has_accepted(seen.generation)
         refused = self._own_streams.refusal(parsed.action.target, is_accepted=is_accepted)
         if refused is not None:
             raise errors.InvalidSpec((refused,))
@@ -377,31 +390,3 @@ class Reconcile:
     def _note_collision(self, uid: str, collision: int) -> None:
         if collision:
             self.collisions[uid] = collision
-
-
-def _with_limits(refused: Applied, seen: Observed) -> Applied:
-    """The Jobs of a refused spec are kept by its own limits, where its text is known."""
-    if refused.report is None or seen.spec == observed.UNKNOWN:
-        return refused
-    keeps = spec.history_limits(seen.spec)
-    return structs.replace(refused, report=replace(refused.report, keeps=keeps))
-
-
-def _applied_new(one: _New, armed: messages.Armed) -> Applied | None:
-    if armed is not messages.Armed.APPLIED:
-        return None
-    report = None if one.is_told else statusconditions.ready(one.spec, one.plan)
-    return Applied(report=report, definition=one.plan.definition)
-
-
-def _applied(
-    wanted: spec.ScheduleSpec, made: plan.Plan, verdict: dryruns.Verdict, *, awaits_check: bool
-) -> Applied:
-    if isinstance(verdict, jobs.NotNow):
-        return Applied(
-            report=statusconditions.dry_run_pending(wanted, made, verdict.message),
-            definition=made.definition,
-            is_final=False,
-        )
-    report = statusconditions.ready(wanted, made, awaits_check=awaits_check)
-    return Applied(report=report, definition=made.definition)

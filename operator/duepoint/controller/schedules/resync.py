@@ -29,14 +29,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
-from duepoint.clock import Clock
 from duepoint.controller import observed
-from duepoint.controller.schedules.reconcilequeue import ReconcileQueue
-from duepoint.controller.termevents import TermEvents
+from duepoint.controller.schedules.observations import Observations
+from duepoint.controller.term import TermContext
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, schedules
+from duepoint.kube import schedules
 
 SECOND_LOOK_SECONDS = 60.0
 _MANY_SHARE = 0.30
@@ -47,7 +45,7 @@ _NAMESPACES_NAMED = 5
 _SETTLE_SECONDS = 2.0
 _MOST_SETTLE_SECONDS = 120.0
 
-#: Told (uid, collision) of a definition that does not stand under its first id.
+#: Takes (uid, collision) of a definition that does not stand under its first id.
 NoteCollision = Callable[[str, int], None]
 
 
@@ -67,22 +65,20 @@ class Resync:
 
     def __init__(
         self,
+        term: TermContext,
         *,
         compare: Callable[[], Awaitable[None]],
         every_seconds: float,
-        clock: Clock,
-        health: services.Health,
-        events: TermEvents,
         listed: asyncio.Event,
     ) -> None:
         self._compare = compare
         self._every_seconds = every_seconds
-        self._clock = clock
-        self._health = health
-        self._events = events
+        self._clock = term.clock
+        self._health = term.health
+        self._events = term.events
         self._asked = asyncio.Event()
         self._first_asked_at: float | None = None
-        self._due = clock.monotonic()
+        self._due = term.clock.monotonic()
         self._listed = listed
         self.first_done = asyncio.Event()
         self.has_succeeded = False
@@ -141,38 +137,35 @@ class Comparison:
 
     def __init__(
         self,
+        term: TermContext,
         *,
-        api: port.Api,
-        queue: DelayQueue,
-        reconcile_queue: ReconcileQueue,
+        observations: Observations,
         note_collision: NoteCollision,
-        namespaces: tuple[str, ...],
-        clock: Clock,
         listed: asyncio.Event,
     ) -> None:
-        self._api = api
-        self._queue = queue
-        self._reconcile_queue = reconcile_queue
+        self._api = term.api
+        self._queue = term.queue
+        self._observations = observations
         self._note_collision = note_collision
-        self._namespaces = namespaces
-        self._clock = clock
+        self._namespaces = term.namespaces
+        self._clock = term.clock
         self._listed = listed
 
     async def run(self) -> None:
         """Compare once.
 
-        Raises ApiError or QueueUnavailable where one side could not be read to its end; whatever
+        Raises ApiError or QueueUnavailable where one side could not be read to its end; what
         was offered until then is right.
         """
         unwatched: list[messages.Known] = []
         held = await self._definitions(unwatched)
-        listed = await self._list(held, self._reconcile_queue.deletions())
+        listed = await self._list(held, self._observations.deletions())
         self._listed.set()
         absent = held.keys() - listed
         if _is_suspicious(len(absent), len(held)):
             absent = await self._absent_twice(absent, len(held))
         for uid in absent:
-            self._reconcile_queue.offer_absent(held[uid].namespace, held[uid].name, uid)
+            self._observations.offer_absent(held[uid].namespace, held[uid].name, uid)
         if unwatched:
             await self._remove_unwatched(unwatched, len(held) + len(unwatched))
         telemetry.logger.info(
@@ -202,7 +195,7 @@ class Comparison:
         for known in unwatched:
             if known.collision:
                 self._note_collision(known.uid, known.collision)
-            self._reconcile_queue.offer_absent(known.namespace, known.name, known.uid)
+            self._observations.offer_absent(known.namespace, known.name, known.uid)
         telemetry.unwatched_removed_total.inc(len(unwatched))
 
     async def _definitions(self, unwatched: list[messages.Known]) -> dict[str, messages.Known]:
@@ -230,7 +223,7 @@ class Comparison:
                     seen = observed.of_object(item)
                     listed.add(seen.uid)
                     known = held.get(seen.uid)
-                    self._reconcile_queue.offer_known(seen, known, deletions=deletions)
+                    self._observations.offer_known(seen, known, deletions=deletions)
                 await self._clock.sleep(0)  # let firing and statuses in between pages
         return listed
 

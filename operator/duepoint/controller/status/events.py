@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from duepoint.controller.report import Report
-from duepoint.controller.status.slotlist import instant
+from duepoint.controller.status.texts import instant
+from duepoint.controller.statusconditions import Report
 from duepoint.kube import jobs
 from duepoint.kube.events import Event, ObjectReference
 from duepoint.runs.receiver import ReceiverState

@@ -18,12 +18,11 @@ from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 
 from duepoint import errors, telemetry
-from duepoint.clock import Clock
 from duepoint.controller import plan
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
+from duepoint.controller.term import TermContext
 from duepoint.delayqueue import messages, port, sharding
-from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.definition import Definition, State
@@ -45,13 +44,11 @@ class _Passed:
 class OpenSlotReader:
     """Compares the reporter's open slots and watermarks with the index; one for each term."""
 
-    def __init__(
-        self, *, queue: DelayQueue, states: ScheduleStates, reporter: Reporter, clock: Clock
-    ) -> None:
-        self._queue = queue
+    def __init__(self, term: TermContext, *, states: ScheduleStates, reporter: Reporter) -> None:
+        self._queue = term.queue
         self._states = states
         self._reporter = reporter
-        self._clock = clock
+        self._clock = term.clock
 
     # -- open slots ------------------------------------------------------------------------------
 

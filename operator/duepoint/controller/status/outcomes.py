@@ -21,14 +21,11 @@ from collections.abc import Iterator
 import msgspec
 
 from duepoint import errors, services, telemetry
-from duepoint.clock import Clock
-from duepoint.controller.acknowledgements import Acknowledgement
 from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
-from duepoint.controller.termevents import TermEvents
+from duepoint.controller.term import Acknowledgement, TermContext
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.runs import run as runs
 
 GROUP = "status"
@@ -36,10 +33,10 @@ GROUP = "status"
 #: Entries read and not acknowledged, at most; each carries up to some hundred events.
 _MOST_OUTSTANDING = 5_000
 _BATCH = 100
-#: A look at least this often; what is added wakes us at once.
 #: Outcomes are read this long after the first one was announced: slots that are due together end
 #: together, statuses may be two seconds old, and the workers are busy at just that moment.
 GATHER_SECONDS = 0.1
+#: A look at least this often; what is added wakes us at once.
 _LOOK_SECONDS = 60.0
 _ACK_SECONDS = 0.2
 #: While slots are open they are compared with the queue this often: an end that was lost with a
@@ -57,36 +54,33 @@ class Outcomes:
 
     def __init__(
         self,
+        term: TermContext,
         *,
-        queue: DelayQueue,
         states: ScheduleStates,
         reporter: Reporter,
         open_slots: OpenSlotReader,
         consumer: str,
-        clock: Clock,
-        health: services.Health,
-        events: TermEvents,
     ) -> None:
-        self._ledger = queue.ledger()
+        self._ledger = term.queue.ledger()
         self._open_slots = open_slots
         self._compared_at = self._asked_at = 0.0
         self._states = states
         self._reporter = reporter
         self._consumer = consumer
-        self._clock = clock
-        self._health = health
+        self._clock = term.clock
+        self._health = term.health
         self._reading = asyncio.Lock()
         self._has_begun = asyncio.Event()
         self._outstanding: set[_EntryKey] = set()
-        self._upheavals = queue.health.upheavals
-        self._queue = queue
+        self._upheavals = term.queue.health.upheavals
+        self._queue = term.queue
         #: The newest entry of each shard that was handed on, now and when a server went back last.
         self._newest: dict[messages.ShardId, _EntryId] = {}
         self._before_upheaval: dict[messages.ShardId, _EntryId] = {}
         #: Notes that a shard went back, since the last upheaval: what stands behind one is new.
         self._notes: dict[messages.ShardId, _EntryId] = {}
         self._is_interrupted = False
-        self._events = events
+        self._events = term.events
         self._done: list[messages.OutcomeEntry] = []
         self._some_done = asyncio.Event()
 

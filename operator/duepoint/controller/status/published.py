@@ -1,21 +1,28 @@
-"""The published status of a Schedule, read back.
+"""The published status of a Schedule: read back, and kept compressed.
 
 A takeover looks at the status of every object, so ``of``, ``answered_generation`` and the other
 functions on JSON text decode only the fields that a decision needs. ``summary`` reads everything
 that counting needs from a decoded status, so a new leader continues where the last one stopped.
-A text or a field that Duepoint did not write counts as absent. Pure.
+A text or a field that Duepoint did not write counts as absent.
+
+The published statuses are most of what an operator keeps in memory, and all of them are alike.
+Compressed with a dictionary of their common words, a kilobyte becomes 100 to 250 bytes; that takes
+5 to 10 us, and decompressing 2 us. The compressed form never leaves the process, so the dictionary
+may change with any version. Pure.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from duepoint.controller.plan import Shown
-from duepoint.controller.status import activelist, slotlist
+from duepoint.controller.plan import PublishedStatus
+from duepoint.controller.status import texts
 from duepoint.kube import times
 from duepoint.runs import summary as summaries
 from duepoint.runs.receiver import Note, ReceiverState
@@ -93,13 +100,13 @@ _mark_decoder = msgspec.json.Decoder(_Mark)
 # -- for decisions -----------------------------------------------------------------------------
 
 
-def of(status: bytes) -> Shown:
+def of(status: bytes) -> PublishedStatus:
     """The published status as a reconcile decision takes it; empty where it is not ours."""
     try:
         fields = _decoder.decode(status)
         settled_us = times.parse_us(fields.settled_through) if fields.settled_through else None
     except (msgspec.DecodeError, ValueError):
-        return Shown()
+        return PublishedStatus()
     slots = fields.open_slots or _NONE_OPEN
     accepted = armed = suspended = waits = False
     stalled = ""
@@ -114,13 +121,13 @@ def of(status: bytes) -> Shown:
             )
         elif condition.type == ConditionType.STALLED:
             stalled = condition.message
-    return Shown(
+    return PublishedStatus(
         observed_generation=fields.observed_generation,
         accepted=accepted,
         settled_us=settled_us,
         timing_hash=fields.timing_hash,
-        started_us=slotlist.parse(slots.started),
-        waiting_us=slotlist.parse(slots.waiting),
+        started_us=texts.parse_slots(slots.started),
+        waiting_us=texts.parse_slots(slots.waiting),
         armed=armed,
         suspended=suspended,
         stalled=stalled,
@@ -178,6 +185,11 @@ def next_us(status: bytes) -> int:
         return 0
 
 
+def may_show_running(status: bytes) -> bool:
+    """Whether the JSON text of a status may list active runs; cheaper than decoding it."""
+    return b'"activeCount"' in status or b'"Running"' in status
+
+
 def mark(managed_by: str) -> bytes:
     """A part of the JSON text of every status of an installation; empty where it has no name."""
     return b'"managedBy":' + msgspec.json.encode(managed_by) if managed_by else b""
@@ -198,12 +210,12 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
     """The summary of runs that a status of this Schedule was rendered from."""
     runs = _mapping(status.get("runs"))
     counts = summaries.RunTotals(**{name: _count(runs, name) for name in _COUNTS})
-    running = activelist.read(status, schedule_name, counts.started - counts.ended)
-    success_us = slotlist.instant_us(status.get("lastSuccessfulTime"))
-    failure_us = slotlist.instant_us(status.get("lastFailureTime"))
+    running = texts.running(status, schedule_name, counts.started - counts.ended)
+    success_us = texts.instant_us(status.get("lastSuccessfulTime"))
+    failure_us = texts.instant_us(status.get("lastFailureTime"))
     conditions = _by_type(status)
-    settled_us = slotlist.instant_us(status.get("settledThrough"))
-    last_slot_us = slotlist.instant_us(status.get("lastScheduleTime"))
+    settled_us = texts.instant_us(status.get("settledThrough"))
+    last_slot_us = texts.instant_us(status.get("lastScheduleTime"))
     ready = conditions.get(ConditionType.READY, {})
     return summaries.loaded(
         summaries.Summary(
@@ -214,7 +226,7 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
             last_slot_us=last_slot_us,
             last_success_us=success_us,
             last_failure_us=failure_us,
-            last_replaced_us=slotlist.instant_us(status.get("lastReplacedTime")),
+            last_replaced_us=texts.instant_us(status.get("lastReplacedTime")),
             last_result=_last_result(conditions, max(success_us, failure_us)),
             settled_us=settled_us,
             completed=ready.get("reason") == Reason.COMPLETED,
@@ -224,7 +236,7 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
                 waits=_note(conditions.get(ConditionType.CIRCUIT_OPEN)),
             ),
         ),
-        slotlist.read(status),
+        texts.watermark(status),
     )
 
 
@@ -244,13 +256,13 @@ def _last_run(fields: Mapping[str, Any]) -> summaries.LastRun | None:
     if outcome not in _OUTCOMES:
         return None
     return summaries.LastRun(
-        slot_us=slotlist.instant_us(fields.get("scheduledTime")),
+        slot_us=texts.instant_us(fields.get("scheduledTime")),
         trigger=str(fields.get("trigger") or "Schedule"),
         outcome=RunState(outcome),
         reason=str(fields.get("reason") or ""),
         message=str(fields.get("message") or ""),
-        started_us=slotlist.instant_us(fields.get("startTime")),
-        finished_us=slotlist.instant_us(fields.get("finishTime")),
+        started_us=texts.instant_us(fields.get("startTime")),
+        finished_us=texts.instant_us(fields.get("finishTime")),
         job_name=str(fields.get("jobName") or ""),
         http_status=fields.get("httpStatus"),
         attempts=_count(fields, "attempts"),
@@ -309,3 +321,56 @@ def _listed(value: object) -> Iterable[object]:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+_WINDOW_BITS = -12  # statuses are short: a window of 4 KiB, no header, no checksum
+_MEMORY_LEVEL = 5
+_LEVEL = 2  # half the time of the best level, for a tenth more bytes
+
+#: The dictionary, rarest words first: short distances to its end cost the fewest bits.
+_WORDS = b"""
+"Stalled","status":"False","reason":"InvalidSchedule","message":"Suspended"NameConflict"Overdue"
+"replaced":1,"lastReplacedTime":"Replaced"CircuitOpen"EndpointGone"PodsRefused"Manual"Backfill"CatchUp"httpStatus":200,"Skipped"Missed"
+"openSlots":{"count":1,"oldest":"","started":"","waiting":""},"active":[{"apiVersion":"batch/v1","kind":"Job","namespace":"default","name":"","uid":""}],
+"Failed","reason":"JobFailed","lastFailure":{"slot":"
+"lastTransitionTime":"2026-01-01T00:00:00Z","message":"","observedGeneration":1,"reason":"Scheduled",
+"status":"True","type":"Ready"},{"type":"Reconciling","status":"False"},{"type":"LastRunSucceeded"}],
+"runs":{"started":1,"succeeded":1,"failed":0,"skipped":0,"missed":0},"lastRun":{"slot":"2026-01-01T
+00:00:00Z","trigger":"Schedule","state":"Succeeded","reason":"Succeeded","startedAt":"2026-01-01T00:
+00:00.000000Z","finishedAt":"2026-01-01T00:00:00Z","attempts":1,"jobName":""},"lastScheduleTime":"20
+26-01-01T00:00:00Z","lastSuccessfulTime":"2026-01-01T00:00:00Z","settledThrough":"2026-01-01T00:00:0
+0Z","nextScheduleTime":"2026-01-01T00:00:00Z","upcomingTimes":["2026-01-01T00:00:00Z","2026-01-02T00
+:00:00Z","2026-01-03T00:00:00Z"],"target":"Job ","timingHash":"","managedBy":"duepoint/duepoint"}
+{"observedGeneration":1,"conditions":[{"type":"Ready","status":"True","reason":"","message":"",
+""".replace(b"\n", b"")
+
+
+#: A compressor with the dictionary loaded; loading it takes longer than compressing a status.
+_PRIMED = zlib.compressobj(
+    _LEVEL, zlib.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL, zlib.Z_DEFAULT_STRATEGY, _WORDS
+)
+
+
+def compress(text: bytes) -> bytes:
+    """The compressed form of a JSON text."""
+    compressor = _PRIMED.copy()
+    return compressor.compress(text) + compressor.flush()
+
+
+def decompress(status: bytes) -> bytes:
+    """The JSON text of a compressed form."""
+    return zlib.decompressobj(_WINDOW_BITS, _WORDS).decompress(status)
+
+
+@functools.lru_cache(maxsize=2)  # one rendering reads the same status several times
+def read(status: bytes) -> dict[str, Any]:
+    """The status of a compressed form, read-only; empty where the text is no JSON object."""
+    try:
+        fields = msgspec.json.decode(decompress(status))
+    except msgspec.DecodeError:
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+#: The compressed form of an empty status.
+EMPTY = compress(b"{}")

@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from duepoint.controller import plan, statusconditions
-from duepoint.controller.status import activelist, published, slotlist
-from duepoint.controller.status.slotlist import instant
+from duepoint.controller.status import published, texts
 from duepoint.controller.status.state import ScheduleState
+from duepoint.controller.status.texts import instant
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
 from duepoint.runs.receiver import ReceiverState
@@ -65,7 +65,7 @@ def _runs(runs: summaries.Summary, open_slots: OpenSlots) -> dict[str, Any]:
         "lastReplacedTime": runs.last_replaced_us,
     }
     fields: dict[str, Any] = {name: instant(at_us) for name, at_us in moments.items() if at_us}
-    if (listed := slotlist.rendered(open_slots.settled(runs.settled_us))) is not None:
+    if (listed := texts.open_slots(open_slots.settled(runs.settled_us))) is not None:
         fields["openSlots"] = listed
     if runs.last_run is not None:
         fields["lastRun"] = _last_run(runs.last_run)
@@ -129,7 +129,7 @@ def _active(state: ScheduleState, runs: summaries.Summary, last: dict[str, Any])
         listed = last.get("active")
         references = tuple(listed) if isinstance(listed, list) else ()
     owner = jobs.Owner(state.namespace, state.name, state.uid)
-    return activelist.rendered(runs.running, owner, references)
+    return texts.active(runs.running, owner, references)
 
 
 def _timing_hash(state: ScheduleState, last: dict[str, Any]) -> str:

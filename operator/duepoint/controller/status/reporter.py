@@ -14,22 +14,19 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from duepoint import services, telemetry
-from duepoint.clock import Clock
-from duepoint.controller import runningjobs, statusconditions
-from duepoint.controller.acknowledgements import Acknowledgement
+from duepoint import telemetry
+from duepoint.controller import statusconditions
 from duepoint.controller.observed import UNKNOWN, Observed
-from duepoint.controller.report import Report
 from duepoint.controller.status import events as changes
-from duepoint.controller.status import folding, published, render, state, writerate
-from duepoint.controller.status.corrections import Corrections
-from duepoint.controller.status.nextpassed import NextPassed
+from duepoint.controller.status import folding, published, render, state, writequeue
+from duepoint.controller.status.rechecks import Corrections, NextPassed
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.status.writer import Rendered, StatusWriter
-from duepoint.controller.termevents import TermEvents
+from duepoint.controller.statusconditions import Report
+from duepoint.controller.term import Acknowledgement, RunningJob, TermContext
 from duepoint.kube import events as kube_events
-from duepoint.kube import port, status
+from duepoint.kube import status
 from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
 from duepoint.runs.run import RunEvent, RunState
@@ -56,40 +53,26 @@ class Reporter:
 
     def __init__(
         self,
+        term: TermContext,
         *,
-        api: port.Api,
         states: ScheduleStates,
-        clock: Clock,
-        health: services.Health,
-        events: TermEvents,
         is_arming: Callable[[], bool] = lambda: False,
-        writes_per_second: float = 50,
-        record: Callable[[kube_events.Event], None] = lambda _event: None,
-        managed_by: str = "",
     ) -> None:
         self._states = states
-        self._clock = clock
-        self._events = events
-        self._record = record
-        self._managed_by = managed_by
-        self._mark = published.mark(managed_by)
+        self._clock = term.clock
+        self._events = term.events
+        self._record = term.record
+        self._managed_by = term.installation
+        self._mark = published.mark(term.installation)
         #: Schedules of which a held point was reported, and may still be there.
         self._held: set[str] = set()
-        self._writer = StatusWriter(
-            api=api,
-            source=self,
-            clock=clock,
-            health=health,
-            part="status",
-            per_second=writes_per_second,
-            is_arming=is_arming,
-        )
-        self._corrections = Corrections(clock, self._mark)
+        self._writer = StatusWriter(term, source=self, part="status", is_arming=is_arming)
+        self._corrections = Corrections(term.clock, self._mark)
         self._next_passed = NextPassed(
             states=states,
             writer=self._writer,
-            per_second=max(1, int(writes_per_second / 2)),
-            clock=clock,
+            per_second=max(1, int(term.writes_per_second / 2)),
+            clock=term.clock,
         )
 
     async def run(self) -> None:
@@ -98,9 +81,10 @@ class Reporter:
             group.create_task(self._next_passed.run())
             group.create_task(self._writer.run())
 
-    # -- objects (``report.Reports``) ------------------------------------------------------------
+    # -- objects ------------------------------------------------------------
 
     def adopt(self, seen: Observed) -> None:
+        """Take note of an object; its status counts as last written when it is new to us."""
         known, now_us = self._states.get(seen.uid), self._clock.now_us()
         if seen.spec != UNKNOWN:
             self._writer.resize(seen.uid, seen.namespace, seen.size)
@@ -122,17 +106,24 @@ class Reporter:
             self._events.mark_replaced(seen)
 
     def version(self, uid: str) -> int:
+        """The newest resourceVersion of the object that was adopted, or written here; 0 = none."""
         known = self._states.get(uid)
         return 0 if known is None else known.version
 
     def answered_generation(self, uid: str) -> int:
+        """The newest generation that the status shows, or soon will, as accepted or refused.
+
+        -1 = none.
+        """
         known = self._states.get(uid)
         return -1 if known is None else known.answered
 
     def settled(self, uid: str) -> Watermark | None:
+        """What has ended of its slots as it is known here; None = no more than its status says."""
         return self._states.settled_if_folded(uid)
 
     def report(self, uid: str, report: Report) -> None:
+        """This is true of the object now."""
         known = self._states.get(uid)
         if known is None:
             return
@@ -145,15 +136,18 @@ class Reporter:
             self._refuse_if_final(known)
 
     def held(self, uid: str, definition: Definition) -> None:
+        """The queue holds this of the object now; there is nothing else to report."""
         known = self._states.get(uid)
         if known is not None and known.definition is not None:
             known.definition = definition
 
     def went_back(self, seen: Observed) -> None:
+        """The objects were restored: no report of a newer generation is true any more."""
         if (known := self._states.get(seen.uid)) is not None:
             state.restore(known, seen.status)
 
     def forget(self, uid: str) -> None:
+        """The object is gone."""
         self._states.remove(uid)
         self._writer.forget(uid)
         self._corrections.forget(uid)
@@ -221,7 +215,7 @@ class Reporter:
         if event.job_name and state.awaits_dry_run(known, event.generation):
             self._events.template_proven(uid, event.generation)
         if is_running and event.job_name:
-            self._events.run_started(runningjobs.of_event(event))
+            self._events.run_started(RunningJob.of_event(event))
         self._next_passed.record_active(uid, before.running.count, after.running.count)
         start_rest = self._writer.start_rest(uid, _START_SECONDS)
         self._writer.changed(uid, start_rest if is_running else self._writer.rest(uid))
@@ -234,7 +228,7 @@ class Reporter:
         elif is_changed and event.reason:
             self._changed_soon(uid)
         elif is_changed:  # mostly the slot ends before this, and its end is what is written
-            self._writer.look(uid, writerate.STEADY_SECONDS)
+            self._writer.look(uid, writequeue.STEADY_SECONDS)
         if event.reason == Reason.QUOTA_EXCEEDED:
             self._events.status_written(uid)  # finished Jobs may be what fills the quota
         if event.reason and event.slot_us in known.open:

@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from duepoint.controller import plan, runningjobs, statusconditions
+from duepoint.controller import plan, statusconditions
 from duepoint.controller.observed import UNKNOWN, Observed
-from duepoint.controller.report import Report
-from duepoint.controller.status import compressed, published, slotlist
+from duepoint.controller.status import published, texts
+from duepoint.controller.statusconditions import Report
 from duepoint.kube import events
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunEvent, RunState
@@ -106,7 +106,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     #: Reports applied before the runs were needed: a takeover applies one to every object.
     _unread: tuple[Report, ...] = ()
     _settled_published: Watermark | None = None
-    _compressed: bytes = compressed.EMPTY
+    _compressed: bytes = published.EMPTY
 
     @property
     def object(self) -> events.ObjectReference:
@@ -117,20 +117,20 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     @property
     def published(self) -> bytes:
         """JSON text of the status as the API server has it, as far as is known."""
-        return compressed.decompress(self._compressed)
+        return published.decompress(self._compressed)
 
     @published.setter
     def published(self, status: bytes) -> None:
-        self._compressed = compressed.compress(status)
+        self._compressed = published.compress(status)
         self._settled_published = None
-        self.lists_open = slotlist.MARK in status
+        self.lists_open = texts.MARK in status
         self.shows_overdue = _OVERDUE_TEXT in status
-        self.may_show_running = runningjobs.may_show_some(status)
+        self.may_show_running = published.may_show_running(status)
         self.next_us = published.next_us(status)
 
     def last(self) -> dict[str, Any]:
         """The published status, read-only."""
-        return compressed.read(self._compressed)
+        return published.read(self._compressed)
 
     def is_published(self, status: bytes) -> bool:
         """Whether a status equals the published one; the API server reorders fields."""
@@ -150,7 +150,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     def settled_published(self) -> Watermark:
         """The slots that have ended by the published status; history may use no other."""
         if self._settled_published is None:
-            self._settled_published = slotlist.read(self.last())
+            self._settled_published = texts.watermark(self.last())
         return self._settled_published
 
     def reported_conditions(self) -> tuple[Condition, ...]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 
-from duepoint.controller import runningjobs
-from duepoint.controller.runningjobs import RunningJob
 from duepoint.controller.status import folding
 from duepoint.controller.status.state import ScheduleState
+from duepoint.controller.term import RunningJob
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunState
+from duepoint.runs.running import Running
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.rule import Policy
@@ -126,7 +126,7 @@ class ScheduleStates:
         for state in self:
             may_run = state.summary is not None or state.may_show_running
             if may_run and namespace in (None, state.namespace) and state.runs().running.jobs:
-                named = runningjobs.of_running(
+                named = _running_jobs(
                     state.runs().running, uid=state.uid, namespace=state.namespace, name=state.name
                 )
                 yield state.uid, tuple(named)
@@ -150,3 +150,17 @@ class ScheduleStates:
             return True
         known = summaries.state_of(state.runs(), job.slot_us, job.trigger, job.job_name)
         return known is not RunState.RUNNING
+
+
+def _running_jobs(running: Running, *, uid: str, namespace: str, name: str) -> Iterator[RunningJob]:
+    """The Jobs among the active runs of a Schedule."""
+    for (slot_us, wanted_by), job_name in running.jobs.items():
+        if job_name:
+            yield RunningJob(
+                uid=uid,
+                namespace=namespace,
+                schedule_name=name,
+                job_name=job_name,
+                slot_us=slot_us,
+                trigger="Manual" if wanted_by else "Schedule",
+            )

@@ -1,13 +1,16 @@
-"""Whose status is due, and when: at most one entry per object, the soonest first.
+"""Whose status is due and when, how often one is written, and how many at a time.
 
-The queue holds names and not statuses, so a status that waits is written in its newest state. Large
-objects have a queue of their own. The API server reads, checks and stores a whole object for each
-write of its status and sends it to every watch; for 250 KB that takes a hundred times as long as
-for a usual object. So one such write is under way at a time. After it the API server has as much
-time for others as the write took, and the namespace of the object waits for a multiple of that,
-which follows from the size. Namespaces take turns: the one that waited longest is next.
+A queue has at most one entry per object, the soonest first. It holds names and not statuses, so a
+status that waits is written in its newest state. Large objects have a queue of their own. The API
+server reads, checks and stores a whole object for each write of its status and sends it to every
+watch; for 250 KB that takes a hundred times as long as for a usual object. So one such write is
+under way at a time. After it the API server has as much time for others as the write took, and the
+namespace of the object waits for a multiple of that, which follows from the size. Namespaces take
+turns: the one that waited longest is next.
 
-Mutable, no I/O, no clock; instants are monotonic seconds.
+``WriteInterval`` is the distance between two writes of one status, ``Allowance`` the rate of all
+writes with rules for bursts, and ``Parallel`` bounds the writes under way: there are fewer while
+the API server is slow. No I/O, no clock; instants are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ from __future__ import annotations
 import heapq
 import itertools
 
-from duepoint.controller.largeobjects import LARGE_BYTES
+import msgspec
+
+from duepoint.controller.observed import LARGE_BYTES
 
 #: A namespace rests as long as its write took for each of these bytes, and no longer than this.
 _REST_BYTES = LARGE_BYTES
@@ -125,3 +130,143 @@ class LargeWriteQueue:
             else:
                 turns[namespace] = max(due, self._rested.get(namespace, _LONG_AGO))
         return turns
+
+
+#: A status follows the runs of its Schedule by no more than this when the cluster is calm.
+STALENESS_SECONDS = 2.0
+#: The same for a Schedule that never pauses, while its results stay the same.
+STEADY_SECONDS = 10.0
+#: A large object waits a second for each of these bytes, and no longer than this.
+_BYTES_PER_SECOND = 4 * 1024
+_MOST_DISTANCE_SECONDS = 60.0
+#: A change so soon after a write was allowed had been waiting for it.
+_WAITED_SECONDS = 0.5
+_LEAST_WAIT_SECONDS = 0.001
+
+#: An answer that took longer is slow. A calm API server takes 5 to 20 ms.
+SLOW_SECONDS = 0.15
+
+
+def least_distance(size: int) -> float:
+    """Seconds between two writes about the runs of a large object of that many bytes."""
+    return min(size / _BYTES_PER_SECOND, _MOST_DISTANCE_SECONDS)
+
+
+class WriteInterval(msgspec.Struct, frozen=True, gc=False):
+    """When one status was written last, and how long the next write waits after it.
+
+    A status follows its runs by two seconds. For a Schedule that runs every second that would be a
+    write every two seconds, each as expensive for the API server as a create, that says nothing
+    new. So while a change waits whenever a write is allowed again, and the results stay the same,
+    the distance doubles up to ten seconds. Another result, or a moment without changes, ends that.
+    A large object costs the API server a hundred times as much, so its distance follows from its
+    size. Frozen, so that all statuses that were never written share one.
+    """
+
+    written_at: float = float("-inf")
+    distance: float = STALENESS_SECONDS
+
+    def rest(self, now: float, *, least: float = 0.0) -> float:
+        """Seconds until a change of runs may be written, at least so many after the last write."""
+        return max(0.0, self.written_at + max(self.distance, least) - now)
+
+    def written(self, now: float) -> WriteInterval:
+        """The interval after a write."""
+        waited = now <= self.written_at + self.distance + _WAITED_SECONDS
+        distance = min(2 * self.distance, STEADY_SECONDS) if waited else STALENESS_SECONDS
+        return WriteInterval(written_at=now, distance=distance)
+
+    def hurried(self) -> WriteInterval:
+        """The interval after a change of the result."""
+        return WriteInterval(written_at=self.written_at, distance=STALENESS_SECONDS)
+
+
+class Allowance:
+    """A rate with a second's worth of burst.
+
+    A burst of changes mostly comes with a burst of creations, of Schedules or of Jobs, and a status
+    costs the API server as much as several of those. So while more statuses have changed than a few
+    seconds' worth, and ever more do, nothing is written until one has waited for the patience. From
+    then on the rate grows with every second that the oldest waits, so that ten thousand statuses
+    are written within a minute where the API server can.
+    """
+
+    PATIENCE_SECONDS = 20.0
+    #: More than this much of the rate, in seconds, is a burst.
+    _BURST_SECONDS = 4
+    #: The wait between two looks whether a burst is over.
+    _LOOK_SECONDS = 0.5
+
+    def __init__(self, per_second: float, now: float) -> None:
+        self._per_second = per_second
+        self._left = per_second
+        self._at = now
+
+    def is_burst(self, waiting: int) -> bool:
+        """Whether so many changed statuses are more than a few seconds' worth."""
+        return waiting > self._BURST_SECONDS * self._per_second
+
+    def take(
+        self,
+        now: float,
+        *,
+        waiting: int = 0,
+        waited_seconds: float = 0.0,
+        is_rising: bool = False,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> float:
+        """0.0 and one write less left, or the seconds until it is worth asking again.
+
+        Args:
+            now: monotonic seconds.
+            waiting: how many statuses have changed and wait.
+            waited_seconds: how long the one that would be written has waited.
+            is_rising: whether ever more statuses change.
+            patience_seconds: how long a burst may hold writes up.
+        """
+        over_seconds = waited_seconds - patience_seconds
+        if is_rising and self.is_burst(waiting) and over_seconds <= 0:
+            return self._LOOK_SECONDS
+        rate = self._per_second * (1 + max(0.0, over_seconds))
+        self._left = min(rate, self._left + (now - self._at) * rate)
+        self._at = now
+        if self._left >= 1:
+            self._left -= 1
+            return 0.0
+        # A wait below a clock's step would be none, and the caller would spin.
+        return max((1 - self._left) / rate, _LEAST_WAIT_SECONDS)
+
+
+class Parallel:
+    """Bounds the writes under way: additive increase, multiplicative decrease, as in TCP.
+
+    Parallel requests make a slow API server slower, for all of its clients. So a slow answer halves
+    the bound, and each quick one adds a part of one. An answer to a request that began before the
+    bound was halved says nothing new. The bound never falls below one.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._limit = float(most)
+        self._halved_at = float("-inf")
+        self._under_way = 0
+
+    def has_room(self) -> bool:
+        """Whether one more may begin."""
+        return self._under_way < int(self._limit)
+
+    def begin(self) -> None:
+        """One more is under way; ``end`` has to follow."""
+        self._under_way += 1
+
+    def end(self) -> None:
+        """One less is under way."""
+        self._under_way -= 1
+
+    def record_answer(self, began: float, now: float) -> None:
+        """The API server has answered, or has not in time."""
+        if now - began <= SLOW_SECONDS:
+            self._limit = min(self._most, self._limit + 1 / self._limit)
+        elif began >= self._halved_at:
+            self._limit = max(1.0, self._limit / 2)
+            self._halved_at = now

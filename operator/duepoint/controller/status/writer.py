@@ -23,15 +23,18 @@ import msgspec
 
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
-from duepoint.clock import Clock
-from duepoint.controller import acknowledgements
-from duepoint.controller.acknowledgements import Acknowledgement
-from duepoint.controller.largeobjects import LARGE_BYTES
-from duepoint.controller.status import writerate
-from duepoint.controller.status.writequeue import LargeWriteQueue, WriteQueue
-from duepoint.controller.status.writerate import Allowance, Parallel, WriteInterval
+from duepoint.controller.observed import LARGE_BYTES
+from duepoint.controller.status import writequeue
+from duepoint.controller.status.writequeue import (
+    Allowance,
+    LargeWriteQueue,
+    Parallel,
+    WriteInterval,
+    WriteQueue,
+)
+from duepoint.controller.term import Acknowledgement, TermContext, settle_all
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, status
+from duepoint.kube import status
 
 #: When the rate is not enough, an urgent status precedes changes of runs younger than this.
 _PRECEDENCE_SECONDS = 30.0
@@ -109,24 +112,21 @@ class StatusWriter:
 
     def __init__(
         self,
+        term: TermContext,
         *,
-        api: port.Api,
         source: StatusSource,
-        clock: Clock,
-        health: services.Health,
         part: str,
-        per_second: float,
         is_arming: Callable[[], bool] = lambda: False,
         holds_bursts: bool = True,
     ) -> None:
-        self._api = api
+        self._api = term.api
         self._source = source
-        self._clock = clock
-        self._health = health
+        self._clock = term.clock
+        self._health = term.health
         self._part = part
         self._is_arming = is_arming
         self._holds_bursts = holds_bursts
-        self._allowance = Allowance(per_second, clock.monotonic())
+        self._allowance = Allowance(term.writes_per_second, term.clock.monotonic())
         self._parallel = Parallel(_PARALLEL_WRITES)
         self._queue = WriteQueue()
         self._large = LargeWriteQueue()
@@ -217,7 +217,7 @@ class StatusWriter:
         if (pending := self._pending.pop(uid, None)) is not None:
             self._drop_due(uid, pending)
             acks, pending.acks = pending.acks, ()
-            acknowledgements.settle_all(acks)
+            settle_all(acks)
 
     # -- what the source asks --------------------------------------------------------------------
 
@@ -250,7 +250,7 @@ class StatusWriter:
         return pending
 
     def _rest(self, pending: _Pending) -> float:
-        least = writerate.least_distance(pending.large_bytes)
+        least = writequeue.least_distance(pending.large_bytes)
         return pending.interval.rest(self._clock.monotonic(), least=least)
 
     def _bring_forward(self, uid: str, pending: _Pending, due: float) -> None:
@@ -431,12 +431,12 @@ class StatusWriter:
     ) -> None:
         """The acknowledgements are settled, and what changed during the write is due again."""
         now = self._clock.monotonic()
-        acknowledgements.settle_all(acks)
+        settle_all(acks)
         if changed_at is not None:
             telemetry.status_staleness_seconds.observe(now - changed_at)
         due, pending.due_after_write = pending.due_after_write, None
         if not self._is_current(uid, pending):
-            acknowledgements.settle_all(pending.acks)
+            settle_all(pending.acks)
             return
         if (seconds := self._source.next_change_in(uid)) is not None:
             self.look(uid, seconds)

@@ -1,7 +1,7 @@
 """kopf's operator in a thread and an event loop of its own, started again when it dies.
 
-Stopping kopf cancels every task of its loop that is younger than itself, so it shares ours with
-nobody. It exits on 5xx and 403 after its backoffs, on 404, on a repeated 401 and on errors inside
+Stopping kopf cancels every task of its loop that is younger than itself, so it has a loop to
+itself. It exits on 5xx and 403 after its backoffs, on 404, on a repeated 401 and on errors inside
 the stream: each of its lives is followed by another, after a jittered wait. Objects cross over in
 bundles by ``call_soon_threadsafe``; what a life hands over after its end is dropped.
 """
@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterator
 import kopf
 
 from duepoint import services, telemetry
-from duepoint.clock import Clock
 from duepoint.controller.observed import Observed
-from duepoint.controller.termevents import TermEvents
-from duepoint.controller.watching import kopfhandlers, kopfsettings
-from duepoint.controller.watching.kopfhandlers import Change
+from duepoint.controller.term import TermContext
+from duepoint.controller.watching import kopfsetup
+from duepoint.controller.watching.kopfsetup import ObservedChange
 from duepoint.kube import schedules
 from duepoint.kube.credentials import Credentials, Login
 
@@ -42,26 +41,23 @@ class KopfThread:
 
     def __init__(
         self,
+        term: TermContext,
         *,
         credentials: Credentials,
-        namespaces: tuple[str, ...],
         observe: Callable[[Observed], None],
         observe_run: Callable[[Observed], None],
-        clock: Clock,
-        health: services.Health,
-        events: TermEvents,
     ) -> None:
         self._credentials = credentials
-        self._namespaces = namespaces
+        self._namespaces = term.namespaces
         self._takers = {schedules.PLURAL: observe, schedules.RUN_PLURAL: observe_run}
-        self._events = events
-        self._clock = clock
-        self._health = health
+        self._events = term.events
+        self._clock = term.clock
+        self._health = term.health
         self.lives = 0
 
     async def run(self) -> None:
         """Keep kopf alive until cancelled."""
-        kopfsettings.quieten()
+        kopfsetup.quieten()
         waits = _backoff()
         while True:
             began = self._clock.monotonic()
@@ -76,7 +72,7 @@ class KopfThread:
         """One life of kopf's operator; why it ended."""
         self.lives += 1
         loop = asyncio.get_running_loop()
-        life = _Life(loop, self._take)
+        life = KopfLife(loop, self.take)
         ended: asyncio.Future[str] = loop.create_future()
 
         def ready() -> None:
@@ -97,7 +93,7 @@ class KopfThread:
 
     def _thread_main(
         self,
-        life: _Life,
+        life: KopfLife,
         loop: asyncio.AbstractEventLoop,
         ended: asyncio.Future[str],
         ready: Callable[[], None],
@@ -109,12 +105,12 @@ class KopfThread:
 
         async def operate() -> None:
             is_ready = asyncio.Event()
-            logins = kopfhandlers.Logins(login)
+            logins = kopfsetup.Logins(login)
             announcing = asyncio.create_task(_announce(is_ready, ready))
             try:
                 await kopf.operator(
-                    registry=kopfhandlers.registry(life.deliver, logins),
-                    settings=kopfsettings.settings(),
+                    registry=kopfsetup.registry(life.deliver, logins),
+                    settings=kopfsetup.settings(),
                     standalone=True,
                     stop_flag=life.stop,
                     ready_flag=is_ready,
@@ -128,40 +124,38 @@ class KopfThread:
         trouble = "it ended by itself"
         try:
             asyncio.run(operate())
-        except BaseException as error:  # noqa: BLE001 - whatever ends the thread is told
+        except BaseException as error:  # noqa: BLE001 - any end of the thread is reported
             trouble = f"{type(error).__name__}: {error}"[:500]
         with contextlib.suppress(RuntimeError):  # our own loop may be closed by now
             loop.call_soon_threadsafe(_set_result, ended, trouble)
 
-    def _began(self, life: _Life) -> None:
+    def _began(self, life: KopfLife) -> None:
         if not life.is_over:
             self._health.well("watch")
             self._events.watch_listed()
 
-    def _take(self, change: Change) -> None:
+    def take(self, change: ObservedChange) -> None:
+        """Hand a change to the service of its kind."""
         if change.is_listed:
             self._events.watch_listed()
         self._takers[change.plural](change.seen)
 
 
-class _Life:
+class KopfLife:
     """The bridge between kopf's thread and our loop, for one life."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, take: kopfhandlers.Deliver) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: kopfsetup.Deliver) -> None:
         self.stop = threading.Event()
         self.is_over = False
         self._loop = loop
         self._take = take
-        self._bundle: deque[Change] = deque()
+        self._bundle: deque[ObservedChange] = deque()
         self._lock = threading.Lock()
         self._is_called = False
 
-    def deliver(self, change: Change) -> None:
+    def deliver(self, change: ObservedChange) -> None:
         """Called in kopf's thread."""
         self._bundle.append(change)
-        self._call()
-
-    def _call(self) -> None:
         with self._lock:
             if self._is_called or self.is_over:
                 return

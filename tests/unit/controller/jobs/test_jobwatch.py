@@ -237,7 +237,7 @@ async def test_the_jobs_of_a_template_that_came_to_be_refused_obey_its_limits():
             await world.clock.advance(5)
         generation = metadata["generation"]
         refusal = statusconditions.refused_again_and_again(generation, "it is bad")
-        world.reconcile_queue.refuse(NAMESPACE, "nightly", metadata["uid"], refusal)
+        world.observations.refuse(NAMESPACE, "nightly", metadata["uid"], refusal)
         await world.clock.advance(5)
         assert world.condition("Stalled")["reason"] == "InvalidJobTemplate"
         assert len(world.api.all_stored("jobs")) == 2

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from duepoint import errors
-from duepoint.controller.acknowledgements import Acknowledgement
+from duepoint.controller.term import Acknowledgement
 from duepoint.runs.outcome import Rejected, Retry
 from duepoint.schedules.conditions import Reason
 from tests.unit.controller.runworld import RunWorld

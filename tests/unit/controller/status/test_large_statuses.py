@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.controller.status import writerate
-from duepoint.controller.status.writequeue import LargeWriteQueue
-from duepoint.controller.status.writerate import SLOW_SECONDS, Parallel
+from duepoint.controller.status import writequeue
+from duepoint.controller.status.writequeue import SLOW_SECONDS, LargeWriteQueue, Parallel
 from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.unit.controller.test_large_objects import a_template
 from tests.unit.controller.world import NAMESPACE, World
@@ -211,11 +210,11 @@ async def test_a_large_object_that_goes_takes_no_turn(monkeypatch):
 
 
 def test_the_larger_the_object_the_further_apart_are_its_statuses():
-    made = writerate.WriteInterval()
+    made = writequeue.WriteInterval()
     assert made.rest(0.0, least=60.0) == 0
     made = made.written(100.0)
     assert made.rest(100.0) == 2
-    assert made.rest(100.0, least=writerate.least_distance(40 * KIB)) == 10
-    assert made.rest(100.0, least=writerate.least_distance(250 * KIB)) == 60
-    assert made.rest(100.0, least=writerate.least_distance(1024 * KIB)) == 60
-    assert made.hurried().rest(100.0, least=writerate.least_distance(40 * KIB)) == 10
+    assert made.rest(100.0, least=writequeue.least_distance(40 * KIB)) == 10
+    assert made.rest(100.0, least=writequeue.least_distance(250 * KIB)) == 60
+    assert made.rest(100.0, least=writequeue.least_distance(1024 * KIB)) == 60
+    assert made.hurried().rest(100.0, least=writequeue.least_distance(40 * KIB)) == 10

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from duepoint import services
 from duepoint.controller.status.outcomes import Outcomes
-from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
 from tests.fakes.fakeclock import FakeClock
+from tests.support.terms import a_term
 from tests.unit.controller.status.test_writer import running
 
 SHARD = messages.ShardId(3)
@@ -71,14 +70,11 @@ async def nothing(*_of):
 
 def outcomes_of(stream: Stream, reporter, queue, clock: FakeClock, *, has_open=None) -> Outcomes:
     return Outcomes(
-        queue=queue,
+        a_term(clock, queue=queue),
         states=SimpleNamespace(has_open_slots=has_open or (lambda: False)),
         reporter=reporter,
         open_slots=SimpleNamespace(compare=nothing, mend_dropped=nothing),
         consumer="leader",
-        clock=clock,
-        health=services.Health(),
-        events=TermEvents(),
     )
 
 

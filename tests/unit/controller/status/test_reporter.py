@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.controller.status import writerate
+from duepoint.controller.status import writequeue
 from duepoint.kube import errors as kube_errors
 from duepoint.runs.run import RunEvent, RunState
 from tests.support.builders import at
@@ -111,7 +111,7 @@ async def test_a_schedule_of_every_second_writes_every_ten_seconds_while_all_goe
                 uid, event(made, at("2026-03-01 12:00:00") + (second + 1) * S), read=False
             )
         assert world.status()["runs"]["started"] >= 50
-        await world.clock.advance(writerate.STEADY_SECONDS)
+        await world.clock.advance(writequeue.STEADY_SECONDS)
         assert world.status()["runs"]["started"] == 60
         assert world.status_writes() - writes <= 10
 

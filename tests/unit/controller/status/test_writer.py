@@ -11,18 +11,18 @@ import pytest
 
 from duepoint import errors, services
 from duepoint.controller.maintenance.indexwatch import IndexWatch
-from duepoint.controller.maintenance.sweeper import Sweeper
+from duepoint.controller.maintenance.sweeper import SweepRounds
 from duepoint.controller.schedules.resync import Resync
-from duepoint.controller.status.writequeue import WriteQueue
-from duepoint.controller.status.writerate import Allowance
-from duepoint.controller.termevents import TermEvents
-from duepoint.controller.watching import kopfhandlers, kopfsettings
+from duepoint.controller.status.writequeue import Allowance, WriteQueue
+from duepoint.controller.term import TermEvents
+from duepoint.controller.watching import kopfsetup
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube.credentials import Login
 from tests.fakes.fakeclock import FakeClock
 from tests.fakes.memoryqueue import MemoryDelayQueue
+from tests.support.terms import a_term
 
 EPOCH = messages.Epoch(1)
 
@@ -229,14 +229,8 @@ def a_resync(clock: FakeClock, troubles=(), every_seconds: float = 600.0):
 
     began = clock.monotonic()
     health = services.Health()
-    made = Resync(
-        compare=resync,
-        every_seconds=every_seconds,
-        clock=clock,
-        health=health,
-        events=TermEvents(),
-        listed=asyncio.Event(),
-    )
+    term = a_term(clock, health=health)
+    made = Resync(term, compare=resync, every_seconds=every_seconds, listed=asyncio.Event())
     return made, times, health
 
 
@@ -292,13 +286,9 @@ async def an_index_watch(
     events.index_doubted.subscribe(lambda: doubts.append(clock.monotonic()))
     events.claims_lost.subscribe(lambda _at_us: losses.append(clock.monotonic()))
     return IndexWatch(
-        queue=queue,
+        a_term(clock, queue=queue, epoch=EPOCH, events=events),
         layout=await queue.membership.open(4, EPOCH),
-        epoch=EPOCH,
         outages=lambda: len(outages or ()),
-        clock=clock,
-        health=services.Health(),
-        events=events,
     )
 
 
@@ -342,13 +332,9 @@ async def test_a_server_that_took_over_is_noticed_at_the_next_look():
     queue, doubts, events = MemoryDelayQueue(clock), [], TermEvents()
     events.index_doubted.subscribe(lambda: doubts.append(clock.monotonic()))
     watch = IndexWatch(
-        queue=queue,
+        a_term(clock, queue=queue, epoch=EPOCH, events=events),
         layout=await queue.membership.open(4, EPOCH),
-        epoch=EPOCH,
         outages=lambda: queue.health.upheavals,
-        clock=clock,
-        health=services.Health(),
-        events=events,
     )
 
     async def meets_another():
@@ -429,12 +415,7 @@ async def test_a_sweep_is_made_when_asked_and_nothing_in_between():
     clock = FakeClock()
     queue = MemoryDelayQueue(clock)
     await queue.membership.open(4, EPOCH)
-    sweeper = Sweeper(
-        queue=queue,
-        epoch=EPOCH,
-        watermark_us=lambda _: 0,
-        clock=clock,
-    )
+    sweeper = SweepRounds(a_term(clock, queue=queue, epoch=EPOCH), watermark_us=lambda _: 0)
     async with running(clock, sweeper.run()):
         await clock.advance(3600)
         assert sweeper.sweeps == 0
@@ -453,7 +434,7 @@ async def test_a_login_is_the_same_value_within_its_period_and_another_with_a_ne
     async def ask() -> Login:
         return login
 
-    logins = kopfhandlers.Logins(ask, lambda: now)
+    logins = kopfsetup.Logins(ask, lambda: now)
     first = await logins.current()
     assert first.expiration > now + dt.timedelta(minutes=5)
     now += dt.timedelta(seconds=60)
@@ -468,14 +449,14 @@ async def test_a_login_is_the_same_value_within_its_period_and_another_with_a_ne
 
 
 def test_kopf_is_set_to_watch_and_nothing_else():
-    tuned = kopfsettings.settings()
+    tuned = kopfsetup.settings()
     assert not tuned.posting.enabled
     assert tuned.scanning.disabled
     assert tuned.queueing.worker_limit is None
 
 
 def test_kopf_copies_and_compares_nothing_of_an_object():
-    tuned = kopfsettings.settings().persistence
+    tuned = kopfsetup.settings().persistence
     body = kopf.Body({"metadata": {"name": "a"}, "spec": {"schedule": "@daily"}})
     essence = tuned.diffbase_storage.build(body=body)
     assert essence == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint import telemetry
-from duepoint.controller.jobs.laterequests import LateRequests
+from duepoint.controller.jobs.history import LateRequests
 from duepoint.kube import jobs
 from duepoint.runs import outcome
 from duepoint.runs import run as runs

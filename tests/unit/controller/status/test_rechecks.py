@@ -1,24 +1,81 @@
-"""NEXT and ACTIVE do not stay behind, whatever is told of a slot or not."""
+"""Statuses that are looked at although nothing was reported of them."""
 
 from __future__ import annotations
 
 from duepoint.controller import plan
-from duepoint.controller.status import writerate
-from duepoint.controller.status.nextpassed import TimeWheel
+from duepoint.controller.status import writequeue
+from duepoint.controller.status.rechecks import TimeWheel
 from duepoint.runs.run import RunState
 from tests.support.builders import at
 from tests.unit.controller.jobs.test_jobwatch import run_slot
 from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 
-S = 1_000_000
 FIRST = at("2026-03-01 12:05:00")
+
+
+def lie(world: World, **fields) -> None:
+    """Somebody writes these fields through the status subresource."""
+    stored = world.object()
+    status = {**stored["status"], **fields}
+    world.api._store("MODIFIED", ("schedules", NAMESPACE, "nightly"), stored | {"status": status})
+
+
+async def test_a_status_that_somebody_edits_is_put_right_within_moments():
+    async with World().leader() as world:
+        made = await world.apply()
+        await world.clock.advance(301)
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(5)
+        right = world.status()
+        lie(world, activeCount=7, nextScheduleTime="2031-01-01T00:00:00Z")
+        await world.clock.advance(5)
+        assert world.status() == right
+
+
+async def test_a_foreign_status_that_the_watch_missed_is_put_right_by_the_resync():
+    async with World().leader() as world:
+        await world.apply()
+        await world.clock.advance(5)
+        right = world.status()
+        world.watches = False
+        lie(world, activeCount=7)
+        await world.resync.run()
+        await world.clock.advance(5)
+        assert world.status() == right
+
+
+async def test_two_writers_of_one_status_do_not_chase_each_other():
+    async with World().leader() as world:
+        await world.apply(suspend=True)
+        await world.clock.advance(10)
+        writes = world.status_writes()
+        for number in range(3600):
+            if world.status().get("activeCount") is None:
+                lie(world, activeCount=number + 1)
+            await world.clock.advance(1)
+        assert 3 <= world.status_writes() - writes <= 20
+
+
+async def test_our_own_writes_that_are_seen_late_are_not_written_again():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        await world.clock.advance(10)
+        await run_slot(world, made, FIRST)
+        await world.clock.advance(10)
+        writes = world.status_writes()
+        await world.resync.run()
+        await world.clock.advance(60)
+        assert world.status_writes() == writes
+
+
+S = 1_000_000
 
 
 async def test_next_is_not_past_though_nothing_is_told_of_the_slot():
     async with World().leader() as world:
         await world.apply()
-        await world.clock.advance(300 + writerate.STALENESS_SECONDS + 0.5)
+        await world.clock.advance(300 + writequeue.STALENESS_SECONDS + 0.5)
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
         await world.clock.advance(300)
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:15:00Z"
@@ -79,7 +136,7 @@ async def test_a_jittered_next_is_not_past_though_another_leader_wrote_it():
         known = world.definition(made["metadata"]["uid"])
         due_us = plan.slots_of(known).due_slot(FIRST).due_us
         assert due_us > FIRST + 10 * S
-        wait = (due_us - world.clock.now_us()) / S + writerate.STALENESS_SECONDS + 1
+        wait = (due_us - world.clock.now_us()) / S + writequeue.STALENESS_SECONDS + 1
         await world.clock.advance(wait)
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
 
@@ -100,7 +157,7 @@ async def test_statuses_that_were_written_in_time_hold_up_no_other():
         await world.clock.advance((FIRST - world.clock.now_us()) / S + 0.2)
         for one in made:
             await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
-        await world.clock.advance(writerate.STALENESS_SECONDS + 7)
+        await world.clock.advance(writequeue.STALENESS_SECONDS + 7)
         assert world.status("silent")["nextScheduleTime"] == "2026-03-01T12:10:00Z"
 
 
@@ -114,7 +171,7 @@ async def test_active_falls_when_the_last_job_has_ended_however_steady_the_news_
             if number:
                 world.api.end_job(NAMESPACE, names[number - 1])
         world.api.end_job(NAMESPACE, names[-1])
-        await world.clock.advance(writerate.STALENESS_SECONDS + 0.5)
+        await world.clock.advance(writequeue.STALENESS_SECONDS + 0.5)
         assert "activeCount" not in world.status()
         runs = world.status()["runs"]
         assert (runs["started"], runs["succeeded"]) == (30, 30)

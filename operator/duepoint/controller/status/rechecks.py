@@ -1,11 +1,7 @@
-"""Looks at each status whose NEXT has passed, or whose last run has ended.
+"""Statuses that are looked at although nothing was reported of them.
 
-Mostly a slot that fires is reported, and its status is written with the slot after it. Where no
-event comes (the slot waits for others to end, its request is open, its receiver is unreachable)
-NEXT would stay in the past. So the uids are kept by the half second in which NEXT passes, a few
-bytes each and once in each place, and the statuses are looked at then. A uid whose status was
-written meanwhile stands in another place too; that its former place is old shows when its time
-comes. The same wheel brings forward the status of a Schedule that has become idle.
+- ``Corrections``: those that another client has changed.
+- ``NextPassed``: those whose NEXT has passed, or whose last run has ended.
 """
 
 from __future__ import annotations
@@ -13,16 +9,90 @@ from __future__ import annotations
 import asyncio
 import heapq
 
+import msgspec
+
 from duepoint import clock as clocks
 from duepoint.clock import Clock
-from duepoint.controller.status import state, writerate
+from duepoint.controller.observed import UNKNOWN, Observed
+from duepoint.controller.status import published, state, writequeue
+from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.status.writer import StatusWriter
+
+#: A status that another client keeps changing is corrected at least this often.
+_LONGEST_SECONDS = 600.0
+_MOST_COUNTED = 16
+
+
+class _Foreign(msgspec.Struct):
+    """One object whose observed status was not ours.
+
+    Attributes:
+        status: as it was observed last; empty where ours was observed since.
+        due: when it is to be written over.
+        count: how often that was done of late, ``last`` time at that instant.
+    """
+
+    status: bytes = b""
+    due: float = 0.0
+    count: int = 0
+    last: float = 0.0
+
+
+class Corrections:
+    """Observed statuses that differ from ours, by uid; decides when ours is written again.
+
+    A status that differs from the published one is written over after two seconds, unless ours is
+    seen before: what this process wrote is observed with a delay. Each further time the wait
+    doubles, so two writers that disagree cost the API server little. The status of another
+    installation is left alone: that one is reported, and not fought. No I/O.
+    """
+
+    def __init__(self, clock: Clock, mark: bytes) -> None:
+        self._clock = clock
+        self._mark = mark
+        self._foreign: dict[str, _Foreign] = {}
+
+    def observe(self, state: ScheduleState, seen: Observed) -> float | None:
+        """Seconds until the status is to be written over; None = it is not."""
+        if seen.status == UNKNOWN or state.is_published(seen.status):
+            self.written(seen.uid)
+            return None
+        if self._mark not in seen.status and published.managed_by(seen.status):
+            return None
+        if seen.generation < state.generation:
+            return None  # the object was restored
+        foreign, now = self._foreign.setdefault(seen.uid, _Foreign()), self._clock.monotonic()
+        if now - foreign.last > 2 * _LONGEST_SECONDS:
+            foreign.count, foreign.last = 0, now
+        wait: float = min(writequeue.STALENESS_SECONDS * 2**foreign.count, _LONGEST_SECONDS)
+        foreign.status, foreign.due = seen.status, now + wait
+        return wait
+
+    def is_due(self, state: ScheduleState) -> bool:
+        """Whether another status is published, and is to be written over now."""
+        foreign, now = self._foreign.get(state.uid), self._clock.monotonic()
+        if foreign is None or not foreign.status or now < foreign.due:
+            return False
+        if state.is_published(foreign.status):
+            return False
+        foreign.count, foreign.last = min(foreign.count + 1, _MOST_COUNTED), now
+        return True
+
+    def written(self, uid: str) -> None:
+        """Our status is published."""
+        if (foreign := self._foreign.get(uid)) is not None:
+            foreign.status = b""
+
+    def forget(self, uid: str) -> None:
+        """The object is gone."""
+        self._foreign.pop(uid, None)
+
 
 #: Uids within so long a time share a place.
 _WIDTH_US = 500_000
 #: A status is looked at so long after its NEXT.
-_GRACE_US = int(writerate.STALENESS_SECONDS * 1e6)
+_GRACE_US = int(writequeue.STALENESS_SECONDS * 1e6)
 #: In a burst nearly all of these are reported within moments, so they are looked at later.
 _BURST_GRACE_US = 30_000_000
 #: A Schedule without an active run for so long is idle, and its status does not wait longer.
@@ -61,6 +131,13 @@ class TimeWheel:
 
 class NextPassed:
     """The service; one for each term.
+
+    Mostly a slot that fires is reported, and its status is written with the slot after it. Where no
+    event comes (the slot waits for others to end, its request is open, its receiver is unreachable)
+    NEXT would stay in the past. So the uids are kept by the half second in which NEXT passes, a few
+    bytes each and once in each place, and the statuses are looked at then. A uid whose status was
+    written meanwhile stands in another place too; that its former place is old shows when its time
+    comes. The same wheel brings forward the status of a Schedule that has become idle.
 
     Args:
         per_second: how many statuses are looked at a second.

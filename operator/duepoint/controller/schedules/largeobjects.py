@@ -1,4 +1,4 @@
-"""Large Schedules, of which few are in hand at a time, whoever wrote them and however many.
+"""Large Schedules, of which few are in hand at a time, however many there are.
 
 A spec in objects takes a dozen times its text, so large ones are worked on a few at a time, and a
 namespace has no more than its share of those (``duepoint.shares``). A place rests as long as the
@@ -13,9 +13,8 @@ from __future__ import annotations
 import heapq
 
 from duepoint import shares
+from duepoint.controller.observed import LARGE_BYTES
 
-#: From here on an object is large.
-LARGE_BYTES = 32 * 1024
 #: Large objects that are worked on at a time.
 _AT_A_TIME = 4
 _MOST_REST_SECONDS = 5.0

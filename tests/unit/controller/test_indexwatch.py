@@ -10,8 +10,9 @@ from aiohttp.test_utils import make_mocked_request
 from prometheus_client import REGISTRY
 
 from duepoint import probes, services, telemetry
-from duepoint.controller.maintenance.gauges import LEAST_SECONDS, QueueGauges
+from duepoint.controller.maintenance.indexwatch import LEAST_SECONDS, QueueGauges
 from tests.support import queueing
+from tests.support.terms import a_term
 
 CONTENTS = ("queue_points", "queue_due_points", "dead_entries", "runs_backlog")
 
@@ -37,7 +38,7 @@ async def term():
         return await totals()
 
     harness.queue.counts.totals = counted
-    service = QueueGauges(queue=harness.queue, clock=harness.clock)
+    service = QueueGauges(a_term(harness.clock, queue=harness.queue))
     task = asyncio.create_task(service.run())
     await asyncio.sleep(0)
     yield harness, asked, task

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.controller.maintenance import layoutnote
+from duepoint.controller.maintenance import partitioner
 from duepoint.delayqueue.messages import Layout
 
 
 def test_what_was_noted_is_read_again():
     layout = Layout(number=3, shards=256)
-    assert layoutnote.layout_of(layoutnote.of(layout)) == layout
+    assert partitioner.layout_of(partitioner.note_of(layout)) == layout
 
 
 @pytest.mark.parametrize(
     "text", ["", "64", "1/", "1/0", "1/-4", "1/63", "x/64", "1/64 shards", "1/\u0664", "1/131072"]
 )
 def test_a_note_that_makes_no_sense_is_none(text):
-    assert layoutnote.layout_of({layoutnote.ANNOTATION: text}) is None
+    assert partitioner.layout_of({partitioner.ANNOTATION: text}) is None
 
 
 def test_without_a_note_there_is_none():
-    assert layoutnote.layout_of({}) is None
+    assert partitioner.layout_of({}) is None
 
 
 def test_a_layout_under_way_is_noted_with_what_it_is_filled_from():
     layout = Layout(number=2, shards=64, former=Layout(number=1, shards=16))
-    assert layoutnote.of(layout) == {layoutnote.ANNOTATION: "2/64 1/16"}
-    assert layoutnote.layout_of(layoutnote.of(layout)) == layout
+    assert partitioner.note_of(layout) == {partitioner.ANNOTATION: "2/64 1/16"}
+    assert partitioner.layout_of(partitioner.note_of(layout)) == layout
 
 
 @pytest.mark.parametrize("text", ["2/64 ", "2/64 x", "2/64 1/3", "/64", "2/64 1/16 1/4"])
 def test_half_a_note_is_no_note(text):
-    found = layoutnote.layout_of({layoutnote.ANNOTATION: text})
+    found = partitioner.layout_of({partitioner.ANNOTATION: text})
     assert found is None or (text == "2/64 " and found.former is None)

@@ -1,34 +1,100 @@
-"""News within one term of a leader: who publishes what, and to how many.
+"""One term of a leader: what its services share, and the events between them.
 
-A service publishes through the ``TermEvents`` that its constructor takes; ``leadership`` subscribes
-all listeners in one table, once every service exists. So services that concern one another are
-made in one direction only. A signal without subscribers does nothing, which is what tests and
-benchmarks of a single service want. Subscribers are called in the order of their subscription, in
-the publisher's turn of the event loop, and must neither block nor raise.
+Every service of a term is made with the ``TermContext``. It publishes through ``TermEvents``;
+``termservices`` subscribes all listeners in one table, once every service exists. So services that
+concern one another are made in one direction only. A signal without subscribers does nothing, which
+is what tests and benchmarks of a single service want. Subscribers are called in the order of their
+subscription, in the publisher's turn of the event loop, and must neither block nor raise.
 
-Questions with an answer are no news: who asks is given the function in its constructor.
+A question with an answer is no event: the service that asks gets the function in its constructor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, ParamSpec
 
-from duepoint.delayqueue.messages import Layout
+from duepoint import services
+from duepoint.clock import Clock
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.kube import events as kube_events
+from duepoint.kube import port
 from duepoint.runs.run import RunEvent
 
 if TYPE_CHECKING:
-    from duepoint.controller.acknowledgements import Acknowledgement
     from duepoint.controller.observed import Observed
-    from duepoint.controller.report import Report
-    from duepoint.controller.runningjobs import RunningJob
+    from duepoint.controller.statusconditions import Report
+
+
+@dataclass(slots=True)
+class Acknowledgement:
+    """What has to be published before an entry of an outcome stream may be acknowledged.
+
+    Such an entry carries events of many Schedules. It is acknowledged when every status that its
+    events changed has been written, or needs no write any more. A crash before that reads the entry
+    again, and the fold recognises what it has counted. ``when_done`` is called once.
+    """
+
+    when_done: Callable[[], None]
+    outstanding: int = 1
+
+    def expect(self) -> None:
+        """One more status has to be written."""
+        self.outstanding += 1
+
+    def settle(self) -> None:
+        """One status less has to be written."""
+        self.outstanding -= 1
+        if self.outstanding == 0:
+            self.when_done()
+
+
+def settle_all(acks: Iterable[Acknowledgement]) -> None:
+    """One status less for each of these."""
+    for ack in acks:
+        ack.settle()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningJob:
+    """The Job of a run that has not ended as far as is known.
+
+    Attributes:
+        reported_us: when a worker reported it; 0 = only a status lists it.
+        may_come_again: another request to create it may be under way.
+    """
+
+    uid: str
+    namespace: str
+    schedule_name: str
+    job_name: str
+    slot_us: int
+    trigger: str
+    reported_us: int = 0
+    may_come_again: bool = False
+
+    @classmethod
+    def of_event(cls, event: RunEvent) -> RunningJob:
+        """The Job that a worker's event is about."""
+        return cls(
+            uid=event.uid,
+            namespace=event.namespace,
+            schedule_name=event.name,
+            job_name=event.job_name,
+            slot_us=event.slot_us,
+            trigger=event.trigger,
+            reported_us=event.at_us,
+            may_come_again=event.may_come_again,
+        )
+
 
 P = ParamSpec("P")
 
 
 class Signal(Generic[P]):
-    """One kind of news; calling it publishes."""
+    """One kind of event; calling it publishes."""
 
     __slots__ = ("_subscribers",)
 
@@ -45,7 +111,7 @@ class Signal(Generic[P]):
 
 
 class AwaitedSignal(Generic[P]):
-    """News whose publisher waits until every subscriber is done; raises what they raise."""
+    """An event whose publisher waits until every subscriber is done; raises what they raise."""
 
     __slots__ = ("_subscribers",)
 
@@ -63,7 +129,7 @@ class AwaitedSignal(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class TermEvents:
-    """All news of a term.
+    """All events of a term.
 
     Attributes:
         schedule_applied: the queue holds this state of a Schedule now, or it is gone from it.
@@ -72,7 +138,7 @@ class TermEvents:
         schedule_widened: (uid) an edit lets slots start, or end, that wait for runs to end.
         objects_compared: a complete resync has ended.
 
-        run_changed: every event of a run, with the receipt that its readers settle.
+        run_changed: every event of a run, with the acknowledgement that its readers settle.
         run_started: a run goes on in a Job.
         run_replacing: a worker is about to delete the Job of a run in favour of a newer slot.
         slot_withdrawn: how a slot ended that waited when its ScheduleRun was deleted.
@@ -116,5 +182,32 @@ class TermEvents:
     index_doubted: Signal[[]] = field(default_factory=Signal)
     index_damaged: Signal[[]] = field(default_factory=Signal)
     layout_read: Signal[[]] = field(default_factory=Signal)
-    layout_changed: Signal[[Layout]] = field(default_factory=Signal)
+    layout_changed: Signal[[messages.Layout]] = field(default_factory=Signal)
     watch_listed: Signal[[]] = field(default_factory=Signal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermContext:
+    """What the services of a term share.
+
+    Attributes:
+        api: the API server.
+        queue: the delay queue, started.
+        epoch: the number that fences older leaders.
+        health: takes the state of each part of the operator.
+        namespaces: the namespaces that are looked after; empty = the whole cluster.
+        installation: our installation, as statuses and the index name it; empty = it has no name.
+        writes_per_second: the rate of status writes.
+        record: records an Event for users.
+    """
+
+    api: port.Api
+    queue: DelayQueue
+    epoch: messages.Epoch
+    clock: Clock
+    health: services.Health
+    events: TermEvents = field(default_factory=TermEvents)
+    namespaces: tuple[str, ...] = ()
+    installation: str = ""
+    writes_per_second: float = 50
+    record: Callable[[kube_events.Event], None] = lambda _event: None

@@ -1,0 +1,209 @@
+"""The services of a term, made in the order of who needs whom, and who hears of what.
+
+Four groups: Schedules and their statuses, runs and Jobs, the comparison with all objects, and the
+maintenance of the index. ``leadership`` runs them; tests make them over a fake API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from duepoint.controller.jobs.completions import Completions
+from duepoint.controller.jobs.jobwatch import JobWatch
+from duepoint.controller.maintenance import partitioner
+from duepoint.controller.maintenance.comparing import Endings
+from duepoint.controller.maintenance.fallbacks import Fallbacks
+from duepoint.controller.maintenance.indexwatch import LOOK_SECONDS, IndexWatch, QueueGauges
+from duepoint.controller.maintenance.otherinstalls import OtherInstalls
+from duepoint.controller.maintenance.sweeper import ROLL_SECONDS, SweepRounds, UnusedBlobs
+from duepoint.controller.scheduleruns.observed import RunReads
+from duepoint.controller.scheduleruns.scheduleruns import ScheduleRuns
+from duepoint.controller.schedules.dryruns import DryRuns
+from duepoint.controller.schedules.observations import Observations
+from duepoint.controller.schedules.reconcile import Reconcile
+from duepoint.controller.schedules.reconcilequeue import ReconcileQueue
+from duepoint.controller.schedules.resync import Comparison, Resync
+from duepoint.controller.status.openslots import OpenSlotReader
+from duepoint.controller.status.outcomes import Outcomes
+from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.status.states import ScheduleStates
+from duepoint.controller.term import TermContext
+from duepoint.delayqueue import messages
+from duepoint.schedules import ownstreams
+
+#: The life of a service; ends by cancellation or by an error.
+Run = Callable[[], Coroutine[Any, Any, None]]
+
+
+class TermServices:
+    """All services of a term but the watch.
+
+    Args:
+        dry_runs, others: kept from term to term.
+        own_streams: what the installation allows of streams in our Redis.
+        consumer: this process among the readers of outcomes.
+
+    Attributes:
+        listed: every Schedule has been offered once, or could not be listed.
+    """
+
+    def __init__(
+        self,
+        term: TermContext,
+        *,
+        dry_runs: DryRuns,
+        own_streams: ownstreams.OwnStreams,
+        others: OtherInstalls,
+        consumer: str,
+    ) -> None:
+        self._term = term
+        self._others = others
+        self.listed = asyncio.Event()
+        self.reconcile = Reconcile(term, dry_runs=dry_runs, own_streams=own_streams)
+        self._follow_schedules(consumer)
+        self._follow_runs()
+        self._subscribe()
+
+    def _follow_schedules(self, consumer: str) -> None:
+        """Observations of Schedules go to the queue; reports and outcomes to the statuses."""
+        term = self._term
+        self.states = states = ScheduleStates(self.reconcile.stored)
+        self.reporter = reporter = Reporter(
+            term, states=states, is_arming=lambda: not self.listed.is_set()
+        )
+        self.outcomes = Outcomes(
+            term,
+            states=states,
+            reporter=reporter,
+            open_slots=OpenSlotReader(term, states=states, reporter=reporter),
+            consumer=consumer,
+        )
+        self.observations = Observations(term, reconcile=self.reconcile, reporter=reporter)
+        self.reconcile_queue = ReconcileQueue(
+            term, observations=self.observations, reconcile=self.reconcile, reporter=reporter
+        )
+        self.comparison = Comparison(
+            term,
+            observations=self.observations,
+            note_collision=self.reconcile.collisions.__setitem__,
+            listed=self.listed,
+        )
+
+    def _follow_runs(self) -> None:
+        """ScheduleRuns, the Jobs of all runs, and what a server that went back has lost of them."""
+        term, catch_up = self._term, self.outcomes.catch_up
+        self.runs = ScheduleRuns(term, definitions=self.reconcile.stored, catch_up=catch_up)
+        self.run_reads = RunReads(term, is_wanted=self.runs.is_wanted, offer=self.runs.offer)
+        self.jobs = JobWatch(
+            term,
+            states=self.states,
+            reporter=self.reporter,
+            wanted=self.reconcile.wanted,
+            keeps=self.runs.states.keeps,
+            catch_up=catch_up,
+        )
+        self.completions = Completions(
+            term,
+            definitions=self.states.definition,
+            is_waited_for=self.runs.states.has_waiting,
+        )
+        self.fallbacks = Fallbacks(
+            term,
+            knowledge=Endings(states=self.states, jobs=self.jobs, runs=self.runs.states),
+            reporter=self.reporter,
+            catch_up=catch_up,
+            ready=self.jobs.listed.wait,
+        )
+
+    def from_the_start(self) -> tuple[Run, ...]:
+        """What runs as soon as the term begins."""
+        return (
+            self.reconcile_queue.run,
+            self.observations.run,
+            self.reporter.run,
+            self.run_reads.run,
+        )
+
+    def once_resynced(self) -> tuple[Run, ...]:
+        """What runs once every object was compared: a status needs its object."""
+        return (
+            self.outcomes.run,
+            self.jobs.run,
+            self.runs.run,
+            self.completions.run,
+            self.fallbacks.run,
+        )
+
+    def _subscribe(self) -> None:
+        """Who hears of what; within one line the order of subscribers is the order of calls."""
+        events = self._term.events
+        events.schedule_applied.subscribe(self.runs.schedule_changed)
+        events.schedule_leaving.subscribe(self.runs.schedule_leaves)
+        events.schedule_widened.subscribe(self.completions.widen)
+        events.run_changed.subscribe(self.runs.event)
+        events.run_started.subscribe(self.jobs.run_started)
+        events.run_replacing.subscribe(self.jobs.run_replacing)
+        events.slot_withdrawn.subscribe(self.reporter.withdrawn)
+        events.job_ended.subscribe(self.completions.job_ended)
+        events.jobs_released.subscribe(self.jobs.look)
+        events.template_proven.subscribe(self.observations.prove)
+        events.status_written.subscribe(self.jobs.look)
+        events.generation_refused.subscribe(self.observations.refuse)
+        events.mark_replaced.subscribe(self._others.suspect)
+        events.points_held.subscribe(self.fallbacks.look)
+        events.claims_lost.subscribe(self.jobs.claims_lost)
+
+
+class Maintenance:
+    """The services that compare everything again and again, and keep the index in order."""
+
+    def __init__(
+        self,
+        term: TermContext,
+        services: TermServices,
+        *,
+        layout: messages.Layout,
+        resync_seconds: float,
+        look_seconds: float = LOOK_SECONDS,
+        roll_seconds: float = ROLL_SECONDS,
+    ) -> None:
+        self.resync = Resync(
+            term,
+            compare=services.comparison.run,
+            every_seconds=resync_seconds,
+            listed=services.listed,
+        )
+        self.sweeper = SweepRounds(
+            term, watermark_us=services.states.watermark_us, roll_seconds=roll_seconds
+        )
+        self.partitioner = partitioner.Partitioner(term)
+        queue, reconcile_queue = term.queue, services.reconcile_queue
+        self.index = IndexWatch(
+            term,
+            layout=layout,
+            outages=lambda: reconcile_queue.outages + self.sweeper.outages + queue.health.upheavals,
+            look_seconds=look_seconds,
+        )
+        self.unused_blobs = UnusedBlobs(term)
+        self.gauges = QueueGauges(term)
+
+        events = term.events
+        events.objects_compared.subscribe(self.sweeper.request, services.runs.request)
+        events.index_doubted.subscribe(
+            self.sweeper.doubt, self.resync.request, services.fallbacks.look
+        )
+        events.index_damaged.subscribe(self.resync.request)
+        events.layout_read.subscribe(self.partitioner.look)
+        events.watch_listed.subscribe(self.resync.request)
+
+    def from_the_start(self) -> tuple[Run, ...]:
+        """What runs as soon as the term begins; the sweep waits for the first resync."""
+        return (
+            self.resync.run,
+            self.index.run,
+            self.partitioner.run,
+            self.unused_blobs.run,
+            self.gauges.run,
+        )

@@ -1,0 +1,123 @@
+"""Texts of a status: open slots, active runs and instants, written and read back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duepoint.controller.status import texts
+from duepoint.kube import jobs
+from duepoint.runs import run as runs
+from duepoint.runs import running as runnings
+from duepoint.runs.run import RunState
+from duepoint.runs.watermark import NOTHING, Watermark
+from tests.support.builders import at
+from tests.unit.controller.status.test_reporter import event
+from tests.unit.controller.world import NAMESPACE, World
+
+S = 1_000_000
+NOON = at("2026-03-01 12:00:00")
+SLOTS = st.lists(st.integers(1, 4_102_444_800 * S), unique=True, max_size=300).map(sorted)
+
+
+@pytest.mark.parametrize(
+    ("slots_us", "text"),
+    [
+        ([], ""),
+        ([NOON], "2026-03-01T12:00:00Z"),
+        ([NOON, NOON + 300 * S, NOON + 600 * S], "2026-03-01T12:00:00Z +300*2"),
+        ([NOON, NOON + S, NOON + 3 * S], "2026-03-01T12:00:00Z +1 +2"),
+        ([NOON + 500_000, NOON + 750_000], "2026-03-01T12:00:00.500000Z +0.25"),
+    ],
+    ids=["none", "one", "equal-distances", "other-distances", "fractions"],
+)
+def test_slots_are_written_as_an_instant_and_distances(slots_us, text):
+    assert texts.slots_text(slots_us) == text
+    assert texts.parse_slots(text) == tuple(slots_us)
+
+
+@given(SLOTS)
+def test_slots_are_read_back_as_they_were(slots_us):
+    assert texts.parse_slots(texts.slots_text(slots_us)) == tuple(slots_us)
+
+
+@given(st.text() | st.none() | st.integers())
+def test_a_text_that_is_not_ours_holds_no_slots(text):
+    assert isinstance(texts.parse_slots(text), tuple)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["noon", "2026-03-01T12:00:00Z 300", "2026-03-01T12:00:00Z +1*999999", "2026-03-01T12:00:00Z "],
+    ids=["no-instant", "no-distance", "far-too-many", "a-blank-at-the-end"],
+)
+def test_a_damaged_text_holds_no_slots(text):
+    assert texts.parse_slots(text) == ()
+
+
+def test_a_hundred_slots_of_one_rhythm_are_a_short_text():
+    listed = [NOON + number * 300 * S for number in range(100)]
+    assert texts.slots_text(listed) == "2026-03-01T12:00:00Z +300*99"
+
+
+@given(st.integers(1, 4_102_444_800 * S), SLOTS, SLOTS)
+def test_a_status_says_what_it_was_given(through_us, started_us, waiting_us):
+    settled = Watermark(through_us, tuple(started_us), tuple(waiting_us))
+    status = {"settledThrough": texts.instant(through_us)}
+    if (listed := texts.open_slots(settled)) is not None:
+        status["openSlots"] = listed
+        assert listed["count"] == len(started_us) + len(waiting_us)
+    assert texts.watermark(status) == settled
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {},
+        {"openSlots": {"started": "2026-03-01T12:00:00Z"}},
+        {"settledThrough": 7, "openSlots": []},
+    ],
+    ids=["empty", "no-watermark", "other-types"],
+)
+def test_a_status_without_a_watermark_says_nothing(status):
+    assert texts.watermark(status) == NOTHING
+
+
+FIRST = at("2026-03-01 12:05:00")
+#: Names of Schedules whose ends look like a part of a Job's name.
+NAMES = ("nightly", "job-all-0", "job-2026", "a.b-1-0123456789", "x-0123456789", "n" * 41 + ".b-7")
+each_name = pytest.mark.parametrize("name", NAMES)
+
+
+@each_name
+async def test_a_run_that_a_former_leader_showed_has_ended_when_its_job_has(name):
+    world = World()
+    async with world.leader():
+        made = await world.apply_job(name)
+        await world.clock.advance((FIRST - world.clock.now_us()) / S)
+        job = await world.create_job(made, FIRST)
+        told: runs.RunEvent = event(made, FIRST, RunState.RUNNING, job_name=job)
+        await world.tell(made["metadata"]["uid"], told)
+        await world.clock.advance(5)
+        assert world.status(name)["activeCount"] == 1
+    world.api.end_job(NAMESPACE, job)
+    async with world.leader(epoch=2):
+        await world.clock.advance(10)
+        assert "activeCount" not in world.status(name)
+        assert world.status(name)["runs"]["succeeded"] == 1
+
+
+@each_name
+@pytest.mark.parametrize("run_uid", ["", "5a0d"], ids=["regular", "of-a-run"])
+def test_the_name_of_a_job_tells_its_slot_and_who_wanted_it(name, run_uid):
+    job = jobs.name_of(name, FIRST, run_uid)
+    status = {"active": [{"kind": "Job", "name": job}], "activeCount": 1}
+    key = runnings.key_of(FIRST, is_regular=not run_uid, wanted_by=job)
+    assert texts.running(status, name, 1).jobs == {key: job}
+
+
+def test_a_job_of_another_name_is_known_by_its_number_alone():
+    status = {"active": [{"kind": "Job", "name": "weekly-1772366700"}], "activeCount": 1}
+    read = texts.running(status, "nightly", 1)
+    assert (read.jobs, read.unlisted) == ({}, 1)
