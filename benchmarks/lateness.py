@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator, Iterator
 from benchmarks import bareposts, report, scene
 from benchmarks.report import Figure
 from benchmarks.stolen import Stolen
-from duepoint.worker import claimer
+from duepoint.worker import keepalive
 from tests.e2e.test_firing import slot_us
 from tests.support.stack import Delivery, Stack
 
@@ -44,7 +44,7 @@ async def run() -> list[Figure]:
         await stack.running()
         await stack.worker("worker-2").wait_until_ready()
         report.say("the workers agree on who looks at what")
-        await asyncio.sleep(claimer.BEAT_SECONDS + 1)
+        await asyncio.sleep(keepalive.BEAT_SECONDS + 1)
         report.say(f"{SCHEDULES} Schedules @every 1s for {SECONDS} s")
         await asyncio.gather(*(_apply(stack, number, receiver.port) for number in range(SCHEDULES)))
         await asyncio.gather(

@@ -26,7 +26,8 @@ from duepoint import services, telemetry
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.runs import outcome
 from duepoint.schedules import actions
-from duepoint.targets import stream, target
+from duepoint.targets import target
+from duepoint.targets.stream import target as streamtarget
 from duepoint.worker import claimer, pipeline
 from tests.support.redisserver import RedisServer
 
@@ -63,7 +64,7 @@ class OneEntryABatch:
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         raise NotImplementedError(f"{firing.name} is delivered by its settlement")
 
-    async def check(self, firing: target.Firing) -> target.Checked | None:
+    async def check(self, firing: target.Firing) -> target.Trouble | None:
         raise NotImplementedError(f"{firing.name} refers to nothing")
 
     def appends(self, action: actions.Action) -> bool:  # noqa: ARG002 - every one
@@ -159,7 +160,7 @@ async def fire_all(queue: delayqueue.DelayQueue, count: int, *, one_entry: bool)
 def _worker(
     queue: delayqueue.DelayQueue, clock: clocks.Clock, *, one_entry: bool
 ) -> claimer.Claimer:
-    one = OneEntryABatch() if one_entry else stream.StreamTarget(clock)
+    one = OneEntryABatch() if one_entry else streamtarget.StreamTarget(clock)
     whole = target.Targets(job=one, webhook=one, stream=one)
     bounds = pipeline.Bounds(concurrency=_CONCURRENCY, lease_seconds=10.0)
     return claimer.Claimer(

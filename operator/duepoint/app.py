@@ -25,11 +25,13 @@ from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, kubeconfig, leases
 from duepoint.net import dialling, egressrules, ownservers
 from duepoint.schedules import ownstreams
-from duepoint.targets import activejobs, externalstream, servers, servicecache, target
-from duepoint.targets import job as jobtarget
-from duepoint.targets import stream as streamtarget
+from duepoint.targets import endpoints, target
+from duepoint.targets.job import activejobs
+from duepoint.targets.job import target as jobtarget
 from duepoint.targets.kafka import target as kafkatarget
-from duepoint.targets.secretaccess import connectionsecrets, secretcache
+from duepoint.targets.secretaccess import secretcache, servers
+from duepoint.targets.stream import external
+from duepoint.targets.stream import target as streamtarget
 from duepoint.targets.webhook import admission, circuitbreaker, hostlimits
 from duepoint.targets.webhook import credentials as webhookcredentials
 from duepoint.targets.webhook import target as webhooktarget
@@ -91,7 +93,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         )
         webhook = webhooktarget.WebhookTarget(
             dialler,
-            servicecache.of(api, clock),
+            endpoints.service_cache(api, clock),
             source,
             clock,
             admission=webhook_admission(chosen, queue, clock),
@@ -141,9 +143,9 @@ def _stream_targets(
     api: kubeapi.ApiSession,
 ) -> tuple[streamtarget.StreamTarget, kafkatarget.KafkaTarget]:
     """Those whose servers are ours, or stand in a Secret."""
-    reader = connectionsecrets.Reader(secretcache.objects_of(api, clock), chosen.secret_reader_role)
-    services = servicecache.of(api, clock)
-    elsewhere = externalstream.ExternalStreams(reader, dialler, services)
+    reader = servers.ConnectionReader(secretcache.objects_of(api, clock), chosen.secret_reader_role)
+    services = endpoints.service_cache(api, clock)
+    elsewhere = external.ExternalStreams(reader, dialler, services)
 
     def dialler_for(namespace: str) -> servers.ServerDialler:
         return servers.ServerDialler(dialler, services, namespace)

@@ -12,7 +12,8 @@ import pytest
 from duepoint import clock
 from duepoint.runs import outcome
 from duepoint.schedules import actions
-from duepoint.targets import job, target
+from duepoint.targets import target
+from duepoint.targets.job import target as jobtarget
 from tests.fakes import fakekubernetes, recordingtarget
 from tests.support import firings, receiver, webhooktargets
 
@@ -90,7 +91,7 @@ def behind(gate, made, action):
 @contextlib.asynccontextmanager
 async def job_():
     gate = Gate(fakekubernetes.FakeKubernetes())
-    yield behind(gate, job.JobTarget(gate, clock.SystemClock()), firings.a_job())
+    yield behind(gate, jobtarget.JobTarget(gate, clock.SystemClock()), firings.a_job())
 
 
 @pytest.fixture(params=[recording, webhook, job_])

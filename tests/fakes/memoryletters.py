@@ -10,7 +10,7 @@ from collections import Counter
 
 from duepoint.delayqueue import messages, quotas
 
-_OVERHEAD = 64  # as in letters.lua
+_OVERHEAD = 64  # as in deadletters.lua
 
 
 def make_room(letters: list[messages.DeadEntry], share: quotas.Share) -> Counter[str]:

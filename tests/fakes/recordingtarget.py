@@ -62,7 +62,7 @@ class RecordingTarget(NoEntries):
         self.fired: list[target.Firing] = []
         self.cancelled: list[target.Firing] = []
         self.checked: list[target.Firing] = []
-        self.found: target.Checked | None = None
+        self.found: target.Trouble | None = None
 
     def reply(self, *replies: Reply) -> None:
         """Answer the next firings so, in the order in which they begin."""
@@ -104,7 +104,7 @@ class RecordingTarget(NoEntries):
             return outcome.Retry(reason=Reason.TIMEOUT, message="held beyond its end")
         return self._answer(firing, reply)
 
-    async def check(self, firing: target.Firing) -> target.Checked | None:
+    async def check(self, firing: target.Firing) -> target.Trouble | None:
         """What was asked for with ``found``."""
         self.checked.append(firing)
         return self.found

@@ -15,6 +15,11 @@ FOLDER = resources.files("duepoint.delayqueue") / "scripts"
 CHECKS = {"meta": "shard", "layout": "layout"}
 #: Commands whose first argument is no key.
 KEYLESS = {"TIME", "XGROUP", "INFO", "OBJECT"}
+#: Names that every script finds on a server.
+GIVEN = {
+    *("KEYS", "ARGV", "assert", "ipairs", "next", "pairs", "pcall", "select", "tonumber", "type"),
+    *("unpack", "function"),
+}
 RAISED = re.compile(r"error_reply\('([A-Z]+)")
 
 
@@ -69,6 +74,16 @@ def test_a_script_knows_its_shard_or_layout_before_it_writes(name):
     written = re.search(r"^redis\.call\('[XZHS](ADD|SET|REM|DEL)", code, re.MULTILINE)
     if check and written:
         assert code.index(f"-- include {check}") < written.start()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_has_every_name_that_its_includes_use(name):
+    code = re.sub(r"--.*|'[^']*'", "", scripting.source(name).partition("\n]]\n")[2])
+    used = set(re.findall(r"\b[A-Z][A-Z_]+\b", code))  # keys and constants
+    used |= set(re.findall(r"(?<![.\w])([a-z_]+)\(", code))  # functions
+    own = re.findall(r"\blocal (?:function )?([\w, ]+)|\bfunction\(([\w, ]*)\)", code)
+    declared = {word for match in own for word in re.findall(r"\w+", " ".join(match))}
+    assert used - declared <= GIVEN
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

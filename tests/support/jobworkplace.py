@@ -9,8 +9,9 @@ from __future__ import annotations
 from duepoint.kube import errors
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions
-from duepoint.targets import activejobs, target
-from duepoint.targets.job import JobTarget
+from duepoint.targets import target
+from duepoint.targets.job import activejobs
+from duepoint.targets.job.target import JobTarget
 from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import a_definition, a_rule, at

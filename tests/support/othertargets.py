@@ -7,9 +7,10 @@ from typing import Any
 
 from duepoint.clock import SystemClock
 from duepoint.net import dialling, egressrules, ownservers
-from duepoint.targets import externalstream, servers, stream
 from duepoint.targets.kafka import target as kafkatarget
-from duepoint.targets.secretaccess import connectionsecrets, secretcache
+from duepoint.targets.secretaccess import secretcache, servers
+from duepoint.targets.stream import external
+from duepoint.targets.stream import target as streamtarget
 from tests.support import webhooktargets
 
 HERE = (ipaddress.ip_network("127.0.0.1/32"),)
@@ -27,16 +28,16 @@ def a_dialler(
     return dialling.Dialler(policies, lambda: own, lookup=lookup)
 
 
-def a_reader(api: Any) -> connectionsecrets.Reader:
-    return connectionsecrets.Reader(secretcache.objects_of(api, SystemClock()), READER_ROLE)
+def a_reader(api: Any) -> servers.ConnectionReader:
+    return servers.ConnectionReader(secretcache.objects_of(api, SystemClock()), READER_ROLE)
 
 
 def a_stream_target(
     api: Any, dialler: dialling.Dialler, services: Any = None
-) -> stream.StreamTarget:
+) -> streamtarget.StreamTarget:
     known = services or webhooktargets.FixedServices()
-    elsewhere = externalstream.ExternalStreams(a_reader(api), dialler, known)
-    return stream.StreamTarget(SystemClock(), elsewhere)
+    elsewhere = external.ExternalStreams(a_reader(api), dialler, known)
+    return streamtarget.StreamTarget(SystemClock(), elsewhere)
 
 
 def a_kafka_target(

@@ -12,7 +12,8 @@ import sys
 
 from duepoint import clock as clocks
 from duepoint import services
-from duepoint.targets import stream, target
+from duepoint.targets import target
+from duepoint.targets.stream import target as streamtarget
 from duepoint.worker import claimer, pipeline
 from tests.support import queueing
 
@@ -20,7 +21,7 @@ from tests.support import queueing
 async def main(url: str, prefix: str, name: str, lease_seconds: float) -> None:
     clock = clocks.SystemClock()
     queue = queueing.a_queue(url, prefix)
-    streams = stream.StreamTarget(clock)
+    streams = streamtarget.StreamTarget(clock)
     targets = target.Targets(job=streams, webhook=streams, stream=streams)
     bounds = pipeline.Bounds(concurrency=64, lease_seconds=lease_seconds)
     work = pipeline.Pipeline(queue=queue, target=targets, clock=clock, bounds=bounds)

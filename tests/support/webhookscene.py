@@ -24,8 +24,8 @@ from duepoint.runs import circuit
 from duepoint.schedules import actions, definition, slots
 from duepoint.schedules import rule as rules
 from duepoint.targets import eventids
-from duepoint.targets import stream as streams
 from duepoint.targets import target as targets
+from duepoint.targets.stream import target as streams
 from duepoint.targets.webhook import admission, circuitbreaker, hostlimits
 from duepoint.targets.webhook import target as webhooks
 from duepoint.worker import claimer, pipeline

@@ -13,7 +13,7 @@ from duepoint.clock import SystemClock
 from duepoint.delayqueue import messages, sharding
 from duepoint.runs import run
 from duepoint.schedules import actions, definition, slots
-from duepoint.targets import activejobs
+from duepoint.targets.job import activejobs
 from duepoint.worker import claim_budget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.pipeline import Bounds, Pipeline
@@ -39,7 +39,7 @@ class Workplace:
         self.clock = clock or FakeClock()
         self.queue = MemoryDelayQueue(self.clock)
         self.target = RecordingTarget(self.clock)
-        self.jobs: activejobs.Jobs = activejobs.NO_JOBS
+        self.jobs: activejobs.ScheduleJobs = activejobs.NO_JOBS
         self.health = services.Health()
         self.before_claims: Callable[[], Awaitable[None]] = at_once
 

@@ -11,15 +11,19 @@ belong to another worker. And it ends, answered or not, at ``ends_by_monotonic``
 ``attempt_limit_seconds``, whichever is sooner. Deciding whether and when to try again is the
 worker's; the limits it goes by are made here, because they are the target's.
 
-Entries of streams in the queue's own Redis are not fired: an ``Appender`` says what they are, and
-the queue appends them with the ends of their points.
+Entries of streams in the queue's own Redis are not fired: the target says what they are
+(``WorkerTarget.entries``), and the queue appends them with the ends of their points.
+
+A ``Trouble`` says why nothing was delivered, before or instead of an answer. What a server says is
+shown through ``excerpt`` alone: one line, bounded, without any value that was read from a Secret.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
@@ -27,6 +31,8 @@ from duepoint.delayqueue import messages
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
+
+KindT = TypeVar("KindT", bound=actions.Target)
 
 #: How long a POST of a Job may take, and an XADD; the webhook's limit stands in its spec.
 JOB_LIMIT_SECONDS = 10.0
@@ -40,6 +46,14 @@ MAX_AGE_US = 86_400_000_000
 _UNCOUNTED = 1_000_000
 _FIRST_WAIT_US = 1_000_000
 _MOST_WAIT_US = 60_000_000
+
+#: How much of a text is shown, in bytes.
+EXCERPT_BYTES = 1024
+
+#: Values shorter than this are no secrets, and replacing them would garble the text.
+_SHORTEST_SECRET = 8
+_SHORTEST_CUT = 4
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\uffff]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +72,7 @@ class Firing:
         time_zone: IANA name of the Schedule's zone.
         not_after_monotonic: nothing is sent from this instant on: the claim's ``held_until``.
         ends_by_monotonic: the attempt is over by then. None = ``not_after_monotonic``, which is
-            right for a claim that nobody extends; who keeps extending it gives the instant up to
+            right for a claim that is not extended; for one that is, the instant up to
             which it will be held, else a 30 s webhook would be cut at the lease's 10 s.
     """
 
@@ -78,40 +92,22 @@ class Firing:
     ends_by_monotonic: float | None = None
 
 
-class Target(Protocol):
-    """One kind of effect that a slot can have."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """No answer.
 
-    async def fire(self, firing: Firing) -> outcome.Outcome:
-        """What came of one attempt; raises nothing but CancelledError and bugs."""
-        ...
-
-
-class Checked(Protocol):
-    """What a check found: why a Schedule cannot be delivered now.
-
-    ``final`` = only an edit, or the operator's settings, can mend it.
+    Attributes:
+        code_class: the metric's label in place of ``2xx``.
+        final: whether trying again cannot help.
+        unsent: nothing was sent because something of ours was missing: tried again, and the
+            rule of the webhook, which is about receivers, does not count.
     """
 
-    @property
-    def reason(self) -> Reason: ...
-
-    @property
-    def message(self) -> str: ...
-
-    @property
-    def final(self) -> bool: ...
-
-
-class Checker(Protocol):
-    """A target that can tell beforehand whether what it needs is there."""
-
-    async def check(self, firing: Firing) -> Checked | None:
-        """None = all is there. Sends nothing; raises as ``Target.fire``."""
-        ...
-
-
-class CheckedTarget(Target, Checker, Protocol):
-    """A target that can be fired and checked."""
+    reason: Reason
+    message: str
+    code_class: str = "error"
+    final: bool = False
+    unsent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +128,19 @@ class Firings:
     run_uid: str = ""
 
 
-class Appender(Protocol):
+class Target(Protocol):
+    """One kind of effect that a slot can have."""
+
+    async def fire(self, firing: Firing) -> outcome.Outcome:
+        """What came of one attempt; raises nothing but CancelledError and bugs."""
+        ...
+
+    async def check(self, firing: Firing) -> Trouble | None:
+        """What of all that the firing refers to is missing; sends nothing, raises as ``fire``."""
+        ...
+
+
+class WorkerTarget(Target, Protocol):
     """A target some of whose deliveries are entries that the queue appends for it."""
 
     def appends(self, action: actions.Action) -> bool:
@@ -145,18 +153,6 @@ class Appender(Protocol):
 
     def message(self, action: actions.Action) -> str:
         """What the status says of an appended entry."""
-        ...
-
-
-class StreamTarget(CheckedTarget, Appender, Protocol):
-    """The target of streams: entries in our own Redis, requests to another one."""
-
-
-class WorkerTarget(CheckedTarget, Appender, Protocol):
-    """Everything that a worker can fire."""
-
-    def count(self, action: actions.Action, answer: outcome.Outcome, times: int) -> None:
-        """Count what came of entries, so many times."""
         ...
 
 
@@ -213,6 +209,15 @@ def seconds_left(firing: Firing, clock: clocks.Clock) -> float:
     return max(0.0, min(end - now, attempt_limit_seconds(firing.action)))
 
 
+def require_kind(action: actions.Action, kind: type[KindT]) -> KindT:
+    """What the action says for the target of this kind; raises Bug for one of another kind."""
+    if not isinstance(action.target, kind):
+        raise errors.Bug(
+            f"a {type(action.target).__name__} was handed to the target of {kind.__name__}"
+        )
+    return action.target
+
+
 def not_started() -> outcome.Retry:
     """The answer where the claim ran out before anything was sent."""
     return outcome.Retry(
@@ -223,35 +228,41 @@ def not_started() -> outcome.Retry:
     )
 
 
+#: The label of each kind in metrics.
+_KINDS: dict[type[actions.Target], str] = {
+    actions.JobAction: "job",
+    actions.WebhookAction: "webhook",
+    actions.StreamAction: "stream",
+    actions.KafkaAction: "kafka",
+}
+
+
+def count(action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
+    """Count an outcome of an action, so many times."""
+    kind = _KINDS[type(action.target)]
+    telemetry.runs_total.labels(kind, type(answer).__name__.lower()).inc(times)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
     """Hands each firing to the target of its kind, and counts what came of it."""
 
     job: Target
-    webhook: CheckedTarget
-    stream: StreamTarget
-    kafka: CheckedTarget | None = None
+    webhook: Target
+    stream: WorkerTarget
+    kafka: Target | None = None
 
     async def fire(self, firing: Firing) -> outcome.Outcome:
         """What the target of this kind answers."""
-        kind, target = self._of(firing.action)
-        answer = await target.fire(firing)
-        telemetry.runs_total.labels(kind, type(answer).__name__.lower()).inc()
+        answer = await self._of(firing.action).fire(firing)
+        count(firing.action, answer)
         return answer
 
-    async def check(self, firing: Firing) -> Checked | None:
+    async def check(self, firing: Firing) -> Trouble | None:
         """What the target of this kind lacks, if it refers to things that may be missing."""
         if not actions.needs_secrets(firing.action.target):
             return None
-        match firing.action.target:
-            case actions.JobAction():
-                return None
-            case actions.WebhookAction():
-                return await self.webhook.check(firing)
-            case actions.StreamAction():
-                return await self.stream.check(firing)
-            case actions.KafkaAction():
-                return await self._kafka().check(firing)
+        return await self._of(firing.action).check(firing)
 
     def appends(self, action: actions.Action) -> bool:
         """Whether the queue appends an entry for this action."""
@@ -265,23 +276,39 @@ class Targets:
         """What the status says of an appended entry."""
         return self.stream.message(action)
 
-    def count(self, action: actions.Action, answer: outcome.Outcome, times: int) -> None:
-        """Count what came of entries, so many times."""
-        kind, _ = self._of(action)
-        telemetry.runs_total.labels(kind, type(answer).__name__.lower()).inc(times)
-
-    def _of(self, action: actions.Action) -> tuple[str, Target]:
+    def _of(self, action: actions.Action) -> Target:
         match action.target:
             case actions.JobAction():
-                return "job", self.job
+                return self.job
             case actions.WebhookAction():
-                return "webhook", self.webhook
+                return self.webhook
             case actions.StreamAction():
-                return "stream", self.stream
-            case actions.KafkaAction():
-                return "kafka", self._kafka()
+                return self.stream
+            case actions.KafkaAction() if self.kafka is not None:
+                return self.kafka
+            case _:
+                raise errors.Bug("this worker has no Kafka target")
 
-    def _kafka(self) -> CheckedTarget:
-        if self.kafka is None:
-            raise errors.Bug("this worker has no Kafka target")
-        return self.kafka
+
+def excerpt(body: bytes, shown: Iterable[str] = (), unspeakable: Iterable[str] = ()) -> str:
+    """The start of a text as one readable line, without texts that were sent as secrets.
+
+    Args:
+        body: the text; secrets are looked for before it is cut.
+        shown: values that stand in the spec and might be secrets all the same; short ones, which
+            would garble the text, are left alone.
+        unspeakable: values read from Secrets. Where one too short to be cut out is in the text,
+            nothing of the text is kept.
+    """
+    if not body:
+        return ""
+    text = body.decode(errors="replace")
+    for secret in sorted(unspeakable, key=len, reverse=True):
+        if len(secret) < _SHORTEST_CUT and secret and secret in text:
+            return "[redacted]"
+        if secret:
+            text = text.replace(secret, "[redacted]")
+    for value in shown:
+        if len(value) >= _SHORTEST_SECRET:
+            text = text.replace(value, "[redacted]")
+    return _UNPRINTABLE.sub(" ", text)[:EXCERPT_BYTES].strip()

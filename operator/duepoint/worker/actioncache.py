@@ -11,16 +11,22 @@ our key, for this namespace.
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
 from duepoint import errors, shares
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.definitions import signedblobs
+from duepoint.delayqueue.definitions import records, signedblobs
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions
+from duepoint.worker.plan import Attempt
+
+#: The keyed hash of some bytes for a namespace: the queue's ``digest``.
+Digest = Callable[[str, bytes], str]
 
 #: Of all that is kept. An action of a usual template takes some tens of kilobytes.
 MOST_BYTES = 48 * 1024 * 1024
@@ -153,3 +159,19 @@ def _outline(action: actions.Action) -> actions.Action:
             )
         case actions.StreamAction() | actions.KafkaAction():
             return actions.Action(target=action.target)
+
+
+def with_payload(
+    action: actions.Action, attempt: Attempt, digest: Digest
+) -> actions.Action | ActionUnreadable:
+    """The action with the payload that a ScheduleRun wants instead, if our operator wrote that.
+
+    The payload travels in the occurrence's record, beside a keyed hash of it: a user who can write
+    to Redis but lacks the installation's key must not be able to choose what a Job or a receiver is
+    given.
+    """
+    record, known = attempt.record, attempt.definition
+    sealed = records.sealed(record, known.uid, attempt.slot_us, record.payload)
+    if not hmac.compare_digest(digest(known.namespace, sealed), record.seal):
+        return ActionUnreadable("the payload of the ScheduleRun was not written by our operator")
+    return msgspec.structs.replace(action, payload=msgspec.Raw(record.payload))

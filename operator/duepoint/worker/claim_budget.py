@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
-from duepoint.worker.job_slots import JobSlots
+from duepoint.worker.slots import JobSlots
 
 #: Whole batches in hand besides the usual room while points are fired together; what is due
 #: meanwhile in a quiet namespace stands behind all of them. With three it was half as late again,
@@ -105,7 +105,9 @@ class Holding:
     ) -> None:
         self._budget = budget
         self._clock = clock
-        self._kinds_known = jobs.claimed(points)
+        self._jobs = jobs
+        self._unknown = points
+        jobs.unknown += points
         self._on_change = on_change
         self.left = points
 
@@ -126,7 +128,8 @@ class Holding:
 
     def kinds_known(self) -> None:
         """Those among them that are Jobs stand in the line; what is no Job leaves room."""
-        self._kinds_known()
+        self._jobs.unknown -= self._unknown
+        self._unknown = 0
         self._on_change(0)
 
     def close(self) -> None:

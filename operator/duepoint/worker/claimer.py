@@ -4,8 +4,9 @@ Owns the loop of a worker and its end. Sleeping is local (``Wakeups``): subscrib
 exactly as long as the reply said, so an idle worker sends nothing but a keepalive. Every worker
 looks at every shard; for each there is a preferred one, and the others come 200-500 ms later, so
 that a dead worker costs half a second and no configuration. Redis away: bounded, jittered
-retries, said in readiness; nothing claimed is lost, because claims run out by themselves. A part of
-it away (one node of a cluster): its shards are waited for, the others fire on.
+retries, reported in readiness; nothing claimed is lost, because claims run out by themselves. A
+part of it away (one node of a cluster): its shards are waited for, the others fire on
+(``keepalive``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import itertools
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
@@ -22,30 +22,24 @@ from typing import Any
 from duepoint import agreedclock, errors, services, telemetry
 from duepoint import clock as clocks
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages, port, serverhealth, sharding
+from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.port import Wakeups
 from duepoint.delayqueue.wire import scripting
-from duepoint.worker import claim_budget, isolation, shard_outages, suspect_claims
+from duepoint.worker import claim_budget, keepalive, suspects
 from duepoint.worker.pipeline import Pipeline
 
 #: While there is no room for a claim it is looked for this often.
 _LOOK_FOR_ROOM_SECONDS = 0.05
-#: Keepalive of a worker; others notice its absence after 25 s, a half-open socket shows here.
-BEAT_SECONDS = 10.0
-#: Beats from one judgement of a fit server to the next; an unfit one is judged at each beat.
-_BEATS_PER_JUDGEMENT = 30
 #: A queue that is back is met within this: what is due between its answer and the first claim may
 #: have to wait for the leader.
 _MOST_AWAY_SECONDS = 0.5
-#: The longest sleep of one turn. Nothing is looked at after it: who was subscribed has missed no
-#: wake-up, and who was not looks at everything once he is.
+#: The longest sleep of one turn. Nothing is claimed after it: a subscriber has missed no wake-up,
+#: and a worker without a subscription looks at everything once it has one.
 LONGEST_SLEEP_SECONDS = 60.0
 
 #: A change of the layout so long after the last one is a new one, and waited for anew.
 _CALM_SECONDS = 5.0
-
-PART = "queue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,31 +84,28 @@ class Claimer:
         self._before_claims = before_claims
         self._pipeline = pipeline
         self._clock = clock
-        self._health = health
         self._worker = worker
         self._limits = limits
         self._draining = asyncio.Event()
         self._under_way = 0
         self._budget = claim_budget.ClaimBudget()
-        self._suspects = suspect_claims.SuspectClaims(limits.lease_seconds)
+        self._suspects = suspects.SuspectClaims(limits.lease_seconds)
         self._watch = watch or agreedclock.ClockWatch(agreedclock.AgreedClock(clock), health)
-        self._isolation = isolation.Isolation(queue, clock, lease_seconds=limits.lease_seconds)
+        self._keepalive = keepalive.Keepalive(queue, clock, health, self._watch, worker=worker)
+        self._isolation = suspects.Isolation(queue, clock, lease_seconds=limits.lease_seconds)
         self._asked = 0
         self._wakeups: Wakeups | None = None
         self._shards: frozenset[messages.ShardId] = frozenset()
-        self._outages = shard_outages.ShardOutages(0)
-        self._is_unfit = False
         self._room = asyncio.Event()
         self._room.set()
         self._running: set[asyncio.Task[None]] = set()
-        health.expect(PART)
 
     def drain(self) -> None:
         """Claim nothing more; what runs may end within the grace period."""
         self._draining.set()
         self._pipeline.drain()
         self._isolation.close()
-        self._room.set()  # whoever waits for room has to learn of it
+        self._room.set()  # the wait for room ends, too
 
     async def run(self) -> None:
         """Claim and dispatch until drained; cancelled, give back what has not ended."""
@@ -125,7 +116,7 @@ class Claimer:
         finally:
             await _end(self._running)
             await _end({keeping})
-            await self._say_goodbye()
+            await self._keepalive.say_goodbye()
 
     async def _claim_until_drained(self) -> None:
         waits = services.backoff(first_seconds=0.1, most_seconds=_MOST_AWAY_SECONDS)
@@ -142,9 +133,7 @@ class Claimer:
                 changed_at = self._clock.monotonic()
                 await clocks.wait_for(self._draining, next(changes), self._clock)
             except (errors.TryLater, errors.WorldChanged) as trouble:
-                telemetry.redis_up.set(0)
-                if self._health.unwell(PART, str(trouble)):
-                    telemetry.logger.warning("waiting for the queue", error=str(trouble))
+                self._keepalive.report_away(trouble)
                 await clocks.wait_for(self._draining, next(waits), self._clock)
             else:
                 waits = services.backoff(first_seconds=0.1, most_seconds=_MOST_AWAY_SECONDS)
@@ -154,34 +143,29 @@ class Claimer:
     async def _claim_while_connected(self) -> None:
         """Turns until drained; raises TryLater or WorldChanged when the queue is not there."""
         await self._queue.start()
-        await self._look_at_server()
+        await self._keepalive.judge_server()
         await self._before_claims()
         if self._watch.clock.distrust:  # before anything is signed
             asked = self._clock.monotonic()
             await self._watch.heard(await self._queue.health.time_us(), asked=asked)
         layout = await self._queue.layouts.read()
         self._shards = frozenset(sharding.all_shards(layout))
-        self._outages = shard_outages.ShardOutages(len(self._shards))
+        self._keepalive.outages = keepalive.ShardOutages(len(self._shards))
         wakeups = self._wakeups = self._queue.wakeups()
         looks: set[asyncio.Task[None]] = set()
         wakeups.before_due = functools.partial(self._look_ahead, wakeups, looks)
         await wakeups.start()
-        beating = asyncio.create_task(self._beat(wakeups, layout))
+        claim_everywhere = functools.partial(wakeups.look_again, self._shards)
+        beating = asyncio.create_task(self._keepalive.run(wakeups, layout, claim_everywhere))
         draining = asyncio.create_task(self._draining.wait())
         try:
-            self._report_outages()
+            self._keepalive.report()
             while not self._draining.is_set():
                 await self._turn(wakeups, beating, draining)
         finally:
             await _end({beating, draining})
             await asyncio.gather(*looks, return_exceptions=True)  # they may bring claims
             await wakeups.close()
-
-    async def _look_at_server(self) -> None:
-        """A server that may forget or evict what it holds is told of, and used all the same."""
-        problems = await self._queue.health.problems()
-        self._is_unfit = bool(problems)
-        serverhealth.tell(problems, self._health)
 
     async def _turn(
         self, wakeups: Wakeups, beating: asyncio.Task[None], draining: asyncio.Task[Any]
@@ -239,8 +223,8 @@ class Claimer:
         for answer in answers:
             if answer.left_alone:
                 await self._claim_suspects(wakeups, answer.shard)
-        if self._outages.record(answers, ended):
-            self._report_outages()
+        if self._keepalive.outages.record(answers, ended):
+            self._keepalive.report()
 
     @contextlib.asynccontextmanager
     async def _asking(self) -> AsyncIterator[None]:
@@ -262,9 +246,9 @@ class Claimer:
             return await self._looked_at(wakeups, ask)
         except errors.TryLater as trouble:
             answers = [_away(shard, trouble) for shard in ask.shards]
-            if self._outages.has(ask.shards):
+            if self._keepalive.outages.has(ask.shards):
                 return answers
-            # A shard may be gone alone; whatever does not answer takes its server's others along.
+            # A shard may be gone alone; a server that does not answer has others, too.
             is_gone = isinstance(trouble, scripting.Uninitialised)
             here = self._shards.difference(ask.shards)
             others = tuple(here) if is_gone else self._queue.claims.elsewhere(ask.shards)
@@ -286,15 +270,6 @@ class Claimer:
             wary=wary,
         )
 
-    def _report_outages(self) -> None:
-        trouble = self._outages.trouble(self._clock.monotonic())
-        telemetry.redis_up.set(trouble is None)
-        if trouble is None:
-            if self._health.well(PART):
-                telemetry.logger.info("claiming", worker=self._worker)
-        elif self._health.unwell(PART, trouble):
-            telemetry.logger.warning("waiting for a part of the queue", error=trouble)
-
     async def _claim_suspects(self, wakeups: Wakeups, shard: messages.ShardId) -> None:
         """One claim of points that have lost two owners, if none is in hand."""
         now = self._clock.monotonic()
@@ -311,9 +286,11 @@ class Claimer:
                 if claim is not None:
                     self._hand_over(claim, is_only=True)
         except errors.TryLater:
-            wakeups.look_again([shard], after_seconds=port.AWAY_SECONDS)  # that look tells
+            wakeups.look_again(
+                [shard], after_seconds=port.AWAY_SECONDS
+            )  # the next claim shows what is away
         finally:
-            if claim is None or not claim.is_doubtful:  # somebody else was quicker
+            if claim is None or not claim.is_doubtful:  # another worker was quicker
                 self._end_suspects()
 
     def _end_suspects(self) -> None:
@@ -396,11 +373,8 @@ class Claimer:
     ) -> None:
         holding.close()
         self._isolation.end(claim)
-        self._note_end(ended)
         if claim.is_doubtful:
             self._end_suspects()
-
-    def _note_end(self, ended: asyncio.Task[None]) -> None:
         self._running.discard(ended)
         if not ended.cancelled() and (bug := ended.exception()) is not None:
             # The claim runs out and its points are claimed again, in smaller and smaller parts.
@@ -415,49 +389,6 @@ class Claimer:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await _end({waiting})
-
-    # -- keepalive -----------------------------------------------------------------------------
-
-    async def _beat(self, wakeups: Wakeups, layout: messages.Layout) -> None:
-        """Tell the others that we live; learn who else does, and how the index is cut now.
-
-        Where that is not answered, every shard is looked at, which tells what else is away.
-        """
-        waits = services.backoff(first_seconds=1.0, most_seconds=BEAT_SECONDS)
-        for beats in itertools.count(1):
-            try:
-                await self._beat_once(wakeups, layout)
-                if self._is_unfit or beats % _BEATS_PER_JUDGEMENT == 0:
-                    await self._look_at_server()
-            except errors.TryLater as trouble:
-                self._outages.keepalive = trouble
-                self._report_outages()
-                wakeups.look_again(self._shards)
-                await self._clock.sleep(next(waits))
-                continue
-            if self._outages.keepalive is not None:
-                self._outages.keepalive = None
-                self._report_outages()
-            waits = services.backoff(first_seconds=1.0, most_seconds=BEAT_SECONDS)
-            await self._clock.sleep(BEAT_SECONDS)
-
-    async def _beat_once(self, wakeups: Wakeups, layout: messages.Layout) -> None:
-        asked = self._clock.monotonic()
-        beat = await self._queue.membership.beat(self._worker)
-        wakeups.note_beat(beat)
-        if beat.layout not in (None, layout):
-            raise scripting.LayoutChanged("the index is cut anew")
-        if beat.layout is not None:
-            wakeups.standby = sharding.standby_shards(
-                sharding.all_shards(beat.layout), beat.workers, self._worker
-            )
-        await self._watch.heard(beat.time_us, asked=asked)
-
-    async def _say_goodbye(self) -> None:
-        try:
-            await self._queue.membership.goodbye(self._worker)
-        except (errors.TryLater, errors.WorldChanged):
-            return
 
 
 def _away(shard: messages.ShardId, trouble: errors.TryLater) -> messages.Claimed:

@@ -2,7 +2,7 @@
 
 The queue decides in one script and knows what is active; what it believes of Jobs is looked up
 before a slot is refused or put off because of it, so that a Job that was deleted by hand, or ended
-while nobody watched, holds nobody up. No leader is needed for any of it. Streams end at once and
+while no worker watched, delays no slot. No leader is needed for any of it. Streams end at once and
 are never asked about; schedules that allow everything are not either. Nothing here writes a
 settlement: the answer says how the attempt goes on, or ends.
 """
@@ -25,10 +25,12 @@ from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import PointKind
-from duepoint.targets import activejobs, target
-from duepoint.targets import job as jobtarget
-from duepoint.targets.activejobs import JobState
+from duepoint.targets import target
+from duepoint.targets.job import activejobs
+from duepoint.targets.job import target as jobtarget
+from duepoint.targets.job.activejobs import JobState
 from duepoint.worker import closing as closings
+from duepoint.worker import results
 from duepoint.worker.plan import Attempt
 from duepoint.worker.settler import Settler
 
@@ -48,7 +50,7 @@ class Start:
 
     Attributes:
         run: as it counts; None where its Job exists already and nothing is counted.
-        replaced: Jobs that were told to go in its favour.
+        replaced: Jobs that were deleted in its favour.
     """
 
     run: activeruns.ActiveRun | None
@@ -81,7 +83,9 @@ class _Looks:
     is over is asked for anew.
     """
 
-    def __init__(self, jobs: activejobs.Jobs, namespace: str, schedule: str, uid: str) -> None:
+    def __init__(
+        self, jobs: activejobs.ScheduleJobs, namespace: str, schedule: str, uid: str
+    ) -> None:
         self._jobs = jobs
         self._place = namespace, schedule, uid
         self._active: frozenset[str] | None = None
@@ -132,27 +136,23 @@ def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> closings.
     """What the settlement is to say of a slot that does not start."""
     if isinstance(verdict, Waits):
         return closings.waiting(attempt, verdict.message, now_us=now_us) or closings.Closing()
-    told = (verdict.state, verdict.reason, verdict.message)
-    return closings.unrun(attempt, *told, now_us=now_us)
+    return closings.unrun(attempt, verdict.state, verdict.reason, verdict.message, now_us=now_us)
 
 
 def leaving(
     closed: closings.Closing, attempt: Attempt, firing: target.Firing, verdict: Answer
 ) -> closings.Closing:
     """The closing with the run's end, unless it goes on: as a Job, as a retry, by waiting."""
-    is_running = isinstance(verdict, Start) and bool(_job_name(firing)) and not _is_missed(closed)
-    if is_running or closed.occurrences or isinstance(verdict, Waits):
-        return closed
-    run = _run(attempt, _job_name(firing))
-    left = closings.Left(definition=attempt.definition, run=run)
-    return dataclasses.replace(closed, left=(left,))
-
-
-def _is_missed(closed: closings.Closing) -> bool:
-    return any(
+    has_ended = any(
         isinstance(event, RunEvent) and event.state is not RunState.RUNNING
         for event in closed.events
     )
+    is_running = isinstance(verdict, Start) and bool(_job_name(firing)) and not has_ended
+    if is_running or closed.occurrences or isinstance(verdict, Waits):
+        return closed
+    run = _run(attempt, _job_name(firing))
+    left = closings.EndedRun(definition=attempt.definition, run=run)
+    return dataclasses.replace(closed, left=(left,))
 
 
 def _run(attempt: Attempt, job: str) -> activeruns.ActiveRun:
@@ -163,15 +163,15 @@ def _run(attempt: Attempt, job: str) -> activeruns.ActiveRun:
 class Gate:
     """Asks for attempts, one by one."""
 
-    def __init__(self, queue: DelayQueue, jobs: activejobs.Jobs) -> None:
+    def __init__(self, queue: DelayQueue, jobs: activejobs.ScheduleJobs) -> None:
         self._queue = queue
         self._jobs = jobs
 
     async def ask(self, settler: Settler, attempt: Attempt, firing: target.Firing) -> Answer:
         """How the attempt goes on; raises nothing of the queue's or the API server's."""
         if _waited_too_long(attempt, settler.claim.judged_us):
-            told = "startingDeadlineSeconds passed while it waited for a run to end"
-            return End(state=RunState.MISSED, reason=Reason.DEADLINE_EXCEEDED, message=told)
+            message = "startingDeadlineSeconds passed while it waited for a run to end"
+            return End(state=RunState.MISSED, reason=Reason.DEADLINE_EXCEEDED, message=message)
         known = attempt.definition
         asked = _Asked(
             settler=settler,
@@ -254,7 +254,7 @@ class Gate:
         own = {asked.job} if asked.job and not facts.checked else set()
         states = await asked.jobs.states({one.job for one in runs} | own)
         if own and states[asked.job] is not JobState.ABSENT:
-            # It started before, whatever became of the word of it: firing it again finds its Job.
+            # It started before, although its news may be lost: firing it again finds its Job.
             return Start(run=None)
         is_active = {one: states[one.job] is JobState.ACTIVE for one in runs}
         return dataclasses.replace(
@@ -272,24 +272,24 @@ class Gate:
         run: activeruns.ActiveRun,
         replaced: tuple[activeruns.ActiveRun, ...],
     ) -> Start | Retry:
-        """Its place is sure; what it replaces is told to go before it starts."""
+        """Its place is sure; what it replaces is deleted before it starts."""
         names = tuple(one.job for one in replaced)
-        told = f"the slot of {times.time_text(asked.attempt.slot_us)} took its place"
-        trouble = await self._delete(asked, replaced, told)
+        message = f"the slot of {times.time_text(asked.attempt.slot_us)} took its place"
+        trouble = await self._delete(asked, replaced, message)
         return trouble or Start(run=run, replaced=names)
 
     async def _delete(
-        self, asked: _Asked, replaced: tuple[activeruns.ActiveRun, ...], told: str
+        self, asked: _Asked, replaced: tuple[activeruns.ActiveRun, ...], message: str
     ) -> Retry | None:
-        """Their Jobs are told to go, and before that it is told why; None where all were.
+        """Report why, then delete their Jobs; return None where all were deleted.
 
-        In this order a deletion that the operator sees is never taken for somebody else's, however
-        late the word of it comes, whoever dies between the two.
+        In this order the operator never takes a deletion for a user's, however late the news of it
+        comes, and even if a process dies between the two.
         """
         if not replaced:
             return None
         settler, known = asked.settler, asked.attempt.definition
-        note = closings.replacing(known, replaced, told, now_us=settler.now_us())
+        note = closings.replacing(known, replaced, message, now_us=settler.now_us())
         if not await settler.report(note):
             return target.not_started()
         try:
@@ -302,7 +302,7 @@ class Gate:
     async def _cleared(
         self, asked: _Asked, replaced: tuple[activeruns.ActiveRun, ...]
     ) -> Retry | None:
-        """A piece of many that are replaced is told to go, and forgotten: the next one comes."""
+        """A piece of the many replaced runs is deleted, and forgotten: the next one comes."""
         started = await self._start(asked, replaced[0], replaced)
         if isinstance(started, Retry):
             return started
@@ -312,20 +312,20 @@ class Gate:
 
     async def _replaced(self, asked: _Asked) -> Answer:
         """A newer slot has its place; a Job that came into being meanwhile goes."""
-        told = "a newer slot took its place before it started"
+        message = "a newer slot took its place before it started"
         attempt = asked.attempt
         if not asked.job:
             if not attempt.first_try_us:
-                return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=told)
-            told = "a newer slot took its place; it is not tried again"
-            return End(state=RunState.REPLACED, reason=Reason.REPLACED, message=told)
+                return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=message)
+            message = "a newer slot took its place; it is not tried again"
+            return End(state=RunState.REPLACED, reason=Reason.REPLACED, message=message)
         try:
             states = await self._jobs.states(*asked.place, [asked.job])
         except kube_errors.ApiError as trouble:
             return _unasked(trouble)
         if states[asked.job] is JobState.ABSENT:
-            return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=told)
-        # Its Job exists, and the watch tells how it ended.
+            return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=message)
+        # Its Job exists, and the watch sees how it ended.
         refused = await self._delete(asked, (_run(attempt, asked.job),), _BY_A_NEWER_ONE)
         return refused or Start(run=None)
 
@@ -352,7 +352,7 @@ class Gate:
                     place = known.namespace, known.name, known.uid
                     await self._jobs.delete(*place, start.run.job)
         except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as trouble:
-            telemetry.logger.warning("replaced runs not told of", error=str(trouble))
+            telemetry.logger.warning("replaced runs not reported", error=str(trouble))
 
 
 # -- what is asked -------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ def _entry(asked: _Asked, facts: Facts) -> activeruns.Entry:
     is_queue = asked.policy == activeruns.QUEUE
     mark = str(known.generation)
     if policy.concurrency == activeruns.ALLOW:
-        mark = f"{mark}/{asked.settler.claim.id.hex()}"  # what else runs is counted by nobody
+        mark = f"{mark}/{asked.settler.claim.id.hex()}"  # other runs are not counted
     return activeruns.Entry(
         member=attempt.point.member,
         run=_run(attempt, asked.job),
@@ -379,7 +379,7 @@ def _entry(asked: _Asked, facts: Facts) -> activeruns.Entry:
 
 
 def _asked_on(facts: Facts, answer: activeruns.Admission) -> Facts:
-    """What was found out before has been told; what it was found out for goes on."""
+    """The queue has what was found out before; the question goes on."""
     return dataclasses.replace(
         facts, look=facts.look or answer.look, over=(), seen=(), verified=frozenset()
     )
@@ -403,10 +403,7 @@ def _waiting(attempt: Attempt, now_us: int) -> messages.Occurrence:
 
 def _deadline_us(attempt: Attempt) -> int | None:
     """Until when a slot that waits may start; a ScheduleRun waits for as long as it takes."""
-    deadline_us = attempt.definition.rule.policy.deadline_us
-    if deadline_us is None or not attempt.is_regular:
-        return None
-    return attempt.due_us + deadline_us
+    return results.deadline_us(attempt) if attempt.is_regular else None
 
 
 def _waited_too_long(attempt: Attempt, now_us: int) -> bool:
@@ -429,15 +426,15 @@ def _ended(asked: _Asked, verdict: Verdict) -> Answer:
     active = "a former run is" if most == 1 else f"{most} former runs are"
     match verdict:
         case Verdict.FORBIDDEN:
-            reason, told = Reason.CONCURRENCY_FORBIDDEN, f"{active} active"
+            reason, message = Reason.CONCURRENCY_FORBIDDEN, f"{active} active"
         case Verdict.FULL:
             limit = asked.attempt.definition.rule.policy.queue_limit
-            reason, told = Reason.QUEUE_FULL, f"more than {limit} waited while {active} active"
+            reason, message = Reason.QUEUE_FULL, f"more than {limit} waited while {active} active"
         case Verdict.WAITS:
             return Waits(message=f"{active} active")
         case _:
             return target.not_started()
-    return End(state=RunState.SKIPPED, reason=reason, message=told)
+    return End(state=RunState.SKIPPED, reason=reason, message=message)
 
 
 def _unasked(trouble: kube_errors.ApiError) -> Retry:

@@ -27,8 +27,8 @@ from duepoint.runs.run import RunEvent
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target as targets
+from duepoint.worker import actioncache, concurrency, handover, results, slots
 from duepoint.worker import closing as closings
-from duepoint.worker import concurrency, handover, overrides, results, slots
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.claim_budget import Holding
 from duepoint.worker.pending_attempts import PendingAttempts
@@ -47,18 +47,8 @@ _CHECK_SECONDS = 30.0
 #: Stands in for an action that cannot be read: its retries are those of a Job.
 _STAND_IN = actions.Action(target=actions.JobAction(template={}))
 
-
 #: Attempts that are made one after the other.
 InTurn = tuple[Attempt, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Unchecked:
-    """A check that came to no end; it is made again."""
-
-    message: str
-    reason: Reason = Reason.INTERNAL_ERROR
-    final: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +65,7 @@ class _Work:
     is_crowded: bool
 
 
-class Firing:
+class Firer:
     """Fires plans, one for each claim, side by side."""
 
     def __init__(
@@ -121,13 +111,17 @@ class Firing:
             requests, entries = self._partition(plan.attempts)
             tries: list[asyncio.Task[None]] = []
             if plan.splits:
-                tries = [self._begin(group, work, one) for one in requests if _is_first(one[0])]
-                requests = [one for one in requests if not _is_first(one[0])]
+                tries = [
+                    group.create_task(self._fire_in_turn(work, one))
+                    for one in requests
+                    if one[0].begins_first
+                ]
+                requests = [one for one in requests if not one[0].begins_first]
                 await _step_aside()  # the attempts first: they are due, the split is not
                 is_kept = await self._split(settler, plan)
                 requests, entries = list(filter(is_kept, requests)), list(filter(is_kept, entries))
             pending.split.set()
-            tries += [self._begin(group, work, one) for one in requests]
+            tries += [group.create_task(self._fire_in_turn(work, one)) for one in requests]
             tries += [group.create_task(self._check(work, one)) for one in plan.checks]
             asyncio.get_running_loop().call_soon(holding.kinds_known)  # each has begun by then
             holding.ended_up_to(len(tries))
@@ -162,14 +156,11 @@ class Firing:
             (entries if is_entry else requests).append(one)
         return requests, entries
 
-    def _begin(self, group: asyncio.TaskGroup, work: _Work, attempts: InTurn) -> asyncio.Task[None]:
-        return group.create_task(self._fire_in_turn(work, attempts))
-
     # -- entries of streams ----------------------------------------------------------------------
 
     async def _append_groups(self, work: _Work, groups: Iterable[Group]) -> None:
         """Entries of ordinary points; the claim has nothing else of them afterwards."""
-        items: list[handover.Item] = []
+        items: list[handover.HandoverItem] = []
         for group in groups:
             action = self._actions.known(group.namespace, group.target)
             assert isinstance(action, actions.Action)  # noqa: S101 - as it was when it was planned
@@ -185,7 +176,7 @@ class Firing:
 
     async def _append_attempts(self, work: _Work, attempts: Sequence[InTurn]) -> None:
         """Entries of single attempts, in their order."""
-        items: list[handover.Item] = []
+        items: list[handover.HandoverItem] = []
         for attempt in itertools.chain.from_iterable(attempts):
             if work.pending.begins([attempt.point.member]):
                 prepared = await self._prepared(work.settler, attempt)
@@ -292,7 +283,7 @@ class Firing:
         action = await self._actions.get(shard, known.namespace, known.target)
         if not attempt.record.payload or isinstance(action, ActionUnreadable):
             return action
-        return overrides.with_payload(action, attempt, self._queue.definitions.digest)
+        return actioncache.with_payload(action, attempt, self._queue.definitions.digest)
 
     def _firing(self, settler: Settler, attempt: Attempt, action: actions.Action) -> targets.Firing:
         now = self._clock.monotonic()
@@ -359,35 +350,35 @@ class Firing:
         async with self._slots.of_check(attempt.definition.namespace):
             action = await self._action(settler.claim.shard, attempt)
             found = (
-                _Unchecked(message=action.message)
+                _unchecked(action.message)
                 if isinstance(action, ActionUnreadable)
                 else await self._checked(self._firing(settler, attempt, action))
             )
         settler.add(closings.checked(attempt, found, settler.now_us()))
         work.holding.ended(1)
 
-    async def _checked(self, firing: targets.Firing) -> targets.Checked | None:
+    async def _checked(self, firing: targets.Firing) -> targets.Trouble | None:
         try:
             async with asyncio.timeout(_CHECK_SECONDS):
                 return await self._target.check(firing)
         except TimeoutError:
-            return _Unchecked(message=f"not read within {_CHECK_SECONDS:g} s")
+            return _unchecked(f"not read within {_CHECK_SECONDS:g} s")
         except Exception as bug:  # noqa: BLE001 - one schedule's trouble is not its neighbours'
             telemetry.logger.exception(
                 "check failed", namespace=firing.namespace, schedule=firing.name
             )
-            return _Unchecked(message=f"{type(bug).__name__} in the worker")
+            return _unchecked(f"{type(bug).__name__} in the worker")
+
+
+def _unchecked(message: str) -> targets.Trouble:
+    """A check that came to no end; it is made again."""
+    return targets.Trouble(reason=Reason.INTERNAL_ERROR, message=message)
 
 
 async def _step_aside() -> None:
     """Let every attempt get as far as its request; a turn of the loop is one step of each."""
     for _ in range(_TURNS_TO_REQUEST):
         await asyncio.sleep(0)
-
-
-def _is_first(attempt: Attempt) -> bool:
-    """Whether it may begin before chains have moved on."""
-    return attempt.eager or attempt.is_chain
 
 
 def _members(attempts: Iterable[InTurn]) -> list[bytes]:

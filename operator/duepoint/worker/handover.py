@@ -38,7 +38,7 @@ _MOST_BYTES = 1024 * 1024
 _ENTRY_BYTES = 256
 
 
-class Item(Protocol):
+class HandoverItem(Protocol):
     """Entries of one stream, all because of points of one claim."""
 
     @property
@@ -47,7 +47,7 @@ class Item(Protocol):
     @property
     def firings(self) -> targets.Firings: ...
 
-    def pick(self, rows: Sequence[int]) -> Item:
+    def pick(self, rows: Sequence[int]) -> HandoverItem:
         """Some of them."""
         ...
 
@@ -171,7 +171,7 @@ class Handover:
         self._target = target
         self._clock = clock
 
-    async def append(self, settler: Settler, items: Iterable[Item]) -> None:
+    async def append(self, settler: Settler, items: Iterable[HandoverItem]) -> None:
         """Append these; the ends of their points are settled or with the settler afterwards."""
         for script in _scripts(items):
             if settler.lost:
@@ -184,7 +184,7 @@ class Handover:
 
     # -- one server: with the settlement ---------------------------------------------------------
 
-    async def _deliver(self, settler: Settler, items: Sequence[Item]) -> None:
+    async def _deliver(self, settler: Settler, items: Sequence[HandoverItem]) -> None:
         while items:
             handed = await settler.hand_over(
                 *zip(*(self._hoped(settler, item) for item in items), strict=True)
@@ -201,7 +201,9 @@ class Handover:
                 return
             items = self._still_held(settler, items, handed)
 
-    def _hoped(self, settler: Settler, item: Item) -> tuple[messages.Entries, closings.Closing]:
+    def _hoped(
+        self, settler: Settler, item: HandoverItem
+    ) -> tuple[messages.Entries, closings.Closing]:
         """Entries and what their points end with, the news among the entries."""
         firings, now_us = item.firings, settler.now_us()
         text = self._target.message(firings.action)
@@ -212,8 +214,8 @@ class Handover:
         return entries, dataclasses.replace(closed, events=())
 
     def _delivered(
-        self, settler: Settler, items: Sequence[Item], handed: messages.Handed
-    ) -> list[Item]:
+        self, settler: Settler, items: Sequence[HandoverItem], handed: messages.Handed
+    ) -> list[HandoverItem]:
         """Counts those that are in; returns those of streams that refused."""
         now_us = settler.now_us()
         why = handed.refused or ("",) * len(items)
@@ -222,15 +224,15 @@ class Handover:
                 self._count(item, now_us)
         return [item for item, refusal in zip(items, why, strict=True) if refusal]
 
-    def _count(self, item: Item, accepted_us: int) -> None:
+    def _count(self, item: HandoverItem, accepted_us: int) -> None:
         delivered = outcomes.Delivered(accepted_us=accepted_us)
-        self._target.count(item.firings.action, delivered, len(item.members))
+        targets.count(item.firings.action, delivered, len(item.members))
         item.observe(accepted_us)
 
     async def _refused(
         self,
         settler: Settler,
-        items: Sequence[Item],
+        items: Sequence[HandoverItem],
         error: scripting.Refused | scripting.WrongType,
     ) -> None:
         """No stream took anything: of several each is asked alone, to say why."""
@@ -241,8 +243,8 @@ class Handover:
             await self._deliver(settler, [item])
 
     def _still_held(
-        self, settler: Settler, items: Sequence[Item], handed: messages.Handed
-    ) -> list[Item]:
+        self, settler: Settler, items: Sequence[HandoverItem], handed: messages.Handed
+    ) -> list[HandoverItem]:
         """What is left once the points that were taken out of the queue are left out."""
         held, left = iter(handed.held), []
         for item in items:
@@ -260,7 +262,7 @@ class Handover:
 
     # -- a cluster: before the settlement --------------------------------------------------------
 
-    async def _append_first(self, settler: Settler, item: Item) -> None:
+    async def _append_first(self, settler: Settler, item: HandoverItem) -> None:
         left = min(settler.claim.held_until - self._clock.monotonic(), targets.STREAM_LIMIT_SECONDS)
         if left <= 0 or settler.lost:
             settler.lost = True
@@ -283,9 +285,9 @@ class Handover:
             self._count(item, now_us)
 
     def _answer(
-        self, settler: Settler, item: Item, refusal: outcomes.Retry | outcomes.Rejected
+        self, settler: Settler, item: HandoverItem, refusal: outcomes.Retry | outcomes.Rejected
     ) -> None:
-        self._target.count(item.firings.action, refusal, len(item.members))
+        targets.count(item.firings.action, refusal, len(item.members))
         for closed in item.answer(refusal):
             settler.add(closed)
 
@@ -301,9 +303,9 @@ def _answer_of(error: errors.DuepointError) -> outcomes.Retry | outcomes.Rejecte
     )
 
 
-def _scripts(items: Iterable[Item]) -> Iterator[list[Item]]:
+def _scripts(items: Iterable[HandoverItem]) -> Iterator[list[HandoverItem]]:
     """The items in their order, few enough entries and bytes for one script each."""
-    script: list[Item] = []
+    script: list[HandoverItem] = []
     entries = size = 0
     for part in items:
         for item in _parts(part):
@@ -318,7 +320,7 @@ def _scripts(items: Iterable[Item]) -> Iterator[list[Item]]:
         yield script
 
 
-def _parts(item: Item) -> Iterator[Item]:
+def _parts(item: HandoverItem) -> Iterator[HandoverItem]:
     """An item in parts for one script each."""
     count = len(item.members)
     most = max(1, min(_MOST_ENTRIES, _MOST_BYTES // _entry_bytes(item)))
@@ -329,5 +331,5 @@ def _parts(item: Item) -> Iterator[Item]:
         yield item.pick(range(first, min(first + most, count)))
 
 
-def _entry_bytes(item: Item) -> int:
+def _entry_bytes(item: HandoverItem) -> int:
     return _ENTRY_BYTES + len(item.firings.action.payload)

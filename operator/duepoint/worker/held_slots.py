@@ -12,15 +12,99 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+import msgspec
+
 from duepoint.delayqueue import messages
+from duepoint.runs.run import RunState
 from duepoint.schedules import definition as definitions
-from duepoint.schedules import points, policies
+from duepoint.schedules import points, policies, slots
+from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
 from duepoint.schedules.slots import DueSlot, Slots
+from duepoint.worker import closing, runlimits
+from duepoint.worker.plan import NO_RECORD, Plan, attempt_of, planned
+
+
+def hold(
+    made: Plan,
+    claim: messages.Claim,
+    chain: DuePoint,
+    known: definitions.Definition,
+) -> None:
+    """What is due by the instant in doubt waits to be compared; the chain goes on after it."""
+    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+    held = _held(chain, known, timeline, claim.back_us)
+    if held.occurrence is not None:
+        made.held.append(held.occurrence)
+        made.events.append(
+            closing.slot_event(
+                known,
+                held.first_us,
+                RunState.PENDING,
+                Reason.REDIS_WENT_BACK,
+                claim.now_us,
+                due_us=held.first_us,
+            )
+        )
+    if held.is_whole:
+        whole = points.chain(chain.schedule_id, chain.timing_version, points.HELD_US)
+        made.chains.append(whole)
+    else:
+        made.close_chain(chain, held.following)
+
+
+def plan(
+    made: Plan,
+    claim: messages.Claim,
+    point: DuePoint,
+    known: definitions.Definition,
+    *,
+    runs_left: int | None,
+) -> None:
+    """Slots that were compared and have not ended: as a chain, but with an end."""
+    record = claim.records.get(point.member, NO_RECORD)
+    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+    judged = _judge(point, record, known, timeline)
+    decision, skipped = runlimits.within(judged.decision, runs_left)
+    within = runlimits.within_share(decision, claim)
+    first_us = judged.first_us
+    made.events += [
+        closing.missed(known, group, first_us, claim.now_us) for group in decision.missed
+    ]
+    if skipped is not None:
+        made.events.append(closing.out_of_runs(known, skipped, claim.now_us))
+    if not within.run:
+        made.finished.append(point.member)
+        if decision.missed and decision.following is None:
+            made.events.append(closing.completed(known, decision.newest_us, claim.now_us))
+        return
+    attempts = tuple(
+        attempt_of(known, planned(point, one), one, timeline, following=decision.following)
+        for one in within.run
+    )
+    occurrences = [
+        messages.Occurrence(point=one.point, record=messages.OccurrenceRecord(trigger=one.trigger))
+        for one in attempts
+    ]
+    opened = [one.slot_us for one in within.run]
+    is_part = len(within.run) < len(decision.run)
+    if is_part:
+        following_us = decision.run[len(within.run)].slot_us
+        rest = dataclasses.replace(record, from_us=following_us)
+        occurrences.append(messages.Occurrence(point=point, record=rest))
+        opened.append(following_us)
+    made.attempts.append(attempts)
+    made.splits.append(
+        messages.Planning(
+            chain=point, slots=tuple(occurrences), next_due_us=claim.now_us if is_part else None
+        )
+    )
+    event = closing.opened(known, attempts, claim.now_us)
+    made.opened.append(msgspec.structs.replace(event, more_us=tuple(opened[1:])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class _Held:
     """What a chain leaves behind.
 
     Attributes:
@@ -35,14 +119,14 @@ class Held:
     first_us: int
 
 
-def hold(chain: DuePoint, known: definitions.Definition, timeline: Slots, back_us: int) -> Held:
+def _held(chain: DuePoint, known: definitions.Definition, timeline: Slots, back_us: int) -> _Held:
     """The slots of a claimed chain that are due by ``back_us`` wait."""
     first_us = timeline.at_or_before(chain.due_us)
     newest_us = timeline.newest_due(back_us)
     is_whole = known.runs_left is not None
     if first_us is None or newest_us is None or newest_us < first_us:
         following = timeline.next_after(back_us)
-        return Held(occurrence=None, following=following, is_whole=False, first_us=0)
+        return _Held(occurrence=None, following=following, is_whole=False, first_us=0)
     point = DuePoint(
         schedule_id=chain.schedule_id,
         timing_version=chain.timing_version,
@@ -51,7 +135,7 @@ def hold(chain: DuePoint, known: definitions.Definition, timeline: Slots, back_u
         slot_us=first_us,
     )
     record = messages.OccurrenceRecord(back_us=back_us, from_us=first_us)
-    return Held(
+    return _Held(
         occurrence=messages.Occurrence(point=point, record=record, source=chain.member),
         following=timeline.next_after(newest_us),
         is_whole=is_whole,
@@ -60,7 +144,7 @@ def hold(chain: DuePoint, known: definitions.Definition, timeline: Slots, back_u
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class _Judged:
     """What becomes of the slots of a held point.
 
     Attributes:
@@ -72,19 +156,19 @@ class Judged:
     first_us: int
 
 
-def judge(
+def _judge(
     point: DuePoint,
     record: messages.OccurrenceRecord,
     known: definitions.Definition,
     timeline: Slots,
-) -> Judged:
+) -> _Judged:
     """The slots of a held point that was compared, judged as of the instant in doubt."""
     first_us = record.from_us or point.slot_us
     due = timeline.due_slot(first_us)
     policy = known.rule.policy
     made = policies.decide(timeline, policy, chain_due_us=due.due_us, now_us=record.back_us)
     missed = made.missed
-    if missed and record.settled_us >= first_us:  # these ended once, whatever becomes of them now
+    if missed and record.settled_us >= first_us:  # these have ended once already
         rest = timeline.next_after(record.settled_us)
         missed = ()
         if rest is not None and rest.due_us <= record.back_us:
@@ -95,7 +179,7 @@ def judge(
     run = tuple(one for one in made.run if one.slot_us not in record.ended_us)
     not_missed = set(record.ended_us) - {one.slot_us for one in made.run}
     decision = dataclasses.replace(made, run=run, missed=_without(missed, not_missed))
-    return Judged(decision=decision, first_us=first_us)
+    return _Judged(decision=decision, first_us=first_us)
 
 
 def _without(

@@ -88,7 +88,7 @@ class Ownership:
 
 
 class OwnJobs:
-    """``port.Api`` for whatever has to do with Jobs: nothing is asked before the index is ours."""
+    """``port.Api`` for all that has to do with Jobs: nothing is asked before the index is ours."""
 
     def __init__(self, api: port.Api, owned: Ownership) -> None:
         self._api = api

@@ -20,22 +20,15 @@ from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.targets import activejobs
 from duepoint.targets import target as targets
-from duepoint.worker import (
-    actioncache,
-    concurrency,
-    firing,
-    job_slots,
-    leases,
-    planner,
-    results,
-    slots,
-)
+from duepoint.targets.job import activejobs
+from duepoint.worker import actioncache, concurrency, firing, planner, results, slots
 from duepoint.worker.claim_budget import Holding
 from duepoint.worker.settler import Settler
 
-#: A longer outage is known to everyone.
+#: The interval of checks whether an attempt has been under way for long.
+_CHECK_SECONDS = 1.0
+#: After a longer outage the release of a claim changes nothing any more.
 _COME_BACK_SECONDS = 600.0
 #: A claim of so many points or more lets smaller ones go first, for as long as this. Most claims
 #: have ended by then; those that wait for a receiver have sent their requests.
@@ -112,16 +105,16 @@ class Pipeline:
         clock: Clock,
         bounds: Bounds,
         dice: Callable[[], float] = random.random,
-        jobs: activejobs.Jobs = activejobs.NO_JOBS,
+        jobs: activejobs.ScheduleJobs = activejobs.NO_JOBS,
     ) -> None:
         self._queue = queue
         self._clock = clock
         self._order = SmallerFirst(clock)
-        self.jobs = job_slots.JobSlots(clock)
-        self.leases = leases.Leases(queue, clock, lease_seconds=bounds.lease_seconds)
+        self.jobs = slots.JobSlots(clock)
+        self.leases = Leases(queue, clock, lease_seconds=bounds.lease_seconds)
         actions = actioncache.ActionCache(queue)
         self._planner = planner.Planner(queue=queue, target=target, actions=actions)
-        self._firing = firing.Firing(
+        self._firing = firing.Firer(
             queue=queue,
             target=target,
             clock=clock,
@@ -149,7 +142,7 @@ class Pipeline:
             wait_to_begin: the claim is kept while it lasts, and nothing of it is tried.
         """
         settler = Settler(self._queue, self._clock, claim)
-        self.leases.keep(settler)
+        self.leases.kept.add(settler)
         telemetry.inflight.inc(len(claim.points))
         try:
             if wait_to_begin is not None:
@@ -158,7 +151,12 @@ class Pipeline:
                 now_us = settler.now_us()
                 claim = dataclasses.replace(settler.claim, definitions={}, now_us=now_us)
             async with self._order.turn(len(claim.points)):
-                await self._carry_out(claim, settler, holding)
+                plan = await self._planner.plan(settler, claim)
+                if plan is None:
+                    settler.lost = True
+                else:
+                    await self._firing.fire(plan, settler, holding)
+                    await settler.flush()
             if settler.lost and settler.cut_off:
                 await self._come_back(settler)
         except asyncio.CancelledError:
@@ -166,15 +164,7 @@ class Pipeline:
             raise
         finally:
             telemetry.inflight.dec(len(claim.points))
-            self.leases.let_go(settler)
-
-    async def _carry_out(self, claim: messages.Claim, settler: Settler, holding: Holding) -> None:
-        plan = await self._planner.plan(settler, claim)
-        if plan is None:
-            settler.lost = True
-            return
-        await self._firing.fire(plan, settler, holding)
-        await settler.flush()
+            self.leases.kept.discard(settler)
 
     async def _give_back(self, settler: Settler) -> None:
         """What has ended is settled; the rest is due again at once, for another worker."""
@@ -200,3 +190,66 @@ class Pipeline:
                 return
             else:
                 return
+
+
+class Leases:
+    """Extends the claims of one worker while their points are carried out.
+
+    A claim lasts ``lease_seconds``; an attempt may take longer. Every claim with unfinished points
+    is extended when a third of its lease is left to spare, and never one whose points are all
+    settled. Attempts that have been under way for long are reported on the same round, so that a
+    status shows them. A claim that Redis says is lost stays lost: its attempts may end, their
+    settlements write nothing but outcomes, and nothing new is sent under it.
+
+    Attributes:
+        kept: the claims that are carried out.
+    """
+
+    def __init__(self, queue: DelayQueue, clock: Clock, *, lease_seconds: float) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._lease_seconds = lease_seconds
+        self.kept: set[Settler] = set()
+
+    async def run(self) -> None:
+        """Extend, and report what takes long, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._extend_in_time())
+            group.create_task(self._report_open())
+
+    async def _report_open(self) -> None:
+        while True:
+            await self._clock.sleep(_CHECK_SECONDS)
+            for settler in self.kept:
+                settler.report_open()
+
+    async def _extend_in_time(self) -> None:
+        while True:
+            await self._clock.sleep(self._lease_seconds / 6)
+            ageing = [settler for settler in self.kept if self._is_ageing(settler)]
+            # Together: one command without an answer must not cost the other claims their lease.
+            troubles = list(filter(None, await asyncio.gather(*map(self._extend, ageing))))
+            if troubles:
+                telemetry.logger.warning(
+                    "claims not extended", claims=len(troubles), error=troubles[0]
+                )
+
+    def _is_ageing(self, settler: Settler) -> bool:
+        left = settler.claim.held_until - self._clock.monotonic()
+        return not settler.lost and left < self._lease_seconds * 2 / 3
+
+    async def _extend(self, settler: Settler) -> str | None:
+        """The trouble, where there was any."""
+        try:
+            extended = await self._queue.claims.extend(settler.claim, self._lease_seconds)
+        except (errors.TryLater, errors.WorldChanged) as trouble:
+            settler.cut_off = True
+            return str(trouble)
+        except Exception as bug:  # noqa: BLE001 - one claim's trouble must not end the keeping of the others
+            telemetry.logger.exception("claim not extended")
+            return repr(bug)
+        if extended is None:
+            settler.lost = True
+        else:
+            settler.claim = extended
+        return None

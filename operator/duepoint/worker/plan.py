@@ -13,7 +13,7 @@ from typing import Any
 
 from duepoint.delayqueue import messages
 from duepoint.runs.run import RunEvent
-from duepoint.schedules import actions, points, slots
+from duepoint.schedules import actions, points, policies, slots
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 from duepoint.schedules.points import DuePoint, PointKind
@@ -60,6 +60,11 @@ class Attempt:
     @property
     def is_chain(self) -> bool:
         return self.point.kind is PointKind.CHAIN
+
+    @property
+    def begins_first(self) -> bool:
+        """Whether it may begin before the chains of its claim have moved on."""
+        return self.eager or self.is_chain
 
     @property
     def run_uid(self) -> str:
@@ -212,6 +217,16 @@ class Plan:
             if added := getattr(other, part):
                 getattr(self, part).extend(added)
 
+    def close_chain(self, chain: DuePoint, following: slots.DueSlot | None) -> None:
+        """The chain goes on with this slot; None where none is left."""
+        if following is None:
+            self.finished.append(chain.member)
+            self.ended.append(chain.schedule_id)
+        else:
+            self.chains.append(
+                points.chain(chain.schedule_id, chain.timing_version, following.due_us)
+            )
+
     @property
     def closes_points(self) -> bool:
         """Whether anything is to be settled before an attempt has ended."""
@@ -219,3 +234,37 @@ class Plan:
 
 
 _PARTS = tuple(part.name for part in dataclasses.fields(Plan))
+
+
+def attempt_of(
+    known: definitions.Definition,
+    point: DuePoint,
+    chosen: policies.Chosen,
+    timeline: slots.Slots,
+    *,
+    following: slots.DueSlot | None,
+    eager: bool = False,
+) -> Attempt:
+    """The first attempt of a slot that a policy has chosen."""
+    return Attempt(
+        point=point,
+        definition=known,
+        slot_us=chosen.slot_us,
+        due_us=chosen.due_us,
+        previous_us=timeline.previous_before(chosen.slot_us),
+        trigger=TRIGGER_CATCH_UP if chosen.catch_up else TRIGGER_SCHEDULE,
+        following=following,
+        completes=following is None and timeline.next_after(chosen.slot_us) is None,
+        eager=eager,
+    )
+
+
+def planned(chain: DuePoint, chosen: policies.Chosen) -> DuePoint:
+    """The point of one slot of a chain that moves on before the slot is tried."""
+    return DuePoint(
+        schedule_id=chain.schedule_id,
+        timing_version=chain.timing_version,
+        kind=PointKind.PLANNED,
+        due_us=chosen.due_us,
+        slot_us=chosen.slot_us,
+    )

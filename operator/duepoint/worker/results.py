@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import random
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from duepoint import telemetry
 from duepoint.clock import Clock
@@ -15,9 +16,14 @@ from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
 from duepoint.targets import target as targets
 from duepoint.worker import closing as closings
-from duepoint.worker.failurelog import FailureLog
+from duepoint.worker import tried
 from duepoint.worker.plan import Attempt
 from duepoint.worker.settler import Settler
+
+#: Seconds between two lines of one schedule and reason.
+WINDOW_SECONDS = 60.0
+#: Schedules remembered at a time; beyond, all is logged and forgotten.
+MOST_KNOWN = 10_000
 
 
 class Results:
@@ -55,7 +61,7 @@ class Results:
         started_us: int,
     ) -> closings.Closing:
         """What the answer means for the settlement."""
-        tried = closings.Tried(
+        attempted = tried.Tried(
             attempt=attempt,
             outcome=answer,
             kind=type(firing.action.target),
@@ -65,7 +71,7 @@ class Results:
             fraction=self._dice(),
             had_owner=_had_owner(settler.claim),
         )
-        return closings.closing(tried)
+        return tried.closing(attempted)
 
     def observe(self, attempt: Attempt, answer: outcomes.Outcome) -> None:
         """Count how late the slot was, that it has started, and log a failure."""
@@ -129,3 +135,70 @@ def deadline_us(attempt: Attempt) -> int | None:
 def _had_owner(claim: messages.Claim) -> bool:
     """Whether another worker held these points, and may have asked a target."""
     return claim.reclaimed > 0 or claim.first_us not in (0, claim.now_us)
+
+
+@dataclass(slots=True)
+class _Failing:
+    """A line that was written, and what has come since."""
+
+    logged_at: float
+    unlogged: int = 0
+    fields: dict[str, object] = field(default_factory=dict)
+
+
+class FailureLog:
+    """Writes ``attempt failed`` lines, a bounded number of them.
+
+    A receiver that is down fails a thousand attempts a minute, and a line for each would bury the
+    one that matters. Per schedule and reason the first failure is logged at once and the others
+    once a minute, with their number; a schedule that has stopped failing is forgotten after a last
+    line for the failures that were not logged. Every failure is counted in exactly one line. Times
+    are monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self._failing: dict[tuple[str, str, str], _Failing] = {}
+        self._pruned_at = float("-inf")
+
+    def __len__(self) -> int:
+        return len(self._failing)
+
+    def record(
+        self, schedule: str, *, now: float, namespace: str, reason: str, **fields: object
+    ) -> bool:
+        """One more failure; True where it was logged, so that more may be said beside it."""
+        self._forget_old(now)
+        key = (namespace, schedule, reason)
+        failing = self._failing.get(key)
+        if failing is not None and now - failing.logged_at < WINDOW_SECONDS:
+            failing.unlogged += 1
+            failing.fields = fields
+            return False
+        count = 1 if failing is None else failing.unlogged + 1
+        self._failing[key] = _Failing(logged_at=now)
+        _log(key, count, fields)
+        return True
+
+    def _forget_old(self, now: float) -> None:
+        """Once in a window; a schedule that went on failing since then has a window of its own."""
+        full = len(self._failing) >= MOST_KNOWN
+        if now - self._pruned_at < WINDOW_SECONDS and not full:
+            return
+        self._pruned_at = now
+        for key, failing in list(self._failing.items()):
+            if full or now - failing.logged_at >= 2 * WINDOW_SECONDS:
+                del self._failing[key]
+                if failing.unlogged:
+                    _log(key, failing.unlogged, failing.fields)
+
+
+def _log(key: tuple[str, str, str], count: int, fields: dict[str, object]) -> None:
+    namespace, schedule, reason = key
+    telemetry.logger.info(
+        "attempt failed",
+        namespace=namespace,
+        schedule=schedule,
+        reason=reason,
+        attempts_failed=count,
+        **fields,
+    )

@@ -40,7 +40,7 @@ GATHER_SECONDS = 0.025
 #: A settlement is repeated against an ailing Redis for as long as the claim is held, and this
 #: long for its outcomes' sake.
 _LAST_TRY_SECONDS = 1.0
-#: A request that has been open for so long is told of as a run that goes on.
+#: A request that has been open for so long is reported as a run that goes on.
 OPEN_SECONDS = 2.0
 #: Closings in one settlement: one script stays short, and below what Lua can unpack.
 MOST_CLOSINGS = 500
@@ -58,10 +58,10 @@ class Settler:
         self.cut_off = False
         self._begun = clock.monotonic()
         self._gathered: list[closings.Closing] = []
-        #: First attempts that are under way and of which nothing has been told, by member.
+        #: First attempts that are under way and that have not been reported, by member.
         self._open: dict[bytes, closings.Open] = {}
         #: Runs that have ended and still count in the queue.
-        self._left: list[closings.Left] = []
+        self._left: list[closings.EndedRun] = []
         self._number = 0
         self._current: messages.Settlement | None = None
         self._news = asyncio.Event()
@@ -214,9 +214,9 @@ class Settler:
         last_try = self._clock.monotonic() + _LAST_TRY_SECONDS
         while self._clock.monotonic() < max(last_try, self.claim.held_until):
             try:
-                self._record(
-                    await self._queue.settlements.settle(self.claim, settlement), settlement
-                )
+                settled = await self._queue.settlements.settle(self.claim, settlement)
+                self.lost = self.lost or settled.lost
+                telemetry.given_up_total.inc(len(settlement.dead) + len(settled.buried))
                 break
             except errors.TryLater as trouble:
                 self.put_off("settlement put off", trouble)
@@ -231,10 +231,6 @@ class Settler:
             telemetry.logger.warning("settlement given up; others will fire its slots again")
             self.lost = True
         self._current = None
-
-    def _record(self, settled: messages.Settled, settlement: messages.Settlement) -> None:
-        self.lost = self.lost or settled.lost
-        telemetry.given_up_total.inc(len(settlement.dead) + len(settled.buried))
 
 
 def _settlement(gathered: Iterable[closings.Closing], *, number: int) -> messages.Settlement:

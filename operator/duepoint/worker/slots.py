@@ -1,25 +1,27 @@
 """Where an attempt waits for its place, by its kind: no kind waits behind another.
 
-A Job has a connection to the API server for a moment (``job_slots``): those come free by
-themselves, so they have no reserve and only the order is fair. A webhook, or a record for another
-server, may take its whole time limit (``receiver_slots``), and what gets no place soon is put off;
-so is a Job while the API server is slow. What a check reads it reads at the API server, in places
-of its own. Entries of streams in our own Redis are parts of a few scripts and wait for nothing.
+A Job has a connection to the API server for a moment (``JobSlots``): those come free by themselves,
+so they have no reserve and only the order is fair. A webhook, or a record for another server, may
+take its whole time limit (``ReceiverSlots``), and what gets no place soon is put off; so is a Job
+while the API server is slow, and a large Job that finds all places for such taken (``LargeJobs``).
+What a check reads it reads at the API server, in places of its own. Entries of streams in our own
+Redis are parts of a few scripts and wait for nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import heapq
 from collections.abc import AsyncIterator
 
+from duepoint import clock as clocks
 from duepoint import shares
-from duepoint.clock import Clock
+from duepoint.kube import transport
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import pace
 from duepoint.worker.actioncache import ActionUnreadable
-from duepoint.worker.job_slots import JobSlots
-from duepoint.worker.receiver_slots import ReceiverSlots
 
 #: Checks at a time; several objects are read for each.
 _CHECKS = 32
@@ -29,6 +31,22 @@ _LEAST_US = _SECOND_US // 10
 #: The place of what is not tried.
 _NOWHERE = contextlib.nullcontext(0.0)
 
+#: Jobs in hand for each connection: the one under way and three that follow at once.
+_IN_HAND = 4
+#: Room for a claim that comes free within this is waited for: a claim of a few points costs as
+#: much as dozens of them.
+_SOON_SECONDS = 0.05
+
+#: Large Jobs that are created at a time; no namespace has all of these places.
+_LARGE_PLACES = 4
+#: A place rests as long as the creation took for each of these bytes, and no longer than this.
+_REST_BYTES = 16 * 1024
+_MOST_REST_SECONDS = 5.0
+
+#: While places for receivers keep coming free, one is waited for as long as this: of a burst that
+#: is soon over each slot that is put off would cost more than all the rest of it.
+_MOST_WAIT_SECONDS = 1.0
+
 
 class AttemptSlots:
     """Of one worker. As context managers; what they give are seconds: above 0 there is no place.
@@ -37,7 +55,7 @@ class AttemptSlots:
         most: attempts of a kind at a time.
     """
 
-    def __init__(self, clock: Clock, most: int, jobs: JobSlots) -> None:
+    def __init__(self, clock: clocks.Clock, most: int, jobs: JobSlots) -> None:
         self.jobs = jobs
         self._checks: shares.FairPlaces[str] = shares.FairPlaces(_CHECKS, greed=None)
         self._receivers = ReceiverSlots(clock, most)
@@ -58,18 +76,14 @@ class AttemptSlots:
         size = template.size if isinstance(template, actions.PackedTemplate) else 0
         return self.jobs.turn(namespace, large_bytes=size, is_crowded=is_crowded)
 
-    def of_check(self, namespace: str) -> contextlib.AbstractAsyncContextManager[float]:
+    @contextlib.asynccontextmanager
+    async def of_check(self, namespace: str) -> AsyncIterator[float]:
         """For a look at what a definition refers to."""
-        return _held(self._checks, namespace)
-
-
-@contextlib.asynccontextmanager
-async def _held(given: shares.FairPlaces[str], namespace: str) -> AsyncIterator[float]:
-    await given.wait(namespace)
-    try:
-        yield 0.0
-    finally:
-        given.leave(namespace)
+        await self._checks.wait(namespace)
+        try:
+            yield 0.0
+        finally:
+            self._checks.leave(namespace)
 
 
 def put_off(seconds: float, namespace: str, *, is_job: bool, left_us: int) -> outcome.Retry:
@@ -92,3 +106,202 @@ def put_off(seconds: float, namespace: str, *, is_job: bool, left_us: int) -> ou
         started=False,
         counted=False,
     )
+
+
+class JobSlots:
+    """Where Jobs wait for a connection to the API server; ``turn`` is around each attempt.
+
+    A Job's attempt begins when it has a connection: waiting inside the attempt would use up its
+    time, end it when it had hardly begun, and have the Job asked for a second time. What waits here
+    is held by this worker and by no other, so a worker that makes Jobs takes only as many as keep
+    its connections busy for the moment: of a burst of thousands, all workers then end at the same
+    time. A connection that comes free goes to the namespace that has the fewest, so a burst of one
+    namespace keeps no other waiting.
+
+    While the API server is slow, or does not answer, the waiting Jobs must not keep webhooks and
+    streams from being claimed: then a worker goes on claiming, a few points at a time, and the Jobs
+    among them that find enough others before them are put off.
+
+    Attributes:
+        length: attempts that wait or are under way.
+        unknown: claimed points of which is not known yet whether they are Jobs.
+    """
+
+    def __init__(self, clock: clocks.Clock, places: int = transport.REQUEST_CONNECTIONS) -> None:
+        self._clock = clock
+        # A creation ends by itself in a moment: no reserve is needed, only the order.
+        self._places: shares.FairPlaces[str] = shares.FairPlaces(places, greed=None)
+        self._large = LargeJobs(clock)
+        self._pace = pace.Pace(clock.monotonic())
+        self._in_hand = _IN_HAND * places
+        self._least = places
+        self._makes_jobs = False
+        self.length = 0
+        self.unknown = 0
+
+    def room(self, usual: int) -> int:
+        """Points that may be claimed, where it would usually be so many.
+
+        None rather than a few, if there is room for more soon.
+        """
+        if not self._makes_jobs:
+            return usual
+        free = self._in_hand - self.length - self.unknown
+        if free >= self._least:
+            return min(usual, free)
+        return 0 if self._is_soon() or self.unknown >= self._least else min(usual, self._least)
+
+    def _is_soon(self) -> bool:
+        """Whether places come free fast enough that a claim may wait for some."""
+        now = self._clock.monotonic()
+        return self._pace.seconds_to_wait(self._least - 1, now) < _SOON_SECONDS
+
+    @contextlib.asynccontextmanager
+    async def turn(
+        self, namespace: str, *, large_bytes: int = 0, is_crowded: bool | None = None
+    ) -> AsyncIterator[float]:
+        """One attempt for this namespace; gives 0.0, or the seconds to try again after.
+
+        Args:
+            is_crowded: as it was when all Jobs of one claim began to wait; None = as it is.
+        """
+        self._makes_jobs = True
+        async with contextlib.AsyncExitStack() as held:
+            if large_bytes:
+                seconds = await held.enter_async_context(self._large.turn(namespace, large_bytes))
+            else:
+                seconds = self._put_off(namespace, is_crowded)
+            if seconds:
+                yield seconds
+                return
+            self._enter()
+            held.callback(self._leave)
+            await self._places.wait(namespace)
+            held.callback(self._places.leave, namespace)
+            yield 0.0
+
+    def is_crowded(self) -> bool:
+        """Whether more Jobs wait than are made soon."""
+        return self.length >= self._in_hand and not self._is_soon()
+
+    def _put_off(self, namespace: str, is_crowded: bool | None) -> float:  # noqa: FBT001 - see turn
+        """Seconds after which a Job comes back that finds too many before it; 0.0 = it stays."""
+        has_any = self._places.held(namespace) or self._places.waiting(namespace)
+        if not has_any or not (self.is_crowded() if is_crowded is None else is_crowded):
+            return 0.0
+        return self._pace.put_off(self._clock.monotonic())
+
+    def _enter(self) -> None:
+        if self.length == self._least:
+            self._pace.moved_at = self._clock.monotonic()  # from now on some wait
+        self.length += 1
+
+    def _leave(self) -> None:
+        self._pace.note_free(self._clock.monotonic(), is_scarce=self.length > self._least)
+        self.length -= 1
+
+
+class LargeJobs:
+    """Places for the creation of large Jobs; ``turn`` is around each creation.
+
+    A Job of 250 KB costs an API server a hundred times what a usual one does, most of it after the
+    answer: each change of the Job, and of each Pod that is made of it, is stored and sent to every
+    watcher. So a place rests after each creation, the longer the larger the Job was and the longer
+    the API server took over it. What gets no place soon is put off, as for other servers that may
+    be slow: waiting here would take the room of what could be claimed.
+    """
+
+    def __init__(self, clock: clocks.Clock) -> None:
+        self._clock = clock
+        self._places = ReceiverSlots(clock, _LARGE_PLACES)
+        #: When each free place may be used again.
+        self._rested = [float("-inf")] * _LARGE_PLACES
+
+    @contextlib.asynccontextmanager
+    async def turn(self, namespace: str, size: int) -> AsyncIterator[float]:
+        """One creation of so many bytes for this namespace; else seconds to try again after."""
+        async with self._places.turn(namespace) as seconds:
+            if seconds:
+                yield seconds
+                return
+            usable_at = heapq.heappop(self._rested)
+            try:
+                await self._wait_until(usable_at)
+                begun = self._clock.monotonic()
+                try:
+                    yield 0.0
+                finally:
+                    now = self._clock.monotonic()
+                    usable_at = now + _rest_seconds(now - begun, size)
+            finally:
+                heapq.heappush(self._rested, usable_at)
+
+    async def _wait_until(self, instant: float) -> None:
+        if (left := instant - self._clock.monotonic()) > 0:
+            await self._clock.sleep(left)
+
+
+def _rest_seconds(took_seconds: float, size: int) -> float:
+    return min(took_seconds * size / _REST_BYTES, _MOST_REST_SECONDS)
+
+
+class ReceiverSlots:
+    """Places for attempts that depend on a server of a user: webhooks, Kafka, another Redis.
+
+    Such a server may hang, and an attempt at it lasts until its time limit. No namespace gets more
+    than its share of the places (``duepoint.shares``), however many servers it names. An attempt
+    that gets none waits for one only where it is to be had soon: what waits is in this worker's
+    hands and takes the room of what it could claim otherwise. All else is put off: due again a
+    little later, and no attempt is used up.
+    """
+
+    def __init__(self, clock: clocks.Clock, places: int) -> None:
+        self._clock = clock
+        self._places: shares.FairPlaces[str] = shares.FairPlaces(places)
+        #: Of namespaces that had to wait.
+        self._paces: dict[str, pace.Pace] = {}
+
+    @contextlib.asynccontextmanager
+    async def turn(self, namespace: str) -> AsyncIterator[float]:
+        """Around an attempt of this namespace; gives 0.0, or the seconds to try again after."""
+        seconds = 0.0 if self.take(namespace) else await self.enter(namespace)
+        if seconds:
+            yield seconds
+            return
+        try:
+            yield 0.0
+        finally:
+            self.leave(namespace)
+
+    def take(self, namespace: str) -> bool:
+        """Whether there is a place right now; then it is this caller's, who must ``leave``."""
+        return self._places.take(namespace)
+
+    async def enter(self, namespace: str) -> float:
+        """0.0 = there is a place, who has it must ``leave``; else seconds to try again after."""
+        if self._places.take(namespace):
+            return 0.0
+        now = self._clock.monotonic()
+        known = self._paces.setdefault(namespace, pace.Pace(now))
+        expected = known.seconds_to_wait(self._places.waiting(namespace), now)
+        stands_still = now - known.moved_at > pace.PATIENCE_SECONDS
+        if not self._has_any(namespace):  # the next place is its own: the pace is that of others
+            expected = 0.0
+        elif stands_still or expected > _MOST_WAIT_SECONDS:
+            return known.put_off(now)
+        if await self._places.wait(namespace, max(pace.PATIENCE_SECONDS, 2 * expected)):
+            return 0.0
+        return known.put_off(self._clock.monotonic())
+
+    def leave(self, namespace: str) -> None:
+        """The place is free again."""
+        known = self._paces.get(namespace)
+        if known is not None:
+            known.note_free(self._clock.monotonic(), is_scarce=True)
+        self._places.leave(namespace)
+        if known is not None and not self._places.held(namespace):
+            self._paces.pop(namespace, None)
+
+    def _has_any(self, namespace: str) -> bool:
+        """Whether a place is taken, or waited for, by the namespace."""
+        return self._places.held(namespace) > 0 or self._places.waiting(namespace) > 0

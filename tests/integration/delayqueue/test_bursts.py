@@ -10,7 +10,8 @@ from duepoint import clock as clocks
 from duepoint import services
 from duepoint.delayqueue.claims import claimedchains
 from duepoint.schedules import actions
-from duepoint.targets import stream, target
+from duepoint.targets import target
+from duepoint.targets.stream import target as streamtarget
 from duepoint.worker import claim_budget, claimer, pipeline
 from tests.support import builders, queueing
 
@@ -55,7 +56,7 @@ class Costs:
 
 def a_worker(queue):
     clock = clocks.SystemClock()
-    streams = stream.StreamTarget(clock)
+    streams = streamtarget.StreamTarget(clock)
     bounds = pipeline.Bounds(concurrency=64, lease_seconds=30.0)
     kinds = target.Targets(job=streams, webhook=streams, stream=streams)
     work = pipeline.Pipeline(queue=queue, target=kinds, clock=clock, bounds=bounds)

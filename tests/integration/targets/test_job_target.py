@@ -10,7 +10,7 @@ from duepoint import clock
 from duepoint.kube import api, jobs, kubeconfig
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import job
+from duepoint.targets.job import target as jobtarget
 from tests.integration.crds import conftest as crds_of_ours
 from tests.integration.crds import kubeapi
 from tests.support import firings
@@ -59,7 +59,7 @@ def fire(session, kube_namespace, schedules):
     async def one(action=None, **changes):
         changes = {"namespace": kube_namespace, "uid": schedules[0], **changes}
         firing = firings.a_firing(action or firings.a_job(), **changes)
-        return await job.JobTarget(session, clock.SystemClock()).fire(firing)
+        return await jobtarget.JobTarget(session, clock.SystemClock()).fire(firing)
 
     return one
 
@@ -173,7 +173,7 @@ async def test_missing_rights_are_retried(control_plane, kube_namespace, tmp_pat
     config = control_plane.service_account_kubeconfig(kube_namespace, "nobody", tmp_path)
     async with api.ApiSession(kubeconfig.credentials_for(config), component="worker") as powerless:
         firing = firings.a_firing(firings.a_job(), namespace=kube_namespace)
-        given = await job.JobTarget(powerless, clock.SystemClock()).fire(firing)
+        given = await jobtarget.JobTarget(powerless, clock.SystemClock()).fire(firing)
     assert isinstance(given, outcome.Retry)
     assert given.reason is Reason.FORBIDDEN
     assert "nobody" in given.message

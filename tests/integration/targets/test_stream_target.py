@@ -8,7 +8,8 @@ import pytest
 
 from duepoint import clock, errors
 from duepoint.delayqueue.wire import scripting
-from duepoint.targets import stream, target
+from duepoint.targets import target
+from duepoint.targets.stream import target as streamtarget
 from tests.support import builders, firings, queueing
 
 
@@ -20,7 +21,7 @@ async def append(queue, action=None, **changes):
         generations=[one.generation], slots_us=[one.slot_us],
     )  # fmt: skip
     return await queue.settlements.append(
-        stream.StreamTarget(clock.SystemClock()).entries(rows, [b"a member"])
+        streamtarget.StreamTarget(clock.SystemClock()).entries(rows, [b"a member"])
     )
 
 

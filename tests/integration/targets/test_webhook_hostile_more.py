@@ -13,7 +13,7 @@ import pytest
 from duepoint import tlsrules
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import troubles
+from duepoint.targets import target
 from tests.support import certificates, firings, receiver, webhooktargets
 
 FAILED = b"HTTP/1.1 500 No\r\n"
@@ -51,7 +51,7 @@ async def test_an_endless_body_of_a_failure_is_a_failure_of_few_words(answer):
     given, seconds = await fire(answer)
     assert isinstance(given, outcome.Retry)
     assert given.reason is Reason.REJECTED
-    assert len(given.message) <= troubles.EXCERPT_BYTES + 40
+    assert len(given.message) <= target.EXCERPT_BYTES + 40
     assert seconds < 30
 
 

@@ -16,7 +16,7 @@ from duepoint.kube import api, kubeconfig
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import servicecache
+from duepoint.targets import endpoints
 from tests.support import firings, receiver, webhooktargets
 
 BILLING = firings.a_webhook(service=actions.ServiceRef(name="billing", port="hook", path="/run"))
@@ -37,7 +37,7 @@ def own_address():
 async def known(control_plane):
     access = kubeconfig.credentials_for(control_plane.kubeconfig)
     async with api.ApiSession(access, component="worker") as session:
-        yield servicecache.of(session, clock.SystemClock())
+        yield endpoints.service_cache(session, clock.SystemClock())
 
 
 @pytest.fixture

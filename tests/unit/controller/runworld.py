@@ -9,8 +9,8 @@ from typing import Any
 
 from duepoint import services
 from duepoint.kube import jobs, schedules
-from duepoint.targets import activejobs
-from duepoint.targets.job import JobTarget
+from duepoint.targets.job import activejobs
+from duepoint.targets.job.target import JobTarget
 from duepoint.targets.target import Targets
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.pipeline import Bounds, Pipeline

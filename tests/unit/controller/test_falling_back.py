@@ -15,8 +15,9 @@ from duepoint.runs import run as runs
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import PointKind
-from duepoint.targets import activejobs, target
-from duepoint.targets.job import JobTarget
+from duepoint.targets import target
+from duepoint.targets.job import activejobs
+from duepoint.targets.job.target import JobTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.pipeline import Bounds, Pipeline
 from tests.fakes.recordingtarget import RecordingTarget

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from duepoint.kube import errors, jobs, port
-from duepoint.targets.activejobs import NO_JOBS, ActiveJobs, JobState
+from duepoint.targets.job.activejobs import NO_JOBS, ActiveJobs, JobState
 from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.support.builders import JOB_TEMPLATE
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from duepoint.targets import eventids
+from duepoint.targets.webhook import request
 from tests.support import builders, firings
 
 SLOT_US = firings.SLOT_US
@@ -63,7 +64,7 @@ def test_the_standard_body_has_exactly_these_fields():
     firing = firings.a_firing(payload={"month": 3}, attempt=2, trigger="CatchUp")
     now_us = SLOT_US + 12_345_000
 
-    body = msgspec.json.decode(eventids.standard_body(firing, now_us))
+    body = msgspec.json.decode(request.standard_body(firing, now_us))
 
     assert body == {
         "type": "schedule.fired",
@@ -84,7 +85,7 @@ def test_the_standard_body_has_exactly_these_fields():
 
 
 def test_without_a_payload_and_a_former_slot_both_are_null():
-    data = msgspec.json.decode(eventids.standard_body(firings.a_firing(previous_us=None), SLOT_US))[
+    data = msgspec.json.decode(request.standard_body(firings.a_firing(previous_us=None), SLOT_US))[
         "data"
     ]
     assert data["payload"] is None
@@ -95,10 +96,10 @@ def test_the_raw_body_is_the_payload_as_it_was_written():
     firing = firings.a_firing()
     odd = b'{"b": 1.0,  "a":"\\u00e9"}'
     action = msgspec.structs.replace(firing.action, payload=msgspec.Raw(odd))
-    assert eventids.raw_body(dataclasses.replace(firing, action=action)) == odd
-    assert eventids.raw_body(firing) == b""
+    assert request.raw_body(dataclasses.replace(firing, action=action)) == odd
+    assert request.raw_body(firing) == b""
 
 
 def test_the_standard_body_without_its_payload_stays_small():
     firing = firings.a_firing(namespace="n" * 63, name="s" * 52, uid="u" * 36)
-    assert len(eventids.standard_body(firing, SLOT_US)) < 20_000
+    assert len(request.standard_body(firing, SLOT_US)) < 20_000

@@ -8,7 +8,7 @@ from duepoint import clock
 from duepoint.kube import errors
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import job
+from duepoint.targets.job import target as jobtarget
 from tests.fakes import fakekubernetes
 from tests.support import builders, firings
 
@@ -21,7 +21,7 @@ def server():
 
 
 async def fire(server, action=None, **changes):
-    target = job.JobTarget(server, clock.SystemClock())
+    target = jobtarget.JobTarget(server, clock.SystemClock())
     return await target.fire(firings.a_firing(action or firings.a_job(), **changes))
 
 
@@ -77,7 +77,7 @@ async def test_a_reply_that_was_lost_is_found_out_by_the_name(server):
     ids=["cut", "time-out-of-the-server", "never-sent", "throttled"],
 )
 async def test_a_request_without_an_answer_may_come_later(server, error, unanswered):
-    target = job.JobTarget(server, clock.SystemClock())
+    target = jobtarget.JobTarget(server, clock.SystemClock())
     server.fail_next(error, verb="POST")
     put_off = await target.fire(firings.a_firing(firings.a_job()))
     assert put_off.unanswered == unanswered

@@ -8,12 +8,13 @@ from duepoint import clock
 from duepoint.runs import outcome
 from duepoint.schedules import ownstreams
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import stream, target
+from duepoint.targets import target
+from duepoint.targets.stream import target as streamtarget
 from tests.support import builders, firings
 
 
 def a_target(own=ownstreams.USUAL):
-    return stream.StreamTarget(clock.SystemClock(), own=own)
+    return streamtarget.StreamTarget(clock.SystemClock(), own=own)
 
 
 def entries(action=None, *, own=ownstreams.USUAL, **changes):
@@ -51,8 +52,8 @@ def test_an_entry_holds_exactly_these_fields():
 
 def test_an_entry_for_another_redis_has_the_same_fields():
     one = firings.a_firing(firings.a_stream(), run_uid="run")
-    assert stream.entry(one, 0).keys() == fields(entries(run_uid="run")).keys()
-    assert stream.entry(one, 0)["id"] == fields(entries(run_uid="run"))["id"]
+    assert streamtarget.entry(one, 0).keys() == fields(entries(run_uid="run")).keys()
+    assert streamtarget.entry(one, 0)["id"] == fields(entries(run_uid="run"))["id"]
 
 
 def test_a_run_has_an_id_of_its_own():

@@ -12,7 +12,7 @@ from duepoint import shares
 from duepoint.delayqueue import sharding
 from duepoint.kube import jobbuilder
 from duepoint.schedules import actions
-from duepoint.targets import job
+from duepoint.targets.job import target as jobtarget
 from duepoint.worker import actioncache
 from tests.support import firings
 from tests.support.builders import a_definition, at
@@ -105,8 +105,8 @@ async def test_actions_for_which_there_is_no_room_are_read_when_their_attempt_be
 
 
 def test_frames_are_bounded_by_bytes_with_a_share_for_each_namespace(monkeypatch):
-    monkeypatch.setattr(job, "_FRAME_BYTES", 1_000_000)
-    frames = job._Frames()
+    monkeypatch.setattr(jobtarget, "_FRAME_BYTES", 1_000_000)
+    frames = jobtarget._Frames()
     quiet = actions.Action(target=actions.JobAction(template={"spec": {}}))
 
     def frame(namespace, action):

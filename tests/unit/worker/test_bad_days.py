@@ -14,7 +14,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions, slots
 from duepoint.schedules.conditions import Reason
-from duepoint.worker import claimer, closing, failurelog, settler
+from duepoint.worker import claimer, closing, results, settler
 from tests.support.builders import a_definition, a_rule, at
 from tests.support.workplace import LEASE_SECONDS, a_workplace
 
@@ -366,7 +366,7 @@ async def test_a_target_with_a_bug_writes_one_traceback_a_minute(place):
 
 
 def test_the_log_of_failures_forgets_who_has_stopped_failing(place):
-    log = failurelog.FailureLog()
+    log = results.FailureLog()
     with capture_logs() as lines:
         for number in range(5_000):
             log.record(f"s-{number}", now=0.0, namespace="n", reason="r")

@@ -9,12 +9,12 @@ from duepoint.delayqueue import messages
 from duepoint.runs.run import RunState
 from duepoint.schedules import definition, points
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import troubles
+from duepoint.targets import target
 from tests.support.builders import a_definition, at
 from tests.support.workplace import EPOCH, a_workplace
 
 NOON = at("2026-03-01 12:00:00")
-MISSING = troubles.Trouble(reason=Reason.MISSING_SECRET, message="spec.webhook...: not there")
+MISSING = target.Trouble(reason=Reason.MISSING_SECRET, message="spec.webhook...: not there")
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def test_what_is_missing_is_looked_for_every_30_seconds_until_it_appears(p
 
 async def test_what_only_an_edit_mends_is_not_looked_at_again(place):
     await armed(place)
-    place.target.found = troubles.Trouble(
+    place.target.found = target.Trouble(
         reason=Reason.INVALID_WEBHOOK, message="not allowed", final=True
     )
     async with place.working(place.a_worker()):

@@ -16,7 +16,8 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, definition, points
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import activejobs, target
+from duepoint.targets import target
+from duepoint.targets.job import activejobs
 from duepoint.worker import concurrency
 from tests.support.builders import a_rule
 from tests.support.jobworkplace import DOWN, JOB, NOON, SECOND, JobWorkplace, name

@@ -11,7 +11,8 @@ from duepoint.delayqueue import messages, quotas
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions
-from duepoint.targets import stream, target
+from duepoint.targets import target
+from duepoint.targets.stream import target as streamtarget
 from tests.support.builders import a_definition, at
 from tests.support.workplace import a_workplace
 
@@ -29,7 +30,7 @@ async def place():
 async def _place(count, action):
     made = await a_workplace()
     alone = made.target
-    streams = stream.StreamTarget(made.clock)
+    streams = streamtarget.StreamTarget(made.clock)
     made.target = target.Targets(job=alone, webhook=alone, stream=streams)
     for number in range(count):
         known = a_definition(

@@ -11,7 +11,7 @@ from duepoint.runs.run import RunState
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
-from duepoint.worker import planning
+from duepoint.worker import planning, runlimits
 from tests.support.builders import a_definition, a_rule, at
 
 NOON = at("2026-03-01 12:00:00")
@@ -148,7 +148,7 @@ def test_a_held_point_becomes_no_more_slots_at_a_time_than_a_claim_may_have():
     claim, point = a_held(known, back_us=NOON + 600_000_000)
     work = assign(claim, known)
     (split,) = work.splits
-    assert len(slots_of(work)) == planning.MOST_PLANNED
+    assert len(slots_of(work)) == runlimits.MOST_PLANNED
     assert split.next_due_us == claim.now_us
     rest = split.slots[-1]
     assert rest.point == point

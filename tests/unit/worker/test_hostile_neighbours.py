@@ -39,6 +39,12 @@ class HangingThere(RecordingTarget):
         return await super()._is_let_go(seconds)
 
 
+@pytest.fixture(autouse=True)
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait for a place takes real time; how long it is decides nothing here."""
+    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 0.02)
+
+
 @pytest.fixture
 async def place() -> Workplace:
     made = await a_workplace()

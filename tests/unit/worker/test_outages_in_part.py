@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from duepoint import errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.wire import scripting
-from duepoint.worker import claimer, shard_outages
+from duepoint.worker import keepalive
 from tests.support.builders import a_definition, a_rule, at
 from tests.support.workplace import a_workplace
 
@@ -103,10 +103,10 @@ async def test_a_keepalive_without_an_answer_does_not_stop_the_firing(place, mon
         await place.clock.advance(11)
         monkeypatch.setattr(place.queue.membership, "beat", unanswered)
         await place.clock.advance(50)
-        assert place.health.troubles() == {claimer.PART: str(AWAY)}
+        assert place.health.troubles() == {keepalive.PART: str(AWAY)}
         assert _fired(place, here) == _fired(place, there) == [10, 20, 30, 40, 50, 60]
         monkeypatch.setattr(place.queue.membership, "beat", beat)
-        await place.clock.advance(claimer.BEAT_SECONDS)
+        await place.clock.advance(keepalive.BEAT_SECONDS)
         assert not place.health.troubles()
 
 
@@ -118,14 +118,14 @@ async def test_what_follows_a_part_is_the_whole(place):
         await place.clock.advance(10)
         place.queue.available = False
         await place.clock.advance(20)
-        assert place.health.troubles() == {claimer.PART: "the test took the queue away"}
+        assert place.health.troubles() == {keepalive.PART: "the test took the queue away"}
         place.queue.away, place.queue.available = set(), True
         await place.clock.advance(3)
         assert not place.health.troubles()
 
 
 def test_a_shard_on_its_way_is_nobodys_trouble_unless_it_stays_so():
-    seen = shard_outages.ShardOutages(4)
+    seen = keepalive.ShardOutages(4)
     moving = messages.Claimed(
         shard=messages.ShardId(1), claim=None, wait_seconds=0.1,
         trouble=scripting.ShardMoving("TRYAGAIN"),

@@ -12,7 +12,8 @@ from duepoint.delayqueue.definitions import records
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions, definition, points
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import stream, target
+from duepoint.targets import target
+from duepoint.targets.stream import target as streamtarget
 from tests.support.builders import a_definition, at
 from tests.support.workplace import EPOCH, a_workplace
 
@@ -76,7 +77,7 @@ async def test_what_became_of_it_is_told_with_its_scheduled_run(place):
 async def test_an_entry_whose_slot_was_withdrawn_is_not_added_and_its_scheduled_run_is_told(
     place, monkeypatch
 ):
-    streams = stream.StreamTarget(place.clock)
+    streams = streamtarget.StreamTarget(place.clock)
     place.target = target.Targets(job=place.target, webhook=place.target, stream=streams)
     known = a_definition("@every 1h", created_us=NOON, not_before_us=NOON)
     ticks = actions.Action(target=actions.StreamAction(name="ticks"))

@@ -6,9 +6,10 @@ import pytest
 
 from duepoint.delayqueue import ownership
 from duepoint.kube import errors
-from duepoint.targets import activejobs, target
-from duepoint.targets.job import JobTarget
-from duepoint.worker.claimer import PART
+from duepoint.targets import target
+from duepoint.targets.job import activejobs
+from duepoint.targets.job.target import JobTarget
+from duepoint.worker.keepalive import PART
 from duepoint.worker.ownership import Ownership, OwnJobs
 from tests.support.jobworkplace import DOWN, JobWorkplace
 from tests.support.workplace import EPOCH, WEBHOOK

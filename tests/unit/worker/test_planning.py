@@ -10,11 +10,12 @@ from duepoint.runs.run import RunState
 from duepoint.schedules import definition, points
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
-from duepoint.worker import planning
+from duepoint.worker import planning, runlimits
 from tests.support.builders import a_definition, a_rule, at
 
 NOON = at("2026-03-01 12:00:00")
 LIMIT_US = 10_000_000
+MINUTE_US = 60_000_000
 
 
 def a_claim(*found: DuePoint, now: int = NOON, **changes) -> messages.Claim:
@@ -276,3 +277,64 @@ def test_a_poisonous_run_by_hand_is_told_with_its_scheduled_run_and_moves_no_wat
     (event,) = assign(claim, known).events
     assert (event.state, event.reason) == (RunState.MISSED, Reason.POISON)
     assert (event.trigger, event.run_uid, event.settled_us) == ("Backfill", "u", 0)
+
+
+# -- a claim becomes a bounded number of slots ---------------------------------------------------
+
+
+def _overdue(known, slots, count=1):
+    """A claim of so many chains of one schedule's kind, each so many slots behind."""
+    first = chain_of(known)
+    claim = a_claim(first, now=first.due_us + (slots - 1) * MINUTE_US)
+    return claim if count == 1 else a_claim(*[first] * count, now=claim.now_us)
+
+
+@pytest.fixture
+def everything():
+    """Runs what it missed, however much."""
+    return a_definition(
+        rule=a_rule("* * * * *", policy={"catch_up": "All", "catch_up_limit": 10_000})
+    )
+
+
+def test_a_chain_far_behind_runs_a_part_and_stays_due(everything):
+    work = assign(_overdue(everything, 2_000), everything)
+    (split,) = work.splits
+    assert len(split.slots) == runlimits.MOST_PLANNED
+    last = split.slots[-1].point.slot_us
+    assert split.next_due_us == last + MINUTE_US
+    assert [event for event in work.events if event.state is RunState.MISSED] == []
+
+
+def test_look_by_look_every_slot_is_run_once(everything):
+    chain = chain_of(everything)
+    now = chain.due_us + 1_699 * MINUTE_US
+    seen = []
+    while chain.due_us <= now:
+        (split,) = assign(a_claim(chain, now=now), everything).splits
+        seen += [one.point.slot_us for one in split.slots]
+        chain = points.chain(chain.schedule_id, chain.timing_version, split.next_due_us)
+    first = chain_of(everything).due_us
+    assert seen == [first + n * MINUTE_US for n in range(1_700)]
+
+
+def test_what_the_limit_leaves_out_is_told_of_once():
+    known = a_definition(
+        rule=a_rule("* * * * *", policy={"catch_up": "All", "catch_up_limit": 600})
+    )
+    chain = chain_of(known)
+    now = chain.due_us + 999 * MINUTE_US
+    missed, ran = 0, 0
+    while chain.due_us <= now:
+        work = assign(a_claim(chain, now=now), known)
+        (split,) = work.splits
+        missed += sum(event.count for event in work.events if event.state is RunState.MISSED)
+        ran += len(split.slots)
+        chain = points.chain(chain.schedule_id, chain.timing_version, split.next_due_us)
+    assert (ran, missed) == (600, 400)
+
+
+def test_many_chains_share_what_a_claim_may_become(everything):
+    work = assign(_overdue(everything, 100, count=50), everything)
+    assert sum(len(one.slots) for one in work.splits) == runlimits.MOST_PLANNED
+    assert {len(one.slots) for one in work.splits} == {10}

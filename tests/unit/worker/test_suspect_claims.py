@@ -10,7 +10,7 @@ from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules import actions
 from duepoint.targets import target
-from duepoint.worker import suspect_claims
+from duepoint.worker import suspects
 from tests.fakes.recordingtarget import NoEntries
 from tests.support.builders import a_definition, at
 from tests.support.workplace import LEASE_SECONDS, a_workplace
@@ -166,7 +166,7 @@ async def test_fresh_points_do_not_wait_for_those_in_doubt(place_of_dead):
 
 
 def test_one_is_asked_for_at_a_time():
-    waiting = suspect_claims.SuspectClaims(10.0)
+    waiting = suspects.SuspectClaims(10.0)
     assert waiting.begin(100.0)
     assert not waiting.begin(105.0)
     assert waiting.wait(FIRST, 105.0) == 5.0
@@ -177,7 +177,7 @@ def test_one_is_asked_for_at_a_time():
 
 
 def test_one_that_was_in_hand_for_long_holds_up_no_other():
-    waiting = suspect_claims.SuspectClaims(10.0)
+    waiting = suspects.SuspectClaims(10.0)
     assert waiting.begin(100.0)
     assert waiting.begin(110.0)
 

@@ -233,7 +233,7 @@ def _decided(
         )
 
 
-def _out_of_runs(timeline: Slots, skipped: runlimits.Skipped | None) -> Iterator[Ended]:
+def _out_of_runs(timeline: Slots, skipped: runlimits.SkippedRuns | None) -> Iterator[Ended]:
     """Overdue slots that come after the last run of ``maxRuns``."""
     if skipped is not None:
         for slot_us in timeline.walk(skipped.oldest_us - 1, skipped.newest_us):

@@ -30,8 +30,8 @@ from duepoint.net import dialling, egressrules, http1
 from duepoint.runs import outcome
 from duepoint.schedules import actions, slots
 from duepoint.schedules.spec import ScheduleSpec
-from duepoint.targets import endpoints, servicecache, target, troubles
-from duepoint.targets.secretaccess import consent, references, secretcache
+from duepoint.targets import endpoints, target
+from duepoint.targets.secretaccess import references, secretcache
 from duepoint.targets.webhook import credentials, request
 from duepoint.targets.webhook import target as webhooktarget
 
@@ -97,14 +97,14 @@ async def run(sample: Sample, *, send: bool) -> Shown:
         found = _webhook(sample)
         source = _vault(sample, api, clock)
         kept = None if found.is_plain else await source.of(sample.spec.namespace, found)
-        if isinstance(kept, troubles.Trouble):
+        if isinstance(kept, target.Trouble):
             raise errors.InvalidSetting(sample.spec.identity, _told(kept.message, api))
         firing = _firing(sample, found)
-        services = servicecache.of(api or cast("port.Api", _NoCluster()), clock)
+        services = endpoints.service_cache(api or cast("port.Api", _NoCluster()), clock)
         url = kept.url if kept is not None and found.url_secret is not None else found.url
         located = msgspec.structs.replace(found, url=url)
         where = await endpoints.locate(services, sample.spec.namespace, located)
-        if isinstance(where, troubles.Trouble):
+        if isinstance(where, target.Trouble):
             raise errors.InvalidSetting(sample.spec.identity, _told(where.message, api))
         composed = request.compose(firing, found, kept, clock.now_us())
         shown = _shown(composed, _url_shown(str(where.url), found), kept)
@@ -144,7 +144,7 @@ def _with_text(
     if shown.accepted or not replies:
         return shown
     plain = (header.value for header in found.headers)
-    text = troubles.excerpt(replies[-1].body, plain, () if kept is None else kept.unspeakable)
+    text = target.excerpt(replies[-1].body, plain, () if kept is None else kept.unspeakable)
     return dataclasses.replace(shown, told=f"{shown.told}: {text}") if text else shown
 
 
@@ -219,9 +219,9 @@ def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> credent
     async def look(namespace: str, key: tuple[str, str]) -> secretcache.Life[secrets.Data]:
         kind, name = key
         if name in sample.objects:  # given by the person who asks, and so for this receiver
-            return _life(secrets.Data(sample.objects[name], {consent.SEND_TO: "*"}))
+            return _life(secrets.Data(sample.objects[name], {references.SEND_TO: "*"}))
         if kind == references.ACCOUNT and sample.token is not None:
-            return _life(secrets.Data({}, {consent.TOKEN_AUDIENCES: _audience(sample)}))
+            return _life(secrets.Data({}, {references.TOKEN_AUDIENCES: _audience(sample)}))
         if api is None:
             raise kube_errors.NotFound(name)
         return _life(await secrets.read(api, kind, namespace, name))

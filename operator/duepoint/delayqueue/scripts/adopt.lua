@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
-  As `intern`, on a full server too: for what is on its way to this shard, which is nowhere to be
-  claimed until it has arrived.
+  As `intern`, on a full server too: for what is on its way to this shard, which is nowhere to be claimed until
+  it has arrived.
 
   KEYS  as `intern`
   ARGV  as `intern`

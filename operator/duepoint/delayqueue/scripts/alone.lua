@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
-  Notes whether the owner of a claim has nothing else in hand. Only a claim whose owner had nothing
-  else makes the point that it leaves behind suspect of having ended that owner.
+  Notes whether the owner of a claim has nothing else in hand. Only a claim whose owner had nothing else makes
+  the point that it leaves behind suspect of having ended that owner.
 
   KEYS  1 meta  2 claims  3 leases
   ARGV  layout, alone (bool), id (position)

@@ -1,7 +1,7 @@
 #!lua
 --[[
-  From here on the index has a new layout that is filled from the former one; every reader of the
-  layout learns of both. Announced again it changes nothing.
+  From here on the index has a new layout that is filled from the former one; every reader of the layout learns
+  of both. Announced again it changes nothing.
 
   KEYS  1 layout
   ARGV  epoch, shards (of the new layout)

@@ -1,7 +1,7 @@
 #!lua
 --[[
-  Entries of one form are added to a user's stream, all or none. Refused when the server is full: the
-  points stay.
+  Entries of one form are added to a user's stream, all or none. Refused when the server is full: the points
+  stay.
 
   KEYS  1 stream  2 state (what is counted of it)
   ARGV  entries {group}: one group of entries, as `deliver` has them; its members and outcome are not used

@@ -1,7 +1,7 @@
 #!lua
 --[[
-  A user wishes another number of shards; the leader sees the wish and fulfils it. Called again it
-  changes nothing.
+  A user wishes another number of shards; the leader sees the wish and fulfils it. Called again it changes
+  nothing.
 
   KEYS  1 layout
   ARGV  shards (a power of two)

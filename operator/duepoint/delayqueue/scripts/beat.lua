@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
-  The worker counts as living for `ttl` from now; the dead ones are forgotten. Works on an index
-  that does not exist yet, because that is one of the things it reports.
+  The worker counts as living for `ttl` from now; the dead ones are forgotten. Works on an index that does not
+  exist yet, because that is one of the things it reports.
 
   KEYS  1 layout  2 workers  3 seen
   ARGV  worker (text), ttl (us), knows (number of the layout that it works with)

@@ -1,13 +1,12 @@
 #!lua flags=allow-oom
 --[[
-  Due points belong to the claim id alone until its lease ends. A point is due when
-  both the server's clock and the caller's say so; leases know the server's clock alone. An
-  expired claim comes first: of its points ceil(batch / 8^attempts) change owner, so that a
-  poisonous one is soon alone; when they were claimed first goes with them. A claim that was given
-  back has lost no owner. Each lane with something due gets its share of the batch. A caller that skips
-  suspects gets nothing that has lost two owners already, and learns that there is some. On a server
-  that went back the shard is suspect: what was due until then is set aside, but for chains, which
-  the caller moves on.
+  Due points belong to the claim id alone until its lease ends. A point is due when both the server's clock and
+  the caller's say so; leases know the server's clock alone. An expired claim comes first: of its points
+  ceil(batch / 8^attempts) change owner, so that a poisonous one is soon alone; when they were claimed first
+  goes with them. A claim that was given back has lost no owner. Each lane with something due gets its share of
+  the batch. A caller that skips suspects gets nothing that has lost two owners already, and learns that there
+  is some. On a server that went back the shard is suspect: what was due until then is set aside, but for
+  chains, which the caller moves on.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occrec  6 runs  7... lanes
   ARGV  layout, worker, lease (us), cap (us, caller's UTC + 5 ms), batch (points), lanes (numbers,

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
-  The shard is empty and stays so: a later caller has to read the layout again. The caller
-  has seen that no definition and no point is left, which nothing can undo in a draining shard.
+  The shard is empty and stays so: a later caller has to read the layout again. The caller has seen that no
+  definition and no point is left, which nothing can undo in a draining shard.
 
   KEYS  1 meta  2 claims  3 runs  4 dead
   ARGV  layout, epoch

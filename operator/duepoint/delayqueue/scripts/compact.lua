@@ -1,7 +1,7 @@
 #!lua
 --[[
-  How this server would store a bucket of definitions: found out by a hash of its own, which is gone
-  afterwards. Asked in this way because CONFIG GET also reads passwords.
+  How this server would store a bucket of definitions: found out by a hash of its own, which is gone afterwards.
+  Asked in this way because CONFIG GET also reads passwords.
 
   KEYS  1 probe
   ARGV  value (bytes of the longest value), entries (most fields)

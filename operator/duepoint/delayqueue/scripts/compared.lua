@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 --[[
-  What waited on a server that went back was compared: what has ended is gone, the rest is due at
-  once, after `back`, so that no claim sets it aside again. A chain that waited as a whole stands where
-  the caller says. What does not wait (any more) is left alone.
+  What waited on a server that went back was compared: what has ended is gone, the rest is due at once, after
+  `back`, so that no claim sets it aside again. A chain that waited as a whole stands where the caller says.
+  What does not wait (any more) is left alone.
 
   KEYS  1 meta  2 heads  3 occ  4 occrec  5 wake  6... lanes, then buckets
   ARGV  layout, epoch, lanes {{lane, key}}, gone {{lane key, member}},

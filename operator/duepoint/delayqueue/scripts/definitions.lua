@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 --[[
-  The definitions of many schedules at once, as they are now: one reply for what would be hundreds
-  of commands, each of which costs a client more than the server.
+  The definitions of many schedules at once, as they are now: one reply for what would be hundreds of commands,
+  each of which costs a client more than the server.
 
   KEYS  1 meta  2... buckets
   ARGV  layout; then for each bucket one value: chain members (12 bytes each), whose ids are wanted

@@ -1,8 +1,8 @@
 #!lua
 --[[
-  The shard takes no new schedules from here on; what it holds can be edited, deleted, claimed and
-  settled until it has moved. With a hold nothing more is claimed here for so long: the points of
-  schedules that are always in some worker's hands come to rest, so that they can move.
+  The shard takes no new schedules from here on; what it holds can be edited, deleted, claimed and settled until
+  it has moved. With a hold nothing more is claimed here for so long: the points of schedules that are always in
+  some worker's hands come to rest, so that they can move.
 
   KEYS  1 meta
   ARGV  layout, epoch, hold (us; 0: none)

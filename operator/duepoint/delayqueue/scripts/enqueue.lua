@@ -1,8 +1,8 @@
 #!lua
 --[[
-  Occurrences of a stored definition are due now, in the order given, unless they are in the queue
-  already. Points, claims and the chain of the schedule are left alone. Called again (the reply was
-  lost) it changes nothing, for as long as the occurrences wait.
+  Occurrences of a stored definition are due now, in the order given, unless they are in the queue already.
+  Points, claims and the chain of the schedule are left alone. Called again (the reply was lost) it changes
+  nothing, for as long as the occurrences wait.
 
   KEYS  1 meta  2 heads  3 occ  4 occrec  5 wake  6 lane  7 bucket  8 leases
   ARGV  layout, epoch, lane (number), id, uid: positions in ARGV,

@@ -1,13 +1,13 @@
 #!lua
 --[[
-  Schedules of a draining shard are on their way to another one: their points cannot be claimed any
-  more, and their edits have to wait. What a worker holds stays: a schedule whose chain is claimed
-  (of one whose runs are counted: anything) is left out, a claimed occurrence follows later. All of
-  it is noted under the batch, so that a worker that finds the move unfinished after five seconds finishes it.
-  Definitions, and the list of occurrences, stay readable here until `forget`. What stands in the band of claims
-  without a claim is not held: a chain goes without its due, which the sweep finds again, an occurrence is due
-  at its slot. Points whose definition cannot be read are buried. Nothing leaves a suspect shard: the
-  new one has not gone back, and what waits to be compared would be due there.
+  Schedules of a draining shard are on their way to another one: their points cannot be claimed any more, and
+  their edits have to wait. What a worker holds stays: a schedule whose chain is claimed (of one whose runs are
+  counted: anything) is left out, a claimed occurrence follows later. All of it is noted under the batch, so
+  that a worker that finds the move unfinished after five seconds finishes it. Definitions, and the list of
+  occurrences, stay readable here until `forget`. What stands in the band of claims without a claim is not held:
+  a chain goes without its due, which the sweep finds again, an occurrence is due at its slot. Points whose
+  definition cannot be read are buried. Nothing leaves a suspect shard: the new one has not gone back, and what
+  waits to be compared would be due there.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 dead  8... lanes, buckets
   ARGV  layout, epoch, most (occurrences), latest (us after now that no lease can end), batch (position; 16 bytes),

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
-  The claim's lease ends `lease` from now, if that is later than before; calling twice is harmless. One
-  that ends later than any can was written before the server's clock was put back, and is put back, too.
+  The claim's lease ends `lease` from now, if that is later than before; calling twice is harmless. One that
+  ends later than any can was written before the server's clock was put back, and is put back, too.
 
   KEYS  1 meta  2 claims  3... lanes of the claim
   ARGV  layout, lease (us), latest (us after now that no lease can end), id (position)

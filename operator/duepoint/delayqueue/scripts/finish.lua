@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 --[[
-  Runs of a schedule have ended: they are not active any more, and of the slots that wait as many
-  are due at once, the oldest first. A run that a worker is trying again stays; a Job that is
-  named has ended. Called twice, or with runs that are not known, it calls up one slot, which finds out
-  itself whether it may start. With every, all that wait are called up, at most as
-  many as one script may: there is more room. Those of an older timing are due at once, to end.
+  Runs of a schedule have ended: they are not active any more, and of the slots that wait as many are due at
+  once, the oldest first. A run that a worker is trying again stays; a Job that is named has ended. Called
+  twice, or with runs that are not known, it calls up one slot, which finds out itself whether it may start.
+  With every, all that wait are called up, at most as many as one script may: there is more room. Those of an
+  older timing are due at once, to end.
 
   KEYS  1 meta  2 heads  3 wake  4 lane  5 active  6 looks  7 waiting
   ARGV  layout, lane (number), id, version (positions; of the schedule and its timing),
@@ -18,7 +18,7 @@ local schedule, version = ARGV[args.id], ARGV[args.version]
 -- include wake
 -- include waiting
 
-local MOST_SCANNED = 500 -- runs among which a Job is looked for by a name that shows no slot
+local MOST_SCANNED = 500 -- runs among which those of a Job are looked for by its name alone
 local now, before, removed = server_time(), shard_head(), 0
 
 -- Those of these runs that have ended go: a run of a Job that is over, if it was not replaced
@@ -36,10 +36,10 @@ local function remove(fields, values, are_over)
   end
 end
 
--- Of the runs that stand in ARGV, every `step`th from `first` on, those that the set has and that have ended go; with
--- `jobs` only where it is the run of the Job whose name stands before it: those names are the reply.
+-- Of the runs that stand in ARGV, every `step`th from `first` on, those that the set has; with `jobs` only where it is
+-- the run of the Job whose name stands before it.
 local function remove_named(first, last, step, jobs)
-  local named, fields, values, found = {}, {}, {}, {}
+  local named, fields, values = {}, {}, {}
   for i = first, last, step do
     named[#named + 1] = ARGV[i]
   end
@@ -47,20 +47,18 @@ local function remove_named(first, last, step, jobs)
     local job = jobs and ARGV[first + (i - 1) * step - 1]
     if known and (not jobs or (is_of_job(known) and string.sub(known, 7) == job)) then
       fields[#fields + 1], values[#values + 1] = named[i], known
-      found[job or i] = true
     end
   end
   remove(fields, values, jobs)
-  return found
 end
 
--- Names that show no run, or not theirs, are looked for where that is little.
-local function remove_by_name(found)
+-- All runs of these Jobs: a name may show no run, or not its own.
+local function remove_of_jobs()
   local wanted, fields, values = {}, {}, {}
-  local all = redis.call('HGETALL', RUNS)
   for i = args.jobs[1], args.jobs[2], 2 do
-    wanted[ARGV[i]] = not found[ARGV[i]]
+    wanted[ARGV[i]] = true
   end
+  local all = redis.call('HGETALL', RUNS)
   for i = 1, #all, 2 do
     if all[i] ~= '' and is_of_job(all[i + 1]) and wanted[string.sub(all[i + 1], 7)] then
       fields[#fields + 1], values[#values + 1] = all[i], all[i + 1]
@@ -70,11 +68,10 @@ local function remove_by_name(found)
 end
 
 remove_named(args.runs[1], args.runs[2], 1, false)
-if args.jobs[2] >= args.jobs[1] then
-  local found = remove_named(args.jobs[1] + 1, args.jobs[2], 2, true)
-  if redis.call('HLEN', RUNS) <= MOST_SCANNED then
-    remove_by_name(found)
-  end
+if args.jobs[2] >= args.jobs[1] and redis.call('HLEN', RUNS) <= MOST_SCANNED then
+  remove_of_jobs()
+elseif args.jobs[2] >= args.jobs[1] then
+  remove_named(args.jobs[1] + 1, args.jobs[2], 2, true)
 end
 
 local called = call_up(now, args.every and MOST_CALLED or math.max(removed, 1))

@@ -1,9 +1,8 @@
 #!lua flags=allow-oom
 --[[
-  What was exported elsewhere is here and can be claimed, all or nothing; the same batch again
-  changes nothing. A schedule that is here already in the same or a newer generation keeps what it
-  has; occurrences come only to a schedule that is here. Runs on a full server: what it stores is
-  given back by `forget`.
+  What was exported elsewhere is here and can be claimed, all or nothing; the same batch again changes nothing.
+  A schedule that is here already in the same or a newer generation keeps what it has; occurrences come only to
+  a schedule that is here. Runs on a full server: what it stores is given back by `forget`.
 
   KEYS  1 meta  2 heads  3 blobs  4 occ  5 occrec  6 wake  7 imported  8... lanes, buckets
   ARGV  layout, incarnation, batch (position), blobs {from, to} of digest, blob pairs,

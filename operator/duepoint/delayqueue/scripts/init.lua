@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 --[[
-  Makes an empty shard. Nothing else creates `meta`, so an emptied server is never mistaken for
-  one that merely holds no schedules. Run again it changes nothing but a lower epoch. A `meta` that
-  says nothing is made anew; what else the shard holds stays. Runs on a full server: a new leader has to be able to
-  delete. Its mark begins above that of any shard that was here before.
+  Makes an empty shard. Nothing else creates `meta`, so an emptied server is never mistaken for one that merely
+  holds no schedules. Run again it changes nothing but a lower epoch. A `meta` that says nothing is made anew;
+  what else the shard holds stays. Runs on a full server: a new leader has to be able to delete. Its mark begins
+  above that of any shard that was here before.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 blobs  8 interned  9 runs  10 dead
         11 order  12 sums, of the dead letters

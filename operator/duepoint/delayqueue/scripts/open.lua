@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
-  The layout record exists; the first caller's wish is what it says.
-  Runs on a full server: a new leader has to be able to delete.
+  The layout record exists; the first caller's wish is what it says. Runs on a full server: a new leader has to
+  be able to delete.
 
   KEYS  1 layout
   ARGV  layout, shards, buckets, epoch, incarnation (text), former, former_shards (absent: it is

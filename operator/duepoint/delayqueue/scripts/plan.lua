@@ -1,10 +1,9 @@
 #!lua flags=allow-oom
 --[[
-  Each chain point of the claim becomes its chosen slots, as occurrences of the same claim, and
-  moves to its next due, so that the claim can settle the slots while the chain goes on. Where no
-  slot is left the chain goes and its definition is completed. Called again (the reply was lost) it
-  changes nothing and replies the same. A HELD point is a chain with an end: it may be among its own
-  slots, with the record that it goes on with.
+  Each chain point of the claim becomes its chosen slots, as occurrences of the same claim, and moves to its
+  next due, so that the claim can settle the slots while the chain goes on. Where no slot is left the chain goes
+  and its definition is completed. Called again (the reply was lost) it changes nothing and replies the same. A
+  HELD point is a chain with an end: it may be among its own slots, with the record that it goes on with.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 runs  8 ran  9 wake  10... lanes,
         then buckets

@@ -1,8 +1,8 @@
 #!lua
 --[[
-  A user's stream exists, without an entry if need be: its place is not taken for free before its
-  first slot. What is there already, of any type, is left alone. So does what is counted of it:
-  a script that names a key that is not there has to wait while its slot moves to another node.
+  A user's stream exists, without an entry if need be: its place is not taken for free before its first slot.
+  What is there already, of any type, is left alone. So does what is counted of it: a script that names a key
+  that is not there has to wait while its slot moves to another node.
 
   KEYS  1 stream  2 state (what is counted of it)
   ARGV  nothing by name

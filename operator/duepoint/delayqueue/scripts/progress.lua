@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
-  How far the move to the new layout has come, for status and commands; with `done` it is at its end and
-  the former layout is forgotten.
+  How far the move to the new layout has come, for status and commands; with `done` it is at its end and the
+  former layout is forgotten.
 
   KEYS  1 layout
   ARGV  epoch, layout (number of the new one), phase (text), moved, left (definitions),

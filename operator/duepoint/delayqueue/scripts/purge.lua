@@ -2,7 +2,7 @@
 --[[
   These dead letters are gone, and what is counted of them. One that is not there changes nothing.
 
-  KEYS  1 meta  2 dead  3 order  4 sums (letters.lua)
+  KEYS  1 meta  2 dead  3 order  4 sums (deadletters.lua)
   ARGV  layout, letters {from, to} of ids
   Reply how many were there
 ]]

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 --[[
-  Dead letters of a former shard lie here now; those at or before the last one that came from there
-  change nothing. They keep their ids, which show when they were buried, where no later one is here.
+  Dead letters of a former shard lie here now; those at or before the last one that came from there change
+  nothing. They keep their ids, which show when they were buried, where no later one is here.
 
-  KEYS  1 meta  2 dead  3 imported  4 order  5 sums (letters.lua)
+  KEYS  1 meta  2 dead  3 imported  4 order  5 sums (deadletters.lua)
   ARGV  layout, epoch, source (text: the former shard), letters {{id, from, to}}: text, fields in
         ARGV; oldest first
   Reply letters buried
@@ -11,7 +11,7 @@
 local META, DEAD, IMPORTED, ORDER, SUMS = unpack(KEYS)
 -- include shard
 -- include fenced
--- include letters
+-- include deadletters
 
 local buried = 0
 for _, letter in ipairs(args.letters) do

@@ -1,10 +1,9 @@
 #!lua flags=allow-oom
 --[[
-  The named members, or all, that the claim still holds are given back: occurrences are due again
-  at their former dues, chains belong to a claim that has ended already and has lost no owner, so
-  that the worker that takes it over judges them as of their first claim.
-  Where the claim was lost its owner lives nevertheless: of its points the one that another worker
-  holds alone is no longer suspected of having killed it.
+  The named members, or all, that the claim still holds are given back: occurrences are due again at their
+  former dues, chains belong to a claim that has ended already and has lost no owner, so that the worker that
+  takes it over judges them as of their first claim. Where the claim was lost its owner lives nevertheless: of
+  its points the one that another worker holds alone is no longer suspected of having killed it.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 wake  6... lanes of the claim
   ARGV  layout, lanes (numbers, in the order of KEYS), all (bool), members {from, to}, id (position),

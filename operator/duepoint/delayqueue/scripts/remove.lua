@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 --[[
-  The definition of this uid is gone, with its chain, and up to `batch` of its occurrences. A
-  point that a worker holds disappears under it; its settlement meets nothing. Called again until
-  nothing is left; another uid under the id is left alone.
+  The definition of this uid is gone, with its chain, and up to `batch` of its occurrences. A point that a
+  worker holds disappears under it; its settlement meets nothing. Called again until nothing is left; another
+  uid under the id is left alone.
 
   KEYS  1 meta  2 heads  3 occ  4 occrec  5 lane  6 bucket  7 leases
   ARGV  layout, epoch, lane (number), batch (count), id, uid (as packed in the record): positions

@@ -1,11 +1,11 @@
 #!lua
 --[[
-  A dead letter becomes an occurrence that is due now, in one step: the letter is gone when its slot
-  is in the queue, and not before. Called again (the reply was lost) it finds no letter and changes
-  nothing. The chain of the schedule is left alone.
+  A dead letter becomes an occurrence that is due now, in one step: the letter is gone when its slot is in the
+  queue, and not before. Called again (the reply was lost) it finds no letter and changes nothing. The chain of
+  the schedule is left alone.
 
   KEYS  1 meta  2 heads  3 occ  4 occrec  5 wake  6 lane  7 bucket  8 leases, of the schedule's shard
-        9 dead  10 order  11 sums, of the letter's shard (letters.lua)
+        9 dead  10 order  11 sums, of the letter's shard (deadletters.lua)
   ARGV  layout, lane (number), letter (text: id of the entry), id, uid, member, record: positions
   Reply APPLIED | UNCHANGED (this slot waits in the queue already; the letter stays)
         | GONE (no definition of this uid) | UNKNOWN (no such letter, or not any more)

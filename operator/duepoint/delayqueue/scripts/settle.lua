@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 --[[
-  What the claim still holds of the named members is settled; the rest is left alone. Retries are
-  stored first, then chains move on, then what is finished goes: a replica that is cut off between two writes loses
-  nothing. A lost claim changes nothing but adds its outcomes, marked as such. A number at or below the last one seen
-  changes nothing. Of more retries than a schedule may have open, the oldest that wait go to the dead letters, and
-  the news of it to `runs`. `deliver` is this script with entries of users' streams.
+  What the claim still holds of the named members is settled; the rest is left alone. Retries are stored first,
+  then chains move on, then what is finished goes: a replica that is cut off between two writes loses nothing. A
+  lost claim changes nothing but adds its outcomes, marked as such. A number at or below the last one seen
+  changes nothing. Of more retries than a schedule may have open, the oldest that wait go to the dead letters,
+  and the news of it to `runs`. `deliver` is this script with entries of users' streams.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 runs  8 dead  9 ran  10 wake
         11... lanes of the claim, then buckets

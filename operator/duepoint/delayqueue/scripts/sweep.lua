@@ -1,7 +1,7 @@
 #!lua
 --[[
-  Mends what a comparison found wrong, each finding looked at again first: what changed meanwhile
-  is left alone. Arming needs memory, so a full server refuses the whole step.
+  Mends what a comparison found wrong, each finding looked at again first: what changed meanwhile is left alone.
+  Arming needs memory, so a full server refuses the whole step.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 wake  8... lanes, buckets
   ARGV  layout, epoch, lanes {{lane, key}}: heads refreshed,

@@ -1,15 +1,14 @@
 #!lua
 --[[
-  Definitions of one shard, each with its chain point and the occurrences of its open slots. Every
-  row is stored whole or not at all, and its answer says which. An occurrence that is in the queue
-  already stays as it is. The same or an older generation of the same uid changes nothing, unless
-  what is stored has the fingerprint that is to be replaced; another uid under the id is reported,
-  not written. What is stored and cannot be read is made anew. With keep_chain the points, claims
-  and retries of the schedule are left alone and a state that was reached meanwhile (completed)
-  stays; with a due besides, a chain that is due neither yet nor by `after` gets that one. A row
-  waits while a claim holds the chain that it moves, or where its due has come since it was worked
-  out: the chain may have moved on past it. The count of started runs never falls. Blobs are stored
-  where any row is.
+  Definitions of one shard, each with its chain point and the occurrences of its open slots. Every row is stored
+  whole or not at all, and its answer says which. An occurrence that is in the queue already stays as it is. The
+  same or an older generation of the same uid changes nothing, unless what is stored has the fingerprint that is
+  to be replaced; another uid under the id is reported, not written. What is stored and cannot be read is made
+  anew. With keep_chain the points, claims and retries of the schedule are left alone and a state that was
+  reached meanwhile (completed) stays; with a due besides, a chain that is due neither yet nor by `after` gets
+  that one. A row waits while a claim holds the chain that it moves, or where its due has come since it was
+  worked out: the chain may have moved on past it. The count of started runs never falls. Blobs are stored where
+  any row is.
 
   KEYS  1 meta  2 heads  3 blobs  4 wake  5 leases  6 interned  7 occ  8 occrec
         9... buckets and lanes

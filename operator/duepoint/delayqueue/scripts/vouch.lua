@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
-  A part of what was found out about runs of a schedule is written down, before `admit` gets the
-  rest: a list of many Jobs is then not one long script.
+  A part of what was found out about runs of a schedule is written down, before `admit` gets the rest: a list of
+  many Jobs is then not one long script.
 
   KEYS  1 meta  2 active  3 looks
   ARGV  layout, look (as `admit`; 0: a look that begins now), over, seen, verified (as `admit`)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
-  An occurrence is not wanted any more, wherever it is. One that a worker holds disappears under it:
-  the attempt under way may end either way, its settlement meets nothing and stores no retry.
+  An occurrence is not wanted any more, wherever it is. One that a worker holds disappears under it: the attempt
+  under way may end either way, its settlement meets nothing and stores no retry.
 
   KEYS  1 meta  2 heads  3 occ  4 occrec  5 lane  6 leases
   ARGV  layout, epoch, lane (number), id, member: positions in ARGV

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from duepoint.targets import troubles
-from duepoint.targets.secretaccess import connectionsecrets
+from duepoint.targets import target
+from duepoint.targets.secretaccess import servers
 
 PATH = "spec.kafka.connectionSecretRef"
 KEYS = ("bootstrap.servers", "security.protocol", "sasl.mechanism", "username", "password")
@@ -26,7 +26,7 @@ _MOST_SERVERS = 32
 class Brokers:
     """Where brokers are found first, and how they are spoken to."""
 
-    connection: connectionsecrets.Connection
+    connection: servers.SecretConnection
     servers: tuple[str, ...]
     protocol: str
     mechanism: str
@@ -40,15 +40,15 @@ class Brokers:
         return self.protocol.startswith("SASL")
 
 
-def brokers(found: connectionsecrets.Connection) -> Brokers | troubles.Trouble:
+def brokers(found: servers.SecretConnection) -> Brokers | target.Trouble:
     """The brokers, or what to write into the Secret instead."""
     values = found.values
-    servers = tuple(filter(None, (one.strip() for one in values["bootstrap.servers"].split(","))))
-    if not 1 <= len(servers) <= _MOST_SERVERS or not all(map(_is_server, servers)):
-        return connectionsecrets.unusable(
+    listed = tuple(filter(None, (one.strip() for one in values["bootstrap.servers"].split(","))))
+    if not 1 <= len(listed) <= _MOST_SERVERS or not all(map(_is_server, listed)):
+        return servers.unusable(
             found, "bootstrap.servers", "is no list of brokers; write host:port,host:port"
         )
-    if (withheld := found.withheld(map(_host_and_port, servers))) is not None:
+    if (withheld := found.withheld(map(_host_and_port, listed))) is not None:
         return withheld
     protocol = values.get("security.protocol", "").upper() or _usual_protocol(values)
     if protocol not in PROTOCOLS:
@@ -59,10 +59,8 @@ def brokers(found: connectionsecrets.Connection) -> Brokers | troubles.Trouble:
     if protocol.startswith("SASL"):
         for key in ("username", "password"):
             if not values.get(key):
-                return connectionsecrets.unusable(
-                    found, key, f"is missing; {protocol} logs in with it"
-                )
-    return Brokers(connection=found, servers=servers, protocol=protocol, mechanism=mechanism)
+                return servers.unusable(found, key, f"is missing; {protocol} logs in with it")
+    return Brokers(connection=found, servers=listed, protocol=protocol, mechanism=mechanism)
 
 
 def _host_and_port(server: str) -> tuple[str, int]:
@@ -75,10 +73,8 @@ def _usual_protocol(values: Mapping[str, str]) -> str:
     return "SASL_SSL" if values.get("password") else "SSL"
 
 
-def _unknown(
-    found: connectionsecrets.Connection, key: str, known: tuple[str, ...]
-) -> troubles.Trouble:
-    return connectionsecrets.unusable(found, key, f"is not known; write {' or '.join(known)}")
+def _unknown(found: servers.SecretConnection, key: str, known: tuple[str, ...]) -> target.Trouble:
+    return servers.unusable(found, key, f"is not known; write {' or '.join(known)}")
 
 
 def _is_server(text: str) -> bool:

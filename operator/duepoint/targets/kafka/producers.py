@@ -21,8 +21,8 @@ from aiokafka import errors as kafka_errors
 from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import servers
 from duepoint.targets.kafka import brokersettings
+from duepoint.targets.secretaccess import servers
 
 _MOST_PRODUCERS = 64
 _REQUEST_TIMEOUT_MS = 8_000
@@ -69,14 +69,14 @@ class _Broker:
         try:
             self._require_consent(host, port)
             return await self._dialler.connect(host, port, tls=tls)
-        except (dialling.Blocked, servers.Refused) as refused:
+        except (dialling.Blocked, servers.ServerRefused) as refused:
             self.denied.append(refused)
             raise
 
     def _require_consent(self, host: str, port: int) -> None:
         servers.require_server(host, port)
         if (withheld := self._brokers.connection.withheld([(host, port)])) is not None:
-            raise servers.Refused(withheld)
+            raise servers.ServerRefused(withheld)
 
 
 class _Held:
@@ -202,11 +202,11 @@ def _refusal(
 ) -> outcome.Retry | outcome.Rejected | None:
     """What becomes of a record because a broker may not be dialled, or not yet; else None."""
     last = denied[-1] if denied else None
-    if isinstance(last, servers.Refused) and last.trouble.unsent:
+    if isinstance(last, servers.ServerRefused) and last.trouble.unsent:
         return outcome.Retry(reason=last.trouble.reason, message=last.trouble.message)
     if not isinstance(last, dialling.Blocked):
         return None
-    message = brokers.connection.told(f"a broker is not allowed: {last}")
+    message = brokers.connection.redacted(f"a broker is not allowed: {last}")
     return outcome.Rejected(reason=Reason.BLOCKED_ADDRESS, message=message)
 
 

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from duepoint import clock as clocks
-from duepoint import errors
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import servers, stream, target, troubles
+from duepoint.targets import target
 from duepoint.targets.kafka import brokersettings
-from duepoint.targets.secretaccess import connectionsecrets
+from duepoint.targets.secretaccess import servers
+from duepoint.targets.stream import target as streamtarget
 
 if TYPE_CHECKING:
     from duepoint.targets.kafka import producers as kafkaproducers
@@ -45,17 +45,19 @@ class KafkaTarget:
     """Produces records."""
 
     def __init__(
-        self, reader: connectionsecrets.Reader, diallers: Diallers, clock: clocks.Clock
+        self, reader: servers.ConnectionReader, diallers: Diallers, clock: clocks.Clock
     ) -> None:
         self._reader = reader
         self._diallers = diallers
         self._clock = clock
         self._opened: kafkaproducers.Producers | None = None
 
-    async def check(self, firing: target.Firing) -> troubles.Trouble | None:
+    async def check(self, firing: target.Firing) -> target.Trouble | None:
         """Whether the extra is installed and the Secret holds a connection; sends nothing."""
-        found = await self._brokers(firing.namespace, _action(firing.action))
-        if not isinstance(found, troubles.Trouble):
+        found = await self._brokers(
+            firing.namespace, target.require_kind(firing.action, actions.KafkaAction)
+        )
+        if not isinstance(found, target.Trouble):
             return None
         self._reader.forget(firing.namespace)  # the next look is to see whether it was mended
         return found
@@ -65,7 +67,7 @@ class KafkaTarget:
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
-        kafka = _action(firing.action)
+        kafka = target.require_kind(firing.action, actions.KafkaAction)
         denied: list[outcome.Outcome] = []
         try:
             async with asyncio.timeout(seconds):
@@ -86,9 +88,9 @@ class KafkaTarget:
         self, firing: target.Firing, kafka: actions.KafkaAction, denied: list[outcome.Outcome]
     ) -> outcome.Outcome:
         brokers = await self._brokers(firing.namespace, kafka)
-        if isinstance(brokers, troubles.Trouble):
+        if isinstance(brokers, target.Trouble):
             return outcome.Retry(reason=brokers.reason, message=brokers.message, started=False)
-        fields = stream.entry(firing, self._clock.now_us())
+        fields = streamtarget.entry(firing, self._clock.now_us())
         value = fields.pop("payload")
         headers = [(name, _bytes(text)) for name, text in fields.items()]
         answer = await self._producers().send(
@@ -108,9 +110,9 @@ class KafkaTarget:
 
     async def _brokers(
         self, namespace: str, kafka: actions.KafkaAction
-    ) -> brokersettings.Brokers | troubles.Trouble:
+    ) -> brokersettings.Brokers | target.Trouble:
         if not is_installed():
-            return connectionsecrets.unread(Reason.TARGET_UNAVAILABLE, MISSING_EXTRA)
+            return servers.unread(Reason.TARGET_UNAVAILABLE, MISSING_EXTRA)
         found = await self._reader.read(
             brokersettings.PATH,
             namespace,
@@ -118,11 +120,11 @@ class KafkaTarget:
             brokersettings.KEYS,
             "bootstrap.servers",
         )
-        brokers = found if isinstance(found, troubles.Trouble) else brokersettings.brokers(found)
-        if isinstance(brokers, troubles.Trouble) or not brokers.tls:
+        brokers = found if isinstance(found, target.Trouble) else brokersettings.brokers(found)
+        if isinstance(brokers, target.Trouble) or not brokers.tls:
             return brokers
         secured = await self._reader.secured(brokers.connection)
-        if isinstance(secured, troubles.Trouble):
+        if isinstance(secured, target.Trouble):
             return secured
         return dataclasses.replace(brokers, connection=secured)
 
@@ -137,9 +139,3 @@ class KafkaTarget:
 
 def _bytes(value: bytes | str) -> bytes:
     return value if isinstance(value, bytes) else value.encode()
-
-
-def _action(action: actions.Action) -> actions.KafkaAction:
-    if not isinstance(action.target, actions.KafkaAction):
-        raise errors.Bug(f"a {type(action.target).__name__} was handed to the kafka target")
-    return action.target

@@ -27,7 +27,7 @@ MOST_CONTEXTS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class TlsMaterial:
     """Everything that makes a context.
 
     Attributes:
@@ -69,7 +69,7 @@ class TlsContexts:
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, ssl.SSLContext] = OrderedDict()
 
-    async def get(self, wanted: Wanted) -> ssl.SSLContext:
+    async def get(self, wanted: TlsMaterial) -> ssl.SSLContext:
         """The context; raises Unusable."""
         digest = wanted.digest()
         found = self._kept.get(digest)
@@ -83,7 +83,7 @@ class TlsContexts:
         return found
 
 
-def made(wanted: Wanted) -> ssl.SSLContext:
+def made(wanted: TlsMaterial) -> ssl.SSLContext:
     """A new context; raises Unusable."""
     context = _trusting(wanted.ca)
     if wanted.unverified:

@@ -6,7 +6,7 @@ not made until the Schedule is edited. A run by hand goes to a receiver that is 
 and if it is delivered the Schedule goes on: that is how to resume without an edit.
 
 The response also says how the receiver is: one that answers is well, however much it refuses; busy
-(408, 425, 429) tells nothing; 5xx, silence and broken connections are failures.
+(408, 425, 429) says nothing; 5xx, silence and broken connections are failures.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target, troubles
+from duepoint.targets import target
 from duepoint.targets.webhook import circuitbreaker, hostlimits, response
 
 #: A run by hand, and nothing else, is sent to a receiver that is gone.
@@ -101,7 +101,7 @@ class Admission:
             self._breaker.note_gone(firing.uid, firing.generation)
 
     async def close(self) -> None:
-        """Tell the others what is left to tell."""
+        """Send the other workers what is left to report."""
         if self._breaker is not None:
             await self._breaker.close()
 
@@ -121,9 +121,9 @@ class Admission:
         return Admitted(host, admitted)
 
 
-def verdict(answer: response.Answer | troubles.Trouble, *, delivered: bool) -> bool | None:
+def verdict(answer: response.Answer | target.Trouble, *, delivered: bool) -> bool | None:
     """Whether the receiver is well, by what it said or did not say to a request."""
-    if isinstance(answer, troubles.Trouble):
+    if isinstance(answer, target.Trouble):
         return None if answer.final else False
     if delivered:
         return True

@@ -110,11 +110,11 @@ class CircuitBreaker:
         self._gone_news: list[circuit.GoneReceiver] = []
         self._asking: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._will_tell = False
+        self._will_report = False
         self._asked = self._taken = 0
 
     async def close(self) -> None:
-        """Tell what is left to tell."""
+        """Send what is left to report."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -- before a delivery -----------------------------------------------------------------------
@@ -131,7 +131,7 @@ class CircuitBreaker:
             return
         is_first = self._looked_at == float("-inf")
         self._looked_at = now
-        looking = self._in_background(self._tell_all())
+        looking = self._in_background(self._report_all())
         if is_first:
             await asyncio.wait({looking}, timeout=_FIRST_SECONDS)
 
@@ -165,7 +165,7 @@ class CircuitBreaker:
     async def _ask(self, host: str, known: _Known, hold_seconds: float) -> Pass | Wait:
         news = circuit.News(host=host, ask_us=int(hold_seconds * 1_000_000))
         try:
-            board = await self._tell([news])
+            board = await self._report([news])
         except (errors.TryLater, errors.WorldChanged):
             return self._put_off(known, _PROBED_SECONDS)
         if board.probes[0]:
@@ -190,19 +190,19 @@ class CircuitBreaker:
         succeeded: bool | None,  # noqa: FBT001 - the outcome
         cause: str = "",
     ) -> None:
-        """What became of it, and of a failure why; None = it tells nothing of the receiver."""
+        """What became of it, and of a failure why; None = it says nothing of the receiver."""
         if passed.probe_us:
             calls = () if succeeded is None else (1 if succeeded else -1,)
             news = circuit.News(host=host, calls=calls, probe_us=passed.probe_us, cause=cause)
-            self._in_background(self._tell_quietly([news]))
+            self._in_background(self._report_quietly([news]))
         elif succeeded is False:
             _add(self._calls.setdefault(host, []), -1)
             self._causes[host] = cause
-            self._tell_now()
+            self._report_now()
         elif succeeded and host in self._hosts:
             _add(self._calls.setdefault(host, []), 1)
             if len(self._tasks) == 0:
-                self._in_background(self._tell_soon())
+                self._in_background(self._report_soon())
 
     def note_gone(self, uid: str, generation: int) -> None:
         """The receiver of this Schedule said that it is gone; 0 = it is there again."""
@@ -211,22 +211,22 @@ class CircuitBreaker:
         elif self._gone.pop(uid, None) is None:
             return
         self._gone_news.append(circuit.GoneReceiver(uid=uid, generation=generation))
-        self._tell_now()
+        self._report_now()
 
     # -- the board -------------------------------------------------------------------------------
 
-    def _tell_now(self) -> None:
-        if not self._will_tell:
-            self._will_tell = True
-            self._in_background(self._tell_all())
+    def _report_now(self) -> None:
+        if not self._will_report:
+            self._will_report = True
+            self._in_background(self._report_all())
 
-    async def _tell_soon(self) -> None:
+    async def _report_soon(self) -> None:
         await self._clock.sleep(_SOON_SECONDS)
-        await self._tell_all()
+        await self._report_all()
 
-    async def _tell_all(self) -> None:
+    async def _report_all(self) -> None:
         await asyncio.sleep(0)  # what fails in this turn is reported together
-        self._will_tell = False
+        self._will_report = False
         calls_by_host, self._calls = self._calls, {}
         causes, self._causes = self._causes, {}
         gone, self._gone_news = self._gone_news, []
@@ -234,17 +234,17 @@ class CircuitBreaker:
             circuit.News(host=host, calls=tuple(calls), cause=causes.get(host, ""))
             for host, calls in calls_by_host.items()
         ]
-        await self._tell_quietly(news, gone)
+        await self._report_quietly(news, gone)
 
-    async def _tell_quietly(
+    async def _report_quietly(
         self, news: Sequence[circuit.News], gone: Sequence[circuit.GoneReceiver] = ()
     ) -> None:
         try:
-            await self._tell(news, gone)
+            await self._report(news, gone)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.debug("circuits not reported", error=str(trouble))
 
-    async def _tell(
+    async def _report(
         self, news: Sequence[circuit.News], gone: Sequence[circuit.GoneReceiver] = ()
     ) -> circuit.Board:
         self._looked_at = self._clock.monotonic()
@@ -253,10 +253,10 @@ class CircuitBreaker:
         board = await self._shared.report(news, gone, known=self._version, rule=self._rule)
         if board.hosts is not None and number > self._taken:
             self._taken = number
-            self._take(board)
+            self._apply(board)
         return board
 
-    def _take(self, board: circuit.Board) -> None:
+    def _apply(self, board: circuit.Board) -> None:
         now = self._clock.monotonic()
         before, self._hosts = self._hosts, {}
         for host, one in (board.hosts or {}).items():
@@ -274,8 +274,8 @@ class CircuitBreaker:
         self._gone = dict(board.gone or {})
         self._version = board.version
 
-    def _in_background(self, telling: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(telling)
+    def _in_background(self, reporting: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(reporting)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

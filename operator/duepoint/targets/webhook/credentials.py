@@ -25,8 +25,8 @@ from duepoint import settings
 from duepoint.kube import errors
 from duepoint.schedules import actions, targetspec, webhooksecrets
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import troubles
-from duepoint.targets.secretaccess import consent, references, secretcache, tlscontexts
+from duepoint.targets import target
+from duepoint.targets.secretaccess import references, secretcache, tlscontexts
 from duepoint.targets.webhook import signing
 
 _URL_FROM = "spec.webhook.urlFrom.secretKeyRef"
@@ -83,7 +83,7 @@ class CredentialSource(Protocol):
 
     async def of(
         self, namespace: str, webhook: actions.WebhookAction
-    ) -> WebhookCredentials | troubles.Trouble:
+    ) -> WebhookCredentials | target.Trouble:
         """The materials of a webhook that is not plain."""
         ...
 
@@ -123,7 +123,7 @@ class Vault:
         self._clock = clock
         self._gathered: OrderedDict[tuple[str, int], _Gathered] = OrderedDict()
         self._objects = objects
-        self._keys = references.Keys(objects)
+        self._keys = references.KeyReader(objects)
         self._tokens = tokens
         self._rules = rules
         self._own_audiences = own_audiences
@@ -131,7 +131,7 @@ class Vault:
 
     async def of(
         self, namespace: str, webhook: actions.WebhookAction
-    ) -> WebhookCredentials | troubles.Trouble:
+    ) -> WebhookCredentials | target.Trouble:
         """See ``CredentialSource.of``."""
         if (at_hand := self.at_hand(namespace, webhook)) is not None:
             return at_hand
@@ -154,7 +154,7 @@ class Vault:
 
     async def _looked_for(
         self, namespace: str, webhook: actions.WebhookAction
-    ) -> WebhookCredentials | troubles.Trouble:
+    ) -> WebhookCredentials | target.Trouble:
         try:
             self._check(webhook)
             return await self._gather(namespace, webhook)
@@ -164,7 +164,7 @@ class Vault:
             return _trouble(Reason.MISSING_SECRET, str(missing))
         except references.Withheld as withheld:
             return _trouble(Reason.SECRET_FORBIDDEN, str(withheld))
-        except references.Denied as denied:
+        except references.ReadDenied as denied:
             line = references.permission(denied, self._rules.reader_role)
             return _trouble(Reason.SECRET_FORBIDDEN, line)
         except errors.Unavailable as away:
@@ -301,7 +301,7 @@ class Vault:
         except errors.NotFound:
             raise references.Missing(to, f"{to.object} does not exist; create it") from None
         except errors.Forbidden as error:
-            raise references.Denied(to, error) from None
+            raise references.ReadDenied(to, error) from None
         except errors.Invalid as error:
             raise references.Missing(to, f"there is no token of {to.object}: {error}") from None
         if auth.audience == _issuer(token.text):
@@ -310,13 +310,13 @@ class Vault:
 
     async def _require_audience(self, to: references.Reference, audience: str) -> None:
         account = await self._keys.whole(to)
-        if not consent.may_have_token(account.annotations, audience):
+        if not references.may_have_token(account.annotations, audience):
             raise references.Withheld(
                 to,
                 f"no token of {to.object} may be made for the audience {base.quoted(audience)}, "
-                f"because its annotation {consent.TOKEN_AUDIENCES} does not list it; who owns the "
-                f"account allows it with: kubectl annotate --overwrite serviceaccount {to.name} "
-                f"-n {to.namespace} {consent.TOKEN_AUDIENCES}={audience}",
+                f"because its annotation {references.TOKEN_AUDIENCES} does not list it; who owns "
+                f"the account allows it with: kubectl annotate --overwrite serviceaccount "
+                f"{to.name} -n {to.namespace} {references.TOKEN_AUDIENCES}={audience}",
             )
 
     async def _tls(self, at: _Receiving, webhook: actions.WebhookAction) -> ssl.SSLContext | None:
@@ -331,7 +331,7 @@ class Vault:
         if tls.client_certificate is not None:
             certificate = await self._keys.content(ours, "tls.crt")
             key = await self._keys.content(ours, "tls.key")
-        wanted = tlscontexts.Wanted(
+        wanted = tlscontexts.TlsMaterial(
             owner=(namespace, webhook.service is not None),
             ca=ca,
             certificate=certificate,
@@ -351,26 +351,28 @@ class _Receiving:
     """Who is to get what is gathered, and what must not be repeated of it."""
 
     namespace: str
-    receiver: consent.Receiver
+    receiver: references.Receiver
     unspeakable: list[str] = field(repr=False)
 
     def secret(self, path: str, name: str) -> references.Reference:
         return references.secret(path, self.namespace, name, self.receiver)
 
 
-def _receiver(namespace: str, webhook: actions.WebhookAction, url: str | None) -> consent.Receiver:
+def _receiver(
+    namespace: str, webhook: actions.WebhookAction, url: str | None
+) -> references.Receiver:
     """Where the webhook goes, as it is named in the spec; a Service by its name in the cluster."""
     service = webhook.service
     if service is not None:
         # The author of the Service decides what number a name stands for.
         port = service.port if isinstance(service.port, int) else None
-        return consent.Receiver(f"{service.name}.{namespace}.svc", port)
+        return references.Receiver(f"{service.name}.{namespace}.svc", port)
     try:
         parts = urllib.parse.urlsplit(url or webhook.url or "")
     except ValueError:  # brackets around what is no address; nothing can be called there
-        return consent.Receiver("", None)
+        return references.Receiver("", None)
     usual = 443 if parts.scheme == "https" else 80
-    return consent.Receiver(parts.hostname or "", parts.port or usual)
+    return references.Receiver(parts.hostname or "", parts.port or usual)
 
 
 def _tls_trouble(url: str, webhook: actions.WebhookAction) -> str:
@@ -423,11 +425,11 @@ def _opens_the_api(audience: str) -> str:
     )
 
 
-def _refusal(message: str) -> troubles.Trouble:
-    return troubles.Trouble(
+def _refusal(message: str) -> target.Trouble:
+    return target.Trouble(
         reason=Reason.INVALID_WEBHOOK, message=message, code_class="refused", final=True
     )
 
 
-def _trouble(reason: Reason, message: str) -> troubles.Trouble:
-    return troubles.Trouble(reason=reason, message=message, code_class="secret", unsent=True)
+def _trouble(reason: Reason, message: str) -> target.Trouble:
+    return target.Trouble(reason=reason, message=message, code_class="secret", unsent=True)

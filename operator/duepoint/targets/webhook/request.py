@@ -3,11 +3,18 @@
 Owns the four formats and the order of precedence of headers: what says which delivery this is and
 who signed it is ours alone; what describes the body is the user's to replace where the format does
 not depend on it. The signature covers the bytes that are sent, so it is made here, last. Pure.
+
+Receivers store the bodies: fields may be added, never renamed or given another meaning. What
+differs between attempts (``attempt``, ``generated_at``) stands in the body and in no id. The
+envelope is that of Standard Webhooks (type, timestamp, data). As a CloudEvent the same ``data``
+travels, and what its attributes say is said by both.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
+import msgspec
 
 import duepoint
 from duepoint import errors
@@ -15,8 +22,45 @@ from duepoint.schedules import actions
 from duepoint.targets import eventids, target
 from duepoint.targets.webhook import credentials, signing
 
+EVENT_TYPE = "schedule.fired"
+#: The type as CloudEvents want it, with the domain of who defines it in front.
+CLOUD_EVENT_TYPE = f"dev.duepoint.{EVENT_TYPE}"
+STRUCTURED_CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
+
+_NULL = msgspec.Raw(b"null")
 _CONTENT_TYPE = ("content-type", "application/json")
 _USUAL = (("accept", "*/*"), ("user-agent", f"duepoint/{duepoint.__version__}"))
+
+
+class ScheduleName(msgspec.Struct, frozen=True, kw_only=True):
+    """Which Schedule fired."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """``data`` of the body. Times are RFC 3339 in UTC; ``version`` is the generation."""
+
+    id: str
+    generated_at: str
+    schedule_id: str
+    schedule: ScheduleName
+    scheduled_time: str
+    previous_time: str | None
+    attempt: int
+    trigger: str
+    version: int
+    payload: msgspec.Raw
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole body; ``timestamp`` is the slot's."""
+
+    type: str
+    timestamp: str
+    data: Facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +107,15 @@ def _content(
     """The usual headers, with the format's own, and the body."""
     match webhook.format:
         case "Standard":
-            return [*_USUAL], eventids.standard_body(firing, now_us)
+            return [*_USUAL], standard_body(firing, now_us)
         case "Raw":
-            return [*_USUAL], eventids.raw_body(firing)
+            return [*_USUAL], raw_body(firing)
         case "CloudEventsBinary":
-            headers, body = eventids.binary_event(firing, now_us)
+            headers, body = binary_event(firing, now_us)
             return [*_USUAL, *headers], body
         case "CloudEventsStructured":
-            content_type = ("content-type", eventids.STRUCTURED_CONTENT_TYPE)
-            return [*_USUAL, content_type], eventids.structured_event(firing, now_us)
+            content_type = ("content-type", STRUCTURED_CONTENT_TYPE)
+            return [*_USUAL, content_type], structured_event(firing, now_us)
         case unknown:
             raise errors.Bug(f"a webhook of format {unknown} was accepted")
 
@@ -90,3 +134,67 @@ def _headers(
         return usual
     taken = {name.lower() for name, _ in theirs}
     return [*(pair for pair in usual if pair[0] not in taken), *theirs]
+
+
+# -- bodies ----------------------------------------------------------------------------------------
+
+
+def standard_body(firing: target.Firing, now_us: int) -> bytes:
+    """The body of format ``Standard``; ``payload`` is null where the Schedule has none."""
+    envelope = Envelope(
+        type=EVENT_TYPE,
+        timestamp=eventids.instant_text(firing.slot_us),
+        data=_facts(firing, now_us),
+    )
+    return msgspec.json.encode(envelope)
+
+
+def binary_event(firing: target.Firing, now_us: int) -> tuple[list[tuple[str, str]], bytes]:
+    """Headers and body of format ``CloudEventsBinary``.
+
+    Every attribute is ASCII without blanks and percents, so none needs the binding's escapes
+    (CloudEvents 1.0, HTTP protocol binding, 3.1.3.2).
+    """
+    headers = [(f"ce-{name}", value) for name, value in _attributes(firing).items()]
+    return headers, msgspec.json.encode(_facts(firing, now_us))
+
+
+def structured_event(firing: target.Firing, now_us: int) -> bytes:
+    """The body of format ``CloudEventsStructured`` (CloudEvents 1.0, JSON format)."""
+    facts = _facts(firing, now_us)
+    return msgspec.json.encode(
+        {**_attributes(firing), "datacontenttype": "application/json", "data": facts}
+    )
+
+
+def _attributes(firing: target.Firing) -> dict[str, str]:
+    """Source and id together are one per slot; the time is the slot's."""
+    return {
+        "specversion": "1.0",
+        "id": eventids.event_id(firing.uid, firing.slot_us, firing.run_uid),
+        "source": f"/namespaces/{firing.namespace}/schedules/{firing.name}",
+        "type": CLOUD_EVENT_TYPE,
+        "time": eventids.instant_text(firing.slot_us),
+    }
+
+
+def _facts(firing: target.Firing, now_us: int) -> Facts:
+    return Facts(
+        id=eventids.event_id(firing.uid, firing.slot_us, firing.run_uid),
+        generated_at=eventids.instant_text(now_us),
+        schedule_id=firing.uid,
+        schedule=ScheduleName(namespace=firing.namespace, name=firing.name, uid=firing.uid),
+        scheduled_time=eventids.instant_text(firing.slot_us),
+        previous_time=None
+        if firing.previous_us is None
+        else eventids.instant_text(firing.previous_us),
+        attempt=firing.attempt,
+        trigger=firing.trigger,
+        version=firing.generation,
+        payload=firing.action.payload or _NULL,
+    )
+
+
+def raw_body(firing: target.Firing) -> bytes:
+    """The body of format ``Raw``: the payload's JSON text as it is stored, or nothing."""
+    return bytes(firing.action.payload)

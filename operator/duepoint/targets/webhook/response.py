@@ -20,7 +20,7 @@ from duepoint.net import connections, dialling, http1, ownservers
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import troubles
+from duepoint.targets import target
 
 #: The word of ``retryOn`` for everything that is not a status.
 NETWORK = "network"
@@ -42,23 +42,20 @@ class Answer:
         return f"{self.status // 100}xx"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """When: of the answer, and of the slot's due, from which ``maxAge`` counts."""
-
-    now_us: int
-    due_us: int
-
-
 def judge(
-    answer: Answer | troubles.Trouble, webhook: actions.WebhookAction, at: Times
+    answer: Answer | target.Trouble, webhook: actions.WebhookAction, *, now_us: int, due_us: int
 ) -> outcome.Outcome:
-    """What follows from an answer, or from its absence."""
-    if isinstance(answer, troubles.Trouble):
+    """What follows from an answer, or from its absence.
+
+    Args:
+        now_us: of the answer.
+        due_us: of the slot, from which ``maxAge`` counts.
+    """
+    if isinstance(answer, target.Trouble):
         return _after_trouble(answer, webhook)
     status = answer.status
     if matches(status, webhook.success):
-        return outcome.Delivered(accepted_us=at.now_us, http_status=status)
+        return outcome.Delivered(accepted_us=now_us, http_status=status)
     if status == 410:
         message = f"answered {status}; the receiver says that it is gone for good"
         return outcome.Rejected(reason=Reason.ENDPOINT_GONE, message=message, http_status=status)
@@ -66,7 +63,7 @@ def judge(
         return outcome.Retry(
             reason=Reason.REJECTED,
             message=f"answered {status}",
-            after_us=_after_us(answer, webhook, at),
+            after_us=_after_us(answer, webhook, now_us=now_us, due_us=due_us),
             http_status=status,
         )
     hint = "; redirects are not followed, write the final URL" if 300 <= status < 400 else ""
@@ -102,41 +99,43 @@ def retry_after_us(text: str, now_us: int) -> int | None:
     return max(int(zoned.timestamp()) * _SECOND_US - now_us, _SECOND_US)
 
 
-def _after_trouble(trouble: troubles.Trouble, webhook: actions.WebhookAction) -> outcome.Outcome:
+def _after_trouble(trouble: target.Trouble, webhook: actions.WebhookAction) -> outcome.Outcome:
     is_tried_again = trouble.unsent or NETWORK in webhook.retry.retry_on
     if trouble.final or not is_tried_again:
         return outcome.Rejected(reason=trouble.reason, message=trouble.message)
     return outcome.Retry(reason=trouble.reason, message=trouble.message)
 
 
-def _after_us(answer: Answer, webhook: actions.WebhookAction, at: Times) -> int | None:
+def _after_us(
+    answer: Answer, webhook: actions.WebhookAction, *, now_us: int, due_us: int
+) -> int | None:
     """The receiver's wish, but never past ``maxAge``: the last attempt falls just inside it."""
     if answer.status not in _BUSY or answer.retry_after is None:
         return None
-    wish_us = retry_after_us(answer.retry_after, at.now_us)
+    wish_us = retry_after_us(answer.retry_after, now_us)
     if wish_us is None:
         return None
-    room_us = at.due_us + webhook.retry.max_age_us - at.now_us - _SECOND_US
+    room_us = due_us + webhook.retry.max_age_us - now_us - _SECOND_US
     return max(min(wish_us, room_us), _SECOND_US)
 
 
 # -- no response ---------------------------------------------------------------------------------
 
 
-def no_answer(seconds: float) -> troubles.Trouble:
+def no_answer(seconds: float) -> target.Trouble:
     return _late(f"no answer within {seconds:.3g} s")
 
 
-def no_connection(host: str, seconds: float) -> troubles.Trouble:
+def no_connection(host: str, seconds: float) -> target.Trouble:
     within = min(seconds, connections.CONNECT_SECONDS)
     return _late(f"no connection to {host} within {within:.3g} s")
 
 
-def trouble(error: Exception, host: str) -> troubles.Trouble:
+def trouble(error: Exception, host: str) -> target.Trouble:
     """The trouble behind any error but a missed deadline."""
     cause = error.__cause__ if isinstance(error, connections.NotConnected) else None
     if isinstance(cause, dialling.Blocked):
-        return troubles.Trouble(
+        return target.Trouble(
             reason=Reason.BLOCKED_ADDRESS,
             message=f"{host} may not be called: {cause}",
             code_class="blocked",
@@ -144,17 +143,17 @@ def trouble(error: Exception, host: str) -> troubles.Trouble:
         )
     if isinstance(cause, ownservers.Unready):
         message = f"nothing was sent: {cause}"
-        return troubles.Trouble(reason=Reason.NETWORK, message=message, unsent=True)
+        return target.Trouble(reason=Reason.NETWORK, message=message, unsent=True)
     # A certificate that is refused is a ValueError as well.
     if isinstance(cause or error, ValueError) and not isinstance(cause or error, OSError):
         message = f"{host}: the URL cannot be called"
-        return troubles.Trouble(reason=Reason.INVALID_WEBHOOK, message=message, final=True)
+        return target.Trouble(reason=Reason.INVALID_WEBHOOK, message=message, final=True)
     said = _wording(error) if cause is None else _connecting_wording(cause)
-    return troubles.Trouble(reason=Reason.NETWORK, message=f"{host}: {said}")
+    return target.Trouble(reason=Reason.NETWORK, message=f"{host}: {said}")
 
 
-def _late(message: str) -> troubles.Trouble:
-    return troubles.Trouble(reason=Reason.TIMEOUT, message=message, code_class="timeout")
+def _late(message: str) -> target.Trouble:
+    return target.Trouble(reason=Reason.TIMEOUT, message=message, code_class="timeout")
 
 
 def _wording(error: Exception) -> str:

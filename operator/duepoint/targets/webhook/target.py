@@ -21,12 +21,12 @@ import msgspec
 import prometheus_client
 
 from duepoint import clock as clocks
-from duepoint import errors, telemetry
+from duepoint import telemetry
 from duepoint.net import connections, dialling, http1
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import endpoints, target, troubles
+from duepoint.targets import endpoints, target
 from duepoint.targets.webhook import admission as admissions
 from duepoint.targets.webhook import credentials, hostlimits, request, response
 
@@ -81,13 +81,13 @@ class WebhookTarget:
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered once the receiver's status line says so."""
-        webhook = _action(firing.action)
+        webhook = target.require_kind(firing.action, actions.WebhookAction)
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
         if webhook.url_secret is not None:
             found_url = await self._with_url(firing, webhook, seconds)
-            if isinstance(found_url, troubles.Trouble):
+            if isinstance(found_url, target.Trouble):
                 return self._judged(found_url, firing, webhook)
             webhook = found_url
             seconds = target.seconds_left(firing, self._clock)
@@ -111,14 +111,14 @@ class WebhookTarget:
 
     async def _with_url(
         self, firing: target.Firing, webhook: actions.WebhookAction, seconds: float
-    ) -> actions.WebhookAction | troubles.Trouble:
+    ) -> actions.WebhookAction | target.Trouble:
         """The webhook with the URL that stands in a Secret: its circuit and turn hang on it."""
         try:
             async with asyncio.timeout(seconds):
                 found = await self._source.of(firing.namespace, webhook)
         except TimeoutError:
             return response.no_answer(seconds)
-        if isinstance(found, troubles.Trouble):
+        if isinstance(found, target.Trouble):
             return found
         return msgspec.structs.replace(webhook, url=found.url)
 
@@ -129,42 +129,39 @@ class WebhookTarget:
         if seconds <= 0:  # its turn came too late
             return target.not_started(), None
         begun = self._clock.monotonic()
-        was_asked = True
-        ready = self._at_hand(firing, webhook)
-        answer: response.Answer | troubles.Trouble
+        ready: _Ready | target.Trouble | None = self._at_hand(firing, webhook)
         if ready is None:
-            found = await self._prepared_within(seconds, firing, webhook)
-            if isinstance(found, troubles.Trouble):
-                answer, was_asked = found, False
-            else:
-                seconds -= self._clock.monotonic() - begun
-                answer = await self._send(firing, webhook, found, seconds)
-        else:
-            answer = await self._send(firing, webhook, ready, seconds)
+            ready = await self._prepared(firing, webhook, seconds)
+            seconds -= self._clock.monotonic() - begun
+        answer = (
+            ready
+            if isinstance(ready, target.Trouble)
+            else await self._send(firing, webhook, ready, seconds)
+        )
         _count(answer, self._clock.monotonic() - begun)
         given = self._judged(answer, firing, webhook)
-        if not was_asked:
+        if isinstance(ready, target.Trouble):
             return given, None
         return given, admissions.verdict(answer, delivered=isinstance(given, outcome.Delivered))
 
     def _judged(
         self,
-        answer: response.Answer | troubles.Trouble,
+        answer: response.Answer | target.Trouble,
         firing: target.Firing,
         webhook: actions.WebhookAction,
     ) -> outcome.Outcome:
-        if isinstance(answer, troubles.Trouble) and webhook.service is not None:
+        if isinstance(answer, target.Trouble) and webhook.service is not None:
             self._services.forget(firing.namespace, webhook.service.name)
-        times = response.Times(now_us=self._clock.now_us(), due_us=firing.due_us)
-        return response.judge(answer, webhook, times)
+        now_us = self._clock.now_us()
+        return response.judge(answer, webhook, now_us=now_us, due_us=firing.due_us)
 
-    async def check(self, firing: target.Firing) -> troubles.Trouble | None:
+    async def check(self, firing: target.Firing) -> target.Trouble | None:
         """Whether what the webhook refers to can be read and used; sends nothing."""
-        webhook = _action(firing.action)
+        webhook = target.require_kind(firing.action, actions.WebhookAction)
         if webhook.is_plain:
             return None
         found = await self._source.of(firing.namespace, webhook)
-        return found if isinstance(found, troubles.Trouble) else None
+        return found if isinstance(found, target.Trouble) else None
 
     async def close(self) -> None:
         """Close the connections and the dialler, and report the circuits' last changes."""
@@ -176,7 +173,9 @@ class WebhookTarget:
         """What a delivery needs, where all of it is known already."""
         kept: credentials.WebhookCredentials | None = None
         if not webhook.is_plain:
-            kept = self._source.at_hand(firing.namespace, _action(firing.action))
+            kept = self._source.at_hand(
+                firing.namespace, target.require_kind(firing.action, actions.WebhookAction)
+            )
             if kept is None:
                 return None
         if webhook.url is None:
@@ -184,29 +183,26 @@ class WebhookTarget:
         where = endpoints.of_url(webhook.url)
         return _Ready(where, kept) if isinstance(where, endpoints.Destination) else None
 
-    async def _prepared_within(
-        self, seconds: float, firing: target.Firing, webhook: actions.WebhookAction
-    ) -> _Ready | troubles.Trouble:
+    async def _prepared(
+        self, firing: target.Firing, webhook: actions.WebhookAction, seconds: float
+    ) -> _Ready | target.Trouble:
+        """What a delivery needs, read now; or what is missing."""
+        kept: credentials.WebhookCredentials | None = None
         try:
             async with asyncio.timeout(seconds):
-                return await self._prepared(firing, webhook)
+                if not webhook.is_plain:
+                    own = target.require_kind(firing.action, actions.WebhookAction)
+                    found = await self._source.of(firing.namespace, own)
+                    if isinstance(found, target.Trouble):
+                        return found
+                    kept = found
+                where = await endpoints.locate(self._services, firing.namespace, webhook)
         except TimeoutError:
             return response.no_answer(seconds)
-
-    async def _prepared(
-        self, firing: target.Firing, webhook: actions.WebhookAction
-    ) -> _Ready | troubles.Trouble:
-        kept: credentials.WebhookCredentials | None = None
-        if not webhook.is_plain:
-            found = await self._source.of(firing.namespace, _action(firing.action))
-            if isinstance(found, troubles.Trouble):
-                return found
-            kept = found
-        where = await endpoints.locate(self._services, firing.namespace, webhook)
-        if isinstance(where, troubles.Trouble) and webhook.url_secret is not None:
+        if isinstance(where, target.Trouble) and webhook.url_secret is not None:
             message = f"the URL in Secret {webhook.url_secret.name} cannot be called"
             return dataclasses.replace(where, message=message)  # theirs repeats the URL
-        return where if isinstance(where, troubles.Trouble) else _Ready(where, kept)
+        return where if isinstance(where, target.Trouble) else _Ready(where, kept)
 
     async def _send(
         self,
@@ -214,7 +210,7 @@ class WebhookTarget:
         webhook: actions.WebhookAction,
         ready: _Ready,
         seconds: float,
-    ) -> response.Answer | troubles.Trouble:
+    ) -> response.Answer | target.Trouble:
         """The answer, as far as it is read; or why there is none."""
         host = ready.where.host
         try:
@@ -258,7 +254,7 @@ class WebhookTarget:
             ),
             deadline=now + seconds,
             connect_by=now + min(seconds, left),
-            is_repeatable=True,  # its ``webhook-id`` tells the receiver, should both have come
+            is_repeatable=True,  # its ``webhook-id`` shows the receiver that it has both
             rule=BODY_RULE,
             # Sleeps and limits do not count what the machine was suspended; this clock does.
             may_send=lambda: self._clock.monotonic() < firing.not_after_monotonic,
@@ -290,12 +286,6 @@ def _attempts(code_class: str) -> prometheus_client.Counter:
     return telemetry.webhook_attempts_total.labels(code_class)
 
 
-def _count(answer: response.Answer | troubles.Trouble, seconds: float) -> None:
+def _count(answer: response.Answer | target.Trouble, seconds: float) -> None:
     _attempts(answer.code_class).inc()
     telemetry.webhook_seconds.observe(seconds)
-
-
-def _action(action: actions.Action) -> actions.WebhookAction:
-    if not isinstance(action.target, actions.WebhookAction):
-        raise errors.Bug(f"a {type(action.target).__name__} was handed to the webhook target")
-    return action.target

@@ -9,8 +9,9 @@ import pytest
 
 from duepoint import errors, services
 from duepoint.kube import jobs
-from duepoint.targets import activejobs, target
-from duepoint.targets.job import JobTarget
+from duepoint.targets import target
+from duepoint.targets.job import activejobs
+from duepoint.targets.job.target import JobTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.pipeline import Bounds, Pipeline
 from tests.fakes.recordingtarget import RecordingTarget

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import dataclasses
 
-from duepoint.targets import job, target
+from duepoint.targets import target
+from duepoint.targets.job import target as jobtarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.pipeline import Bounds, Pipeline
 from tests.fakes.recordingtarget import NoEntries
@@ -23,7 +24,7 @@ class _Jobs(NoEntries):
     """The Job target alone, as a worker wants it."""
 
     def __init__(self, world: World) -> None:
-        self._target = job.JobTarget(world.api, world.clock)
+        self._target = jobtarget.JobTarget(world.api, world.clock)
 
     async def fire(self, firing: target.Firing):
         return await self._target.fire(firing)

@@ -14,7 +14,7 @@ from duepoint.kube import secrets
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import troubles
+from duepoint.targets import target
 from duepoint.targets.secretaccess import secretcache
 from duepoint.targets.webhook import credentials
 from tests.fakes import fakeclock, fakekubernetes
@@ -254,7 +254,7 @@ async def test_materials_do_not_show_themselves(hears):
 async def test_unverified_tls_needs_the_operators_leave():
     webhook = firings.a_webhook(tls=actions.Tls(insecure_skip_verify=True))
     refused = await (await vault_of()).of("default", webhook)
-    assert isinstance(refused, troubles.Trouble)
+    assert isinstance(refused, target.Trouble)
     assert refused.final
     assert refused.reason is Reason.INVALID_WEBHOOK
     assert "DUEPOINT_WEBHOOK_INSECURE_TLS" in refused.message
@@ -308,7 +308,7 @@ async def test_no_token_is_sent_that_would_open_the_api_server(audience):
     )
     auth = actions.AccountToken(account="caller", audience=audience)
     refused = await source.of("default", firings.a_webhook(auth=auth))
-    assert isinstance(refused, troubles.Trouble)
+    assert isinstance(refused, target.Trouble)
     assert refused.final
     assert "spec.webhook.auth.serviceAccountToken.audience" in refused.message
 
@@ -646,4 +646,4 @@ async def test_a_burst_shares_what_was_gathered_for_the_first_and_no_longer():
     renewed = await source.of("default", webhook)
     assert renewed.headers == (("authorization", "Bearer new"),)
     # Another namespace's webhook of the same content is another's business.
-    assert isinstance(await source.of("other", webhook), troubles.Trouble)
+    assert isinstance(await source.of("other", webhook), target.Trouble)

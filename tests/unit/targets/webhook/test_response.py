@@ -9,7 +9,7 @@ import pytest
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import troubles
+from duepoint.targets import target
 from duepoint.targets.webhook import response
 from tests.support import firings
 
@@ -19,8 +19,7 @@ SECOND_US = 1_000_000
 
 
 def judge(answer, *, now_us=DUE_US, **webhook):
-    at = response.Times(now_us=now_us, due_us=DUE_US)
-    return response.judge(answer, firings.a_webhook(**webhook), at)
+    return response.judge(answer, firings.a_webhook(**webhook), now_us=now_us, due_us=DUE_US)
 
 
 def answered(status, retry_after=None):
@@ -154,30 +153,30 @@ def test_past_max_age_a_second_is_left_for_the_worker_to_give_up():
 
 
 def test_no_answer_is_tried_again():
-    trouble = troubles.Trouble(reason=Reason.TIMEOUT, message="late")
+    trouble = target.Trouble(reason=Reason.TIMEOUT, message="late")
     assert judge(trouble) == outcome.Retry(reason=Reason.TIMEOUT, message="late")
 
 
 def test_no_answer_is_final_where_the_user_does_not_repeat_it():
-    trouble = troubles.Trouble(reason=Reason.NETWORK, message="cut")
+    trouble = target.Trouble(reason=Reason.NETWORK, message="cut")
     given = judge(trouble, retry=actions.RetryRule(retry_on=("5xx",)))
     assert given == outcome.Rejected(reason=Reason.NETWORK, message="cut")
 
 
 def test_a_blocked_address_is_final_whatever_the_user_repeats():
-    trouble = troubles.Trouble(reason=Reason.BLOCKED_ADDRESS, message="no", final=True)
+    trouble = target.Trouble(reason=Reason.BLOCKED_ADDRESS, message="no", final=True)
     assert isinstance(judge(trouble), outcome.Rejected)
 
 
 def test_the_excerpt_is_one_bounded_readable_line():
-    text = troubles.excerpt(b"bad\r\n\x1b[31mred\x00\xff" + b"x" * 5000)
+    text = target.excerpt(b"bad\r\n\x1b[31mred\x00\xff" + b"x" * 5000)
     assert text.startswith("bad [31mred")
-    assert len(text) <= troubles.EXCERPT_BYTES
+    assert len(text) <= target.EXCERPT_BYTES
     assert text.isprintable()
 
 
 def test_a_secret_that_the_receiver_echoes_is_not_kept():
-    text = troubles.excerpt(b"your token s3cr3t-t0ken is wrong", ["s3cr3t-t0ken", "is"])
+    text = target.excerpt(b"your token s3cr3t-t0ken is wrong", ["s3cr3t-t0ken", "is"])
     assert text == "your token [redacted] is wrong"
 
 

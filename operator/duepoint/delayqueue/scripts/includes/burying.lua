@@ -1,4 +1,4 @@
--- include letters
+-- include deadletters
 -- A letter is added, and where its namespace then has too many, or too many bytes, the oldest of that namespace
 -- go. A shard that is full loses the oldest of the namespace that takes most.
 local MOST_COUNTED = 100 -- letters of before there was a count, counted with each new one

@@ -1,4 +1,4 @@
--- include letters
+-- include deadletters
 -- The letter goes, and its count; whether it was there.
 local function remove_letter(id)
   local found = redis.call('XRANGE', DEAD, id, id)[1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Mapping
 
 import msgspec
@@ -21,10 +22,12 @@ from duepoint.kube import errors, jobbuilder, jobframe, jobs, port
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import openrequests, target
+from duepoint.targets import target
 
 #: Of frames that are kept, with what they were made of; some kilobytes each.
 _FRAME_BYTES = 16 * 1024 * 1024
+#: A request without an answer may be carried out for so long.
+_LATE_SECONDS = outcome.LATE_US / 1_000_000
 
 
 class JobTarget:
@@ -33,8 +36,12 @@ class JobTarget:
     def __init__(self, api: port.Api, clock: clocks.Clock) -> None:
         self._api = api
         self._clock = clock
-        self._open = openrequests.OpenRequests(clock)
+        self._open = OpenRequests(clock)
         self._frames = _Frames()
+
+    async def check(self, _: target.Firing) -> target.Trouble | None:
+        """A Job refers to nothing that this worker could read beforehand."""
+        return None
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered(running) once the Job of this slot exists, by this attempt or an older one."""
@@ -50,7 +57,7 @@ class JobTarget:
         except TimeoutError:
             self._open.note(firing.namespace, job_name(firing))
             message = f"no answer from the API server in {seconds:g} s"
-            return _retry(Reason.API_UNAVAILABLE, message, unanswered=True)
+            return _retry(Reason.API_UNAVAILABLE, message, is_unanswered=True)
 
     def _composed(self, firing: target.Firing) -> tuple[dict[str, object], bytes]:
         """The Job's metadata, and all of it as bytes: nothing else of a large one is held."""
@@ -70,16 +77,17 @@ class JobTarget:
                 self._api, namespace, job, body=body, timeout_seconds=seconds
             )
         except errors.ApiError as error:
-            unanswered = errors.may_be_carried_out(error)
-            if unanswered:
+            is_unanswered = errors.may_be_carried_out(error)
+            if is_unanswered:
                 self._open.note(namespace, _name(job))
-            told = str(error)
-            return _retry(Reason.API_UNAVAILABLE, told, _after_us(error), unanswered=unanswered)
+            return _retry(
+                Reason.API_UNAVAILABLE, str(error), _after_us(error), is_unanswered=is_unanswered
+            )
         match result:
             case jobs.Created():
                 is_open = self._open.has(namespace, _name(job))
                 return self._delivered(job, may_come_again=is_open)
-            case jobs.AlreadyOurs():  # by whoever asked before
+            case jobs.AlreadyOurs():  # by an earlier request
                 return self._delivered(job, may_come_again=True)
             case jobs.NameConflict(message=message):
                 return _rejected(Reason.NAME_CONFLICT, message)
@@ -132,9 +140,7 @@ def job_name(firing: target.Firing) -> str:
 
 
 def _template(action: actions.Action) -> Mapping[str, object]:
-    if not isinstance(action.target, actions.JobAction):
-        raise base.Bug(f"a {type(action.target).__name__} was handed to the Job target")
-    return action.target.template
+    return target.require_kind(action, actions.JobAction).template
 
 
 def _facts(firing: target.Firing) -> jobs.SlotFacts:
@@ -159,12 +165,41 @@ def _after_us(error: errors.ApiError) -> int | None:
 
 
 def _retry(
-    reason: Reason, message: str, after_us: int | None = None, *, unanswered: bool = False
+    reason: Reason, message: str, after_us: int | None = None, *, is_unanswered: bool = False
 ) -> outcome.Retry:
     return outcome.Retry(
-        reason=reason, message=message, after_us=after_us, started=False, unanswered=unanswered
+        reason=reason, message=message, after_us=after_us, started=False, unanswered=is_unanswered
     )
 
 
 def _rejected(reason: Reason, message: str) -> outcome.Rejected:
     return outcome.Rejected(reason=reason, message=message, started=False)
+
+
+class OpenRequests:
+    """Jobs of which this worker has asked for and received no answer, by name.
+
+    A batch leaves such a Job to an attempt of its own, which may be answered although the first
+    request is still under way; the news of that Job has to say so. An entry is forgotten once no
+    such request can be carried out any more. The order is that of the instants.
+    """
+
+    def __init__(self, clock: clocks.Clock) -> None:
+        self._clock = clock
+        self._sent: OrderedDict[tuple[str, str], float] = OrderedDict()
+
+    def note(self, namespace: str, job_name: str) -> None:
+        """No answer came to a request for this Job that was sent until now."""
+        self._forget()
+        self._sent[namespace, job_name] = self._clock.monotonic()
+        self._sent.move_to_end((namespace, job_name))
+
+    def has(self, namespace: str, job_name: str) -> bool:
+        """Whether one may be under way."""
+        self._forget()
+        return (namespace, job_name) in self._sent
+
+    def _forget(self) -> None:
+        past = self._clock.monotonic() - _LATE_SECONDS
+        while self._sent and next(iter(self._sent.values())) <= past:
+            self._sent.popitem(last=False)

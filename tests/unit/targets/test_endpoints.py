@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from duepoint.kube import errors, services
-from duepoint.targets import servicecache
+from duepoint.targets import endpoints
 from tests.fakes import fakeclock
 from tests.support import webhooktargets
 
@@ -42,7 +42,7 @@ def ask(cache, name="billing", port=80):
 
 async def test_an_answer_is_believed_for_a_minute(clock):
     server = Server(FOUND, MOVED)
-    cache = servicecache.ServiceCache(server, clock)
+    cache = endpoints.ServiceCache(server, clock)
     assert await ask(cache) is FOUND
     await clock.advance(59)
     assert await ask(cache) is FOUND
@@ -53,21 +53,21 @@ async def test_an_answer_is_believed_for_a_minute(clock):
 
 async def test_a_hundred_deliveries_at_once_share_one_look_up(clock):
     server = Server(FOUND)
-    cache = servicecache.ServiceCache(server, clock)
+    cache = endpoints.ServiceCache(server, clock)
     assert set(await asyncio.gather(*(ask(cache) for _ in range(100)))) == {FOUND}
     assert server.asked == 1
 
 
 async def test_a_service_that_is_missing_is_looked_for_each_time(clock):
     server = Server(GONE, FOUND)
-    cache = servicecache.ServiceCache(server, clock)
+    cache = endpoints.ServiceCache(server, clock)
     assert await ask(cache) is GONE
     assert await ask(cache) is FOUND
 
 
 async def test_what_did_not_work_is_asked_anew_on_every_port(clock):
     server = Server(FOUND, FOUND, MOVED)
-    cache = servicecache.ServiceCache(server, clock)
+    cache = endpoints.ServiceCache(server, clock)
     await ask(cache, port=80)
     await ask(cache, port="http")
     cache.forget("shop", "billing")
@@ -77,7 +77,7 @@ async def test_what_did_not_work_is_asked_anew_on_every_port(clock):
 
 async def test_an_outage_of_the_api_server_is_bridged_for_an_hour(clock):
     server = Server(FOUND, AWAY)
-    cache = servicecache.ServiceCache(server, clock)
+    cache = endpoints.ServiceCache(server, clock)
     await ask(cache)
     await clock.advance(3590)
     assert await ask(cache) is FOUND
@@ -88,7 +88,7 @@ async def test_an_outage_of_the_api_server_is_bridged_for_an_hour(clock):
 
 async def test_during_an_outage_the_api_server_is_not_asked_for_every_delivery(clock):
     server = Server(FOUND, AWAY)
-    cache = servicecache.ServiceCache(server, clock)
+    cache = endpoints.ServiceCache(server, clock)
     await ask(cache)
     await clock.advance(61)
     for _ in range(50):
@@ -97,14 +97,14 @@ async def test_during_an_outage_the_api_server_is_not_asked_for_every_delivery(c
 
 
 async def test_what_was_never_known_is_an_error_while_nobody_answers(clock):
-    cache = servicecache.ServiceCache(Server(AWAY), clock)
+    cache = endpoints.ServiceCache(Server(AWAY), clock)
     with pytest.raises(errors.Unavailable):
         await ask(cache)
 
 
 async def test_a_service_that_was_deleted_is_not_remembered(clock):
     server = Server(FOUND, GONE, AWAY)
-    cache = servicecache.ServiceCache(server, clock)
+    cache = endpoints.ServiceCache(server, clock)
     await ask(cache)
     await clock.advance(61)
     assert await ask(cache) is GONE
@@ -113,9 +113,9 @@ async def test_a_service_that_was_deleted_is_not_remembered(clock):
 
 
 async def test_memory_is_bounded(clock, monkeypatch):
-    monkeypatch.setattr(servicecache, "MOST_KNOWN", 3)
+    monkeypatch.setattr(endpoints, "MOST_KNOWN", 3)
     server = Server(FOUND)
-    cache = servicecache.ServiceCache(server, clock)
+    cache = endpoints.ServiceCache(server, clock)
     for number in range(10):
         await ask(cache, name=f"service-{number}")
     assert len(cache._known) == 3
@@ -125,7 +125,7 @@ async def test_memory_is_bounded(clock, monkeypatch):
 
 async def test_a_cancelled_look_up_leaves_the_way_open(clock):
     server = Server(FOUND)
-    cache = servicecache.ServiceCache(server, clock)
+    cache = endpoints.ServiceCache(server, clock)
     waiting = asyncio.create_task(ask(cache))
     await asyncio.sleep(0)
     waiting.cancel()

@@ -15,7 +15,7 @@ from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
 from duepoint.schedules.slots import DueSlot
-from duepoint.worker import closing
+from duepoint.worker import tried
 from duepoint.worker.plan import Attempt
 from tests.support.builders import a_definition, at
 
@@ -51,8 +51,8 @@ def an_attempt(kind: PointKind = PointKind.CHAIN, **changes) -> Attempt:
 def close(
     attempt: Attempt, outcome, *, kind=actions.WebhookAction, limits=LIMITS, fraction=0.5, **more
 ):
-    return closing.closing(
-        closing.Tried(
+    return tried.closing(
+        tried.Tried(
             attempt=attempt,
             outcome=outcome,
             kind=kind,

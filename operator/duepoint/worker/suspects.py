@@ -1,13 +1,9 @@
-"""Has a suspected point in hand alone, so that a death says something about it.
+"""Points that may have ended the workers that tried them: few at a time, then alone.
 
 A worker that dies had perhaps a hundred points in hand, and one of them ended it. So no point is
-suspected for having been there: only one that was all its worker had is, and Redis notes that while
-it is so (``Queue.isolate``). A point that comes alone, after its owner was lost, to a worker with
-empty hands is noted at once; the note goes before anything else is claimed, which costs the worker
-one round trip. A point that has lost several owners is worth more: the worker claims nothing else,
-lets what it has end, tries that point alone, and claims nothing for a while, longer each time,
-because what ends workers may take its time. So a slow neighbour is never suspected, and what ends
-workers is after some deaths.
+suspected for having been there: only one that was all its worker had is, and Redis holds a note
+while it is so (``Isolation``). Expired claims are taken over in ever smaller parts, of which a
+worker has one in hand at a time (``SuspectClaims``), so that a culprit is soon alone.
 """
 
 from __future__ import annotations
@@ -29,7 +25,13 @@ _MOST_SECONDS = 600.0
 
 
 class Isolation:
-    """Of one worker.
+    """Has a suspected point in hand alone, so that a crash counts against that point.
+
+    A point that comes alone, after its owner was lost, to a worker with empty hands is noted at
+    once; the note goes before anything else is claimed, which costs the worker one round trip. A
+    point that has lost several owners is worth more: the worker claims nothing else, lets the rest
+    end, tries that point alone, and claims nothing for a while, longer each time, because a crash
+    may come late. So a slow neighbour is never suspected, and a culprit is after some crashes.
 
     Args:
         lease_seconds: how long the note is tried to be taken back while its shard does not answer;
@@ -134,3 +136,39 @@ def _seconds_alone(claim: messages.Claim) -> float:
     if claim.reclaimed < ALONE_FROM:
         return 0.0
     return float(min(_FIRST_SECONDS * 2 ** (claim.reclaimed - ALONE_FROM), _MOST_SECONDS))
+
+
+class SuspectClaims:
+    """Claims of points that have lost two owners: one of them is in hand at a time.
+
+    A worker that took all parts of such claims at once would take the neighbours along each time,
+    and what has not ended by then gets as suspicious as the culprit. So the others wait until those
+    in hand have ended, or have been in hand for so long that they do not end workers at once. Fresh
+    points do not wait, nor do those that have lost one owner. Pure; instants are monotonic seconds.
+
+    Args:
+        patience_seconds: in hand for so long, a claim holds up no other.
+    """
+
+    def __init__(self, patience_seconds: float) -> None:
+        self._patience = patience_seconds
+        self._until = float("-inf")
+        self._waiting: set[messages.ShardId] = set()
+
+    def begin(self, now: float) -> bool:
+        """Whether a claim of suspects may be made now; then no other may for a while."""
+        if now < self._until:
+            return False
+        self._until = now + self._patience
+        return True
+
+    def wait(self, shard: messages.ShardId, now: float) -> float:
+        """Seconds until this shard may be looked at again, if nothing ends sooner."""
+        self._waiting.add(shard)
+        return max(self._until - now, 0.0)
+
+    def end(self) -> tuple[messages.ShardId, ...]:
+        """What was in hand has ended, or there was nothing: the shards to look at again."""
+        self._until = float("-inf")
+        waiting, self._waiting = tuple(self._waiting), set()
+        return waiting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.targets import servers
+from duepoint.targets.secretaccess import servers
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,13 @@
-"""A connection that stands in a Secret: to another Redis, or to Kafka's brokers.
+"""The servers that a Secret leads to: another Redis, or Kafka's brokers.
 
 Read when something is sent (through the worker's cache), so a rotated password is used within a
 minute, and at once after a refusal (``forget``). What cannot be read or used is a ``Trouble`` that
 names the field, the key and the remedy, and heals when that is corrected. Nothing of a Secret is
-repeated: ``Connection.told`` cuts every value that may be one out of a text.
+repeated: ``SecretConnection.redacted`` cuts every value that may be one out of a text.
+
+Connections go through the guarded dialler (``ServerDialler``). A host that is a Service of the
+Schedule's own namespace (``redis``, ``redis.NS.svc``) is looked up at the API server, as a
+webhook's ``service`` is.
 """
 
 from __future__ import annotations
@@ -11,24 +15,32 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
+import re
+import socket
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from duepoint.kube import errors, secrets
+from duepoint.net import connections, dialling, egressrules
+from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import troubles
-from duepoint.targets.secretaccess import consent, references, secretcache, tlscontexts
+from duepoint.targets import endpoints, target
+from duepoint.targets.secretaccess import references, secretcache, tlscontexts
 
 #: Longest value that is looked at; certificates are the longest.
 _MOST_BYTES = 64 * 1024
 _PEM = ("ca.crt", "tls.crt", "tls.key")
+#: What a name or an address of a server is made of.
+_HOST = re.compile(r"[\w.:%-]{1,253}")
+_MAX_PORT = 65_535
+_SUFFIXES = ("", ".svc", ".svc.cluster.local")
 #: Keys whose values are looked for in every text that is shown.
 _UNSPEAKABLE = ("password", "url", "username")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class SecretConnection:
     """What a Secret says of a connection.
 
     Attributes:
@@ -48,33 +60,33 @@ class Connection:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     unspeakable: tuple[str, ...] = field(default=(), repr=False)
 
-    def told(self, text: str) -> str:
+    def redacted(self, text: str) -> str:
         """The text in one line, without anything that stands in the Secret."""
-        return troubles.excerpt(text.encode(errors="replace"), (), self.unspeakable)
+        return target.excerpt(text.encode(errors="replace"), (), self.unspeakable)
 
-    def withheld(self, hosts: Iterable[tuple[str, int]]) -> troubles.Trouble | None:
+    def withheld(self, hosts: Iterable[tuple[str, int]]) -> target.Trouble | None:
         """Why the Secret may not be used with one of these servers; None where it may."""
         try:
             for host, port in hosts:
-                references.require_consent(self.to, self.data, consent.Receiver(host, port))
+                references.require_consent(self.to, self.data, references.Receiver(host, port))
         except references.Withheld as withheld:
-            return unread(Reason.SECRET_FORBIDDEN, self.told(str(withheld)))
+            return unread(Reason.SECRET_FORBIDDEN, self.redacted(str(withheld)))
         return None
 
 
-class Reader:
+class ConnectionReader:
     """Reads connections."""
 
     def __init__(self, objects: secretcache.Objects, reader_role: str) -> None:
         self._objects = objects
-        self._keys = references.Keys(objects)
+        self._keys = references.KeyReader(objects)
         self._reader_role = reader_role
         self._contexts = tlscontexts.TlsContexts()
         self._making = asyncio.Lock()
 
     async def read(
         self, path: str, namespace: str, name: str, wanted: tuple[str, ...], required: str
-    ) -> Connection | troubles.Trouble:
+    ) -> SecretConnection | target.Trouble:
         """The connection of this Secret.
 
         Args:
@@ -89,7 +101,7 @@ class Reader:
             return unread(Reason.MISSING_SECRET, str(missing))
         except references.Withheld as withheld:
             return unread(Reason.SECRET_FORBIDDEN, str(withheld))
-        except references.Denied as denied:
+        except references.ReadDenied as denied:
             line = references.permission(denied, self._reader_role)
             return unread(Reason.SECRET_FORBIDDEN, line)
         except errors.Unavailable as away:
@@ -101,7 +113,7 @@ class Reader:
 
     async def _read(
         self, to: references.Reference, wanted: tuple[str, ...], required: str
-    ) -> Connection:
+    ) -> SecretConnection:
         found = await self._keys.whole(to)
         references.require_any_consent(to, found)
         await self._keys.content(to, required)  # says what is missing
@@ -112,7 +124,7 @@ class Reader:
             hashed.update(hashlib.sha256(data.get(key, b"")).digest())
             if key in wanted and key in data:
                 texts[key] = _text(to, key, data[key])
-        return Connection(
+        return SecretConnection(
             to=to,
             values=texts,
             digest=hashed.digest(),
@@ -121,13 +133,13 @@ class Reader:
             unspeakable=tuple(texts[key] for key in _UNSPEAKABLE if texts.get(key)),
         )
 
-    async def secured(self, plain: Connection) -> Connection | troubles.Trouble:
+    async def secured(self, plain: SecretConnection) -> SecretConnection | target.Trouble:
         """The connection with its TLS context, made once for what stands in the Secret."""
         to, pem = plain.to, plain.pem
         certificate, key = pem.get("tls.crt"), pem.get("tls.key")
         if (certificate is None) != (key is None):
             return unusable(plain, "tls.crt", "needs tls.key beside it, and the other way round")
-        wanted = tlscontexts.Wanted(
+        wanted = tlscontexts.TlsMaterial(
             owner=(to.namespace, False), ca=pem.get("ca.crt"), certificate=certificate, key=key
         )
         try:
@@ -138,16 +150,16 @@ class Reader:
         return dataclasses.replace(plain, tls=context)
 
 
-def unread(reason: Reason, message: str) -> troubles.Trouble:
+def unread(reason: Reason, message: str) -> target.Trouble:
     """Nothing was sent, because something of the connection is missing or cannot be used."""
-    return troubles.Trouble(reason=reason, message=message, code_class="secret", unsent=True)
+    return target.Trouble(reason=reason, message=message, code_class="secret", unsent=True)
 
 
-def unusable(connection: Connection, key: str, message: str) -> troubles.Trouble:
+def unusable(connection: SecretConnection, key: str, message: str) -> target.Trouble:
     """What stands under a key makes no connection."""
     to = connection.to
     text = f"{to.path}: key {key} of {to.object} {message}"
-    return unread(Reason.MISSING_SECRET, connection.told(text))
+    return unread(Reason.MISSING_SECRET, connection.redacted(text))
 
 
 def _text(to: references.Reference, key: str, value: bytes) -> str:
@@ -161,3 +173,71 @@ def _text(to: references.Reference, key: str, value: bytes) -> str:
     if any(ord(one) < 0x20 or ord(one) == 0x7F for one in text):
         raise references.Missing(to, f"key {key} of {to.object} is not one line of text")
     return text
+
+
+# -- dialling --------------------------------------------------------------------------------------
+
+
+class ServerRefused(OSError):
+    """The guard, or the Service, says that this may not or cannot be connected to.
+
+    Attributes:
+        trouble: why; ``final`` where only an edit or the operator's settings help.
+    """
+
+    def __init__(self, trouble: target.Trouble) -> None:
+        super().__init__(trouble.message)
+        self.trouble = trouble
+
+
+def require_server(host: str, port: int) -> None:
+    """Raise OSError unless these are a name and a port that could be a server's.
+
+    A server that names others (a node of a Redis Cluster, a broker) may write any text there; the
+    error does not repeat it, and messages name only what passes here.
+    """
+    if not _HOST.fullmatch(host) or not 1 <= port <= _MAX_PORT:
+        raise OSError("the server that it names has no name, or no port from 1 to 65535")
+
+
+class ServerDialler:
+    """Opens sockets for what the Schedules of one namespace name."""
+
+    def __init__(
+        self, dialler: dialling.Dialler, services: endpoints.Services, namespace: str
+    ) -> None:
+        self._dialler = dialler
+        self._services = services
+        self._namespace = namespace
+
+    async def connect(self, host: str, port: int, *, tls: bool) -> socket.socket:
+        """A connected socket; raises ServerRefused, dialling.Blocked and other OSErrors."""
+        require_server(host, port)
+        endpoint = connections.Endpoint(
+            host=host,
+            port=port,
+            route=await self._route(host, port, tls=tls),
+            namespace=self._namespace,
+        )
+        async with asyncio.timeout(connections.CONNECT_SECONDS):
+            return await self._dialler.connect(endpoint)
+
+    async def _route(self, host: str, port: int, *, tls: bool) -> egressrules.Route:
+        scheme = "https" if tls else "http"
+        name = self._service_of(host)
+        if name is None:
+            return egressrules.Route(scheme=scheme)
+        service = actions.ServiceRef(name=name, port=port, scheme=scheme)
+        webhook = actions.WebhookAction(service=service)
+        located = await endpoints.locate(self._services, self._namespace, webhook)
+        if isinstance(located, target.Trouble):
+            raise ServerRefused(located)
+        return located.route
+
+    def _service_of(self, host: str) -> str | None:
+        """The Service of this namespace that the host names, if it does."""
+        name, dot, rest = host.lower().rstrip(".").partition(".")
+        if not dot and not name.replace(".", "").isdecimal() and ":" not in name:
+            return name if name != "localhost" else None
+        ours = {f"{self._namespace}{suffix}" for suffix in _SUFFIXES}
+        return name if rest in ours else None

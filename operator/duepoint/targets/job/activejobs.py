@@ -1,6 +1,6 @@
-"""What the API server says of a Schedule's Jobs, for whoever decides by what is active.
+"""What the API server says of a Schedule's Jobs, for decisions by what is active.
 
-A Job is active until it has finished, was told to go (a deletion is not waited for) or is not
+A Job is active until it has finished, was deleted (a deletion is not waited for) or is not
 there; a Job of that name which another owner controls, or which names no slot, is no run of the
 Schedule. All methods raise
 ``kube.errors.ApiError`` where there is no answer; what that means is the caller's to say.
@@ -28,8 +28,8 @@ class JobState(enum.Enum):
     """How a Job stands."""
 
     ACTIVE = "active"
-    OVER = "over"  # finished, or told to go
-    ABSENT = "absent"  # or somebody else's
+    OVER = "over"  # finished, or being deleted
+    ABSENT = "absent"  # or another owner's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Listed:
     state: JobState
 
 
-class Jobs(Protocol):
+class ScheduleJobs(Protocol):
     """What a policy needs of an API server."""
 
     async def of_schedule(self, namespace: str, name: str, uid: str) -> tuple[Listed, ...]:
@@ -55,7 +55,7 @@ class Jobs(Protocol):
         ...
 
     async def delete(self, namespace: str, schedule: str, uid: str, name: str) -> None:
-        """The Job, if it is this Schedule's and has not finished, is told to go."""
+        """The Job, if it is this Schedule's and has not finished, is deleted."""
         ...
 
 
@@ -86,7 +86,7 @@ class _Lists:
             except Exception as trouble:  # noqa: BLE001 - raised where it was asked
                 for answer in asked.values():
                     answer.set_exception(trouble)
-                    answer.exception()  # whoever asked may have gone
+                    answer.exception()  # the task that asked may be gone
             else:
                 for key, answer in asked.items():
                     answer.set_result(tuple(found.get(key, ())))
@@ -170,7 +170,7 @@ def _not_asked(*place: object) -> errors.Unavailable:
     return errors.Unavailable(f"Jobs of {place[0]}/{place[1]}: no API server", sent=False)
 
 
-NO_JOBS: Jobs = _NoJobs()
+NO_JOBS: ScheduleJobs = _NoJobs()
 
 
 async def _all(reads: Iterable[Coroutine[Any, Any, jobs.Job | None]]) -> list[jobs.Job | None]:

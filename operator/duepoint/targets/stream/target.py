@@ -3,8 +3,8 @@
 Owns the fields of an entry, which consumers store: fields may be added, never renamed. Entries in
 our own Redis are appended by the queue: with the settlement of their points where one server holds
 both, exactly once; before it on a cluster, at least once: after a lost reply an entry is appended
-again with the same ``id``, by which a consumer tells. So it is in another Redis, to which this
-target sends them itself (``externalstream``).
+again with the same ``id``, by which a consumer recognises it. So it is in another Redis, to which
+this target sends them itself (``external``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from duepoint.delayqueue import messages
 from duepoint.runs import outcome
 from duepoint.schedules import actions, ownstreams
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import eventids, externalstream, target, troubles
+from duepoint.targets import eventids, target
+from duepoint.targets.stream import external
 
 
 class StreamTarget:
@@ -27,7 +28,7 @@ class StreamTarget:
     def __init__(
         self,
         clock: clocks.Clock,
-        external: externalstream.ExternalStreams | None = None,
+        external: external.ExternalStreams | None = None,
         own: ownstreams.OwnStreams = ownstreams.USUAL,
     ) -> None:
         self._own = own
@@ -42,7 +43,7 @@ class StreamTarget:
 
     def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.Entries:
         """What the queue appends: what the entries have in common is sent once."""
-        stream = _action(firings.action)
+        stream = target.require_kind(firings.action, actions.StreamAction)
         return messages.Entries(
             namespace=firings.namespace,
             name=stream.name,
@@ -55,7 +56,7 @@ class StreamTarget:
 
     def message(self, action: actions.Action) -> str:
         """How a reader of the Schedule finds the entry."""
-        return f"added to stream {_action(action).name}"
+        return f"added to stream {target.require_kind(action, actions.StreamAction).name}"
 
     # -- another Redis ---------------------------------------------------------------------------
 
@@ -64,11 +65,11 @@ class StreamTarget:
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
-        stream = _action(firing.action)
+        stream = target.require_kind(firing.action, actions.StreamAction)
         if stream.connection is None:  # the definition is older than that rule
             return outcome.Rejected(reason=Reason.OWN_STREAMS_OFF, message=ownstreams.OFF)
         fields = entry(firing, self._clock.now_us())
-        wanted = externalstream.Append(
+        wanted = external.Append(
             key=stream.name,
             max_length=stream.max_length,
             fields=tuple(part for pair in fields.items() for part in pair),
@@ -85,9 +86,9 @@ class StreamTarget:
         message = f"entry {answer} in stream {stream.name}"
         return outcome.Delivered(accepted_us=self._clock.now_us(), message=message)
 
-    async def check(self, firing: target.Firing) -> troubles.Trouble | None:
+    async def check(self, firing: target.Firing) -> target.Trouble | None:
         """Whether the Secret that leads to another Redis is there and holds a connection."""
-        stream = _action(firing.action)
+        stream = target.require_kind(firing.action, actions.StreamAction)
         if stream.connection is None:
             return None
         return await self._other().check(firing.namespace, stream.connection)
@@ -97,7 +98,7 @@ class StreamTarget:
         if self._external is not None:
             await self._external.close()
 
-    def _other(self) -> externalstream.ExternalStreams:
+    def _other(self) -> external.ExternalStreams:
         if self._external is None:
             raise errors.Bug("this worker has no way to another Redis")
         return self._external
@@ -157,9 +158,3 @@ def _common(firings: target.Firings, now_us: int) -> tuple[bytes | str, ...]:
         *(attempt, str(firings.attempt)),
         *(trigger, firings.trigger),
     )
-
-
-def _action(action: actions.Action) -> actions.StreamAction:
-    if not isinstance(action.target, actions.StreamAction):
-        raise errors.Bug(f"a {type(action.target).__name__} was handed to the stream target")
-    return action.target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.targets.secretaccess import consent
+from duepoint.targets.secretaccess import references
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,12 @@ from duepoint.targets.secretaccess import consent
     ],
 )
 def test_an_entry_names_a_receiver(said, host, port, may):
-    to = consent.Receiver(host, port)
-    assert consent.may_send({"duepoint.dev/send-to": said}, to) is may
+    to = references.Receiver(host, port)
+    assert references.may_send({"duepoint.dev/send-to": said}, to) is may
 
 
 def test_without_the_annotation_a_secret_goes_nowhere():
-    assert not consent.may_send({}, consent.Receiver("a", 1))
+    assert not references.may_send({}, references.Receiver("a", 1))
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_without_the_annotation_a_secret_goes_nowhere():
     [("billing", True), ("a,billing", True), ("Billing", False), ("*", False), ("bill", False)],
 )
 def test_an_audience_is_listed_letter_for_letter(said, may):
-    assert consent.may_have_token({"duepoint.dev/token-audiences": said}, "billing") is may
+    assert references.may_have_token({"duepoint.dev/token-audiences": said}, "billing") is may

@@ -1,0 +1,1 @@
+"""One slot, one entry: ``target`` says what it is, ``external`` appends to another Redis."""

@@ -1,0 +1,165 @@
+"""The keepalive of a worker, and its view of what of the queue is away.
+
+The other workers notice the absence of a keepalive after 25 s; its answer lists the living workers
+and the layout of the index. A node of a cluster may be away, or emptied, alone: its shards are
+claimed from again and again, and the rest fires on (``ShardOutages``). What is away shows in
+readiness, in a metric and, once, in the log.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+
+from duepoint import agreedclock, errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.delayqueue import messages, serverhealth, sharding
+from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.delayqueue.port import Wakeups
+from duepoint.delayqueue.wire import scripting
+
+#: Interval of the keepalive; a half-open socket shows here.
+BEAT_SECONDS = 10.0
+#: Beats from one judgement of a fit server to the next; an unfit one is judged at each beat.
+_BEATS_PER_JUDGEMENT = 30
+#: How long a shard may be on its way to another node before that counts as an outage.
+_MOVING_SECONDS = 10.0
+
+#: The part of readiness that says whether the queue can be claimed from.
+PART = "queue"
+
+
+class Keepalive:
+    """Of one worker.
+
+    Attributes:
+        outages: which shards are away; those of the last layout.
+    """
+
+    def __init__(
+        self,
+        queue: DelayQueue,
+        clock: Clock,
+        health: services.Health,
+        watch: agreedclock.ClockWatch,
+        *,
+        worker: str,
+    ) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._health = health
+        self._watch = watch
+        self._worker = worker
+        self._is_unfit = False
+        self.outages = ShardOutages(0)
+        health.expect(PART)
+
+    async def judge_server(self) -> None:
+        """Report a server that may forget or evict what it holds; it is used all the same."""
+        problems = await self._queue.health.problems()
+        self._is_unfit = bool(problems)
+        serverhealth.tell(problems, self._health)
+
+    async def run(
+        self, wakeups: Wakeups, layout: messages.Layout, claim_everywhere: Callable[[], None]
+    ) -> None:
+        """Beat until the layout has changed; raises LayoutChanged then, and WorldChanged.
+
+        Args:
+            claim_everywhere: called where a beat is not answered: it shows what else is away.
+        """
+        waits = services.backoff(first_seconds=1.0, most_seconds=BEAT_SECONDS)
+        for beats in itertools.count(1):
+            try:
+                await self._beat(wakeups, layout)
+                if self._is_unfit or beats % _BEATS_PER_JUDGEMENT == 0:
+                    await self.judge_server()
+            except errors.TryLater as trouble:
+                self.outages.keepalive = trouble
+                self.report()
+                claim_everywhere()
+                await self._clock.sleep(next(waits))
+                continue
+            if self.outages.keepalive is not None:
+                self.outages.keepalive = None
+                self.report()
+            waits = services.backoff(first_seconds=1.0, most_seconds=BEAT_SECONDS)
+            await self._clock.sleep(BEAT_SECONDS)
+
+    async def _beat(self, wakeups: Wakeups, layout: messages.Layout) -> None:
+        asked = self._clock.monotonic()
+        beat = await self._queue.membership.beat(self._worker)
+        wakeups.note_beat(beat)
+        if beat.layout not in (None, layout):
+            raise scripting.LayoutChanged("the index is cut anew")
+        if beat.layout is not None:
+            wakeups.standby = sharding.standby_shards(
+                sharding.all_shards(beat.layout), beat.workers, self._worker
+            )
+        await self._watch.heard(beat.time_us, asked=asked)
+
+    async def say_goodbye(self) -> None:
+        """Tell the other workers that this one ends."""
+        try:
+            await self._queue.membership.goodbye(self._worker)
+        except (errors.TryLater, errors.WorldChanged):
+            return
+
+    def report(self) -> None:
+        """Report what is away, or that nothing is."""
+        trouble = self.outages.trouble(self._clock.monotonic())
+        telemetry.redis_up.set(trouble is None)
+        if trouble is None:
+            if self._health.well(PART):
+                telemetry.logger.info("claiming", worker=self._worker)
+        elif self._health.unwell(PART, trouble):
+            telemetry.logger.warning("waiting for a part of the queue", error=trouble)
+
+    def report_away(self, trouble: errors.DuepointError) -> None:
+        """Report that the queue is away as a whole."""
+        telemetry.redis_up.set(0)
+        if self._health.unwell(PART, str(trouble)):
+            telemetry.logger.warning("waiting for the queue", error=str(trouble))
+
+
+class ShardOutages:
+    """Which shards cannot be claimed from while the others can. Pure; instants are monotonic.
+
+    A shard that is only on its way to another node is no outage unless it stays so, as after a move
+    that was broken off.
+
+    Attributes:
+        keepalive: why the last keepalive was not answered; None where it was.
+    """
+
+    def __init__(self, shards: int) -> None:
+        self._shards = shards
+        self._away: dict[messages.ShardId, tuple[float, errors.TryLater]] = {}
+        self.keepalive: errors.TryLater | None = None
+
+    def record(self, answers: Iterable[messages.Claimed], now: float) -> bool:
+        """Record the answers of shards; return whether any of them is away, or was until now."""
+        concerned = bool(self._away)
+        for answer in answers:
+            if answer.trouble is not None:
+                since, _ = self._away.get(answer.shard, (now, None))
+                self._away[answer.shard] = since, answer.trouble
+                concerned = True
+            elif concerned:
+                self._away.pop(answer.shard, None)
+        return concerned
+
+    def has(self, shards: Iterable[messages.ShardId]) -> bool:
+        """Whether all of these are known to be away."""
+        return self._away.keys() >= set(shards)
+
+    def trouble(self, now: float) -> str | None:
+        """One line of what is wrong; None where nothing is."""
+        lasting = [
+            trouble
+            for since, trouble in self._away.values()
+            if not isinstance(trouble, scripting.ShardMoving) or now - since > _MOVING_SECONDS
+        ]
+        if lasting:
+            return f"{len(lasting)} of {self._shards} shards are waited for: {lasting[0]}"
+        return None if self.keepalive is None else str(self.keepalive)
