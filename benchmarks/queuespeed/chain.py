@@ -70,8 +70,8 @@ class OneEntryABatch:
     def appends(self, action: actions.Action) -> bool:  # noqa: ARG002 - every one
         return True
 
-    def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.Entries:
-        return messages.Entries(
+    def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.StreamEntries:
+        return messages.StreamEntries(
             namespace=firings.namespace,
             name=_STREAM,
             max_length=_KEPT,

@@ -20,7 +20,7 @@ from benchmarks import report
 from benchmarks.queuespeed import bare, place
 from benchmarks.report import Figure
 from duepoint.delayqueue import delayqueue, messages
-from duepoint.delayqueue.claims import claimedchains
+from duepoint.delayqueue.claims import chaincolumns
 from tests.support.redisserver import RedisServer
 
 NAME = "claims"
@@ -89,7 +89,7 @@ async def empty(
     claimed: messages.Claim | None = await _claim(queue)
     total = 0
     while claimed is not None:
-        if handle is not None and (chains := claimedchains.of(claimed.points)) is not None:
+        if handle is not None and (chains := chaincolumns.of(claimed.points)) is not None:
             for member in chains.members:
                 handle(member)
         following, settled = await asyncio.gather(

@@ -44,7 +44,7 @@ class NotesQuiet(chain.OneEntryABatch):
         self.all = asyncio.Event()
         self.others = 0
 
-    def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.Entries:
+    def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.StreamEntries:
         self._note(firings.namespace, list(firings.slots_us))
         return super().entries(firings, members)
 

@@ -49,7 +49,7 @@ async def queue(server: RedisServer, shards: int) -> AsyncIterator[delayqueue.De
 
 def names(layout: messages.Layout, shard: int) -> keys.ShardKeys:
     """The key names of a shard, with the usual prefix."""
-    return keys.Keys().shard(layout.number, messages.ShardId(shard))
+    return keys.IndexKeys().shard(layout.number, messages.ShardId(shard))
 
 
 def put_points(

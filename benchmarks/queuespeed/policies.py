@@ -19,9 +19,8 @@ import redis
 from benchmarks import report
 from benchmarks.queuespeed import place
 from benchmarks.report import Figure
-from duepoint.delayqueue import delayqueue, messages
-from duepoint.delayqueue.concurrency import activeruns
-from duepoint.delayqueue.concurrency.activeruns import Facts, Verdict
+from duepoint.delayqueue import activeruns, delayqueue, messages
+from duepoint.delayqueue.activeruns import AdmissionFacts, Verdict
 from duepoint.schedules import actions, definition, points
 from duepoint.schedules import rule as rules
 
@@ -107,16 +106,16 @@ class _Scene:
         record = messages.OccurrenceRecord()
         own = tuple(messages.Occurrence(point=point, record=record) for point in planned)
         plan = messages.Planning(chain=chain, slots=own, next_due_us=now_us + 3_600 * SECOND_US)
-        await queue.settlements.plan(answer.claim, plan)
+        await queue.settlements.split(answer.claim, [plan])
         runs = tuple(_run(known, slot_us) for slot_us in slots[:count])
         return cls(queue, known, answer.claim, iter([one.member for one in planned]), runs)
 
     async def listed(self) -> None:
         """The set is not known: the Jobs are listed and reported."""
         member = next(self.members)
-        unknown = await self._ask(member, Facts(checked=True))
+        unknown = await self._ask(member, AdmissionFacts(checked=True))
         assert unknown.verdict is Verdict.UNKNOWN
-        facts = Facts(
+        facts = AdmissionFacts(
             look=unknown.look, listed=unknown.mark, seen=self.runs, checked=True,
             verified=frozenset(one.run for one in self.runs),
         )  # fmt: skip
@@ -140,26 +139,26 @@ class _Scene:
             self.known, [_run_of(self.known, self._last).job], place.EPOCH
         )
         assert await self._asked_to_the_end(self._last, "Replace") is Verdict.IN
-        while found := (await self._ask(self._last, Facts(checked=True), "Replace")).runs:
+        while found := (await self._ask(self._last, AdmissionFacts(checked=True), "Replace")).runs:
             await self.queue.concurrency.leave(
                 self.claim, self.known, jobs=[one.job for one in found]
             )
 
     async def _asked_to_the_end(self, member: bytes, policy: str) -> Verdict:
-        facts = Facts(checked=True)
+        facts = AdmissionFacts(checked=True)
         while True:
             answer = await self._ask(member, facts, policy)
             if answer.verdict is not Verdict.CHECK:
                 return answer.verdict
-            facts = Facts(
+            facts = AdmissionFacts(
                 look=facts.look or answer.look, checked=True,
                 verified=frozenset(one.run for one in answer.runs),
             )  # fmt: skip
 
     async def _ask(
-        self, member: bytes, facts: Facts, policy: str = "Forbid"
-    ) -> activeruns.Admission:
-        entry = activeruns.Entry(
+        self, member: bytes, facts: AdmissionFacts, policy: str = "Forbid"
+    ) -> activeruns.AdmissionAnswer:
+        entry = activeruns.AdmissionRequest(
             member=member, run=_run_of(self.known, member), version=self.known.timing_version,
             policy=policy, most=self.known.rule.policy.max_concurrency, mark="1", facts=facts,
         )  # fmt: skip

@@ -49,7 +49,7 @@ class NotesTimes(chain.OneEntryABatch):
         self.from_us = 0
         self.late_ms = array.array("f")
 
-    def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.Entries:
+    def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.StreamEntries:
         self._note(firings.slots_us)
         return super().entries(firings, members)
 

@@ -113,7 +113,7 @@ class _Leader:
         while self._brings.unapplied():  # noqa: ASYNC110 - the last one is not signalled
             await asyncio.sleep(0.02)
         spent = time.perf_counter() - began, time.process_time() - cpu
-        total = sum(one.points for one in await self._queue.counts.stats())
+        total = (await self._queue.counts.totals()).points
         assert total == count, f"{total:,} of {count:,} points are there"
         return spent
 

@@ -18,7 +18,7 @@ import uvloop
 
 from duepoint import agreedclock, errors, probes, services, settings, telemetry
 from duepoint import clock as clocks
-from duepoint.delayqueue import delayqueue, keys, opening, quotas
+from duepoint.delayqueue import delayqueue, keys, quotas
 from duepoint.election import elector, leasehealth
 from duepoint.election import watchdog as watchdogs
 from duepoint.kube import api as kubeapi
@@ -314,7 +314,7 @@ async def _ask_time(api: kubeapi.ApiSession) -> None:
 def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.DelayQueue:
     """The delay queue of this installation; does not connect yet."""
     buckets = keys.buckets_for(chosen.namespace_schedules, chosen.shards)
-    return opening.open_queue(
+    return delayqueue.open_queue(
         chosen, clock, _blob_key(chosen), buckets=buckets, quotas=quotas_of(chosen)
     )
 

@@ -20,6 +20,7 @@ import random
 import msgspec
 
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.repair import suspectpoints
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import definition, points
 from tests.support import queueing
@@ -147,7 +148,7 @@ class History:
         """What the leader does with points that wait: what has ended goes, the rest is due."""
         shard = messages.ShardId(0)
         async for part in self.queue.suspect_points.held(shard):
-            compared = messages.Compared()
+            compared = suspectpoints.PointComparison()
             for one in part:
                 known = one.definition
                 settled_us = None if known is None else self.watermark_us(known)

@@ -8,9 +8,8 @@ import dataclasses
 import msgspec
 import pytest
 
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.concurrency import activeruns
-from duepoint.delayqueue.concurrency.activeruns import Facts, State, Verdict
+from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue.activeruns import ActiveRunState, AdmissionFacts, Verdict
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from tests.support import queueing, redisserver
@@ -81,15 +80,15 @@ class Gate:
         plan = messages.Planning(
             chain=chain, slots=tuple(planned), next_due_us=self.harness.now_us() - 1
         )
-        assert await self.queue.settlements.plan(claim, plan) is not None
+        assert await self.queue.settlements.split(claim, [plan]) == (True,)
         return claim, [one.point.member for one in planned]
 
-    def entry(self, member: bytes, **facts) -> activeruns.Entry:
+    def entry(self, member: bytes, **facts) -> activeruns.AdmissionRequest:
         run = activeruns.run_of(member)
         number = (int.from_bytes(run[:8], "big") - SLOT_US) // SECOND_US
         job = f"report-{number}" if self.jobs else ""
         facts.setdefault("checked", not self.jobs)
-        return activeruns.Entry(
+        return activeruns.AdmissionRequest(
             member=member,
             run=activeruns.active(run, points.TimingVersion(member[8:12]), job),
             version=self.definition().timing_version,
@@ -98,7 +97,7 @@ class Gate:
             mark=str(self.generation),
             waiting=self._waiting(member) if self.policy == "Queue" else None,
             limit=self.limit,
-            facts=Facts(**facts),
+            facts=AdmissionFacts(**facts),
         )
 
     def _waiting(self, member: bytes) -> messages.Occurrence:
@@ -107,7 +106,7 @@ class Gate:
         queued = dataclasses.replace(point, kind=points.PointKind.QUEUED)
         return messages.Occurrence(point=queued, record=record)
 
-    async def ask(self, claim, member, **facts) -> activeruns.Admission:
+    async def ask(self, claim, member, **facts) -> activeruns.AdmissionAnswer:
         """The answer of somebody who has listed the Jobs where that was wanted."""
         answer = await self.queue.concurrency.admit(claim, self.entry(member, **facts))
         if answer.verdict is not Verdict.UNKNOWN:
@@ -462,12 +461,12 @@ async def test_a_run_that_is_still_tried_does_not_leave(gate):
     left = await gate.queue.concurrency.leave(
         claim, gate.definition(), [run_of(member)], look=run_of(member)
     )
-    assert (left.removed, left.state) == (0, State.ACTIVE)
+    assert (left.removed, left.state) == (0, ActiveRunState.ACTIVE)
     await gate.settle(claim, member)
     left = await gate.queue.concurrency.leave(
         claim, gate.definition(), [run_of(member)], look=run_of(member)
     )
-    assert (left.removed, left.state) == (1, State.ABSENT)
+    assert (left.removed, left.state) == (1, ActiveRunState.ABSENT)
 
 
 async def test_a_delivery_that_left_no_occurrence_holds_nobody_up(gate):
@@ -536,7 +535,7 @@ async def test_a_slot_that_was_replaced_while_it_was_started_learns_of_it(gate):
     # The newer one found no Job yet: that it tells of its end must not hide that it was replaced.
     await gate.queue.concurrency.leave(claim, gate.definition(), jobs=["report-0"])
     look = await gate.queue.concurrency.leave(claim, gate.definition(), look=run_of(older))
-    assert look.state is State.REPLACED
+    assert look.state is ActiveRunState.REPLACED
     assert (await gate.ask(claim, older)).verdict is Verdict.REPLACED
 
 

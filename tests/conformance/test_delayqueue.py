@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import messages, ownership, sharding
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import layouts, messages, sharding
 from duepoint.delayqueue.claims import settling
-from duepoint.delayqueue.definitions import signedblobs
-from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition, points
 from tests.support import queueing, redisserver
 from tests.support.queueing import BLOB, EPOCH, a_planned, a_retry, members, moved
@@ -264,7 +263,7 @@ async def test_open_occurrences_can_be_read_whether_they_are_claimed_or_wait(har
     claim, point = found[planned.id]
     slots = tuple(a_planned(point, point.slot_us + n) for n in range(1_200))
     planning = messages.Planning(chain=point, slots=slots, next_due_us=later.due_us)
-    assert await harness.queue.settlements.plan(claim, planning)
+    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
     read = [
         one for shard in await harness.shards()
         async for one in harness.queue.occurrences.all_occurrences(shard)
@@ -429,7 +428,7 @@ async def test_of_too_many_open_retries_the_oldest_that_waits_becomes_a_dead_let
     assert [point.slot_us - chain.slot_us for point in buried] == [0, 1]
     assert {record.last_error for member, record in settled[-1].buried} == {"Network"}
     assert (await harness.total()).points == messages.OPEN_RETRIES + 1
-    newest, _ = await harness.queue.ledger().dead_letters(claim.shard)
+    newest, _ = await harness.queue.dead_letters.newest(claim.shard)
     assert newest.entry["name"] == "report"
     assert newest.entry["slot_us"] == str(chain.slot_us + 1)
 
@@ -480,7 +479,7 @@ async def test_a_claim_of_thousands_of_planned_slots_is_extended_given_back_and_
     (chain,) = claim.points
     slots = tuple(a_planned(chain, chain.slot_us - number) for number in range(1, 9_001))
     planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 60_000_000)
-    assert await harness.queue.settlements.plan(claim, planning)
+    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
     extended = await harness.queue.claims.extend(claim, 11.0)
     assert extended is not None
     assert await harness.queue.claims.release(extended) == 9_000
@@ -530,7 +529,7 @@ async def test_a_dead_letter_carries_what_is_needed_to_replay_it(harness):
         member=claim.points[0].member, entry={"reason": "Poison", "name": "report"}
     )
     await harness.queue.settlements.settle(claim, Settlement(dead=(letter,)))
-    (entry,) = await harness.queue.ledger().dead_letters(claim.shard)
+    (entry,) = await harness.queue.dead_letters.newest(claim.shard)
     assert (entry.member, entry.entry) == (letter.member, letter.entry)
     assert (await harness.total()).points == 0
 
@@ -705,15 +704,15 @@ async def test_a_wary_worker_leaves_alone_what_has_lost_two_owners_and_takes_the
     await harness.arm(name="new", uid=_uid_in_shard(harness, 0, 2))
     await harness.pass_time(0.02)
     shard = [died.shard]
-    (first,) = await harness.queue.claims.claim(shard, worker="w", wary=True)
+    (first,) = await harness.queue.claims.claim(shard, worker="w", skip_suspects=True)
     assert [point.schedule_id for point in first.claim.points] != [died.points[0].schedule_id]
-    assert (first.left_alone, first.more, first.claim.is_doubtful) == (True, False, False)
-    (second,) = await harness.queue.claims.claim(shard, worker="w", wary=True)
-    assert (second.claim, second.left_alone) == (None, True)
+    assert (first.has_suspects, first.more, first.claim.is_suspect) == (True, False, False)
+    (second,) = await harness.queue.claims.claim(shard, worker="w", skip_suspects=True)
+    assert (second.claim, second.has_suspects) == (None, True)
     assert second.wait_seconds > 1.0
     (third,) = await harness.queue.claims.claim(shard, worker="w")
-    assert (third.claim.points, third.claim.is_doubtful) == (died.points, True)
-    assert not third.left_alone
+    assert (third.claim.points, third.claim.is_suspect) == (died.points, True)
+    assert not third.has_suspects
 
 
 async def test_a_point_whose_owners_had_more_in_hand_is_never_poison(harness):
@@ -734,7 +733,7 @@ async def test_slots_of_a_chain_that_were_lost_together_are_not_suspected(harnes
     await harness.queue.claims.isolate(claim, alone=True)
     slots = tuple(a_planned(chain, chain.slot_us - number) for number in range(2))
     planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 60_000_000)
-    assert await harness.queue.settlements.plan(claim, planning)
+    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
     await harness.pass_time(0.02)
     for _ in range(2):
         heir = await harness.claim_one(batch=1)
@@ -879,7 +878,7 @@ async def test_planned_slots_belong_to_the_claim_while_the_chain_goes_on(harness
     planning = messages.Planning(
         chain=chain, slots=slots, next_due_us=chain.due_us + 60_000_000, outcomes=b"missed"
     )
-    assert await harness.queue.settlements.plan(claim, planning) == slots
+    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
     assert await harness.claim_all(worker="w2") == []
     done = tuple(slot.point.member for slot in slots)
     settled = await harness.queue.settlements.settle(claim, Settlement(finished=done))
@@ -895,8 +894,8 @@ async def test_planning_twice_changes_nothing_more(harness):
     planning = messages.Planning(
         chain=chain, slots=(a_planned(chain, 5_000_000),), next_due_us=None, outcomes=b"once"
     )
-    assert await harness.queue.settlements.plan(claim, planning) == planning.slots
-    assert await harness.queue.settlements.plan(claim, planning) == planning.slots
+    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
+    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
     assert await harness.outcomes() == [b"once"]
 
 
@@ -906,7 +905,7 @@ async def test_a_lost_claim_plans_nothing(harness):
     await harness.queue.claims.release(claim)
     (chain,) = claim.points
     planning = messages.Planning(chain=chain, slots=(a_planned(chain, 1),), next_due_us=None)
-    assert await harness.queue.settlements.plan(claim, planning) is None
+    assert await harness.queue.settlements.split(claim, [planning]) == (False,)
     assert (await harness.total()).points == 1
 
 
@@ -915,9 +914,9 @@ async def test_planned_slots_of_a_dead_worker_are_reclaimed(harness):
     claim = await harness.claim_one(lease_seconds=0.1)
     (chain,) = claim.points
     slots = tuple(a_planned(chain, chain.due_us - n * 1_000_000) for n in (2, 1))
-    await harness.queue.settlements.plan(
+    await harness.queue.settlements.split(
         claim,
-        messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 3_600_000_000),
+        [messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 3_600_000_000)],
     )
     heir = await harness.claim_one(worker="heir")
     assert heir.points == tuple(slot.point for slot in slots)
@@ -930,7 +929,7 @@ async def test_a_removed_schedule_takes_its_planned_slots_along(harness):
     (chain,) = claim.points
     slots = tuple(a_planned(chain, chain.due_us - n * 1_000_000) for n in (2, 1))
     planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 10**9)
-    await harness.queue.settlements.plan(claim, planning)
+    await harness.queue.settlements.split(claim, [planning])
     await _remove(harness, harness.definition())
     assert (await harness.total()).points == 0
 
@@ -940,8 +939,8 @@ async def test_a_planned_slot_can_become_a_retry(harness):
     (claim,) = await harness.claim_all()
     (chain,) = claim.points
     slot = a_planned(chain, chain.due_us)
-    await harness.queue.settlements.plan(
-        claim, messages.Planning(chain=chain, slots=(slot,), next_due_us=chain.due_us + 10**9)
+    await harness.queue.settlements.split(
+        claim, [messages.Planning(chain=chain, slots=(slot,), next_due_us=chain.due_us + 10**9)]
     )
     retry = a_retry(slot.point)
     settled = await harness.queue.settlements.settle(
@@ -1059,12 +1058,12 @@ async def test_a_namespace_cannot_read_the_blob_of_another(harness):
     await harness.arm(namespace="team-a")
     new = harness.definition(namespace="team-a")
     shard = sharding.shard_of(new.id, 4)
-    with pytest.raises(signedblobs.BlobForged):
+    with pytest.raises(queue_errors.BlobForged):
         await harness.queue.definitions.blob("team-b", new.target, shard)
 
 
 async def test_a_blob_that_is_not_there_is_told(harness):
-    with pytest.raises(signedblobs.BlobMissing):
+    with pytest.raises(queue_errors.BlobMissing):
         await harness.queue.definitions.blob("default", "nothing", messages.ShardId(0))
 
 
@@ -1112,7 +1111,7 @@ async def test_a_chain_of_an_old_timing_or_of_a_suspended_schedule_has_no_brief(
 async def test_many_entries_are_appended_in_order(harness):
     one = queueing.an_entry(max_length=1000, slot="0", payload=b"x")
     values = [(str(number), b"x") for number in range(300)]
-    ids = await harness.queue.settlements.append(
+    ids = await harness.queue.streams.append(
         dataclasses.replace(one, values=values, members=[b"a member"] * len(values))
     )
     assert len(ids) == len(set(ids)) == 300
@@ -1155,15 +1154,15 @@ async def test_outcomes_that_are_read_are_never_dropped(harness, monkeypatch):
 
 async def test_another_installation_does_not_open_the_index_of_one_that_lives(harness):
     await harness.queue.membership.open(4, EPOCH, by="a/operator")
-    with pytest.raises(scripting.Foreign, match="a/operator"):
+    with pytest.raises(queue_errors.Foreign, match="a/operator"):
         await harness.queue.membership.open(4, EPOCH, by="b/operator")
     assert await harness.queue.membership.stay("b/operator") is False
     assert await harness.queue.membership.stay("a/operator") is True
     await harness.queue.membership.open(4, EPOCH, by="a/operator")
 
 
-OURS = ownership.Owner(cluster="uid-of-ours", home="uid-of-our-namespace")
-THEIRS = ownership.Owner(cluster="uid-of-theirs", home="uid-of-their-namespace")
+OURS = layouts.Owner(cluster="uid-of-ours", home="uid-of-our-namespace")
+THEIRS = layouts.Owner(cluster="uid-of-theirs", home="uid-of-their-namespace")
 
 
 async def test_a_worker_of_another_cluster_claims_nothing_of_the_index(harness):
@@ -1176,7 +1175,7 @@ async def test_a_worker_of_another_cluster_claims_nothing_of_the_index(harness):
         harness.look(),
         harness.queue.membership.beat("w1"),
     ):
-        with pytest.raises(scripting.Foreign):
+        with pytest.raises(queue_errors.Foreign):
             await refused
     harness.queue.layouts.belong_to(OURS)
     await harness.queue.layouts.read()
@@ -1194,7 +1193,7 @@ async def test_an_operator_of_another_cluster_changes_nothing_of_the_index(harne
         harness.queue.definitions.remove(known.id, known.uid, known.namespace, later),
         harness.arm(name="another"),
     ):
-        with pytest.raises(scripting.Foreign):
+        with pytest.raises(queue_errors.Foreign):
             await refused
     harness.queue.layouts.belong_to(OURS)
     await harness.queue.layouts.read()
@@ -1205,7 +1204,7 @@ async def test_an_operator_of_another_cluster_changes_nothing_of_the_index(harne
 async def test_a_process_that_sees_only_its_own_namespace_knows_its_index(harness):
     harness.queue.layouts.belong_to(OURS)
     await harness.queue.membership.open(4, EPOCH)
-    harness.queue.layouts.belong_to(ownership.Owner(home=OURS.home))
+    harness.queue.layouts.belong_to(layouts.Owner(home=OURS.home))
     await harness.queue.layouts.read()
     assert await harness.arm() is messages.Armed.APPLIED
 
@@ -1224,7 +1223,7 @@ async def test_an_older_term_is_fenced(harness, operation):
         "remove": lambda: _remove(harness, stored),
         "sweep": lambda: harness.queue.sweeper.sweep(messages.ShardId(0), None, EPOCH),
     }
-    with pytest.raises(scripting.Fenced):
+    with pytest.raises(queue_errors.Fenced):
         await attempts[operation]()
 
 
@@ -1239,7 +1238,7 @@ async def test_a_beat_tells_who_lives(harness):
 
 
 async def test_a_stream_entry_is_appended(harness):
-    (entry,) = await harness.queue.settlements.append(queueing.an_entry(slot=b"1"))
+    (entry,) = await harness.queue.streams.append(queueing.an_entry(slot=b"1"))
     assert "-" in entry
 
 

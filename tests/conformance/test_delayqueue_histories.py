@@ -142,7 +142,7 @@ class Histories(RuleBasedStateMachine):
         members, attempts, first_us = self.model.to_claim(batch, wary=wary)
         (answer,) = self.run(
             self.harness.queue.claims.claim(
-                [SHARD], worker="w", batch=batch, lease_seconds=lease, wary=wary
+                [SHARD], worker="w", batch=batch, lease_seconds=lease, skip_suspects=wary
             )
         )
         got = answer.claim

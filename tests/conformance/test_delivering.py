@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
-from tests.support import queueing, redisserver
+from tests.support import queueing, redisserver, shardstats
 
 
 @pytest.fixture(params=["memory", *redisserver.KINDS])
@@ -31,7 +31,7 @@ def a_settlement(claim, *, outcomes=b"told", number=1):
 
 
 def entries(claim, *, name="ticks", max_length=100):
-    return messages.Entries(
+    return messages.StreamEntries(
         namespace="default",
         name=name,
         max_length=max_length,
@@ -73,7 +73,7 @@ async def test_asked_twice_it_appends_once(harness):
     first = queueing.moved(claim.points[0], 60)
     if len(claim.points) == 2:
         part = messages.Settlement(chains=(first,), outcomes=b"told")
-        of_one = messages.Entries(
+        of_one = messages.StreamEntries(
             namespace="default", name="ticks", max_length=9, names=("id", "trigger"),
             members=[first.member], values=[("a", "Schedule")],
         )  # fmt: skip
@@ -84,7 +84,7 @@ async def test_asked_twice_it_appends_once(harness):
     settlement = a_settlement(claim)
     assert (await harness.queue.settlements.deliver(claim, settlement, entries(claim))).done
     again = await harness.queue.settlements.deliver(claim, settlement, entries(claim))
-    gone = messages.Handed(done=False, held=(False,), lost=True)
+    gone = messages.DeliveryResult(done=False, held=(False,), lost=True)
     assert again == gone  # it ended with the first one
     assert len(await ids_in(harness)) == 1
     assert await harness.outcomes() == [b"told"]
@@ -98,7 +98,7 @@ async def test_a_claim_that_was_lost_appends_nothing_and_tells_nothing(harness):
     handed = await harness.queue.settlements.deliver(
         late, a_settlement(late, outcomes=b"late"), entries(late)
     )
-    assert handed == messages.Handed(done=False, held=(False,), lost=True)
+    assert handed == messages.DeliveryResult(done=False, held=(False,), lost=True)
     assert await ids_in(harness) == []
     assert (await harness.queue.settlements.deliver(now, a_settlement(now), entries(now))).done
     assert await harness.outcomes() == [b"told"]
@@ -111,7 +111,7 @@ async def test_a_claim_all_of_whose_points_were_taken_out_of_the_queue_is_not_lo
     known = harness.definition()
     await harness.queue.definitions.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
     handed = await harness.queue.settlements.deliver(claim, a_settlement(claim), entries(claim))
-    assert handed == messages.Handed(done=False, held=(False,))
+    assert handed == messages.DeliveryResult(done=False, held=(False,))
     assert await ids_in(harness) == []
 
 
@@ -129,20 +129,22 @@ async def test_what_is_not_held_any_more_is_named_and_nothing_is_done(harness):
         gone.schedule_id, names[gone.schedule_id], "default", queueing.EPOCH
     )
     handed = await harness.queue.settlements.deliver(claim, a_settlement(claim), entries(claim))
-    assert handed == messages.Handed(done=False, held=(False, *(True for _ in claim.points[1:])))
+    assert handed == messages.DeliveryResult(
+        done=False, held=(False, *(True for _ in claim.points[1:]))
+    )
     assert await ids_in(harness) == []
     assert await harness.outcomes() == []
     rest = messages.Settlement(
         chains=tuple(queueing.moved(point, 60) for point in claim.points[1:]), number=2
     )
     kept = entries(claim)
-    kept = messages.Entries(
+    kept = messages.StreamEntries(
         namespace="default", name="ticks", max_length=9, names=kept.names, same=kept.same,
         members=kept.members[1:], values=kept.values[1:],
     )  # fmt: skip
     assert (await harness.queue.settlements.deliver(claim, rest, kept)).done
     assert len(await ids_in(harness)) == len(claim.points) - 1
-    left = {stats.shard: stats.claims for stats in await harness.queue.counts.stats()}
+    left = {stats.shard: stats.claims for stats in await shardstats.read(harness.queue)}
     assert left[claim.shard] == 0
 
 
@@ -193,14 +195,14 @@ async def two_streams(harness):
 async def test_entries_of_several_streams_go_in_with_one_settlement(harness):
     claim, groups = await two_streams(harness)
     settlement = a_settlement(claim, outcomes=b"")
-    assert await harness.queue.settlements.deliver(claim, settlement, *groups) == messages.Handed(
-        done=True
-    )
+    assert await harness.queue.settlements.deliver(
+        claim, settlement, *groups
+    ) == messages.DeliveryResult(done=True)
     first, *others = [point.member.hex() for point in claim.points]
     assert await ids_in(harness, "ticks") == [first]
     assert await ids_in(harness, "tocks") == others
     assert sorted(await harness.outcomes()) == [b"ticks", b"tocks"]
-    left = {stats.shard: stats.claims for stats in await harness.queue.counts.stats()}
+    left = {stats.shard: stats.claims for stats in await shardstats.read(harness.queue)}
     assert left[claim.shard] == 0
 
 
@@ -210,7 +212,9 @@ async def test_of_several_streams_what_is_not_held_any_more_stops_all(harness):
         claim, messages.Settlement(chains=(queueing.moved(claim.points[0], 60),))
     )
     handed = await harness.queue.settlements.deliver(claim, a_settlement(claim, number=2), *groups)
-    assert handed == messages.Handed(done=False, held=(False, *(True for _ in claim.points[1:])))
+    assert handed == messages.DeliveryResult(
+        done=False, held=(False, *(True for _ in claim.points[1:]))
+    )
     assert await ids_in(harness, "ticks") == await ids_in(harness, "tocks") == []
     assert await harness.outcomes() == []
 
@@ -252,7 +256,7 @@ async def test_where_every_stream_refuses_nothing_is_done(harness):
     claim, groups = await two_streams(harness)
     for group in groups:
         await harness.server.redis.set(harness.server.keys.stream("default", group.name), "mine")
-    with pytest.raises(scripting.WrongType):
+    with pytest.raises(queue_errors.WrongType):
         await harness.queue.settlements.deliver(claim, a_settlement(claim), *groups)
     assert await harness.outcomes() == []
     settled = await harness.queue.settlements.settle(claim, a_settlement(claim, number=2))
@@ -264,7 +268,7 @@ async def test_a_key_of_another_type_leaves_the_claim_as_it_was(harness):
     await harness.arm()
     claim = await harness.claim_one()
     await harness.server.redis.set(harness.server.keys.stream("default", "ticks"), "mine")
-    with pytest.raises(scripting.WrongType):
+    with pytest.raises(queue_errors.WrongType):
         await harness.queue.settlements.deliver(claim, a_settlement(claim), entries(claim))
     assert await harness.outcomes() == []
     assert (await harness.total()).claimed == 1

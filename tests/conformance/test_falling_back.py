@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.repair import suspectpoints
 from duepoint.delayqueue.wire import nodes
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
@@ -95,7 +96,7 @@ async def test_a_claim_finds_out_that_the_server_is_another_one(harness):
     claim = await harness.claim_one()
     assert began <= claim.back_us <= harness.now_us() + SECOND_US
     (doubted,) = await harness.queue.suspect_points.shards()
-    assert doubted == messages.Doubted(shard=SHARD, back_us=claim.back_us)
+    assert doubted == suspectpoints.SuspectShard(shard=SHARD, back_us=claim.back_us)
 
 
 async def test_a_claim_finds_out_that_claims_are_forgotten(harness):
@@ -179,7 +180,7 @@ async def test_what_has_ended_is_gone(harness):
     await change_server(harness)
     await harness.arm()
     await hold(harness, await harness.claim_one())
-    compared = messages.Compared(gone=await held(harness))
+    compared = suspectpoints.PointComparison(gone=await held(harness))
     assert await harness.queue.suspect_points.apply(SHARD, compared, EPOCH) == 1
     assert await held(harness) == []
     assert [one async for one in harness.queue.occurrences.all_occurrences(SHARD)] == []
@@ -192,7 +193,7 @@ async def test_what_has_not_ended_is_due_at_once_and_does_not_wait_again(harness
     await hold(harness, await harness.claim_one())
     (one,) = await held(harness)
     record = dataclasses.replace(one.record, from_us=one.record.from_us + 1)
-    compared = messages.Compared(due=[(one, record)])
+    compared = suspectpoints.PointComparison(due=[(one, record)])
     assert await harness.queue.suspect_points.apply(SHARD, compared, EPOCH) == 1
     await harness.pass_time(0.01)
     claim = await harness.claim_one()
@@ -213,7 +214,7 @@ async def test_a_chain_that_waits_as_a_whole_is_put_back_with_its_runs(harness):
     await harness.queue.settlements.settle(claim, settlement)
     by_kind = {one.point.kind: one for one in await held(harness)}
     due_us = harness.now_us() + 60 * SECOND_US
-    compared = messages.Compared(
+    compared = suspectpoints.PointComparison(
         gone=[by_kind[points.PointKind.HELD]],
         chains=[(by_kind[points.PointKind.CHAIN], due_us)],
         started=[(chain.schedule_id, 3)],
@@ -234,12 +235,12 @@ async def test_a_doubt_ends_when_nothing_of_it_is_left(harness):
     assert await harness.queue.suspect_points.end(doubted, EPOCH) == "claimed"
     await hold(harness, claim)
     assert await harness.queue.suspect_points.end(doubted, EPOCH) == "held"
-    compared = messages.Compared(gone=await held(harness))
+    compared = suspectpoints.PointComparison(gone=await held(harness))
     await harness.queue.suspect_points.apply(SHARD, compared, EPOCH)
     await harness.arm(name="other", due_in=-30.0)
     assert await harness.queue.suspect_points.end(doubted, EPOCH) == "due"
     await hold(harness, await harness.claim_one())
-    compared = messages.Compared(gone=await held(harness))
+    compared = suspectpoints.PointComparison(gone=await held(harness))
     await harness.queue.suspect_points.apply(SHARD, compared, EPOCH)
     assert await harness.queue.suspect_points.end(doubted, EPOCH) == ""
     assert await harness.queue.suspect_points.shards() == ()
@@ -251,7 +252,7 @@ async def test_what_is_held_after_the_end_of_a_doubt_is_found_all_the_same(harne
     claim = dataclasses.replace(await harness.claim_one(), back_us=harness.now_us())
     await hold(harness, claim)
     (doubted,) = await harness.queue.suspect_points.shards()
-    assert doubted == messages.Doubted(shard=SHARD, back_us=0)
+    assert doubted == suspectpoints.SuspectShard(shard=SHARD, back_us=0)
     assert await harness.queue.suspect_points.end(doubted, EPOCH) == "held"
 
 
@@ -373,7 +374,9 @@ async def test_what_waits_moves_to_no_other_shard_before_it_was_compared(harness
     assert [one.point.member for one in waits] == [retry.point.member]
     assert await harness.claim_all() == []
 
-    await harness.queue.suspect_points.apply(former, messages.Compared(gone=waits), EPOCH)
+    await harness.queue.suspect_points.apply(
+        former, suspectpoints.PointComparison(gone=waits), EPOCH
+    )
     (doubted,) = await harness.queue.suspect_points.shards()
     assert await harness.queue.suspect_points.end(doubted, EPOCH) == ""
     assert await pass_of_moving(harness, former) == 0

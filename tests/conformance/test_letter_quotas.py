@@ -43,7 +43,7 @@ async def bury(harness, namespace: str, *texts: str) -> None:
 
 async def kept(harness, namespace: str) -> list[str]:
     """The texts of its letters, oldest first."""
-    letters = await harness.queue.ledger().dead_letters(messages.ShardId(0), count=1_000)
+    letters = await harness.queue.dead_letters.newest(messages.ShardId(0), count=1_000)
     return [
         letter.entry["message"]
         for letter in letters[::-1]

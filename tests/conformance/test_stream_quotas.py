@@ -44,7 +44,7 @@ def a_payload(number: int, size: int = ENTRY) -> bytes:
 
 async def test_a_stream_keeps_a_bounded_number_of_bytes_however_long_it_may_be(harness):
     for number in range(100):  # 200 KB
-        await harness.queue.settlements.append(
+        await harness.queue.streams.append(
             queueing.an_entry("team", "ticks", max_length=UNTRIMMED, payload=a_payload(number))
         )
     kept = await payloads(harness, "team", "ticks")
@@ -56,7 +56,7 @@ async def test_entries_that_go_in_together_are_bounded_alike(harness):
     for first in range(0, 100, 10):
         one = queueing.an_entry("team", max_length=UNTRIMMED, id="1", payload=b"")
         values = [("1", a_payload(number)) for number in range(first, first + 10)]
-        await harness.queue.settlements.append(
+        await harness.queue.streams.append(
             dataclasses.replace(one, values=values, members=[b"a member"] * len(values))
         )
     kept = await payloads(harness, "team", "ticks")
@@ -67,7 +67,7 @@ async def test_entries_that_go_in_together_are_bounded_alike(harness):
 async def test_large_entries_of_one_schedule_leave_no_more_room_to_small_ones_of_another(harness):
     for number in range(200):
         size = 8_000 if number % 10 == 0 else 400
-        await harness.queue.settlements.append(
+        await harness.queue.streams.append(
             queueing.an_entry(
                 "team", "ticks", max_length=UNTRIMMED, payload=a_payload(number, size)
             )
@@ -77,11 +77,11 @@ async def test_large_entries_of_one_schedule_leave_no_more_room_to_small_ones_of
 
 
 async def test_a_full_stream_takes_nothing_from_that_of_another_namespace(harness):
-    await harness.queue.settlements.append(
+    await harness.queue.streams.append(
         queueing.an_entry("quiet", "ticks", max_length=UNTRIMMED, payload=a_payload(0))
     )
     for number in range(100):
-        await harness.queue.settlements.append(
+        await harness.queue.streams.append(
             queueing.an_entry("noisy", "ticks", max_length=UNTRIMMED, payload=a_payload(number))
         )
     assert await payloads(harness, "quiet", "ticks") == [a_payload(0)]
@@ -94,7 +94,7 @@ async def test_what_a_settlement_appends_is_bounded_alike(harness):
         await harness.arm(generation=number + 1)
         (claim,) = await harness.claim_all()
         (chain,) = claim.points
-        entries = messages.Entries(
+        entries = messages.StreamEntries(
             namespace="team",
             name="ticks",
             max_length=UNTRIMMED,
@@ -123,7 +123,7 @@ async def test_a_namespace_has_a_bounded_number_of_streams(harness):
 async def test_a_stream_that_has_a_place_exists_before_its_first_entry(harness):
     await harness.queue.streams.enlist("team", "one")
     assert await payloads(harness, "team", "one") == []
-    await harness.queue.settlements.append(
+    await harness.queue.streams.append(
         queueing.an_entry("team", "one", max_length=10, payload=b"x")
     )
     await harness.queue.streams.enlist("team", "one")

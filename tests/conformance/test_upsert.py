@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from tests.support import queueing, redisserver
@@ -148,7 +148,7 @@ async def test_a_sleeper_learns_of_the_earliest(harness):
 
 async def test_an_older_term_is_fenced(harness):
     await harness.queue.membership.open(4, messages.Epoch(EPOCH + 1))
-    with pytest.raises(scripting.Fenced):
+    with pytest.raises(queue_errors.Fenced):
         await harness.queue.definitions.upsert(_many(harness, 5), EPOCH)
     assert await _stored(harness) == []
 

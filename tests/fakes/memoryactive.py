@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.concurrency import activeruns
-from duepoint.delayqueue.concurrency.activeruns import Admission, Entry, Run, State, Verdict
+from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue.activeruns import (
+    ActiveRunState,
+    AdmissionAnswer,
+    AdmissionRequest,
+    Run,
+    Verdict,
+)
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from tests.fakes.memoryshard import MemoryShard, Point
@@ -63,11 +68,11 @@ class ActiveSets:
         self._sets.clear()
 
     def admit(
-        self, shard: MemoryShard, claim_id: messages.ClaimId, entry: Entry, now_us: int
-    ) -> Admission:
+        self, shard: MemoryShard, claim_id: messages.ClaimId, entry: AdmissionRequest, now_us: int
+    ) -> AdmissionAnswer:
         held = shard.members.get(entry.member)
         if claim_id not in shard.leases or held is None or held.holder != claim_id:
-            return Admission(verdict=Verdict.LOST)
+            return AdmissionAnswer(verdict=Verdict.LOST)
         schedule_id = points.ScheduleId(entry.member[:8])
         known = self._sets.setdefault((shard.number, schedule_id), _Set())
         return _Admission(shard, known, entry, now_us, self.history).decide()
@@ -83,7 +88,7 @@ class ActiveSets:
                 del known.runs[run]
         for run, value in list(known.runs.items()):
             if _job(run, value) in told.jobs and (
-                _state(value) is State.ACTIVE or not _tried(shard, schedule_id, run, value)
+                _state(value) is ActiveRunState.ACTIVE or not _tried(shard, schedule_id, run, value)
             ):
                 del known.runs[run]
         removed = before - len(known.runs)
@@ -91,7 +96,7 @@ class ActiveSets:
         waiting = _waiting(shard, known, stored.timing_version, now_us)
         most = len(waiting) if told.every else max(removed, 1)
         called += sum(_hasten(shard, one, now_us) for one in waiting[:most])
-        state = State.ABSENT
+        state = ActiveRunState.ABSENT
         if look is not None and look in known.runs:
             state = _state(known.runs[look])
         return activeruns.Finished(state=state, removed=removed, called=called)
@@ -101,7 +106,7 @@ class _Admission:
     """One question."""
 
     def __init__(
-        self, shard: MemoryShard, known: _Set, entry: Entry, now_us: int, history: str
+        self, shard: MemoryShard, known: _Set, entry: AdmissionRequest, now_us: int, history: str
     ) -> None:
         self._shard = shard
         self._known = known
@@ -112,7 +117,7 @@ class _Admission:
         self._run = entry.run.run
         self._look = 0
 
-    def decide(self) -> Admission:
+    def decide(self) -> AdmissionAnswer:
         """The answer, and all that goes with it."""
         facts = self._entry.facts
         for over in facts.over:
@@ -121,7 +126,7 @@ class _Admission:
         self._begin_look()
         complete = self._entry.policy == activeruns.ALLOW or self._is_complete()
         if not complete and not facts.blind:
-            return Admission(verdict=Verdict.UNKNOWN, mark=self._mark, look=self._look)
+            return AdmissionAnswer(verdict=Verdict.UNKNOWN, mark=self._mark, look=self._look)
         for seen in facts.seen:
             self._known.runs.setdefault(seen.run, seen.value)
         for run in facts.verified:
@@ -139,7 +144,7 @@ class _Admission:
         self._look = self._entry.facts.look or self._known.last_look + 1
         self._known.last_look = max(self._look, self._known.last_look)
 
-    def _beside(self, found: _Survey, *, complete: bool) -> Admission:
+    def _beside(self, found: _Survey, *, complete: bool) -> AdmissionAnswer:
         """Of a policy under which a slot does not start where there is no room."""
         entry, facts = self._entry, self._entry.facts
         older = sum(one[13:] < entry.member[13:] for one in self._waiting_others())
@@ -149,9 +154,9 @@ class _Admission:
         doubtful = bool(found.suspects) and room + len(found.suspects) > older
         if not facts.blind and (doubtful or not facts.checked):
             suspects = self._named(found.suspects) if doubtful else ()
-            return Admission(verdict=Verdict.CHECK, runs=suspects, look=self._look)
+            return AdmissionAnswer(verdict=Verdict.CHECK, runs=suspects, look=self._look)
         if entry.policy == activeruns.FORBID:
-            return Admission(verdict=Verdict.FORBIDDEN)
+            return AdmissionAnswer(verdict=Verdict.FORBIDDEN)
         return self._wait(room if complete else 0)
 
     def _is_complete(self) -> bool:
@@ -177,11 +182,11 @@ class _Admission:
             if run == self._run:
                 continue
             tried, state = _tried(self._shard, self._id, run, value), _state(value)
-            if state is State.REPLACED and _job(run, value):
+            if state is ActiveRunState.REPLACED and _job(run, value):
                 found.replaced.append(run)
-            elif not tried and (state is not State.ACTIVE or not _job(run, value)):
+            elif not tried and (state is not ActiveRunState.ACTIVE or not _job(run, value)):
                 del self._known.runs[run]
-            elif state is State.ACTIVE:
+            elif state is ActiveRunState.ACTIVE:
                 found.active += 1
                 found.others.append(run)
                 if not tried and self._known.looks.get(run, 0) < self._look:
@@ -191,37 +196,37 @@ class _Admission:
     def _named(self, runs: Sequence[Run]) -> tuple[activeruns.ActiveRun, ...]:
         return tuple(activeruns.ActiveRun(run=run, value=self._known.runs[run]) for run in runs)
 
-    def _entered(self, state: State) -> Admission:
-        if state is State.REPLACED:
-            return Admission(verdict=Verdict.REPLACED)
-        if state is State.SURPLUS:
-            return Admission(verdict=Verdict.FULL)
+    def _entered(self, state: ActiveRunState) -> AdmissionAnswer:
+        if state is ActiveRunState.REPLACED:
+            return AdmissionAnswer(verdict=Verdict.REPLACED)
+        if state is ActiveRunState.SURPLUS:
+            return AdmissionAnswer(verdict=Verdict.FULL)
         entered = self._enter()
         if self._entry.policy != activeruns.REPLACE:
             return entered
-        return Admission(verdict=Verdict.IN, runs=self._named(self._survey().replaced))
+        return AdmissionAnswer(verdict=Verdict.IN, runs=self._named(self._survey().replaced))
 
-    def _enter(self) -> Admission:
+    def _enter(self) -> AdmissionAnswer:
         self._known.runs[self._run] = self._entry.run.value
         self._known.looks.pop(self._run, None)
         if self._entry.waiting is not None:
             self._known.waiting.discard(self._entry.member)
             self._call_up(self._entry.most - self._survey().active - 1)
-        return Admission(verdict=Verdict.IN)
+        return AdmissionAnswer(verdict=Verdict.IN)
 
-    def _replace(self, found: _Survey) -> Admission:
+    def _replace(self, found: _Survey) -> AdmissionAnswer:
         if found.others and not self._entry.facts.checked:
-            return Admission(verdict=Verdict.CHECK, look=self._look)
+            return AdmissionAnswer(verdict=Verdict.CHECK, look=self._look)
         replaced = list(found.replaced)
         for run in found.others:
             value = self._known.runs[run]
-            self._known.runs[run] = State.REPLACED.encode() + value[1:]
+            self._known.runs[run] = ActiveRunState.REPLACED.encode() + value[1:]
             if _job(run, value):
                 replaced.append(run)
             for member in _members(self._id, run, value):
                 _hasten(self._shard, member, self._now_us)
         self._known.runs[self._run] = self._entry.run.value
-        return Admission(verdict=Verdict.IN, runs=self._named(replaced))
+        return AdmissionAnswer(verdict=Verdict.IN, runs=self._named(replaced))
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -236,7 +241,7 @@ class _Admission:
         for member in waiting[: max(room, 0)]:
             _hasten(self._shard, member, self._now_us)
 
-    def _wait(self, room: int) -> Admission:
+    def _wait(self, room: int) -> AdmissionAnswer:
         others = self._waiting_others()
         surplus = len(others) + 1 - self._entry.limit - max(room, 0)
         stays = sum(one[13:] < self._entry.member[13:] for one in others) >= surplus
@@ -250,7 +255,7 @@ class _Admission:
         else:
             self._known.waiting.discard(self._entry.member)
         self._call_up(room)
-        return Admission(verdict=Verdict.WAITS if stays else Verdict.FULL)
+        return AdmissionAnswer(verdict=Verdict.WAITS if stays else Verdict.FULL)
 
     def _put_aside(self) -> None:
         waiting, shard = self._entry.waiting, self._shard
@@ -264,8 +269,8 @@ class _Admission:
         self._known.waiting.add(waiting.point.member)
 
 
-def _state(value: bytes) -> State:
-    return State(value[:1].decode())
+def _state(value: bytes) -> ActiveRunState:
+    return ActiveRunState(value[:1].decode())
 
 
 def _job(run: Run, value: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The outcome streams of the queue in memory: ``port.Ledger`` for tests.
+"""The outcome streams of the queue in memory: ``ledger.Ledger`` for tests.
 
 Entries that were read stay pending for the group until they are acknowledged, as in a consumer
 group of Redis; the clock of pending entries is not modelled (recovery takes all of them).
@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from duepoint import clock as clocks
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import ledger, messages
 from tests.fakes import memoryshard
 
 
 class MemoryLedger:
-    """``port.Ledger`` over the shards' dictionaries."""
+    """``ledger.Ledger`` over the shards' dictionaries."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class MemoryLedger:
         *,
         shards: Collection[messages.ShardId] | None = None,
         count: int = 100,
-    ) -> list[messages.OutcomeEntry]:
+    ) -> list[ledger.OutcomeEntry]:
         self._check()
         entries = []
         for shard in self._shards if shards is None else shards:
@@ -75,7 +75,7 @@ class MemoryLedger:
         consumer: str,
         *,
         idle_seconds: float = 0.0,
-    ) -> list[messages.OutcomeEntry]:
+    ) -> list[ledger.OutcomeEntry]:
         self._check()
         return [
             self._entry(shard, number)
@@ -84,7 +84,7 @@ class MemoryLedger:
             if number <= self._read_up_to.get((group, shard), 0)
         ]
 
-    async def ack(self, group: str, entries: Sequence[messages.OutcomeEntry]) -> None:
+    async def ack(self, group: str, entries: Sequence[ledger.OutcomeEntry]) -> None:
         self._check()
         for entry in entries:
             self._shards[entry.shard].outcomes.pop(int(entry.id.partition("-")[0]), None)
@@ -97,15 +97,9 @@ class MemoryLedger:
         for shard, count in dropped.items():
             self._shards[shard].dropped -= count
 
-    async def dead_letters(
-        self, shard: messages.ShardId, *, count: int = 100
-    ) -> list[messages.DeadEntry]:
-        self._check()
-        return self._shards[shard].dead[::-1][:count]
-
-    def _entry(self, shard: messages.ShardId, number: int) -> messages.OutcomeEntry:
+    def _entry(self, shard: messages.ShardId, number: int) -> ledger.OutcomeEntry:
         state = self._shards[shard]
-        return messages.OutcomeEntry(
+        return ledger.OutcomeEntry(
             shard=shard,
             id=f"{number}-0",
             outcomes=state.outcomes[number],

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from duepoint.delayqueue import messages, quotas
+from duepoint.delayqueue import deadletters, quotas
 
 _OVERHEAD = 64  # as in deadletters.lua
 
 
-def make_room(letters: list[messages.DeadEntry], share: quotas.Share) -> Counter[str]:
+def make_room(letters: list[deadletters.DeadEntry], share: quotas.Share) -> Counter[str]:
     """After a burial; ``letters`` are oldest first. How many of which namespace went."""
     dropped: Counter[str] = Counter()
     namespace = _namespace(letters[-1])
@@ -28,21 +28,23 @@ def make_room(letters: list[messages.DeadEntry], share: quotas.Share) -> Counter
     return dropped
 
 
-def _has_too_much(own: list[messages.DeadEntry], share: quotas.Share) -> bool:
+def _has_too_much(own: list[deadletters.DeadEntry], share: quotas.Share) -> bool:
     if len(own) > share.entries:
         return True
     return len(own) > 1 and sum(map(_bytes, own)) > share.bytes
 
 
-def _drop_oldest(letters: list[messages.DeadEntry], namespace: str, dropped: Counter[str]) -> None:
+def _drop_oldest(
+    letters: list[deadletters.DeadEntry], namespace: str, dropped: Counter[str]
+) -> None:
     letters.remove(next(one for one in letters if _namespace(one) == namespace))
     dropped[namespace] += 1
 
 
-def _namespace(letter: messages.DeadEntry) -> str:
+def _namespace(letter: deadletters.DeadEntry) -> str:
     return letter.entry.get("namespace", "")
 
 
-def _bytes(letter: messages.DeadEntry) -> int:
+def _bytes(letter: deadletters.DeadEntry) -> int:
     texts = sum(len(name.encode()) + len(text.encode()) for name, text in letter.entry.items())
     return _OVERHEAD + len("member") + len(letter.member) + texts

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from duepoint import errors
 from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.resharding import export, resharding
 from duepoint.schedules import points
 from tests.fakes import memoryshard
 
@@ -22,7 +23,7 @@ class Record:
     """
 
     wanted: int = 0
-    phase: messages.Phase = messages.Phase.STABLE
+    phase: resharding.Phase = resharding.Phase.STABLE
     moved: int = 0
     left: int = 0
     waiting: str = ""
@@ -35,13 +36,13 @@ def check_number(shards: int) -> None:
         raise errors.InvalidSetting("shards", f"{shards} is no power of two")
 
 
-def move(shards: Shards, shard: messages.ShardId, layout: messages.Layout) -> messages.Moved:
+def move(shards: Shards, shard: messages.ShardId, layout: messages.Layout) -> export.Moved:
     """Whatever nobody holds is in its new shard."""
     source = shards[shard]
     source.state = "draining"
     if source.back_us or source.held_points():  # it is compared here, or nowhere
         left_out = len(source.definitions) + len(source.members)
-        return messages.Moved(cursor=None, moved=0, left_out=left_out)
+        return export.Moved(cursor=None, moved=0, left_out=left_out)
 
     def target_of(schedule_id: points.ScheduleId) -> memoryshard.MemoryShard:
         return shards[sharding.home(schedule_id, layout)]
@@ -62,7 +63,7 @@ def move(shards: Shards, shard: messages.ShardId, layout: messages.Layout) -> me
         target = target_of(points.ScheduleId(letter.member[:8].ljust(8, b"\0")))
         target.dead.append(letter)
     source.dead.clear()
-    return messages.Moved(cursor=None, moved=moved, left_out=left_out)
+    return export.Moved(cursor=None, moved=moved, left_out=left_out)
 
 
 def _move_points(

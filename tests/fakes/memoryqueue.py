@@ -15,13 +15,25 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
 from duepoint import clock as clocks
-from duepoint import errors
-from duepoint.delayqueue import alarms, membership, messages, ownership, port, sharding
+from duepoint import errors, settings
+from duepoint.delayqueue import (
+    activeruns,
+    deadletters,
+    layouts,
+    ledger,
+    membership,
+    messages,
+    sharding,
+    wakeups,
+)
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.delayqueue.claims import claiming
-from duepoint.delayqueue.concurrency import activeruns
-from duepoint.delayqueue.definitions import codec, records, signedblobs
+from duepoint.delayqueue.definitions import columns, occurrences, reading, records, signedblobs
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.delayqueue.inspection import counts
+from duepoint.delayqueue.repair import collector, mending, suspectpoints
+from duepoint.delayqueue.resharding import export, resharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import circuit
 from duepoint.schedules import definition as definitions
@@ -33,12 +45,13 @@ from tests.fakes import (
     memorymoves,
     memoryshard,
 )
+from tests.support import shardstats
 
 BLOB_KEY = b"a key for tests!"
 _AWAY = errors.QueueUnavailable("the test took the server of this shard away")
 
 
-class MemoryWakeups(alarms.Alarms):
+class MemoryWakeups(wakeups.Alarms):
     """Alarms that the queue rings itself."""
 
     async def start(self) -> None:
@@ -124,7 +137,7 @@ class MemoryDelayQueue:
         self._opened_by = ""
         self._seen_us = 0
         self._mark = ""
-        self._owner: ownership.Owner | None = None
+        self._owner: layouts.Owner | None = None
         self._workers: dict[str, int] = {}
         self._circuits = memorycircuits.MemoryCircuits(clock)
         self._moves = memorymoves.Record()
@@ -158,13 +171,19 @@ class MemoryDelayQueue:
         self._check()
         return ()
 
-    def wakeups(self) -> port.Wakeups:
+    def wakeups(self) -> wakeups.Wakeups:
         self._wakeups.append(MemoryWakeups(self._clock, sharding.all_shards(self._known_layout())))
         return self._wakeups[-1]
 
-    def ledger(self) -> port.Ledger:
+    def ledger(self) -> ledger.Ledger:
         self.ledgers.append(memoryledger.MemoryLedger(self.shards, self._check, self._clock))
         return self.ledgers[-1]
+
+    async def newest(
+        self, shard: messages.ShardId, *, count: int = 200
+    ) -> list[deadletters.DeadEntry]:
+        self._check()
+        return self.shards[shard].dead[::-1][:count]
 
     def flush(self) -> None:
         """Everything is gone, as after FLUSHALL."""
@@ -175,8 +194,8 @@ class MemoryDelayQueue:
         self._enlisted.clear()
         self._workers.clear()
         self._circuits = memorycircuits.MemoryCircuits(self._clock)
-        for ledger in self.ledgers:
-            ledger.flush()
+        for reader in self.ledgers:
+            reader.flush()
         self._incarnation = ""
         self._opened_by = ""
         self._mark = ""
@@ -198,10 +217,10 @@ class MemoryDelayQueue:
         for number, shard in copy.deepcopy(state).items():
             shard.added = max(shard.added, self.shards[number].added)  # as ids that are times
             self.shards[number] = shard
-        for ledger in self.ledgers:
-            ledger.flush()
-        for wakeups in self._wakeups:
-            wakeups.ring_all()
+        for reader in self.ledgers:
+            reader.flush()
+        for alarm in self._wakeups:
+            alarm.ring_all()
 
     # -- layout and membership ------------------------------------------------------------------
 
@@ -216,9 +235,9 @@ class MemoryDelayQueue:
         self._check()
         self._check_owner()
         silent_us = self._clock.now_us() - self._seen_us
-        is_silent = silent_us >= membership.SILENCE_SECONDS * 1_000_000
+        is_silent = silent_us >= membership.ABANDONED_SECONDS * 1_000_000
         if by and self._opened_by not in ("", by) and not is_silent:
-            raise scripting.Foreign(f"the installation {self._opened_by} looks after the index")
+            raise queue_errors.Foreign(f"the installation {self._opened_by} looks after the index")
         if self._layout is None:
             self._layout = noted or messages.Layout(number=1, shards=shards)
             self._incarnation = os.urandom(8).hex()
@@ -236,7 +255,7 @@ class MemoryDelayQueue:
         self._seen_us = self._clock.now_us()
         return True
 
-    def belong_to(self, owner: ownership.Owner) -> None:
+    def belong_to(self, owner: layouts.Owner) -> None:
         self._owner = owner
 
     def _make_shards(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
@@ -378,20 +397,22 @@ class MemoryDelayQueue:
                 return found
         return None
 
-    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[messages.Known]]:
+    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[reading.StoredIdentity]]:
         yield [
-            messages.Known(
+            reading.StoredIdentity(
                 one.uid, one.namespace, one.name, one.generation, one.collision, one.fingerprint
             )
             for one in list(self._shard(shard).definitions.values())
         ]
 
-    async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[messages.Stored]:
+    async def all_definitions(
+        self, shard: messages.ShardId
+    ) -> AsyncIterator[reading.StoredDefinition]:
         state = self._shard(shard)
         for schedule_id, stored in list(state.definitions.items()):
             chain = state.members.get(schedule_id + stored.timing_version)
             claimed = chain is not None and chain.holder is not None
-            yield messages.Stored(
+            yield reading.StoredDefinition(
                 id=schedule_id,
                 shard=shard,
                 uid=stored.uid,
@@ -406,12 +427,12 @@ class MemoryDelayQueue:
 
     async def all_occurrences(
         self, shard: messages.ShardId, of: points.ScheduleId | None = None
-    ) -> AsyncIterator[messages.StoredOccurrence]:
+    ) -> AsyncIterator[occurrences.StoredOccurrence]:
         state = self._shard(shard)
         for member, record in sorted(state.records.items()):
             point = points.parse_member(member, 0)
             if point is not None and of in (None, point.schedule_id):
-                yield messages.StoredOccurrence(
+                yield occurrences.StoredOccurrence(
                     schedule_id=point.schedule_id,
                     timing_version=point.timing_version,
                     kind=point.kind,
@@ -426,14 +447,16 @@ class MemoryDelayQueue:
         shards: Sequence[messages.ShardId],
         *,
         worker: str,
-        batch: int = port.BATCH,
-        lease_seconds: float = port.LEASE_SECONDS,
+        batch: int = claiming.BATCH,
+        lease_seconds: float = claiming.LEASE_SECONDS,
         standby: Collection[messages.ShardId] = (),
-        wary: bool = False,
+        skip_suspects: bool = False,
     ) -> list[messages.Claimed]:
         await asyncio.sleep(0)  # a claim is never instantaneous for the others
         answers = [
-            self._looked_at(shard, batch, lease_seconds, standby=shard in standby, wary=wary)
+            self._looked_at(
+                shard, batch, lease_seconds, standby=shard in standby, skip_suspects=skip_suspects
+            )
             for shard in shards
         ]
         troubles = [answer.trouble for answer in answers if answer.trouble is not None]
@@ -448,7 +471,7 @@ class MemoryDelayQueue:
             return self._claim_one(self._shard(shard), batch, lease_seconds, **how)
         except errors.QueueUnavailable as trouble:
             return messages.Claimed(
-                shard=shard, claim=None, wait_seconds=port.AWAY_SECONDS, trouble=trouble
+                shard=shard, claim=None, wait_seconds=claiming.AWAY_SECONDS, trouble=trouble
             )
 
     def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
@@ -457,10 +480,10 @@ class MemoryDelayQueue:
 
     async def read_definitions(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
-    ) -> messages.Found:
+    ) -> messages.FoundDefinitions:
         state = self._shard(shard)
         here = state.definitions
-        found = messages.Found({i: here[i] for i in dict.fromkeys(ids) if i in here})
+        found = messages.FoundDefinitions({i: here[i] for i in dict.fromkeys(ids) if i in here})
         if state.state in ("draining", "closed"):
             for schedule_id in ids:
                 home = self._shard(sharding.home(schedule_id, self._known_layout()))
@@ -468,7 +491,9 @@ class MemoryDelayQueue:
                     found.setdefault(schedule_id, home.definitions[schedule_id])
         return found
 
-    async def read_columns(self, shard: messages.ShardId, chains: Sequence[bytes]) -> codec.Columns:
+    async def read_columns(
+        self, shard: messages.ShardId, chains: Sequence[bytes]
+    ) -> columns.Columns:
         stored = self._shard(shard).definitions
         known = {
             index: one
@@ -479,9 +504,9 @@ class MemoryDelayQueue:
             and one.rule.timing.max_runs is None
         }
         kinds = [
-            codec.DefinitionKind(one.namespace, one.rule, one.target) for one in known.values()
+            columns.DefinitionKind(one.namespace, one.rule, one.target) for one in known.values()
         ]
-        return codec.Columns(
+        return columns.Columns(
             indexes=list(known),
             uids=[one.uid for one in known.values()],
             names=[one.name for one in known.values()],
@@ -496,9 +521,9 @@ class MemoryDelayQueue:
         sealed = (self._shard(place).blobs.get(digest) for place in places)
         found = next((one for one in sealed if one is not None), None)
         if found is None:
-            raise signedblobs.BlobMissing(f"the index holds no blob {digest} of {namespace}")
+            raise queue_errors.BlobMissing(f"the index holds no blob {digest} of {namespace}")
         if self._signed_blobs.digest(namespace, found[1]) != digest:
-            raise signedblobs.BlobForged(f"blob {digest} is not of {namespace}")
+            raise queue_errors.BlobForged(f"blob {digest} is not of {namespace}")
         return found[1]
 
     async def settle(
@@ -510,12 +535,6 @@ class MemoryDelayQueue:
         self._tell(shard, ran=bool(settlement.outcomes or settled.buried))
         return settled
 
-    async def plan(
-        self, claim: messages.Claim, planning: messages.Planning
-    ) -> tuple[messages.Occurrence, ...] | None:
-        (held,) = await self.split(claim, [planning])
-        return planning.slots if held else None
-
     async def split(
         self, claim: messages.Claim, splits: Sequence[messages.Planning]
     ) -> tuple[bool, ...]:
@@ -524,7 +543,9 @@ class MemoryDelayQueue:
         self._tell(shard, ran=any(planning.outcomes for planning in splits))
         return tuple(answers)
 
-    async def admit(self, claim: messages.Claim, entry: activeruns.Entry) -> activeruns.Admission:
+    async def admit(
+        self, claim: messages.Claim, entry: activeruns.AdmissionRequest
+    ) -> activeruns.AdmissionAnswer:
         shard = self._shard(claim.shard)
         answer = self.active.admit(shard, claim.id, entry, self._clock.now_us())
         self._tell(shard)
@@ -563,7 +584,7 @@ class MemoryDelayQueue:
     async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
         now = self._clock.now_us()
         lease_us = int(lease_seconds * 1_000_000)
-        latest_us = now + 2 * port.LONGEST_LEASE_SECONDS * 1_000_000
+        latest_us = now + 2 * settings.LONGEST_LEASE_SECONDS * 1_000_000
         token = self._shard(claim.shard).extend(
             claim.id, expiry_us=now + lease_us, latest_us=latest_us
         )
@@ -587,24 +608,27 @@ class MemoryDelayQueue:
         return True
 
     async def deliver(
-        self, claim: messages.Claim, settlement: messages.Settlement, *entries: messages.Entries
-    ) -> messages.Handed:
+        self,
+        claim: messages.Claim,
+        settlement: messages.Settlement,
+        *entries: messages.StreamEntries,
+    ) -> messages.DeliveryResult:
         shard = self._shard(claim.shard)
         lease = shard.leases.get(claim.id)
         if lease is not None and settlement.number <= lease.number:
-            return messages.Handed(done=True)
+            return messages.DeliveryResult(done=True)
         now_held = set(shard.held(claim.id))
         held = tuple(member in now_held for group in entries for member in group.members)
         if not all(held):
-            return messages.Handed(done=False, held=held, lost=lease is None)
+            return messages.DeliveryResult(done=False, held=held, lost=lease is None)
         for group in entries:
             await self.append(group)
         await self.settle(claim, settlement)
         shard.add_outcomes(group.outcomes for group in entries)
         self._tell(shard, ran=any(group.outcomes for group in entries))
-        return messages.Handed(done=True)
+        return messages.DeliveryResult(done=True)
 
-    async def append(self, entries: messages.Entries) -> list[str]:
+    async def append(self, entries: messages.StreamEntries) -> list[str]:
         self._check()
         same = dict(zip(entries.same[::2], entries.same[1::2], strict=True))
         ids = []
@@ -614,7 +638,7 @@ class MemoryDelayQueue:
             ids.append(self._append_entry(entries, fields))
         return ids
 
-    def _append_entry(self, into: messages.Entries, fields: Mapping[str, bytes | str]) -> str:
+    def _append_entry(self, into: messages.StreamEntries, fields: Mapping[str, bytes | str]) -> str:
         key = f"{into.namespace}/{into.name}"
         entries = self.stream_entries.setdefault(key, [])
         entries.append(dict(fields))
@@ -640,20 +664,26 @@ class MemoryDelayQueue:
 
     # -- partitioning ---------------------------------------------------------------------------
 
-    async def ask_partition(self, shards: int) -> messages.Asked:
+    async def ask_partition(self, shards: int) -> resharding.ReshardingAnswer:
         self._check()
         memorymoves.check_number(shards)
         layout = self._known_layout()
         if layout.former is not None:
             is_same = shards == layout.shards
-            return messages.Asked.MOVING if is_same else messages.Asked.OTHER
+            return (
+                resharding.ReshardingAnswer.MOVING if is_same else resharding.ReshardingAnswer.OTHER
+            )
         self._moves.wanted = 0 if shards == layout.shards else shards
-        return messages.Asked.ASKED if self._moves.wanted else messages.Asked.DONE
+        return (
+            resharding.ReshardingAnswer.ASKED
+            if self._moves.wanted
+            else resharding.ReshardingAnswer.DONE
+        )
 
-    async def partitioning(self) -> messages.Partitioning:
+    async def partitioning(self) -> resharding.ReshardingProgress:
         self._check()
         layout, record = self._known_layout(), self._moves
-        return messages.Partitioning(
+        return resharding.ReshardingProgress(
             layout=layout.number,
             shards=layout.shards,
             former_shards=layout.former.shards if layout.former else 0,
@@ -683,7 +713,7 @@ class MemoryDelayQueue:
         self,
         epoch: messages.Epoch,
         *,
-        phase: messages.Phase,
+        phase: resharding.Phase,
         moved: int,
         left: int,
         waiting: str = "",
@@ -706,7 +736,7 @@ class MemoryDelayQueue:
         epoch: messages.Epoch,
         *,
         hold_seconds: float = 0.0,
-    ) -> messages.Moved:
+    ) -> export.Moved:
         self._fenced(shard, epoch)
         layout = self._known_layout()
         moved = memorymoves.move(self.shards, shard, layout)
@@ -742,10 +772,10 @@ class MemoryDelayQueue:
         epoch: messages.Epoch,
         *,
         due_of: Callable[[definitions.Definition], int | None] | None = None,
-    ) -> messages.Swept:
+    ) -> mending.Swept:
         state = self._fenced(shard, epoch)
         if state.state == "draining":
-            return messages.Swept(cursor=None)
+            return mending.Swept(cursor=None)
         armed, unarmed = 0, []
         for schedule_id, stored in state.definitions.items():
             chain = schedule_id + stored.timing_version
@@ -761,7 +791,7 @@ class MemoryDelayQueue:
         for member in strays:
             state.drop(member)
         self._tell(state)
-        return messages.Swept(
+        return mending.Swept(
             cursor=None,
             looked_at=len(state.definitions) + len(state.members),
             armed=armed,
@@ -769,20 +799,20 @@ class MemoryDelayQueue:
             unarmed=tuple(unarmed),
         )
 
-    async def doubted(self) -> tuple[messages.Doubted, ...]:
+    async def doubted(self) -> tuple[suspectpoints.SuspectShard, ...]:
         self._check()
         return tuple(
-            messages.Doubted(shard=number, back_us=shard.back_us)
+            suspectpoints.SuspectShard(shard=number, back_us=shard.back_us)
             for number, shard in self.shards.items()
             if shard.back_us or shard.held_points()
         )
 
     async def held_points(
         self, shard: messages.ShardId
-    ) -> AsyncIterator[Sequence[messages.HeldPoint]]:
+    ) -> AsyncIterator[Sequence[suspectpoints.HeldPoint]]:
         state = self._shard(shard)
         held = [
-            messages.HeldPoint(
+            suspectpoints.HeldPoint(
                 lane=lane,
                 point=point,
                 record=state.records.get(point.member, messages.OccurrenceRecord()),
@@ -794,17 +824,20 @@ class MemoryDelayQueue:
             yield held
 
     async def apply_compared(
-        self, shard: messages.ShardId, compared: messages.Compared, epoch: messages.Epoch
+        self,
+        shard: messages.ShardId,
+        compared: suspectpoints.PointComparison,
+        epoch: messages.Epoch,
     ) -> int:
         state = self._fenced(shard, epoch)
         changed = state.compare(compared, self._clock.now_us())
         self._tell(state)
         return changed
 
-    async def end_doubt(self, doubted: messages.Doubted, epoch: messages.Epoch) -> str:
+    async def end_doubt(self, doubted: suspectpoints.SuspectShard, epoch: messages.Epoch) -> str:
         return self._fenced(doubted.shard, epoch).end_doubt(doubted.back_us)
 
-    async def stats(self) -> list[messages.ShardStats]:
+    async def stats(self) -> list[shardstats.ShardStats]:
         self._check()
         return [self._stats_of(shard) for shard in self.shards.values()]
 
@@ -814,9 +847,9 @@ class MemoryDelayQueue:
         epoch: messages.Epoch,
         *,
         patience_seconds: float = 86_400.0,
-    ) -> AsyncIterator[messages.Collected]:
+    ) -> AsyncIterator[collector.Collected]:
         self._check()
-        yield messages.Collected()  # blobs are kept for as long as the queue
+        yield collector.Collected()  # blobs are kept for as long as the queue
 
     async def tell_circuits(
         self,
@@ -832,9 +865,9 @@ class MemoryDelayQueue:
     async def read_circuits(self) -> circuit.Board:
         return await self.tell_circuits(rule=circuit.CircuitRule())
 
-    async def totals(self) -> messages.Totals:
+    async def totals(self) -> counts.Totals:
         stats = await self.stats()
-        return messages.Totals(
+        return counts.Totals(
             points=sum(each.points - each.claimed for each in stats),
             due=sum(each.due for each in stats),
             outcomes=sum(each.outcomes for each in stats),
@@ -851,14 +884,14 @@ class MemoryDelayQueue:
         lease_seconds: float,
         *,
         standby: bool,
-        wary: bool,
+        skip_suspects: bool,
     ) -> messages.Claimed:
         now = self._clock.now_us()
         cap = now - (claiming.STANDBY_DUE_DELAY_US[0] if standby else 0)
         claim_id = messages.ClaimId(os.urandom(12))
         if shard.look_at_server(self.server, self._marks.get(shard.number, 0), now):
             self._tell(shard, ran=True)
-        left = shard.doubtful(now) if wary else set()
+        left = shard.doubtful(now) if skip_suspects else set()
         members = shard.claim(
             claim_id,
             now_us=now,
@@ -874,7 +907,7 @@ class MemoryDelayQueue:
             claim=self._as_claim(shard, claim_id, members, now) if members else None,
             wait_seconds=None if wait is None else wait / 1_000_000,
             more=bool(members) and shard.is_due(now_us=now, cap_us=cap, without=left),
-            left_alone=bool(left),
+            has_suspects=bool(left),
         )
 
     def _as_claim(
@@ -911,19 +944,19 @@ class MemoryDelayQueue:
             if point.holder is None and point.due_us != points.HELD_US
         ]
         dues += [lease.expiry_us for lease in shard.leases.values() if lease.is_given]
-        for wakeups in self._wakeups if dues else ():
-            wakeups.wake(shard.number, (min(dues) - now) / 1_000_000)
-        for ledger in self.ledgers if ran else ():
-            ledger.tell(shard.number)
+        for alarm in self._wakeups if dues else ():
+            alarm.wake(shard.number, (min(dues) - now) / 1_000_000)
+        for reader in self.ledgers if ran else ():
+            reader.tell(shard.number)
 
-    def _stats_of(self, shard: memoryshard.MemoryShard) -> messages.ShardStats:
+    def _stats_of(self, shard: memoryshard.MemoryShard) -> shardstats.ShardStats:
         now = self._clock.now_us()
         waiting = [
             p.due_us
             for p in shard.members.values()
             if p.holder is None and p.due_us != points.HELD_US
         ]
-        return messages.ShardStats(
+        return shardstats.ShardStats(
             shard=shard.number,
             points=len(shard.members),
             due=sum(due <= now for due in waiting),
@@ -940,11 +973,11 @@ class MemoryDelayQueue:
 
     def _check_owner(self) -> None:
         if self._owner is not None and self._mark and not self._owner.is_of(self._mark):
-            raise scripting.Foreign(f"the index is of another cluster; {scripting.OTHER_INDEX}")
+            raise queue_errors.Foreign(f"the index is of another cluster; {scripting.OTHER_INDEX}")
 
     def _known_layout(self) -> messages.Layout:
         if self._layout is None:
-            raise scripting.Uninitialised("there is no index yet: the operator makes it")
+            raise queue_errors.Uninitialised("there is no index yet: the operator makes it")
         return self._layout
 
     def _shard(self, shard: messages.ShardId) -> memoryshard.MemoryShard:
@@ -954,13 +987,13 @@ class MemoryDelayQueue:
             raise _AWAY
         found = self.shards.get(shard)
         if found is None:
-            raise scripting.Uninitialised(f"shard {shard} holds no index")
+            raise queue_errors.Uninitialised(f"shard {shard} holds no index")
         return found
 
     def _fenced(self, shard: messages.ShardId, epoch: messages.Epoch) -> memoryshard.MemoryShard:
         found = self._shard(shard)
         if epoch < found.epoch:
-            raise scripting.Fenced(f"term {epoch} is older than {found.epoch}")
+            raise queue_errors.Fenced(f"term {epoch} is older than {found.epoch}")
         found.epoch = epoch
         return found
 

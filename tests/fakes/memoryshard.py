@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from duepoint import telemetry
-from duepoint.delayqueue import messages, quotas
-from duepoint.delayqueue.claims import retrylimit, settling
+from duepoint.delayqueue import deadletters, messages, quotas
+from duepoint.delayqueue.claims import settling
 from duepoint.delayqueue.definitions import records
+from duepoint.delayqueue.repair import suspectpoints
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from tests.fakes import memoryletters
@@ -76,7 +77,7 @@ class MemoryShard:
     mark: int = 0
     back_us: int = 0
     dropped: int = 0
-    dead: list[messages.DeadEntry] = field(default_factory=list)
+    dead: list[deadletters.DeadEntry] = field(default_factory=list)
     share: quotas.Share = field(default_factory=lambda: quotas.USUAL.of_shard(1))
     added: int = 0
     state: str = "open"
@@ -210,7 +211,7 @@ class MemoryShard:
             self.members[member] = Point(self.members[member].lane, points.HELD_US)
         return [member for member in members if member not in waiting]
 
-    def compare(self, compared: messages.Compared, now_us: int) -> int:
+    def compare(self, compared: suspectpoints.PointComparison, now_us: int) -> int:
         changed = 0
         at_once_us = max(now_us, self.back_us + 1)
         for one, lost in compared.added:
@@ -496,7 +497,7 @@ class MemoryShard:
         for letter in letters:
             self.added += 1
             self.dead.append(
-                messages.DeadEntry(
+                deadletters.DeadEntry(
                     shard=self.number,
                     id=f"{self.added}-0",
                     member=letter.member,
@@ -517,14 +518,14 @@ class MemoryShard:
         }
         buried = []
         for schedule_id, occurrence in newest.items():
-            entry = {"given_up_us": str(now_us), **retrylimit.entry(occurrence)}
+            entry = {"given_up_us": str(now_us), **records.buried_entry(occurrence)}
             for member in self._crowded_out(schedule_id, occurrence.most_open):
                 slot_us = int.from_bytes(member[13:21], "big")
                 self._bury(
                     [messages.DeadLetter(member=member, entry={"slot_us": str(slot_us), **entry})]
                 )
                 self.add_outcomes(
-                    [retrylimit.news(entry, member, records.pack(self.records[member]))]
+                    [records.buried_event(entry, member, records.pack(self.records[member]))]
                 )
                 buried.append((member, self.records[member]))
                 self.drop(member)

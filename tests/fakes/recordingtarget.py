@@ -29,7 +29,7 @@ class NoEntries:
         """No delivery is left to the queue."""
         return False
 
-    def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.Entries:
+    def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.StreamEntries:
         """Not asked for."""
         raise NotImplementedError
 

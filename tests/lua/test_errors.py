@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.wire import scripting
 from tests.support import queueing
 
@@ -43,14 +44,14 @@ async def _untouched(bench):
 @pytest.mark.parametrize("name", OF_A_SHARD)
 async def test_an_emptied_shard_is_told_apart_from_an_empty_one(bench, name):
     await bench.client.delete(bench.names.meta)
-    with pytest.raises(scripting.Uninitialised):
+    with pytest.raises(queue_errors.Uninitialised):
         await _call(bench, name)
     assert await _untouched(bench)
 
 
 @pytest.mark.parametrize("name", [*OF_A_SHARD, "init"])
 async def test_another_layout_is_refused(bench, name):
-    with pytest.raises(scripting.LayoutChanged):
+    with pytest.raises(queue_errors.LayoutChanged):
         await _call(bench, name, layout=2)
     assert await _untouched(bench)
 
@@ -58,14 +59,14 @@ async def test_another_layout_is_refused(bench, name):
 @pytest.mark.parametrize("name", OF_A_SHARD)
 async def test_a_closed_shard_is_refused(bench, name):
     await bench.client.hset(bench.names.meta, "state", "closed")
-    with pytest.raises(scripting.LayoutChanged):
+    with pytest.raises(queue_errors.LayoutChanged):
         await _call(bench, name)
 
 
 @pytest.mark.parametrize("name", [*OF_A_SHARD, "init"])
 async def test_the_shard_of_another_cluster_is_refused(bench, name):
     await bench.client.hset(bench.names.meta, "owner", "theirs")
-    with pytest.raises(scripting.Foreign, match=r"redis\.prefix"):
+    with pytest.raises(queue_errors.Foreign, match=r"redis\.prefix"):
         await _call(bench, name, owner="ours")
     assert await _untouched(bench)
 
@@ -73,7 +74,7 @@ async def test_the_shard_of_another_cluster_is_refused(bench, name):
 @pytest.mark.parametrize("name", sorted(FENCED | {"init"}))
 async def test_an_older_term_is_fenced_off(bench, name):
     await bench.client.hset(bench.names.meta, "epoch", 8)
-    with pytest.raises(scripting.Fenced):
+    with pytest.raises(queue_errors.Fenced):
         await _call(bench, name)
     assert await _untouched(bench)
 
@@ -86,7 +87,7 @@ async def test_a_newer_term_is_remembered(bench):
 
 
 async def test_numbers_of_a_former_life_are_refused(bench):
-    with pytest.raises(scripting.LayoutChanged):
+    with pytest.raises(queue_errors.LayoutChanged):
         await _call(bench, "upsert", incarnation="another life")
     assert await _untouched(bench)
 
@@ -94,8 +95,8 @@ async def test_numbers_of_a_former_life_are_refused(bench):
 async def test_a_stream_under_another_type_is_told(bench):
     stream = bench.server.keys.stream("default", "ticks")
     await bench.client.set(stream, "text")
-    with pytest.raises(scripting.WrongType):
-        await bench.queue.settlements.append(queueing.an_entry())
+    with pytest.raises(queue_errors.WrongType):
+        await bench.queue.streams.append(queueing.an_entry())
 
 
 async def test_a_mistake_in_a_call_is_a_bug_of_ours(bench):

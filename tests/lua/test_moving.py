@@ -13,8 +13,8 @@ import os
 import msgspec
 import pytest
 
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.resharding import moves
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
@@ -44,12 +44,12 @@ class Move:
         return scripting.Arguments(layout=1, epoch=queueing.EPOCH, **named)
 
     async def drain(self, *, hold=0, epoch=queueing.EPOCH):
-        keys = moves.Keys(self.names(FROM).meta)
+        keys = scripting.KeyList(self.names(FROM).meta)
         return await self.run("drain", keys, scripting.Arguments(layout=1, epoch=epoch, hold=hold))
 
     async def export(self, *schedules, batch=None, most=100, epoch=queueing.EPOCH):
         n = self.names(FROM)
-        keys = moves.Keys(n.meta, n.heads, n.claims, n.leases, n.occ, n.occrec, n.dead)
+        keys = scripting.KeyList(n.meta, n.heads, n.claims, n.leases, n.occ, n.occrec, n.dead)
         arguments = scripting.Arguments(
             layout=1, epoch=epoch, most=most, latest=60_000_000, followers=[]
         )
@@ -66,7 +66,7 @@ class Move:
 
     async def import_(self, taken, batch):
         n = self.names(TO)
-        keys = moves.Keys(n.meta, n.heads, n.blobs, n.occ, n.occrec, n.wake, n.imported)
+        keys = scripting.KeyList(n.meta, n.heads, n.blobs, n.occ, n.occrec, n.wake, n.imported)
         incarnation = await self.client.hget(n.meta, "incarnation")
         arguments = scripting.Arguments(layout=1, incarnation=incarnation.decode())
         arguments.put("batch", arguments.position(batch))
@@ -91,7 +91,7 @@ class Move:
 
     async def forget(self, taken, batch):
         n = self.names(FROM)
-        keys = moves.Keys(n.meta, n.claims, n.leases, n.occ, n.occrec)
+        keys = scripting.KeyList(n.meta, n.claims, n.leases, n.occ, n.occrec)
         known = {one.id: one for one in self.schedules}
         arguments = self.arguments()
         arguments.put("batch", arguments.position(batch))
@@ -105,11 +105,11 @@ class Move:
     async def moves(self):
         n = self.names(FROM)
         arguments = self.arguments(most=10)
-        return await self.run("moves", moves.Keys(n.meta, n.claims, n.leases), arguments)
+        return await self.run("moves", scripting.KeyList(n.meta, n.claims, n.leases), arguments)
 
     async def close(self):
         n = self.names(FROM)
-        keys = moves.Keys(n.meta, n.claims, n.runs, n.dead)
+        keys = scripting.KeyList(n.meta, n.claims, n.runs, n.dead)
         return await self.run("close", keys, self.arguments())
 
     # -- what is where ---------------------------------------------------------------------------
@@ -280,13 +280,13 @@ async def test_a_newer_generation_that_is_there_already_stays(move):
 
 
 async def test_a_shard_that_is_open_gives_nothing_away_and_takes_nothing_in(move):
-    with pytest.raises(scripting.LayoutChanged, match="gives nothing away"):
+    with pytest.raises(queue_errors.LayoutChanged, match="gives nothing away"):
         await move.export(*move.schedules)
     await move.drain()
     batch = os.urandom(16)
     _, taken = await move.export(*move.schedules, batch=batch)
     await move.client.hset(move.names(TO).meta, "state", "open")
-    with pytest.raises(scripting.LayoutChanged, match="takes nothing in"):
+    with pytest.raises(queue_errors.LayoutChanged, match="takes nothing in"):
         await move.import_(taken, batch)
     assert [name for name, _ in await move.moves()] == [batch]
 
@@ -294,12 +294,12 @@ async def test_a_shard_that_is_open_gives_nothing_away_and_takes_nothing_in(move
 async def test_an_older_leader_drains_and_exports_nothing(move):
     await move.drain()
     for step in (move.drain(epoch=queueing.EPOCH - 1), move.export(epoch=queueing.EPOCH - 1)):
-        with pytest.raises(scripting.Fenced):
+        with pytest.raises(queue_errors.Fenced):
             await step
 
 
 async def test_a_shard_is_closed_once_nothing_is_on_its_way_and_nothing_unread(move):
-    with pytest.raises(scripting.LayoutChanged, match="cannot be closed"):
+    with pytest.raises(queue_errors.LayoutChanged, match="cannot be closed"):
         await move.close()
     await move.drain()
     batch = os.urandom(16)
@@ -314,7 +314,7 @@ async def test_a_shard_is_closed_once_nothing_is_on_its_way_and_nothing_unread(m
     assert await move.close() == b"dead"
     await move.client.xdel(move.names(FROM).dead, letter)
     assert await move.close() == b"closed"
-    with pytest.raises(scripting.LayoutChanged):
+    with pytest.raises(queue_errors.LayoutChanged):
         await move.export(*move.schedules)
 
 

@@ -521,9 +521,8 @@ async def test_the_sweep_arms_no_slot_that_is_an_occurrence_already(bench):
     )
     (answer,) = await bench.queue.claims.claim([0], worker="w")
     planned = queueing.a_planned(chain, 1_500_000)
-    await bench.queue.settlements.plan(
-        answer.claim, messages.Planning(chain=chain, slots=(planned,), next_due_us=2_000_000)
-    )
+    moved = messages.Planning(chain=chain, slots=(planned,), next_due_us=2_000_000)
+    await bench.queue.settlements.split(answer.claim, [moved])
     await bench.client.zrem(bench.names.lane(bench.lane), chain.member)
     asked = []
     await _sweep(bench, due_of=lambda known: asked.append(known.not_before_us) or 2_000_000)
@@ -675,7 +674,7 @@ async def test_every_key_of_an_append_is_there_before_the_first_entry(bench):
     names = bench.server.keys
     keys = names.stream("team", "ticks"), names.stream_state("team", "ticks")
     assert await bench.client.exists(*keys) == len(keys)
-    await bench.queue.settlements.append(queueing.an_entry("team", payload=b"x"))
+    await bench.queue.streams.append(queueing.an_entry("team", payload=b"x"))
     state = await bench.client.hgetall(keys[1])
     await bench.queue.streams.enlist("team", "ticks")
     assert await bench.client.hgetall(keys[1]) == state

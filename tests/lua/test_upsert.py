@@ -7,8 +7,8 @@ import uuid
 import msgspec
 import pytest
 
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.definitions import codec
-from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition
 from tests.support import queueing
 
@@ -133,7 +133,7 @@ async def test_a_row_on_its_way_to_another_shard_keeps_all_from_being_written(be
 
 
 async def test_a_number_that_stands_for_nothing_keeps_all_from_being_written(bench):
-    with pytest.raises(scripting.LayoutChanged):
+    with pytest.raises(queue_errors.LayoutChanged):
         await _upsert(bench, THREE, numbers=[77])
     assert await _stored(bench) == {}
 

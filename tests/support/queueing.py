@@ -14,7 +14,7 @@ from duepoint.delayqueue.wire import connecting, servers
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
 from tests.fakes import fakeclock, memoryqueue
-from tests.support import redisusers, serverclient
+from tests.support import redisusers, serverclient, shardstats
 
 BLOB = b'{"webhook":{"url":"https://hooks.example.com/x"}}'
 BLOB_KEY = b"a key of thirty-two bytes, really"
@@ -127,10 +127,10 @@ class Harness:
         await ledger.ack("status", entries)
         return [entry.outcomes for entry in entries]
 
-    async def total(self) -> messages.ShardStats:
+    async def total(self) -> shardstats.ShardStats:
         """All shards' statistics added up."""
-        stats = await self.queue.counts.stats()
-        return messages.ShardStats(
+        stats = await shardstats.read(self.queue)
+        return shardstats.ShardStats(
             shard=messages.ShardId(-1),
             **{
                 name: sum(getattr(each, name) for each in stats)
@@ -240,10 +240,10 @@ async def harness_of_quotas(
 
 def an_entry(
     namespace: str = "default", name: str = "ticks", *, max_length: int = 10, **fields: bytes | str
-) -> messages.Entries:
+) -> messages.StreamEntries:
     """One entry of a stream, because of no point."""
     values = fields or {"a": "b"}
-    return messages.Entries(
+    return messages.StreamEntries(
         namespace=namespace,
         name=name,
         max_length=max_length,

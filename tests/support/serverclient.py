@@ -31,7 +31,7 @@ class ServerClient:
 
     def __init__(self, url: str, prefix: str, *, buckets: int = keys.BUCKETS) -> None:
         self.url, self.prefix, self.buckets = url, prefix, buckets
-        self.keys = keys.Keys(prefix)
+        self.keys = keys.IndexKeys(prefix)
         self._opened: list[Any] = []
 
     @functools.cached_property
@@ -51,7 +51,7 @@ class ServerClient:
         self._opened.append(connected.close)
         return scripting.Scripts(connected)
 
-    async def run(self, call: scripting.Call) -> Any:
+    async def run(self, call: scripting.ScriptCall) -> Any:
         """The reply to a script, called as the user whose process calls it."""
         return await self._scripts.run(call)
 

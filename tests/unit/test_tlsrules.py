@@ -188,7 +188,7 @@ async def test_kopf_shows_a_certificate_that_stands_in_the_kubeconfig(tmp_path):
 async def test_a_redis_of_an_old_authority_is_believed(tmp_path):
     (tmp_path / "ca.pem").write_bytes(OLD.pem)
     async with a_server(tmp_path) as hears:
-        await greeted(connecting.Tls(ca_file=tmp_path / "ca.pem").context(), hears.port)
+        await greeted(connecting.TlsFiles(ca_file=tmp_path / "ca.pem").context(), hears.port)
 
 
 # -- receivers -------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ async def main(port, count):
     due = int(time.time()) + 4 + count // 2000
     for first in range(0, count, 500):
         rows = range(first, min(count, first + 500))
-        await asyncio.gather(*[queue.occurrences.enqueue("noop", i=i, scheduled=due) for i in rows])
+        await asyncio.gather(*[queue.enqueue("noop", i=i, scheduled=due) for i in rows])
     worker = Worker(queue, functions=[noop], concurrency=10)
     running = asyncio.create_task(worker.start())
     while len(TIMES) < count:

@@ -25,9 +25,9 @@ from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.term import TermContext
 from duepoint.controller.termservices import Maintenance, Run, TermServices
 from duepoint.controller.watching.kopfthread import KopfThread
-from duepoint.delayqueue import messages, ownership, serverhealth
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import layouts, messages, serverhealth
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.wire import scripting
 from duepoint.kube import clusters, events
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port as kube_port
@@ -138,7 +138,7 @@ class Leadership:
             except (errors.TryLater, kube_errors.ApiError) as trouble:
                 if self._health.unwell("queue", str(trouble)):
                     telemetry.logger.warning("index cannot be opened", error=str(trouble))
-                if isinstance(trouble, scripting.Foreign):
+                if isinstance(trouble, queue_errors.Foreign):
                     self._others.refused()
                 asked = (
                     trouble.retry_after_seconds if isinstance(trouble, errors.TryLater) else None
@@ -157,7 +157,7 @@ class Leadership:
         """The queue knows which cluster's index it is to be."""
         if not self._is_identified:
             found = await clusters.identity(self._api, self._settings.namespace)
-            self._queue.layouts.belong_to(ownership.Owner(cluster=found.cluster, home=found.home))
+            self._queue.layouts.belong_to(layouts.Owner(cluster=found.cluster, home=found.home))
             self._is_identified = True
 
     async def _run(self, layout: messages.Layout, epoch: messages.Epoch, lease: LeaseTerm) -> None:

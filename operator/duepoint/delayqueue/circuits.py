@@ -27,11 +27,7 @@ _HOST, _GONE = b"h", b"g"
 class Circuits:
     """What all workers know of receivers in trouble."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-    ) -> None:
+    def __init__(self, *, index: index.Index) -> None:
         self._index = index
 
     async def report(
@@ -51,18 +47,20 @@ class Circuits:
                 name.removesuffix("_us"): value for name, value in dataclasses.asdict(rule).items()
             },
         )
-        arguments.put("gone", [(arguments.position(f"g{one.uid}"), one.generation) for one in gone])
+        arguments.put(
+            "gone", [(arguments.position(f"g{item.uid}"), item.generation) for item in gone]
+        )
         arguments.put(
             "news",
             [
                 (
-                    arguments.position(f"h{one.host}"),
-                    *(one.calls, one.probe_us, one.ask_us, run.cut(one.cause, run.CAUSE_LIMIT)),
+                    arguments.position(f"h{item.host}"),
+                    *(item.calls, item.probe_us, item.ask_us, run.cut(item.cause, run.CAUSE_LIMIT)),
                 )
-                for one in news
+                for item in news
             ],
         )
-        reply = await self._index.gathered.run(
+        reply = await self._index.pipelined.run(
             arguments.call("circuits", [self._index.keys.circuits, self._index.keys.troubled])
         )
         return _board(reply, known)
@@ -72,17 +70,14 @@ class Circuits:
         (found,) = await self._index.read(
             "read the circuits", ("HGETALL", self._index.keys.circuits)
         )
-        pairs = (
-            found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
-        )
-        hosts, gone = _sorted_out(pairs)
+        hosts, gone = _sorted_out(scripting.fields(found).items())
         return circuit.Board(version=0, now_us=0, hosts=hosts, gone=gone)
 
 
 def _board(reply: Any, known: int) -> circuit.Board:  # noqa: ANN401 - a raw reply
     version, now, probes, fields = reply
     board = circuit.Board(
-        version=int(version), now_us=int(now), probes=tuple(int(one) for one in probes)
+        version=int(version), now_us=int(now), probes=tuple(int(item) for item in probes)
     )
     if board.version == known:
         return board

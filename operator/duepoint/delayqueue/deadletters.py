@@ -52,7 +52,7 @@ class Slot:
     record: messages.OccurrenceRecord
 
 
-def slot_of(letter: messages.DeadEntry) -> Slot | None:
+def slot_of(letter: DeadEntry) -> Slot | None:
     """None where the letter does not say which slot it is of: it could not be read when buried."""
     entry = letter.entry
     point = points.parse_member(letter.member, 0) if letter.member else None
@@ -96,22 +96,27 @@ def _record(entry: Mapping[str, str]) -> messages.OccurrenceRecord:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadEntry:
+    """One entry of a shard's ``dead`` stream."""
+
+    shard: messages.ShardId
+    id: str
+    member: bytes
+    entry: dict[str, str]
+
+
 class DeadLetters:
     """Dead letters: reading, replaying and purging them."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.Reader,
-    ) -> None:
+    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
         self._index = index
         self._reader = reader
 
-    async def all(self) -> AsyncIterator[messages.DeadEntry]:
+    async def all(self) -> AsyncIterator[DeadEntry]:
         """Every dead letter, newest first, read as it is asked for."""
         shards = sharding.all_shards(self._index.known_layout())
-        read = await asyncio.gather(*(self._some_letters(shard, "+") for shard in shards))
+        read = await asyncio.gather(*(self.newest(shard) for shard in shards))
         unread = dict(zip(shards, read, strict=True))
         newest = [(_age(found[0]), shard) for shard, found in unread.items() if found]
         heapq.heapify(newest)
@@ -120,7 +125,7 @@ class DeadLetters:
             letter = unread[shard].pop(0)
             yield letter
             if not unread[shard]:
-                unread[shard] = await self._some_letters(shard, f"({letter.id}")
+                unread[shard] = await self.newest(shard, before=f"({letter.id}")
             if unread[shard]:
                 heapq.heappush(newest, (_age(unread[shard][0]), shard))
 
@@ -133,14 +138,12 @@ class DeadLetters:
         )
         dropped: Counter[str] = Counter()
         for raw in found:
-            for name, count in _fields(raw).items():
+            for name, count in scripting.fields(raw).items():
                 if name.startswith(b"d:"):
                     dropped[name[2:].decode(errors="replace")] += int(count)
         return dict(sorted(dropped.items()))
 
-    async def find(
-        self, layout: int, shard_number: int, entry_id: str
-    ) -> messages.DeadEntry | None:
+    async def find(self, layout: int, shard_number: int, entry_id: str) -> DeadEntry | None:
         """The letter with this id; None where it is not there (any more)."""
         wanted = (layout, shard_number)
         for shard in sharding.all_shards(self._index.known_layout()):
@@ -148,23 +151,23 @@ class DeadLetters:
                 return await self._letter(shard, entry_id)
         return None
 
-    async def _letter(self, shard: messages.ShardId, entry_id: str) -> messages.DeadEntry | None:
+    async def _letter(self, shard: messages.ShardId, entry_id: str) -> DeadEntry | None:
         (found,) = await self._index.read(
             "read a dead letter", ("XRANGE", self._index.shard(shard).dead, entry_id, entry_id)
         )
         return _letter(shard, *found[0]) if found else None
 
-    async def _some_letters(self, shard: messages.ShardId, before: str) -> list[messages.DeadEntry]:
-        """Newest first, from ``before`` (an id after a bracket, or ``+``) on."""
+    async def newest(
+        self, shard: messages.ShardId, *, before: str = "+", count: int = _LETTERS_TOGETHER
+    ) -> list[DeadEntry]:
+        """Some letters of a shard, newest first, from ``before`` (an id after a bracket) on."""
         (found,) = await self._index.read(
             "read dead letters",
-            ("XREVRANGE", self._index.shard(shard).dead, before, "-", "COUNT", _LETTERS_TOGETHER),
+            ("XREVRANGE", self._index.shard(shard).dead, before, "-", "COUNT", count),
         )
         return [_letter(shard, entry_id, fields) for entry_id, fields in found]
 
-    async def replay(
-        self, letter: messages.DeadEntry, slot: Slot, where: Where, now_us: int
-    ) -> Replayed:
+    async def replay(self, letter: DeadEntry, slot: Slot, where: Where, now_us: int) -> Replayed:
         """The letter's slot is due again, and the letter gone; or why not.
 
         Args:
@@ -183,7 +186,7 @@ class DeadLetters:
         )
         return Replayed.BUSY if reply == b"ABSENT" else Replayed[reply.decode()]
 
-    async def purge(self, letters: Sequence[messages.DeadEntry]) -> int:
+    async def purge(self, letters: Sequence[DeadEntry]) -> int:
         """These letters are gone; how many were there."""
         by_shard: dict[messages.ShardId, list[str]] = {}
         for letter in letters:
@@ -195,7 +198,7 @@ class DeadLetters:
                 removed += await self._index.scripts.run(self._purge_call(shard, part))
         return removed
 
-    def _purge_call(self, shard: messages.ShardId, ids: Sequence[str]) -> scripting.Call:
+    def _purge_call(self, shard: messages.ShardId, ids: Sequence[str]) -> scripting.ScriptCall:
         names = self._index.shard(shard)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard))
         arguments.put("letters", arguments.run(ids))
@@ -210,8 +213,8 @@ class DeadLetters:
         return sum(counts)
 
     def _replay_call(
-        self, letter: messages.DeadEntry, slot: Slot, where: Where, lane: int, now_us: int
-    ) -> scripting.Call:
+        self, letter: DeadEntry, slot: Slot, where: Where, lane: int, now_us: int
+    ) -> scripting.ScriptCall:
         shard, known = where
         names = self._index.shard(shard)
         point = points.DuePoint(
@@ -246,19 +249,15 @@ def _whole(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None
 
 
-def _age(letter: messages.DeadEntry) -> tuple[int, int]:
+def _age(letter: DeadEntry) -> tuple[int, int]:
     milliseconds, _, number = letter.id.partition("-")
     return -int(milliseconds), -int(number or 0)
 
 
-def _fields(raw: Any) -> dict[bytes, bytes]:  # noqa: ANN401 - the library parses some commands
-    return dict(raw) if isinstance(raw, dict) else dict(zip(raw[::2], raw[1::2], strict=True))
-
-
-def _letter(shard: messages.ShardId, entry_id: bytes, raw: Any) -> messages.DeadEntry:  # noqa: ANN401 - the library parses some commands
-    fields = _fields(raw)
+def _letter(shard: messages.ShardId, entry_id: bytes, raw: Any) -> DeadEntry:  # noqa: ANN401 - the library parses some commands
+    fields = scripting.fields(raw)
     member = fields.pop(b"member", b"")
-    return messages.DeadEntry(
+    return DeadEntry(
         shard=shard,
         id=entry_id.decode(),
         member=member,

@@ -9,52 +9,47 @@ layout again when a shard says that it has changed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import redis.asyncio
 
 from duepoint import clock as clocks
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import keys, messages, sharding
-from duepoint.delayqueue.wire import gathering, scripting, servers
+from duepoint.delayqueue.wire import scripting, servers
 
 #: Plain reading commands that one caller wants answered together.
 Commands = Sequence[tuple[Any, ...]]
+_COMMANDS_TOGETHER = 1_000
 
 
 class Index:
     """What the services share.
 
     Attributes:
-        gathered: pipelines of script calls made in one turn of the event loop.
-        gathered_appends: the same for entries of users' streams.
-        gathered_durably: the same for what arms; replies wait for a replica.
-        gathered_reads: the same for groups of plain reading commands.
+        pipelined: script calls made in one turn of the event loop share a round trip.
+        pipelined_appends: the same for entries of users' streams.
+        pipelined_durably: the same for what arms; replies wait for a replica.
+        pipelined_reads: the same for groups of plain reading commands.
         layout: as it was read last; None = never.
         buckets: of a new index; one that exists says its own number.
     """
 
     def __init__(
-        self, opened: servers.Servers, names: keys.Keys, clock: clocks.Clock, *, buckets: int
+        self, opened: servers.Servers, names: keys.IndexKeys, clock: clocks.Clock, *, buckets: int
     ) -> None:
         self.servers = opened
         self.scripts = scripting.Scripts(opened)
         self.keys = names
         self.clock = clock
-        self.gathered = gathering.Gathering(self.scripts.run_many)
-        self.gathered_appends = gathering.Gathering(self.scripts.run_many)
-        self.gathered_durably = gathering.Gathering(self.scripts.run_many_durably)
-        self.gathered_reads = gathering.Gathering(self._read_each)
+        self.pipelined = scripting.Pipelining(self.scripts.run_many)
+        self.pipelined_appends = scripting.Pipelining(self.scripts.run_many)
+        self.pipelined_durably = scripting.Pipelining(self.scripts.run_many_durably)
+        self.pipelined_reads = scripting.Pipelining(self._read_each)
         self.layout: messages.Layout | None = None
         self.buckets = buckets
-
-    async def start(self) -> None:
-        """Connect and load the scripts; raises QueueUnavailable when no server answers."""
-        await self.scripts.load()
-
-    async def close(self) -> None:
-        await self.servers.close()
 
     @property
     def client(self) -> redis.asyncio.Redis:
@@ -64,13 +59,24 @@ class Index:
     def known_layout(self) -> messages.Layout:
         """As it was read last; raises Uninitialised where it never was."""
         if self.layout is None:
-            raise scripting.Uninitialised("the layout has not been read: call layouts.read() first")
+            raise queue_errors.Uninitialised(
+                "the layout has not been read: call layouts.read() first"
+            )
         return self.layout
 
     def shard(self, shard: messages.ShardId) -> keys.ShardKeys:
         """Names of the keys of a shard; the layout must have been read."""
         self.known_layout()
         return self.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
+
+    def buckets_of(self, shard: messages.ShardId, namespaces: Iterable[str]) -> list[str]:
+        """The buckets of a shard that may hold definitions of these namespaces."""
+        names = self.shard(shard)
+        return [
+            names.bucket(population, number)
+            for population in sorted({keys.population_of(namespace) for namespace in namespaces})
+            for number in range(self.buckets)
+        ]
 
     async def read(self, attempted: str, *commands: tuple[Any, ...]) -> list[Any]:
         """Replies of plain reading commands, in one round trip.
@@ -79,6 +85,13 @@ class Index:
             attempted: what the commands are for, as an error says it.
         """
         return scripting.good(await self.servers.exchange(commands), attempted)
+
+    async def read_many(self, attempted: str, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Replies of any number of reading commands, in pieces that do not block the server."""
+        replies: list[Any] = []
+        for first in range(0, len(commands), _COMMANDS_TOGETHER):
+            replies += await self.read(attempted, *commands[first : first + _COMMANDS_TOGETHER])
+        return replies
 
     async def _read_each(self, groups: list[Commands]) -> list[Any]:
         """Replies of groups of plain reading commands, in one round trip."""

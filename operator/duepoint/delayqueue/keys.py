@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 
 from duepoint.schedules import points
 
@@ -42,81 +41,36 @@ def buckets_for(schedules: int, shards: int) -> int:
     return max(1, math.ceil(of_a_shard / BUCKET_FIELDS))
 
 
-@dataclass(frozen=True, slots=True)
 class ShardKeys:
-    """The names of one shard."""
+    """The names of one shard; immutable by custom, because they are cached.
 
-    tag: str
+    Attributes:
+        imported: batches that a resharding brought here; exists only while it lasts.
+        letters: which dead letters are of which namespace, oldest first.
+        letter_sums: bytes of the dead letters of each namespace.
+        wake: channel: the shard's head came earlier.
+        ran: channel: something was added to ``runs``.
+        probe: a key that exists for a moment.
+    """
 
-    @property
-    def meta(self) -> str:
-        return f"{self.tag}:meta"
-
-    @property
-    def heads(self) -> str:
-        return f"{self.tag}:heads"
-
-    @property
-    def claims(self) -> str:
-        return f"{self.tag}:claims"
-
-    @property
-    def leases(self) -> str:
-        return f"{self.tag}:leases"
-
-    @property
-    def occ(self) -> str:
-        return f"{self.tag}:occ"
-
-    @property
-    def occrec(self) -> str:
-        return f"{self.tag}:occrec"
-
-    @property
-    def blobs(self) -> str:
-        return f"{self.tag}:blobs"
-
-    @property
-    def interned(self) -> str:
-        return f"{self.tag}:interned"
-
-    @property
-    def imported(self) -> str:
-        """Batches that a partitioning brought here; there only while it lasts."""
-        return f"{self.tag}:imported"
-
-    @property
-    def runs(self) -> str:
-        return f"{self.tag}:runs"
-
-    @property
-    def dead(self) -> str:
-        return f"{self.tag}:dead"
-
-    @property
-    def letters(self) -> str:
-        """Which dead letters are of which namespace, oldest first."""
-        return f"{self.tag}:letters"
-
-    @property
-    def letter_sums(self) -> str:
-        """Bytes of the dead letters of each namespace."""
-        return f"{self.tag}:lettersums"
-
-    @property
-    def wake(self) -> str:
-        """Channel: the shard's head came earlier."""
-        return f"{self.tag}:wake"
-
-    @property
-    def probe(self) -> str:
-        """A key that is there for a moment."""
-        return f"{self.tag}:probe"
-
-    @property
-    def ran(self) -> str:
-        """Channel: something was added to ``runs``."""
-        return f"{self.tag}:ran"
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.meta = f"{tag}:meta"
+        self.heads = f"{tag}:heads"
+        self.claims = f"{tag}:claims"
+        self.leases = f"{tag}:leases"
+        self.occ = f"{tag}:occ"
+        self.occrec = f"{tag}:occrec"
+        self.blobs = f"{tag}:blobs"
+        self.interned = f"{tag}:interned"
+        self.imported = f"{tag}:imported"
+        self.runs = f"{tag}:runs"
+        self.dead = f"{tag}:dead"
+        self.letters = f"{tag}:letters"
+        self.letter_sums = f"{tag}:lettersums"
+        self.wake = f"{tag}:wake"
+        self.ran = f"{tag}:ran"
+        self.probe = f"{tag}:probe"
 
     def lane(self, number: int) -> str:
         """The points of one namespace or set, by its interned number."""
@@ -147,39 +101,24 @@ class ShardKeys:
         return self.bucket(f"n{population:x}", number)
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """The names of one index."""
+class IndexKeys:
+    """The names of one index.
 
-    prefix: str = DEFAULT_PREFIX
+    Attributes:
+        seen: which layout each worker knows.
+        circuits: receivers in trouble, and Schedules whose receiver is gone.
+        troubled: when each of the former is forgotten.
+        probe: a key that exists for a moment.
+    """
 
-    @property
-    def layout(self) -> str:
-        return f"{self.prefix}{{ctl}}:layout"
-
-    @property
-    def probe(self) -> str:
-        """A key that is there for a moment."""
-        return f"{self.prefix}{{ctl}}:probe"
-
-    @property
-    def workers(self) -> str:
-        return f"{self.prefix}{{ctl}}:workers"
-
-    @property
-    def seen(self) -> str:
-        """Which layout each worker knows."""
-        return f"{self.prefix}{{ctl}}:seen"
-
-    @property
-    def circuits(self) -> str:
-        """Receivers in trouble, and Schedules whose receiver is gone."""
-        return f"{self.prefix}{{ctl}}:circuits"
-
-    @property
-    def troubled(self) -> str:
-        """When each of the former is forgotten."""
-        return f"{self.prefix}{{ctl}}:troubled"
+    def __init__(self, prefix: str = DEFAULT_PREFIX) -> None:
+        self.prefix = prefix
+        self.layout = f"{prefix}{{ctl}}:layout"
+        self.probe = f"{prefix}{{ctl}}:probe"
+        self.workers = f"{prefix}{{ctl}}:workers"
+        self.seen = f"{prefix}{{ctl}}:seen"
+        self.circuits = f"{prefix}{{ctl}}:circuits"
+        self.troubled = f"{prefix}{{ctl}}:troubled"
 
     def shard(self, layout: int, index: int) -> ShardKeys:
         """Of the shard with this number within its layout."""

@@ -1,19 +1,21 @@
 """Which layout the index has, and where a schedule is while it gets another one.
 
-Everybody reads the layout record; while the index is cut anew it names two layouts, and a schedule
-is in a shard of the former one until it has moved to its new home, for good. So whoever looks for
-it asks the former shard first. A shard says by itself that it is draining, so that a client which
-knows only the former layout is sent on, too. The record is changed by ``membership`` (made) and
-``partitioning`` (cut anew).
+All processes read the layout record; while the index is resharded it names two layouts, and a
+schedule is in a shard of the former one until it has moved to its new home, for good. So a search
+asks the former shard first. A shard says by itself that it is draining, so that a client that knows
+only the former layout is sent on, too. The record is changed by ``membership`` (made) and
+``resharding`` (resharded).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from duepoint import errors
-from duepoint.delayqueue import index, messages, ownership, sharding
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -31,27 +33,23 @@ Answer = TypeVar("Answer")
 class Layouts:
     """Reads the layout of the index and says where a schedule is."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-    ) -> None:
+    def __init__(self, *, index: index.Index) -> None:
         self._index = index
-        self._owner: ownership.Owner | None = None
+        self._owner: Owner | None = None
         #: The number of shards that was asked for, by the last look at the layout; 0: none.
         self.wanted_shards = 0
 
     async def read(self) -> messages.Layout:
-        """Read the layout again; raises ``scripting.Uninitialised`` when there is none yet."""
+        """Read the layout again; raises ``queue_errors.Uninitialised`` when there is none yet."""
         found = await self.record()
         if found is None:
-            raise scripting.Uninitialised("there is no index yet: the operator makes it")
+            raise queue_errors.Uninitialised("there is no index yet: the operator makes it")
         return found
 
-    def belong_to(self, owner: ownership.Owner) -> None:
+    def belong_to(self, owner: Owner) -> None:
         """The index must be of this cluster from now on; before this call any index will do.
 
-        Where it is not, ``read``, ``beat`` and whatever changes a shard raise ``Foreign`` and
+        Where it is not, ``read``, ``beat`` and all calls that change a shard raise ``Foreign`` and
         change nothing.
         """
         self._owner = owner
@@ -93,7 +91,7 @@ class Layouts:
         if mark and not self._owner.is_of(mark):
             self._index.scripts.owner = self._owner.mark
             opened = f", opened by the installation {by}" if by else ""
-            raise scripting.Foreign(
+            raise queue_errors.Foreign(
                 f"the index in this Redis is of another cluster ({mark}{opened}), not of this one"
                 f" ({self._owner.mark}); {scripting.OTHER_INDEX}"
             )
@@ -113,6 +111,15 @@ class Layouts:
         """Whether the layout, read again, has this shard."""
         return shard in sharding.all_shards(await self.read())
 
+    async def unless_gone(self, shard: messages.ShardId, reply: Awaitable[Answer]) -> Answer | None:
+        """The reply of a claim's script; None where its shard is gone, and the claim with it."""
+        try:
+            return await reply
+        except queue_errors.LayoutChanged:
+            if await self.may_hold(shard):
+                raise
+            return None
+
     async def where_it_is(
         self,
         schedule_id: points.ScheduleId,
@@ -127,7 +134,7 @@ class Layouts:
             for shard in sharding.homes(schedule_id, layout):
                 try:
                     answer = await attempt(shard)
-                except scripting.LayoutChanged:
+                except queue_errors.LayoutChanged:
                     if sharding.layout_of(shard) == layout.number:
                         if await self.read() == layout:
                             raise
@@ -137,7 +144,7 @@ class Layouts:
                         return answer
             else:
                 await self.read()
-        raise scripting.LayoutChanged("the index is cut anew faster than it can be read")
+        raise queue_errors.LayoutChanged("the index is resharded faster than it can be read")
 
     async def by_home(
         self, ids: Iterable[points.ScheduleId], *, beyond: messages.ShardId
@@ -169,3 +176,36 @@ def _text(field: bytes | None) -> str:
 def number_of(field: bytes | None) -> int:
     """0 where there is none, or something that is none."""
     return int(field) if field is not None and field.isdigit() else 0
+
+
+_NOTHING = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A cluster, as far as a process may see it: the uids of namespaces tell clusters apart.
+
+    The operator of one of two clusters that share a Redis would remove what the other has armed,
+    and its workers would create Jobs of the other's Schedules in the wrong place. So the layout
+    record and each shard carry the mark of their cluster. A process compares it with what its own
+    API server says and names it to each script, which refuses another one; no round trip is added.
+
+    Attributes:
+        cluster: uid of the namespace kube-system; "" where it may not be read.
+        home: uid of the namespace of the installation; "" where it may not be read.
+    """
+
+    cluster: str = ""
+    home: str = ""
+
+    @property
+    def mark(self) -> str:
+        """As it stands in the index."""
+        return f"{self.cluster or _NOTHING} {self.home or _NOTHING}"
+
+    def is_of(self, mark: str) -> bool:
+        """Whether a mark may be ours: the best that both sides know is the same."""
+        cluster, _, home = mark.partition(" ")
+        if self.cluster and cluster not in ("", _NOTHING):
+            return self.cluster == cluster
+        return bool(self.home) and self.home == home

@@ -1,9 +1,9 @@
-"""The ``runs`` and ``dead`` streams of all shards, as their readers want them.
+"""The ``runs`` streams of all shards, as their reader wants them.
 
-The status writer is one consumer of one group. It is told by the ``ran`` channels which shards
-have something new, and reads those without blocking; entries that were read and never
-acknowledged (a crash) are taken over at the start. What is acknowledged leaves the stream, so that
-its length is what status lags behind; the cap holds while nobody reads.
+The status writer is one consumer of one group. The ``ran`` channels name the shards that
+have something new, and it reads those without blocking; it takes over entries that were read and
+never acknowledged (a crash) at the start. What is acknowledged leaves the stream, so that its
+length is how far status lags behind; a cap bounds it while there is no reader.
 """
 
 from __future__ import annotations
@@ -11,43 +11,52 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from duepoint.delayqueue import keys, messages, sharding
-from duepoint.delayqueue.claims import retrylimit
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting, subscription
-from duepoint.delayqueue.wire import servers as servers_
 
-#: A sleeping reader looks this often whether somebody has read another layout; asks nobody.
+#: A sleeping reader looks this often whether this process has read another layout.
 _LAYOUT_SECONDS = 2.0
 
 
-class RedisLedger:
-    """``port.Ledger`` over Redis."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeEntry:
+    """One entry of a shard's ``runs`` stream, as the reporter reads it.
 
-    def __init__(
-        self,
-        *,
-        servers: servers_.Servers,
-        names: Callable[[messages.ShardId], keys.ShardKeys],
-        layout: Callable[[], messages.Layout],
-    ) -> None:
-        self._servers = servers
-        self._names = names
-        self._read_layout = layout
-        self._something = asyncio.Event()
+    Attributes:
+        is_lost: written by a claim that did not exist (any more): its slots are for others to end.
+        back_us: not outcomes, but that the server went back; 0 = outcomes.
+    """
+
+    shard: messages.ShardId
+    id: str
+    outcomes: bytes
+    is_lost: bool = False
+    back_us: int = 0
+
+
+class Ledger:
+    """The ``runs`` streams as the one status writer reads them; the layout must have been read."""
+
+    def __init__(self, index: index.Index) -> None:
+        self._index = index
+        self._changed = asyncio.Event()
         self._is_started = False
-        self._use(layout())
+        self._use(index.known_layout())
 
     def _use(self, layout: messages.Layout) -> None:
         """Look at the shards of this layout from now on; every one of them may have something."""
         self._layout = layout
         self._shards = sharding.all_shards(layout)
-        self._told: set[messages.ShardId] = set(self._shards)
-        self._something.set()
-        self._shard_of = {self._names(shard).ran: shard for shard in self._shards}
+        self._unread: set[messages.ShardId] = set(self._shards)
+        self._changed.set()
+        self._shard_of = {self._index.shard(shard).ran: shard for shard in self._shards}
         self._subscription = subscription.Subscription(
-            self._servers,
+            self._index.servers,
             tuple(self._shard_of),
             on_subscribed=self._on_subscribed,
             on_message=self._on_message,
@@ -55,14 +64,15 @@ class RedisLedger:
 
     async def _follow(self) -> None:
         """The layout may have been read anew since: listen to the shards that it has now."""
-        if self._read_layout() == self._layout:
+        if self._index.known_layout() == self._layout:
             return
         await self._subscription.close()
-        self._use(self._read_layout())
+        self._use(self._index.known_layout())
         if self._is_started:
             await self._subscription.start()
 
     async def start(self) -> None:
+        """Subscribe; the first ``wait_for_outcomes`` returns at once."""
         self._is_started = True
         await self._follow()
         await self._subscription.start()
@@ -71,16 +81,17 @@ class RedisLedger:
         await self._subscription.close()
 
     async def wait_for_outcomes(self, timeout_seconds: float) -> tuple[messages.ShardId, ...]:
+        """The shards to which something was added; all of them after a (re)subscription."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
-                while not self._something.is_set():
+                while not self._changed.is_set():
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_LAYOUT_SECONDS):
-                            await self._something.wait()
+                            await self._changed.wait()
                     await self._follow()
-        told, self._told = sorted(self._told), set()
-        self._something.clear()
-        return tuple(told)
+        unread, self._unread = sorted(self._unread), set()
+        self._changed.clear()
+        return tuple(unread)
 
     async def read_outcomes(
         self,
@@ -89,24 +100,18 @@ class RedisLedger:
         *,
         shards: Collection[messages.ShardId] | None = None,
         count: int = 100,
-    ) -> list[messages.OutcomeEntry]:
+    ) -> list[OutcomeEntry]:
+        """New entries of these shards (default all), at most ``count`` of each."""
         await self._follow()
         asked = list(self._shards if shards is None else shards)
         replies = await self._in_group(
             group,
             asked,
             lambda shard: (
-                "XREADGROUP",
-                "GROUP",
-                group,
-                consumer,
-                "COUNT",
-                count,
-                "STREAMS",
-                self._names(shard).runs,
-                ">",
+                "XREADGROUP", "GROUP", group, consumer, "COUNT", count,
+                "STREAMS", self._index.shard(shard).runs, ">",
             ),
-        )
+        )  # fmt: skip
         entries = []
         for shard, reply in zip(asked, replies, strict=True):
             for _, found in reply or ():
@@ -115,10 +120,11 @@ class RedisLedger:
 
     async def recover_outcomes(
         self, group: str, consumer: str, *, idle_seconds: float = 0.0
-    ) -> list[messages.OutcomeEntry]:
+    ) -> list[OutcomeEntry]:
+        """Entries that any consumer read and did not acknowledge; they are this consumer's now."""
         await self._follow()
         idle_ms = int(idle_seconds * 1_000)
-        entries: list[messages.OutcomeEntry] = []
+        entries: list[OutcomeEntry] = []
         cursors = dict.fromkeys(self._shards, "0-0")
         while cursors:
             asked = list(cursors)
@@ -126,7 +132,7 @@ class RedisLedger:
                 group,
                 asked,
                 lambda shard: (
-                    "XAUTOCLAIM", self._names(shard).runs, group, consumer, idle_ms,
+                    "XAUTOCLAIM", self._index.shard(shard).runs, group, consumer, idle_ms,
                     cursors[shard], "COUNT", 100,
                 ),
             )  # fmt: skip
@@ -138,37 +144,36 @@ class RedisLedger:
                     del cursors[shard]
         return entries
 
-    async def ack(self, group: str, entries: Sequence[messages.OutcomeEntry]) -> None:
+    async def ack(self, group: str, entries: Sequence[OutcomeEntry]) -> None:
+        """Remove entries whose outcomes are in the status."""
         by_shard: dict[messages.ShardId, list[str]] = {}
         for entry in entries:
             by_shard.setdefault(entry.shard, []).append(entry.id)
         commands: list[tuple[Any, ...]] = []
         for shard, ids in by_shard.items():
-            runs = self._names(shard).runs
+            runs = self._index.shard(shard).runs
             commands += (("XACK", runs, group, *ids), ("XDEL", runs, *ids))
         if commands:
-            scripting.good(await self._servers.exchange(commands), "acknowledge outcomes")
+            await self._index.read("acknowledge outcomes", *commands)
 
     async def dropped(self) -> dict[messages.ShardId, int]:
+        """Entries dropped, unread or unacknowledged, since ``forget_dropped`` by shard.
+
+        A shard holds a bounded number of bytes, and nothing older than a week.
+        """
         shards = self._shards
-        commands = [("HGET", self._names(shard).meta, "runs_dropped") for shard in shards]
-        replies = scripting.good(await self._servers.exchange(commands), "read what was dropped")
+        commands = [("HGET", self._index.shard(shard).meta, "runs_dropped") for shard in shards]
+        replies = await self._index.read("read what was dropped", *commands)
         found = zip(shards, replies, strict=True)
         return {shard: int(count) for shard, count in found if count and int(count) > 0}
 
     async def forget_dropped(self, dropped: Mapping[messages.ShardId, int]) -> None:
+        """Subtract these from what ``dropped`` counts."""
         commands = [
-            ("HINCRBY", self._names(shard).meta, "runs_dropped", -count)
+            ("HINCRBY", self._index.shard(shard).meta, "runs_dropped", -count)
             for shard, count in dropped.items()
         ]
-        scripting.good(await self._servers.exchange(commands), "note what was dropped")
-
-    async def dead_letters(
-        self, shard: messages.ShardId, *, count: int = 100
-    ) -> list[messages.DeadEntry]:
-        command = ("XREVRANGE", self._names(shard).dead, "+", "-", "COUNT", count)
-        (found,) = scripting.good(await self._servers.exchange([command]), "read dead letters")
-        return [_dead_entry(shard, entry_id, fields) for entry_id, fields in found]
+        await self._index.read("note what was dropped", *commands)
 
     async def _in_group(
         self,
@@ -179,7 +184,7 @@ class RedisLedger:
         """The command for each shard in one round trip; a missing group is made first."""
         for last in (False, True):
             commands = [command(shard) for shard in shards]
-            replies = await self._servers.exchange(commands)
+            replies = await self._index.servers.exchange(commands)
             replies = [
                 None if self._is_closed(shard, reply) else reply
                 for shard, reply in zip(shards, replies, strict=True)
@@ -190,7 +195,7 @@ class RedisLedger:
             if not all(str(error).startswith("NOGROUP") for error in failed):
                 raise scripting.translated(failed[0], "read outcomes") from failed[0]
             if last:  # the group could not be made: there is no stream to make it on
-                raise scripting.Uninitialised("the index holds no outcomes") from failed[0]
+                raise queue_errors.Uninitialised("the index holds no outcomes") from failed[0]
             await self._make_group(group, shards)
         return []  # pragma: no cover
 
@@ -201,61 +206,44 @@ class RedisLedger:
 
     async def _make_group(self, group: str, shards: Sequence[messages.ShardId]) -> None:
         """Only on streams that exist: nothing but ``init`` makes a shard."""
-        await self._servers.exchange(
-            [("XGROUP", "CREATE", self._names(shard).runs, group, "0") for shard in shards]
+        await self._index.servers.exchange(
+            [("XGROUP", "CREATE", self._index.shard(shard).runs, group, "0") for shard in shards]
         )
 
     def _on_subscribed(self) -> None:
-        self._told.update(self._shards)
-        self._something.set()
+        self._unread.update(self._shards)
+        self._changed.set()
 
     def _on_message(self, channel: str, _: bytes) -> None:
         if (shard := self._shard_of.get(channel)) is not None:
-            self._told.add(shard)
-            self._something.set()
+            self._unread.add(shard)
+            self._changed.set()
 
 
-def _outcomes(shard: messages.ShardId, found: Sequence[Any]) -> list[messages.OutcomeEntry]:
+def _outcomes(shard: messages.ShardId, found: Sequence[Any]) -> list[OutcomeEntry]:
     return [
-        _outcome(shard, _text(entry_id), _fields(fields)) for entry_id, fields in found if fields
+        _outcome(shard, _text(entry_id), scripting.fields(fields))
+        for entry_id, fields in found
+        if fields
     ]
 
 
-def _outcome(
-    shard: messages.ShardId, entry_id: str, fields: dict[bytes, bytes]
-) -> messages.OutcomeEntry:
+def _outcome(shard: messages.ShardId, entry_id: str, fields: dict[bytes, bytes]) -> OutcomeEntry:
     if b"back" in fields:
         back_us = int(fields[b"back"]) if fields[b"back"].isdigit() else 0
-        return messages.OutcomeEntry(shard=shard, id=entry_id, outcomes=b"", back_us=back_us)
-    return messages.OutcomeEntry(
+        return OutcomeEntry(shard=shard, id=entry_id, outcomes=b"", back_us=back_us)
+    return OutcomeEntry(
         shard=shard, id=entry_id, outcomes=_packed(fields), is_lost=b"lost" in fields
     )
 
 
 def _packed(fields: dict[bytes, bytes]) -> bytes:
-    """The outcomes of an entry, or of the retry that a script buried; empty of a stranger."""
+    """The outcomes of an entry, or of the retry that a script buried; empty if unreadable."""
     if b"o" in fields:
         return fields[b"o"]
     member, record = fields.pop(b"member", b""), fields.pop(b"record", b"")
     named = {_text(name): _text(value) for name, value in fields.items()}
-    return retrylimit.news(named, member, record)
-
-
-def _dead_entry(shard: messages.ShardId, entry_id: bytes, raw: Any) -> messages.DeadEntry:  # noqa: ANN401
-    fields = _fields(raw)
-    member = fields.pop(b"member", b"")
-    return messages.DeadEntry(
-        shard=shard,
-        id=_text(entry_id),
-        member=member,
-        entry={_text(name): _text(value) for name, value in fields.items()},
-    )
-
-
-def _fields(raw: Any) -> dict[bytes, bytes]:  # noqa: ANN401 - the library parses some commands
-    if isinstance(raw, dict):
-        return dict(raw)
-    return dict(zip(raw[::2], raw[1::2], strict=True))
+    return records.buried_event(named, member, record)
 
 
 def _text(value: bytes | str) -> str:

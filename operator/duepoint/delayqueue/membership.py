@@ -1,8 +1,8 @@
 """The layout of the index, and who is alive.
 
 The operator makes the index (``open_layout``); everybody reads it. Shards are initialised before
-the layout record names them, so that nobody meets a half-made index; a shard that was emptied
-alone is made anew the same way.
+the layout record names them, so that no process meets a half-made index; a shard that was emptied
+alone is created anew the same way.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
 from duepoint.delayqueue.wire import scripting
 
@@ -19,18 +20,13 @@ STATUS_GROUP = "status"
 #: A worker that has not said so for this long is not alive.
 WORKER_TTL_SECONDS = 25.0
 #: An installation that was not heard of for so long has gone, and another one takes its index over.
-SILENCE_SECONDS = 300.0
+ABANDONED_SECONDS = 300.0
 
 
 class Membership:
     """Makes the index, and says who is alive."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        layouts: layouts.Layouts,
-    ) -> None:
+    def __init__(self, *, index: index.Index, layouts: layouts.Layouts) -> None:
         self._index = index
         self._layouts = layouts
 
@@ -46,7 +42,7 @@ class Membership:
 
         Without a note: the first layout, with ``shards``. The operator's. Idempotent; ``shards``
         is a power of two. ``by`` is the installation that opens it, where it says who it is.
-        Raises ``scripting.Foreign`` where the index is of another cluster, or where another
+        Raises ``queue_errors.Foreign`` where the index is of another cluster, or where another
         installation has opened it and has not been silent for five minutes.
         """
         existing = await self._layouts.record()
@@ -60,7 +56,7 @@ class Membership:
             buckets=self._index.buckets,
             epoch=epoch,
             incarnation=_new_incarnation(),
-            silence=int(SILENCE_SECONDS * 1_000_000),
+            silence=int(ABANDONED_SECONDS * 1_000_000),
         )
         if by:
             arguments.put("by", by)
@@ -69,7 +65,7 @@ class Membership:
             arguments.put("former_shards", wanted.former.shards)
         reply = await self._index.scripts.run(arguments.call("open", [self._index.keys.layout]))
         opened = self._layouts.remember(reply)
-        if opened != wanted:  # somebody else was first, with another wish
+        if opened != wanted:  # another operator was first, with another wish
             await self.make_shards(opened, epoch)
         return opened
 
@@ -136,7 +132,7 @@ class Membership:
             names = self._index.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
             calls.append(arguments.call("init", fixed_keys(names)))
         for shard, reply in zip(shards, await self._index.scripts.run_many(calls), strict=True):
-            is_closed = isinstance(reply, scripting.LayoutChanged)
+            is_closed = isinstance(reply, queue_errors.LayoutChanged)
             if isinstance(reply, errors.DuepointError) and not (
                 is_closed and sharding.layout_of(shard) != layout.number
             ):

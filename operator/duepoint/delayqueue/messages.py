@@ -3,7 +3,7 @@
 These shapes are the port: ``delayqueue.DelayQueue`` speaks them to Redis,
 ``tests.fakes.memoryqueue`` to a dict, and one conformance suite holds both to them.
 Instants are microseconds since the epoch; ``held_until`` is on the caller's monotonic clock.
-Nobody outside this package sees a raw reply.
+Raw replies do not leave this package.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, NewType
+from typing import NewType
 
 import msgspec
 
@@ -27,7 +27,7 @@ Epoch = NewType("Epoch", int)
 #: A point that so many owners died of with nothing else in hand belongs to the dead letters.
 POISON_RECLAIMS = 3
 #: Points taken over so often have lost two owners: a worker has one such claim in hand at a time.
-DOUBTFUL_RECLAIMS = 2
+SUSPECT_RECLAIMS = 2
 
 #: Retries of one schedule that may be open, unless its catch-up policy runs more; of more, the
 #: oldest becomes a dead letter.
@@ -73,7 +73,7 @@ class Armed(enum.StrEnum):
     HELD = "held"
 
 
-class Found(dict[points.ScheduleId, definition.Definition]):
+class FoundDefinitions(dict[points.ScheduleId, definition.Definition]):
     """Definitions by id; an id without one (deleted) is absent.
 
     Attributes:
@@ -183,9 +183,9 @@ class Claim:
         return self.alone >= POISON_RECLAIMS
 
     @property
-    def is_doubtful(self) -> bool:
+    def is_suspect(self) -> bool:
         """Whether two owners have lost these points: one of them may be what ends workers."""
-        return self.reclaimed >= DOUBTFUL_RECLAIMS
+        return self.reclaimed >= SUSPECT_RECLAIMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +196,7 @@ class Claimed:
         claim: None when nothing was due.
         wait_seconds: time to the next due or claim expiry, >= 0.001; None when the shard is empty.
         more: more points are due than the batch could take.
-        left_alone: there are points here that have lost two owners, and the caller was wary.
+        has_suspects: there are points here that have lost two owners, and the caller skipped them.
         trouble: why this shard could not be looked at, though others could.
     """
 
@@ -204,7 +204,7 @@ class Claimed:
     claim: Claim | None
     wait_seconds: float | None
     more: bool = False
-    left_alone: bool = False
+    has_suspects: bool = False
     trouble: errors.TryLater | None = None
 
 
@@ -243,7 +243,7 @@ class DeadLetter:
 
     ``entry`` is a flat text map (namespace, name, uid, slot, reason, last status, attempts ...).
     ``member`` is the point that disappears with it; empty where the slot has no point of its own
-    (a chain's slot was given up on and the chain goes on): the letter is written all the same.
+    (a chain's slot was given up on and the chain goes on): it is written all the same.
     """
 
     member: bytes
@@ -262,7 +262,7 @@ class Settlement:
         occurrences: new occurrences (a retry of a settled point, ...); stored unclaimed.
         chains: chain points at their next due; the old claimed score is replaced.
         rearmed: the same as ``chains`` for many at a time: chain members and their next dues,
-            best as ``rearming.Rearmed``.
+            best as ``chaincolumns.NextDues``.
         finished: members that are done and disappear (occurrences, chains without a next slot).
         whole: every point of the claim is finished, as if ``finished`` named them all. Only for a
             claim of chains, and only in its first settlement.
@@ -308,7 +308,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entries:
+class StreamEntries:
     """Entries of one form for one user's stream, each because of one claimed member.
 
     Attributes:
@@ -331,7 +331,7 @@ class Entries:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handed:
+class DeliveryResult:
     """What became of entries and the settlement that goes with them: both or neither.
 
     Attributes:
@@ -375,7 +375,7 @@ class Layout:
     """How the index is cut: generation number of the layout and its number of shards.
 
     Attributes:
-        former: while the index is being cut anew, the layout whose shards still hold some of it.
+        former: while the index is being resharded, the layout whose shards still hold some of it.
     """
 
     number: int
@@ -387,7 +387,7 @@ class Layout:
 class Beat:
     """Answer to a worker's keepalive: who lives, and what the index looks like.
 
-    ``incarnation`` changes whenever the layout was made anew (an emptied Redis).
+    ``incarnation`` changes whenever the layout was created anew (an emptied Redis).
     """
 
     workers: tuple[str, ...]
@@ -399,256 +399,7 @@ class Beat:
 # -- partitioning -----------------------------------------------------------------------------
 
 
-class Asked(enum.StrEnum):
-    """Answer to the wish for another number of shards."""
-
-    ASKED = "asked"  # the leader begins within seconds
-    DONE = "done"  # the index has that many
-    MOVING = "moving"  # it is being cut into that many
-    OTHER = "other"  # it is being cut into another number: ask again afterwards
-
-
-class Phase(enum.StrEnum):
-    """How far the way to a new layout is."""
-
-    STABLE = "stable"
-    ANNOUNCED = "announced"  # workers learn of the new shards
-    MOVING = "moving"  # schedules move
-    CLOSING = "closing"  # what is left are outcomes that nobody has read yet
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Partitioning:
-    """The index' layout and, while it is cut anew, how far that is.
-
-    Attributes:
-        shards: of the layout that new schedules go to.
-        former_shards: of the one that is being emptied; 0 = none is.
-        wanted: asked for and not begun; 0 = nothing.
-        moved, left: definitions, as counted at the beginning and since.
-        waiting: for what the move waits, in words; empty = for nothing.
-    """
-
-    layout: int
-    shards: int
-    former_shards: int
-    wanted: int
-    phase: Phase
-    moved: int
-    left: int
-    waiting: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
-    """What one step of a move did.
-
-    Attributes:
-        cursor: where to go on, or None at the end of a pass over the shard.
-        moved: schedules that went.
-        left_out: schedules and points that a worker holds; they go in a later pass.
-        damaged: schedules and points that could not be read, or had lost their chain: they are to
-            be compared with the objects.
-    """
-
-    cursor: str | None
-    moved: int = 0
-    left_out: int = 0
-    damaged: int = 0
-
-
 # -- a server that went back -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doubted:
-    """A shard of a server that went back.
-
-    Attributes:
-        back_us: what was due until then waits; 0 = nothing more comes to what is held already.
-    """
-
-    shard: ShardId
-    back_us: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldPoint:
-    """A point that waits to be compared.
-
-    Attributes:
-        lane: the queue's own, pass it back.
-        record: None where it cannot be read: it is for a worker to bury.
-        definition: None where there is none (any more).
-    """
-
-    lane: int | str
-    point: points.DuePoint
-    record: OccurrenceRecord | None
-    definition: definition.Definition | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """What the comparison of some held points of a shard says.
-
-    Attributes:
-        gone: those that have ended.
-        due: those that are due now, each with the record that it goes on with (None: its own).
-        chains: chains that waited as a whole, with the instants at which they are due.
-        started: schedules with maxRuns, and how many of their runs have started at least.
-        added: occurrences that the server has lost, each beside a held point of its schedule.
-    """
-
-    gone: list[HeldPoint] = field(default_factory=list)
-    due: list[tuple[HeldPoint, OccurrenceRecord | None]] = field(default_factory=list)
-    chains: list[tuple[HeldPoint, int]] = field(default_factory=list)
-    started: list[tuple[points.ScheduleId, int]] = field(default_factory=list)
-    added: list[tuple[HeldPoint, Occurrence]] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.gone) + len(self.due) + len(self.chains) + len(self.added)
-
-
 # -- looking (resync, repair, inspection) -----------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """What a resync compares with the objects: a stored definition in short.
-
-    Attributes:
-        due_us: due of its chain point; None where it has none, or where a worker holds it.
-        claimed: a worker holds the chain point just now.
-    """
-
-    id: points.ScheduleId
-    shard: ShardId
-    uid: str
-    namespace: str
-    name: str
-    generation: int
-    timing_generation: int
-    state: definition.State
-    due_us: int | None
-    claimed: bool = False
-
-
-class Known(NamedTuple):
-    """What a comparison with the objects needs of a stored definition; there may be millions.
-
-    ``collision`` counts the ids that others had before; ``fingerprint`` is of what this was made
-    from.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    generation: int
-    collision: int
-    fingerprint: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredOccurrence:
-    """An occurrence that the queue holds, claimed or not: a slot that has not ended."""
-
-    schedule_id: points.ScheduleId
-    timing_version: points.TimingVersion
-    kind: points.PointKind
-    slot_us: int
-    record: OccurrenceRecord
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
-    """What one step of the sweep looked at and mended.
-
-    Attributes:
-        cursor: where to go on, or None when the shard is done.
-        looked_at: definitions and points seen in this step.
-        armed: chains that were missing and stand now.
-        dropped: points without a definition, or of an old timing version, that are gone now.
-        mended: heads, occurrence records and claims put right.
-        unarmed: definitions that should have a chain, for which no due was given.
-    """
-
-    cursor: str | None
-    looked_at: int = 0
-    armed: int = 0
-    dropped: int = 0
-    mended: int = 0
-    unarmed: tuple[points.ScheduleId, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardStats:
-    """How full one shard is.
-
-    Attributes:
-        lag_us: how long the oldest unclaimed point has been due; 0 when none is.
-    """
-
-    shard: ShardId
-    points: int
-    due: int
-    claimed: int
-    claims: int
-    outcomes: int
-    dead: int
-    lag_us: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
-    """What one step of looking for unused blobs has marked or removed.
-
-    Attributes:
-        texts_removed: interned rules and digests that are gone now.
-    """
-
-    marked: int = 0
-    removed: int = 0
-    texts_removed: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """How full the whole index is.
-
-    Attributes:
-        points: those that wait; the ones that a worker holds are not among them.
-        lag_us: how long the oldest of them has been due; 0 when none is.
-    """
-
-    points: int
-    due: int
-    outcomes: int
-    dead: int
-    lag_us: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutcomeEntry:
-    """One entry of a shard's ``runs`` stream, as the reporter reads it.
-
-    Attributes:
-        is_lost: told by a claim that was not there (any more): its slots are for others to end.
-        back_us: not outcomes, but that the server went back; 0 = outcomes.
-    """
-
-    shard: ShardId
-    id: str
-    outcomes: bytes
-    is_lost: bool = False
-    back_us: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadEntry:
-    """One entry of a shard's ``dead`` stream."""
-
-    shard: ShardId
-    id: str
-    member: bytes
-    entry: dict[str, str]

@@ -55,7 +55,7 @@ class Share:
     bytes: int
 
 
-#: Where nobody says otherwise.
+#: The defaults.
 USUAL = Quotas()
 
 

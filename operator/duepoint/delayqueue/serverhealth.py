@@ -69,11 +69,7 @@ def tell(problems: Sequence[str], health: services.Health) -> None:
 class ServerHealth:
     """Whether the servers are there, and fit to hold the index."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-    ) -> None:
+    def __init__(self, *, index: index.Index) -> None:
         self._index = index
 
     async def problems(self, *, fills: bool = False) -> tuple[str, ...]:
@@ -83,10 +79,10 @@ class ServerHealth:
             fills: ask for the rights of the operator instead of a worker's.
         """
         nodes = await self._index.servers.everywhere([("INFO", "server"), ("INFO", "memory")])
-        told = scripting.of_those_there(nodes, "read what the server is")
+        infos = scripting.of_those_there(nodes, "read what the server is")
         found = {
-            "version": _first(connecting.version_problem(server) for server, _ in told),
-            "eviction": _first(_eviction_problem(memory) for _, memory in told),
+            "version": _first(connecting.version_problem(server) for server, _ in infos),
+            "eviction": _first(_eviction_problem(memory) for _, memory in infos),
             # Workers store no definitions, and have no right to look.
             "listpack": await self._listpack_problem() if fills else None,
             "rights": await self._rights_problem(BY_OPERATORS if fills else BY_WORKERS),

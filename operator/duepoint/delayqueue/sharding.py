@@ -6,7 +6,7 @@ only its shards move. Preference is a courtesy that spares empty claims; any wor
 anywhere at any time. Pure.
 
 A shard's number names its layout too: the upper bits are the layout's generation (from 0), the
-lower sixteen the shard within it. So a claim that was made before the index was cut anew still
+lower sixteen the shard within it. So a claim that was made before the index was resharded still
 says where its points are.
 """
 
@@ -42,8 +42,8 @@ def homes(schedule_id: points.ScheduleId, layout: messages.Layout) -> tuple[mess
 def all_shards(layout: messages.Layout) -> tuple[messages.ShardId, ...]:
     """Every shard that may hold something; the former ones first.
 
-    What moves meanwhile moves from the former to the new: whoever looks at all of them in this
-    order misses nothing and may see a schedule twice.
+    Schedules move from the former shards to the new ones: a look at all of them in this order
+    misses nothing and may see a schedule twice.
     """
     former = () if layout.former is None else own_shards(layout.former)
     return former + own_shards(layout)
@@ -86,7 +86,7 @@ def _shard(layout: messages.Layout, index: int) -> messages.ShardId:
 
 
 def preferred_worker(shard: messages.ShardId, workers: Sequence[str]) -> str | None:
-    """The worker with the highest hash of (worker, shard); None when nobody lives."""
+    """The worker with the highest hash of (worker, shard); None when no worker is alive."""
     return max(workers, key=lambda worker: _weight(worker, shard), default=None)
 
 

@@ -1,54 +1,244 @@
 """A worker's alarm clock: sleeps locally, woken early by a point put in front of the known head.
 
-Owns the subscription to the ``wake`` channels of all shards and a table of alarms. Never a
-blocking command: the server serves their time-outs at 1000/hz ms, which made wake-ups 38-83 ms
-late (p50) against 0.1-0.5 ms for a local timer. A message carries the due and the server's time
-of that moment, so that the clocks need not agree, and mostly whose point it is, so that its
-definition is read with the claim. Leaves claiming to the worker: it names shards.
+``Alarms`` is the table: when each shard has to be looked at again, and the sleep until then. A
+shard has at most one alarm; the earlier one wins, so a wake-up that arrives while a reply is on its
+way is never lost. ``Wakeups`` adds the subscription to the ``wake`` channels of all shards. No
+command blocks: the server serves their time-outs at 1000/hz ms, which made wake-ups
+38-83 ms late (p50) against 0.1-0.5 ms for a local timer.
+
+A message carries the due and the server's time of that moment, and mostly the ids of the schedules,
+so that their definitions are read with the claim. It is read when the event loop gets to it,
+milliseconds later while the loop is busy firing. ``ServerClock`` tells how much later: it compares
+the server's clock with our monotonic one as time protocols do (RFC 5905, clock filter). Of all
+answers of the last minute the one with the shortest round trip shows best how far the clocks are
+apart, to half of that round trip, and no message can be younger than it seems. Belongs to one event
+loop; claiming is left to the worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import math
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from duepoint import clock as clocks
-from duepoint.delayqueue import alarms, keys, messages, sharding
-from duepoint.delayqueue.wire import serverclock, subscription
-from duepoint.delayqueue.wire import servers as servers_
+from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue.wire import subscription
 from duepoint.schedules import points
 
+#: A wake-up for a shard that another worker is preferred for, in seconds on top of its due.
+_STANDBY_DELAY_SECONDS = (0.2, 0.5)
+#: A step of the server's clock, or of our own UTC, against our monotonic clock that makes all known
+#: waits worthless: they were computed with the earlier of the two.
+_CLOCK_STEP_SECONDS = 0.05
+#: The last step of a sleep is spent awake at most once in so many steps: 2 or 3 % of a core.
+_AWAKE_EVERY = 40
+#: How long the shortest round trip counts; clocks drift by milliseconds in that time.
+WINDOW_SECONDS = 30.0
+_NEVER = float("inf")
 
-class RedisWakeups(alarms.Alarms):
-    """``port.Wakeups`` over Redis."""
+
+@dataclass(slots=True)
+class _Seen:
+    """The measurements of one window.
+
+    Attributes:
+        round_trip: shortest of an answer.
+        by_answer: distance of the clocks by that answer.
+        by_message: least distance by any message; the true one is not more.
+    """
+
+    round_trip: float = _NEVER
+    by_answer: float = _NEVER
+    by_message: float = _NEVER
+
+
+class ServerClock:
+    """Compares the server's times with our monotonic clock."""
+
+    def __init__(self, clock: clocks.Clock) -> None:
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._before = self._seen = _Seen()
+
+    def note_answer(self, server_us: int, *, asked: float) -> None:
+        """An answer made at this instant of the server, to a question of monotonic ``asked``."""
+        self._turn_over()
+        now = self._clock.monotonic()
+        if now - asked < self._seen.round_trip:
+            self._seen.round_trip = now - asked
+            self._seen.by_answer = (now + asked) / 2 - server_us / 1_000_000
+
+    def age_seconds(self, server_us: int) -> float:
+        """How long ago the server was at this instant of its own clock; >= 0."""
+        self._turn_over()
+        distance = self._clock.monotonic() - server_us / 1_000_000
+        self._seen.by_message = min(self._seen.by_message, distance)
+        best = min(self._before, self._seen, key=lambda seen: seen.round_trip)
+        least = min(self._before.by_message, self._seen.by_message, best.by_answer)
+        return distance - least
+
+    def _turn_over(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._began > WINDOW_SECONDS:
+            self._began, self._before, self._seen = now, self._seen, _Seen()
+
+
+class Alarms:
+    """Shards and the monotonic times at which they are due.
+
+    Attributes:
+        standby: shards for which another live worker is preferred: woken 200-500 ms later.
+        before_due: called with the shards that are due within a timer's step, while the loop is
+            awake to await that.
+    """
+
+    def __init__(self, clock: clocks.Clock, shards: Iterable[messages.ShardId]) -> None:
+        self.standby: frozenset[messages.ShardId] = frozenset()
+        self.before_due: Callable[[tuple[messages.ShardId, ...]], None] = lambda _: None
+        self._clock = clock
+        self._shards = tuple(shards)
+        self._at: dict[messages.ShardId, float] = {}
+        self._earlier = asyncio.Event()
+        self._offsets: tuple[float, float] | None = None
+        self._incarnation: str | None = None
+        self._step = clocks.timer_step_seconds(clock)
+        self._awake_since = -math.inf
+        self._announced = -math.inf
+        self.ring_all()
+
+    def ring_all(self) -> None:
+        """Every shard is due now."""
+        self.look_again(self._shards)
+
+    def look_again(self, shards: Iterable[messages.ShardId], *, after_seconds: float = 0.0) -> None:
+        """Name these shards again after so long."""
+        for shard in shards:
+            self._set(shard, after_seconds)
+
+    def note(self, claimed: messages.Claimed) -> None:
+        """Remember when this shard has to be looked at again."""
+        if claimed.more:
+            self._set(claimed.shard, 0.0)
+        elif claimed.wait_seconds is not None:
+            self._set(claimed.shard, claimed.wait_seconds)
+
+    def note_beat(self, beat: messages.Beat) -> None:
+        """Ring all if a clock stepped or the index was created anew."""
+        now = self._clock.monotonic()
+        offsets = beat.time_us / 1_000_000 - now, self._clock.now_us() / 1_000_000 - now
+        # Compared with the beat of the last look at everything, not with the one before this: two
+        # clocks that drift apart by 50 ppm never step, and are four seconds apart after a day.
+        if self._offsets is None:
+            self._offsets = offsets
+        elif math.dist(offsets, self._offsets) > _CLOCK_STEP_SECONDS:
+            self._offsets = offsets
+            self.ring_all()
+        if self._incarnation not in (None, beat.incarnation):
+            self.ring_all()
+        self._incarnation = beat.incarnation
+        if min(self._at.values(), default=math.inf) <= now:
+            self._earlier.set()  # the machine was suspended, and sleeps do not count that
+
+    def wake(self, shard: messages.ShardId, in_seconds: float) -> None:
+        """Something was put in front of this shard; a point that is long due does not wait."""
+        delay = random.uniform(*_STANDBY_DELAY_SECONDS) if shard in self.standby else 0.0  # noqa: S311
+        self._set(shard, max(0.0, in_seconds + delay))
+
+    async def wait_until_due(self, timeout_seconds: float) -> tuple[messages.ShardId, ...]:
+        """The shards to look at now; empty after ``timeout_seconds`` without any.
+
+        A shard that was returned is not returned again before it was noted or woken.
+        """
+        deadline = self._clock.monotonic() + timeout_seconds
+        while True:
+            now = self._clock.monotonic()
+            oldest = min(self._at.values(), default=math.inf)
+            later = min((at for at in self._at.values() if at > now), default=math.inf)
+            # Several shards are claimed in one round trip: it pays to wait a step for one more.
+            if oldest <= now and (now >= deadline or later > oldest + self._step):
+                due = tuple(shard for shard, at in self._at.items() if at <= now)
+                for shard in due:
+                    del self._at[shard]
+                return due
+            if now >= deadline:
+                return ()
+            self._earlier.clear()
+            if later <= deadline:
+                await self._approach(now, later)
+            else:  # nothing is due then, so the sleep need not end in time
+                await clocks.wait_for(self._earlier, deadline - now, self._clock)
+
+    async def _approach(self, now: float, at: float) -> None:
+        """Sleep until a timer's step before; the rest is waited for awake, if that is rare."""
+        step = self._step
+        if at - now > 2 * step:
+            await clocks.wait_for(self._earlier, at - now - 2 * step, self._clock)
+        elif at - now > step:
+            self._announce(now, at)
+            await clocks.wait_for(self._earlier, at - now - step, self._clock)
+        elif self._awake_since < now - 2 * step < self._awake_since + _AWAKE_EVERY * step:
+            await clocks.wait_for(self._earlier, at - now, self._clock)
+        else:
+            if now - self._awake_since > 2 * step:
+                self._awake_since = now
+            await asyncio.sleep(0)
+
+    def _announce(self, now: float, at: float) -> None:
+        """Say which shards are due soon, as rarely as the loop stays awake for one."""
+        if self._step and now - self._announced > _AWAKE_EVERY * self._step:
+            self._announced = now
+            soon = (shard for shard, due in self._at.items() if now < due <= at + self._step)
+            if shards := tuple(soon):
+                self.before_due(shards)
+
+    def _set(self, shard: messages.ShardId, in_seconds: float) -> None:
+        at = self._clock.monotonic() + in_seconds
+        known = self._at.get(shard)
+        if known is None or at < known:
+            self._at[shard] = at
+            self._earlier.set()
+
+
+class Wakeups(Alarms):
+    """A worker's alarm clock over all shards of a layout.
+
+    Order of use: ``start`` subscribes; the first ``wait_until_due`` returns every shard; each
+    answer of ``claim`` goes to ``note``. After a lost subscription every shard is due again.
+
+    Args:
+        index: its layout must have been read.
+        expect_lane: called with the lane that a message names.
+        expect: called with the due of each schedule that a message names.
+    """
 
     def __init__(
         self,
         *,
-        servers: servers_.Servers,
-        names: Callable[[messages.ShardId], keys.ShardKeys],
-        layout: messages.Layout,
-        clock: clocks.Clock,
-        server_clock: serverclock.ServerClock,
+        index: index.Index,
+        server_clock: ServerClock,
         expect_lane: Callable[[messages.ShardId, int], None],
         expect: Callable[[messages.ShardId, points.ScheduleId, int], None],
     ) -> None:
-        shards = sharding.all_shards(layout)
-        super().__init__(clock, shards)
-        self._servers = servers
+        shards = sharding.all_shards(index.known_layout())
+        super().__init__(index.clock, shards)
+        self._servers = index.servers
         self._expect_lane = expect_lane
         self._expect = expect
         self._server_clock = server_clock
-        self._shard_of = {names(shard).wake: shard for shard in shards}
+        self._shard_of = {index.shard(shard).wake: shard for shard in shards}
         self._subscription = subscription.Subscription(
-            servers,
+            index.servers,
             tuple(self._shard_of),
             on_subscribed=self.ring_all,
             on_message=self._on_message,
         )
 
     async def start(self) -> None:
-        # Whoever meets another server has everybody look at it: it is in doubt up to the first
-        # claim, so that what is due between its first answer and that claim has to wait.
+        # A process that meets another server looks at all shards: the server is suspect up to the
+        # first claim, so that what is due between its first answer and that claim has to wait.
         self._servers.on_upheaval.append(self.ring_all)
         await self._subscription.start()
 

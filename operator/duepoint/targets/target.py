@@ -147,7 +147,7 @@ class WorkerTarget(Target, Protocol):
         """Whether ``entries`` is to be asked for this action, and ``fire`` is not."""
         ...
 
-    def entries(self, firings: Firings, members: Sequence[bytes]) -> messages.Entries:
+    def entries(self, firings: Firings, members: Sequence[bytes]) -> messages.StreamEntries:
         """What is appended because of these members, one for each row."""
         ...
 
@@ -268,7 +268,7 @@ class Targets:
         """Whether the queue appends an entry for this action."""
         return isinstance(action.target, actions.StreamAction) and self.stream.appends(action)
 
-    def entries(self, firings: Firings, members: Sequence[bytes]) -> messages.Entries:
+    def entries(self, firings: Firings, members: Sequence[bytes]) -> messages.StreamEntries:
         """What is appended because of these members."""
         return self.stream.entries(firings, members)
 

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 import msgspec
 
 from duepoint import errors, shares
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.definitions import records, signedblobs
+from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions
 from duepoint.worker.plan import Attempt
@@ -110,9 +111,9 @@ class ActionCache:
         try:
             blob = await self._queue.definitions.blob(namespace, digest, shard)
             action = _decoded(blob)
-        except signedblobs.BlobMissing:
+        except queue_errors.BlobMissing:
             message = "the target is not in the queue; the operator writes it again"
-        except signedblobs.BlobForged:
+        except queue_errors.BlobForged:
             message = (
                 "the stored target is not sealed with this worker's blob key; give the operator and"
                 " all workers the same one and restart them, or find out who else writes to Redis"

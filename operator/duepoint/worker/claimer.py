@@ -22,10 +22,11 @@ from typing import Any
 from duepoint import agreedclock, errors, services, telemetry
 from duepoint import clock as clocks
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.claims import claiming
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.port import Wakeups
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue.wakeups import Wakeups
 from duepoint.worker import claim_budget, keepalive, suspects
 from duepoint.worker.pipeline import Pipeline
 
@@ -125,7 +126,7 @@ class Claimer:
         while not self._draining.is_set():
             try:
                 await self._claim_while_connected()
-            except scripting.LayoutChanged as change:
+            except queue_errors.LayoutChanged as change:
                 # The index is cut anew under us: nothing is wrong, its layout is read again.
                 telemetry.logger.info("the index has changed", change=str(change))
                 if self._clock.monotonic() - changed_at > _CALM_SECONDS:
@@ -221,7 +222,7 @@ class Claimer:
             for claim in claims:
                 self._hand_over(claim, is_only=len(claims) == 1)
         for answer in answers:
-            if answer.left_alone:
+            if answer.has_suspects:
                 await self._claim_suspects(wakeups, answer.shard)
         if self._keepalive.outages.record(answers, ended):
             self._keepalive.report()
@@ -249,7 +250,7 @@ class Claimer:
             if self._keepalive.outages.has(ask.shards):
                 return answers
             # A shard may be gone alone; a server that does not answer has others, too.
-            is_gone = isinstance(trouble, scripting.Uninitialised)
+            is_gone = isinstance(trouble, queue_errors.Uninitialised)
             here = self._shards.difference(ask.shards)
             others = tuple(here) if is_gone else self._queue.claims.elsewhere(ask.shards)
             if not others:
@@ -259,7 +260,7 @@ class Claimer:
             )
 
     async def _looked_at(
-        self, wakeups: Wakeups, ask: claim_budget.Ask, *, wary: bool = True
+        self, wakeups: Wakeups, ask: claim_budget.Ask, *, skip_suspects: bool = True
     ) -> list[messages.Claimed]:
         return await self._queue.claims.claim(
             ask.shards,
@@ -267,7 +268,7 @@ class Claimer:
             batch=ask.batch,
             lease_seconds=self._limits.lease_seconds,
             standby=wakeups.standby,
-            wary=wary,
+            skip_suspects=skip_suspects,
         )
 
     async def _claim_suspects(self, wakeups: Wakeups, shard: messages.ShardId) -> None:
@@ -280,17 +281,17 @@ class Claimer:
         try:
             async with self._asking():
                 ask = claim_budget.Ask(shards=(shard,), batch=self._limits.batch)
-                (answer,) = await self._looked_at(wakeups, ask, wary=False)
+                (answer,) = await self._looked_at(wakeups, ask, skip_suspects=False)
                 wakeups.note(answer)
                 claim = answer.claim
                 if claim is not None:
                     self._hand_over(claim, is_only=True)
         except errors.TryLater:
             wakeups.look_again(
-                [shard], after_seconds=port.AWAY_SECONDS
+                [shard], after_seconds=claiming.AWAY_SECONDS
             )  # the next claim shows what is away
         finally:
-            if claim is None or not claim.is_doubtful:  # another worker was quicker
+            if claim is None or not claim.is_suspect:  # another worker was quicker
                 self._end_suspects()
 
     def _end_suspects(self) -> None:
@@ -373,7 +374,7 @@ class Claimer:
     ) -> None:
         holding.close()
         self._isolation.end(claim)
-        if claim.is_doubtful:
+        if claim.is_suspect:
             self._end_suspects()
         self._running.discard(ended)
         if not ended.cancelled() and (bug := ended.exception()) is not None:
@@ -393,7 +394,7 @@ class Claimer:
 
 def _away(shard: messages.ShardId, trouble: errors.TryLater) -> messages.Claimed:
     return messages.Claimed(
-        shard=shard, claim=None, wait_seconds=port.AWAY_SECONDS, trouble=trouble
+        shard=shard, claim=None, wait_seconds=claiming.AWAY_SECONDS, trouble=trouble
     )
 
 

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.claims import nextdues
-from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.definitions import records
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
@@ -39,7 +38,7 @@ class Closing:
     finished: tuple[bytes, ...] = ()
     occurrences: tuple[messages.Occurrence, ...] = ()
     chains: tuple[DuePoint, ...] = ()
-    rearmed: Sequence[nextdues.Pair] = ()
+    rearmed: Sequence[chaincolumns.ChainDue] = ()
     ended: tuple[points.ScheduleId, ...] = ()
     counted: tuple[bytes, ...] = ()
     dead: tuple[messages.DeadLetter, ...] = ()

@@ -13,9 +13,8 @@ import dataclasses
 from dataclasses import dataclass
 
 from duepoint import errors, telemetry
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.concurrency import activeruns
-from duepoint.delayqueue.concurrency.activeruns import Facts, Verdict
+from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue.activeruns import AdmissionFacts, Verdict
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import times
@@ -193,7 +192,7 @@ class Gate:
 
     async def _ask(self, asked: _Asked) -> Answer:
         known = asked.attempt.definition
-        facts = Facts(over=asked.settler.over(known.id), checked=not asked.job)
+        facts = AdmissionFacts(over=asked.settler.over(known.id), checked=not asked.job)
         for _ in range(_ROUNDS):
             entry = _entry(asked, facts)
             answer = await self._queue.concurrency.admit(asked.settler.claim, entry)
@@ -205,7 +204,7 @@ class Gate:
                         return trouble
                 case Verdict.UNKNOWN | Verdict.CHECK:
                     more = await self._found_out(asked, facts, answer)
-                    if not isinstance(more, Facts):
+                    if not isinstance(more, AdmissionFacts):
                         return more
                     facts = more
                 case Verdict.REPLACED:
@@ -217,8 +216,8 @@ class Gate:
     # -- what the API server says ----------------------------------------------------------------
 
     async def _found_out(
-        self, asked: _Asked, facts: Facts, answer: activeruns.Admission
-    ) -> Facts | Answer:
+        self, asked: _Asked, facts: AdmissionFacts, answer: activeruns.AdmissionAnswer
+    ) -> AdmissionFacts | Answer:
         """What was wanted to be known; or the end of asking."""
         try:
             facts = _asked_on(facts, answer)
@@ -230,7 +229,9 @@ class Gate:
                 return dataclasses.replace(facts, blind=True)  # it may wait just as well
             return _unasked(trouble)
 
-    async def _listed(self, asked: _Asked, facts: Facts, mark: str) -> Facts | Start:
+    async def _listed(
+        self, asked: _Asked, facts: AdmissionFacts, mark: str
+    ) -> AdmissionFacts | Start:
         listed = await asked.jobs.list()
         own = next((job for job in listed if job.name == asked.job), None)
         if own is not None and own.state is JobState.OVER:
@@ -249,8 +250,8 @@ class Gate:
         )
 
     async def _looked_at(
-        self, asked: _Asked, facts: Facts, runs: tuple[activeruns.ActiveRun, ...]
-    ) -> Facts | Start:
+        self, asked: _Asked, facts: AdmissionFacts, runs: tuple[activeruns.ActiveRun, ...]
+    ) -> AdmissionFacts | Start:
         own = {asked.job} if asked.job and not facts.checked else set()
         states = await asked.jobs.states({one.job for one in runs} | own)
         if own and states[asked.job] is not JobState.ABSENT:
@@ -345,7 +346,7 @@ class Gate:
             found = await self._queue.concurrency.leave(
                 settler.claim, known, jobs=start.replaced, look=start.run.run
             )
-            if found.state is activeruns.State.REPLACED:
+            if found.state is activeruns.ActiveRunState.REPLACED:
                 now_us = settler.now_us()
                 note = closings.replacing(known, [start.run], _BY_A_NEWER_ONE, now_us=now_us)
                 if await settler.report(note):
@@ -358,14 +359,14 @@ class Gate:
 # -- what is asked -------------------------------------------------------------------------------
 
 
-def _entry(asked: _Asked, facts: Facts) -> activeruns.Entry:
+def _entry(asked: _Asked, facts: AdmissionFacts) -> activeruns.AdmissionRequest:
     attempt, policy = asked.attempt, asked.attempt.definition.rule.policy
     known = attempt.definition
     is_queue = asked.policy == activeruns.QUEUE
     mark = str(known.generation)
     if policy.concurrency == activeruns.ALLOW:
         mark = f"{mark}/{asked.settler.claim.id.hex()}"  # other runs are not counted
-    return activeruns.Entry(
+    return activeruns.AdmissionRequest(
         member=attempt.point.member,
         run=_run(attempt, asked.job),
         version=known.timing_version,
@@ -378,7 +379,7 @@ def _entry(asked: _Asked, facts: Facts) -> activeruns.Entry:
     )
 
 
-def _asked_on(facts: Facts, answer: activeruns.Admission) -> Facts:
+def _asked_on(facts: AdmissionFacts, answer: activeruns.AdmissionAnswer) -> AdmissionFacts:
     """The queue has what was found out before; the question goes on."""
     return dataclasses.replace(
         facts, look=facts.look or answer.look, over=(), seen=(), verified=frozenset()

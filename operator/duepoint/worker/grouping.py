@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from duepoint import errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.definitions import codec
+from duepoint.delayqueue.definitions import columns
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, policies, slots
 from duepoint.schedules import rule as rules
@@ -39,7 +39,7 @@ class KindRule(NamedTuple):
         is_anchored: its slots depend on when a schedule was created.
     """
 
-    kind: codec.DefinitionKind
+    kind: columns.DefinitionKind
     limit_us: int
     age_us: int
     is_anchored: bool
@@ -97,7 +97,7 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
         into = self._group(known.kind, trigger)
         return _Step(slot_us, following_us, previous_us, known.kind.rule, into)
 
-    def _group(self, kind: codec.DefinitionKind, trigger: str) -> _Gathered:
+    def _group(self, kind: columns.DefinitionKind, trigger: str) -> _Gathered:
         key = kind.namespace, kind.target, trigger
         found = self.groups.get(key)
         if found is None:
@@ -107,7 +107,7 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
 def _slots_around(
-    kind: codec.DefinitionKind, due_us: int, created_us: int
+    kind: columns.DefinitionKind, due_us: int, created_us: int
 ) -> tuple[int, int, int | None] | None:
     """The slot of a due, the due of the slot after it, and the slot before it.
 
@@ -127,7 +127,7 @@ def _slots_around(
 
 
 def group(
-    found: codec.Columns,
+    found: columns.Columns,
     members: Sequence[bytes],
     dues: Sequence[int],
     kinds: Mapping[Hashable, KindRule],
@@ -160,7 +160,7 @@ def _steps_of(known: _Steps, kinds: Sequence[Hashable], dues: Sequence[int]) -> 
 def _add_anchored(
     steps: list[_Step | None],
     known: _Steps,
-    found: codec.Columns,
+    found: columns.Columns,
     dues: Sequence[int],
     kinds: Mapping[Hashable, KindRule],
 ) -> None:
@@ -173,7 +173,7 @@ def _add_anchored(
 
 def _grouped(
     gathered: _Gathered,
-    found: codec.Columns,
+    found: columns.Columns,
     members: Sequence[bytes],
     steps: Sequence[_Step | None],
 ) -> Group:
@@ -211,7 +211,7 @@ def is_ordinary(rule: rules.Rule) -> bool:
 
 
 def kind_rules(
-    found: Mapping[Hashable, codec.DefinitionKind], limit_us: Callable[[str, str], int | None]
+    found: Mapping[Hashable, columns.DefinitionKind], limit_us: Callable[[str, str], int | None]
 ) -> dict[Hashable, KindRule]:
     """The kinds whose points may be ordinary.
 
@@ -234,7 +234,7 @@ def kind_rules(
 
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
-def _nature(kind: codec.DefinitionKind) -> tuple[int, bool] | None:
+def _nature(kind: columns.DefinitionKind) -> tuple[int, bool] | None:
     """The greatest age of its slots and whether it is anchored; None where it is not ordinary."""
     if not is_ordinary(kind.rule):
         return None
@@ -252,7 +252,7 @@ def _oldest(policy: rules.Policy) -> int:
 
 def columns_of(
     chains: Sequence[points.DuePoint], known: messages.KnownDefinitions
-) -> codec.Columns:
+) -> columns.Columns:
     """What ``Queue.read_columns`` says of these chains, from definitions that are at hand."""
     rows = [
         (index, found)
@@ -262,7 +262,7 @@ def columns_of(
         and found.timing_version == point.timing_version
     ]
     kinds = [_kind(found.namespace, found.rule, found.target) for _, found in rows]
-    return codec.Columns(
+    return columns.Columns(
         indexes=[index for index, _ in rows],
         uids=[found.uid for _, found in rows],
         names=[found.name for _, found in rows],
@@ -274,8 +274,8 @@ def columns_of(
 
 
 @functools.lru_cache(maxsize=1024)
-def _kind(namespace: str, rule: rules.Rule, target: str) -> codec.DefinitionKind:
-    return codec.DefinitionKind(namespace, rule, target)
+def _kind(namespace: str, rule: rules.Rule, target: str) -> columns.DefinitionKind:
+    return columns.DefinitionKind(namespace, rule, target)
 
 
 def left(count: int, groups: Iterable[Group]) -> list[int]:

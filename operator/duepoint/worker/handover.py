@@ -17,10 +17,10 @@ from typing import Protocol
 
 from duepoint import errors
 from duepoint.clock import Clock
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.claims import nextdues
+from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions
@@ -106,7 +106,7 @@ class GroupItem:
             slots_us=run.column(group.slots_us),
             messages=run.column(texts),
         )
-        rearmed = nextdues.Rearmed(group.members, group.following)
+        rearmed = chaincolumns.NextDues(group.members, group.following)
         return closings.Closing(rearmed=rearmed, events=(news,))
 
     def observe(self, accepted_us: int) -> None:
@@ -191,7 +191,7 @@ class Handover:
             )
             if handed is None:
                 return
-            if isinstance(handed, scripting.Refused | scripting.WrongType):
+            if isinstance(handed, queue_errors.WriteRefused | queue_errors.WrongType):
                 await self._refused(settler, items, handed)
                 return
             if handed.done:
@@ -203,7 +203,7 @@ class Handover:
 
     def _hoped(
         self, settler: Settler, item: HandoverItem
-    ) -> tuple[messages.Entries, closings.Closing]:
+    ) -> tuple[messages.StreamEntries, closings.Closing]:
         """Entries and what their points end with, the news among the entries."""
         firings, now_us = item.firings, settler.now_us()
         text = self._target.message(firings.action)
@@ -214,7 +214,7 @@ class Handover:
         return entries, dataclasses.replace(closed, events=())
 
     def _delivered(
-        self, settler: Settler, items: Sequence[HandoverItem], handed: messages.Handed
+        self, settler: Settler, items: Sequence[HandoverItem], handed: messages.DeliveryResult
     ) -> list[HandoverItem]:
         """Counts those that are in; returns those of streams that refused."""
         now_us = settler.now_us()
@@ -233,7 +233,7 @@ class Handover:
         self,
         settler: Settler,
         items: Sequence[HandoverItem],
-        error: scripting.Refused | scripting.WrongType,
+        error: queue_errors.WriteRefused | queue_errors.WrongType,
     ) -> None:
         """No stream took anything: of several each is asked alone, to say why."""
         if len(items) == 1:
@@ -243,7 +243,7 @@ class Handover:
             await self._deliver(settler, [item])
 
     def _still_held(
-        self, settler: Settler, items: Sequence[HandoverItem], handed: messages.Handed
+        self, settler: Settler, items: Sequence[HandoverItem], handed: messages.DeliveryResult
     ) -> list[HandoverItem]:
         """What is left once the points that were taken out of the queue are left out."""
         held, left = iter(handed.held), []
@@ -269,10 +269,10 @@ class Handover:
             return
         try:
             async with asyncio.timeout(left):
-                ids = await self._queue.settlements.append(
+                ids = await self._queue.streams.append(
                     self._target.entries(item.firings, item.members)
                 )
-        except (scripting.WrongType, errors.QueueUnavailable) as error:
+        except (queue_errors.WrongType, errors.QueueUnavailable) as error:
             self._answer(settler, item, _answer_of(error))
         except TimeoutError:
             message = f"no answer from Redis in {left:g} s"
@@ -293,7 +293,7 @@ class Handover:
 
 
 def _answer_of(error: errors.DuepointError) -> outcomes.Retry | outcomes.Rejected:
-    if isinstance(error, scripting.WrongType):
+    if isinstance(error, queue_errors.WrongType):
         return outcomes.Rejected(reason=Reason.WRONG_TYPE, message=str(error))
     seconds = error.retry_after_seconds if isinstance(error, errors.TryLater) else None
     return outcomes.Retry(

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 
 from duepoint import agreedclock, errors, services, telemetry
 from duepoint.clock import Clock
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, serverhealth, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.port import Wakeups
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue.wakeups import Wakeups
 
 #: Interval of the keepalive; a half-open socket shows here.
 BEAT_SECONDS = 10.0
@@ -91,7 +91,7 @@ class Keepalive:
         beat = await self._queue.membership.beat(self._worker)
         wakeups.note_beat(beat)
         if beat.layout not in (None, layout):
-            raise scripting.LayoutChanged("the index is cut anew")
+            raise queue_errors.LayoutChanged("the index is cut anew")
         if beat.layout is not None:
             wakeups.standby = sharding.standby_shards(
                 sharding.all_shards(beat.layout), beat.workers, self._worker
@@ -158,7 +158,7 @@ class ShardOutages:
         lasting = [
             trouble
             for since, trouble in self._away.values()
-            if not isinstance(trouble, scripting.ShardMoving) or now - since > _MOVING_SECONDS
+            if not isinstance(trouble, queue_errors.ShardMoving) or now - since > _MOVING_SECONDS
         ]
         if lasting:
             return f"{len(lasting)} of {self._shards} shards are waited for: {lasting[0]}"

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import ownership
+from duepoint.delayqueue import layouts
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import clusters, port
 from duepoint.kube import errors as kube_errors
@@ -83,7 +83,7 @@ class Ownership:
             if self._is_asked:
                 return
             found = await clusters.identity(self._api, self._namespace)
-            self._queue.layouts.belong_to(ownership.Owner(cluster=found.cluster, home=found.home))
+            self._queue.layouts.belong_to(layouts.Owner(cluster=found.cluster, home=found.home))
             self._is_asked = True
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from duepoint import telemetry
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.claims import claimedchains
+from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions
 from duepoint.targets import target as targets
@@ -111,12 +111,12 @@ class Planner:
             )
         return made
 
-    async def _definitions(self, claim: messages.Claim) -> messages.Found:
+    async def _definitions(self, claim: messages.Claim) -> messages.FoundDefinitions:
         """Those that came with the claim, and the newest of the others."""
         at_hand = {key: known for key, known in claim.definitions.items() if known is not None}
         unread = {point.schedule_id for point in claim.points} - claim.definitions.keys()
         if not unread:
-            return messages.Found(at_hand)
+            return messages.FoundDefinitions(at_hand)
         found = await self._queue.definitions.read_definitions(claim.shard, unread)
         found.update(at_hand)
         return found
@@ -138,7 +138,7 @@ class Planner:
         return int(targets.attempt_limit_seconds(outline) * 1_000_000)
 
 
-def _fresh_chains(claim: messages.Claim) -> claimedchains.ClaimedChains | None:
+def _fresh_chains(claim: messages.Claim) -> chaincolumns.ClaimedChains | None:
     """The claim by column, where its points may be ordinary.
 
     What another worker held may have been fired; what was due when the server went back is
@@ -146,7 +146,7 @@ def _fresh_chains(claim: messages.Claim) -> claimedchains.ClaimedChains | None:
     """
     if claim.reclaimed or claim.strangers or claim.judged_us != claim.now_us:
         return None
-    chains = claimedchains.of(claim.points)
+    chains = chaincolumns.of(claim.points)
     if chains is not None and claim.back_us and chains.dues[0] <= claim.back_us:
         return None
     return chains

@@ -11,8 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
 
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue import activeruns, messages
 from duepoint.runs.run import RunState
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, policies, slots

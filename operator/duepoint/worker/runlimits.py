@@ -42,7 +42,9 @@ class SkippedRuns:
     count: int
 
 
-async def left(queue: DelayQueue, claim: messages.Claim, found: messages.Found) -> RunsLeft:
+async def left(
+    queue: DelayQueue, claim: messages.Claim, found: messages.FoundDefinitions
+) -> RunsLeft:
     """For the claimed chains of limited schedules; ``found`` has their newest counts afterwards.
 
     The count is read again after the slots under way: one that starts in between is so counted

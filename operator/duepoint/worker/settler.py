@@ -17,11 +17,10 @@ from typing import TypeVar
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.claims import nextdues
-from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.wire import scripting
 from duepoint.runs import run
 from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
@@ -31,7 +30,7 @@ from duepoint.worker.plan import Attempt
 _AnswerT = TypeVar("_AnswerT")
 
 #: What became of entries, or why no stream took one.
-Handed = messages.Handed | scripting.Refused | scripting.WrongType
+Handed = messages.DeliveryResult | queue_errors.WriteRefused | queue_errors.WrongType
 
 #: How long closings are gathered before they are settled together. Nobody waits for a settlement
 #: (a chain whose next slot is near has moved on already), and one script less leaves the loop to
@@ -188,7 +187,7 @@ class Settler:
         return None
 
     async def hand_over(
-        self, entries: Sequence[messages.Entries], closed: Sequence[closings.Closing]
+        self, entries: Sequence[messages.StreamEntries], closed: Sequence[closings.Closing]
     ) -> Handed | None:
         """Settle these closings and append their entries, both or neither; None = it is lost.
 
@@ -202,11 +201,11 @@ class Settler:
             )
 
     async def _deliver(
-        self, settlement: messages.Settlement, entries: Sequence[messages.Entries]
+        self, settlement: messages.Settlement, entries: Sequence[messages.StreamEntries]
     ) -> Handed:
         try:
             return await self._queue.settlements.deliver(self.claim, settlement, *entries)
-        except (scripting.Refused, scripting.WrongType) as refusal:
+        except (queue_errors.WriteRefused, queue_errors.WrongType) as refusal:
             return refusal
 
     async def _settle(self, settlement: messages.Settlement) -> None:
@@ -238,7 +237,7 @@ def _settlement(gathered: Iterable[closings.Closing], *, number: int) -> message
     return messages.Settlement(
         occurrences=tuple(one for closed in listed for one in closed.occurrences),
         chains=tuple(one for closed in listed for one in closed.chains),
-        rearmed=nextdues.joined(closed.rearmed for closed in listed),
+        rearmed=chaincolumns.joined(closed.rearmed for closed in listed),
         finished=tuple(one for closed in listed for one in closed.finished),
         ended=tuple(one for closed in listed for one in closed.ended),
         counted=tuple(one for closed in listed for one in closed.counted),

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import msgspec
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.claims import retrylimit
 from duepoint.delayqueue.definitions import records
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
@@ -190,7 +189,7 @@ def _retry(
     policy = attempt.definition.rule.policy
     origin = _origin(attempt.definition)
     if tried.kind is actions.JobAction:
-        origin["target"] = retrylimit.JOB
+        origin["target"] = records.JOB_TARGET
     return messages.Occurrence(
         point=point,
         record=record,

@@ -9,7 +9,7 @@ import pytest
 from duepoint import errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import cluster as clusters
-from tests.support import fallingreplica, queueing
+from tests.support import fallingreplica, queueing, shardstats
 from tests.support.queueing import moved
 from tests.support.waiting import LONGEST_SECONDS
 
@@ -113,7 +113,7 @@ async def _until_answered(harness):
         while True:
             try:
                 await harness.look(batch=1, lease_seconds=0.1)
-                await harness.queue.counts.stats()
+                await shardstats.read(harness.queue)
             except errors.QueueUnavailable:
                 await asyncio.sleep(0.1)
             else:

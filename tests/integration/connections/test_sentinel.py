@@ -34,7 +34,7 @@ def tls(request, authority):
     """How the client verifies; None = it speaks plainly."""
     if request.param == "plain":
         return None
-    return connecting.Tls(ca_file=authority.file, server_name=SERVER_NAME)
+    return connecting.TlsFiles(ca_file=authority.file, server_name=SERVER_NAME)
 
 
 @pytest.fixture(params=EACH_KIND)
@@ -61,7 +61,9 @@ def secret(tmp_path):
 def _queue(watched, prefix, secret=None, name=NAME, role="operator", tls=None):
     login = f"{redisusers.name(role)}:{redisusers.password(role).replace(' ', '%20')}"
     url = f"{watched.scheme}://{login}@{watched.hosts}/{name}"
-    server = connecting.Server(url=url, sentinel_password_file=secret, tls=tls or connecting.Tls())
+    server = connecting.Server(
+        url=url, sentinel_password_file=secret, tls=tls or connecting.TlsFiles()
+    )
     return delayqueue.connect(url, blob_key=queueing.BLOB_KEY, prefix=prefix, server=server)
 
 
@@ -121,7 +123,9 @@ async def test_what_ran_unheard_of_by_a_replica_waits_there_and_later_slots_do_n
     watched, tls, secret, key_prefix
 ):
     url = f"{watched.scheme}://{watched.hosts}/{NAME}"
-    server = connecting.Server(url=url, sentinel_password_file=secret, tls=tls or connecting.Tls())
+    server = connecting.Server(
+        url=url, sentinel_password_file=secret, tls=tls or connecting.TlsFiles()
+    )
     queue = delayqueue.connect(url, blob_key=queueing.BLOB_KEY, prefix=key_prefix, server=server)
     await queue.start()
     await queue.membership.open(1, queueing.EPOCH)
@@ -156,8 +160,8 @@ async def test_sentinels_that_do_not_know_the_name_are_one_clear_line(
 async def test_sentinels_and_servers_prove_who_they_are(watched, tls, secret, key_prefix, tmp_path):
     others = Authority(tmp_path / "others")
     for wrong in (
-        connecting.Tls(ca_file=others.file, server_name=SERVER_NAME),
-        connecting.Tls(ca_file=tls.ca_file),
+        connecting.TlsFiles(ca_file=others.file, server_name=SERVER_NAME),
+        connecting.TlsFiles(ca_file=tls.ca_file),
     ):
         queue = _queue(watched, key_prefix, secret, tls=wrong)
         with pytest.raises(errors.QueueUnavailable, match=r"no Sentinel knows.*CERTIFICATE_VERIFY"):

@@ -35,7 +35,7 @@ def _queue(server, prefix, **tls):
         url,
         blob_key=queueing.BLOB_KEY,
         prefix=prefix,
-        server=connecting.Server(url=url, tls=connecting.Tls(**tls)),
+        server=connecting.Server(url=url, tls=connecting.TlsFiles(**tls)),
     )
 
 
@@ -137,7 +137,7 @@ async def test_a_ca_that_is_replaced_counts_from_the_next_connection(
 
 async def test_a_server_without_tls_behind_rediss_is_one_clear_line(server, key_prefix, authority):
     url = f"rediss://127.0.0.1:{server.server.port}/0"
-    tls = connecting.Tls(ca_file=authority.file)
+    tls = connecting.TlsFiles(ca_file=authority.file)
     queue = delayqueue.connect(
         url, blob_key=queueing.BLOB_KEY, server=connecting.Server(url=url, tls=tls)
     )
@@ -153,7 +153,7 @@ async def test_a_server_without_tls_behind_rediss_is_one_clear_line(server, key_
     ],
 )
 def test_tls_files_that_would_do_nothing_are_a_wrong_setting(url, tls, says):
-    server = connecting.Server(url=url, tls=connecting.Tls(**tls))
+    server = connecting.Server(url=url, tls=connecting.TlsFiles(**tls))
     with pytest.raises(errors.InvalidSetting, match=says):
         delayqueue.connect(url, blob_key=queueing.BLOB_KEY, server=server)
 
@@ -165,7 +165,7 @@ async def test_a_cluster_over_tls_is_found_by_one_node_and_verified_by_one_name(
     with tlsservers.tls_cluster(kind, tmp_path / "cluster", authority, issued) as ports:
         login = f"{redisusers.name('operator')}:{redisusers.password('operator')}"
         url = f"rediss+cluster://{login.replace(' ', '%20')}@127.0.0.1:{ports[0]}"
-        tls = connecting.Tls(ca_file=authority.file, server_name="redis.example.com")
+        tls = connecting.TlsFiles(ca_file=authority.file, server_name="redis.example.com")
         queue = delayqueue.connect(
             url,
             blob_key=queueing.BLOB_KEY,

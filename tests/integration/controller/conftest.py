@@ -21,7 +21,7 @@ from duepoint import services, settings
 from duepoint.clock import SystemClock
 from duepoint.controller.leadership import Leadership, Timings
 from duepoint.delayqueue import delayqueue, messages
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import api as kubeapi
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import kubeconfig, schedules
@@ -199,7 +199,7 @@ class Installation:
         deadline = time.monotonic() + seconds
         found: dict[str, Definition] = {}
         while True:
-            with contextlib.suppress(scripting.Uninitialised):
+            with contextlib.suppress(queue_errors.Uninitialised):
                 found = await self.definitions()
             if found.keys() == set(names):
                 return found

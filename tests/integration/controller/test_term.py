@@ -7,7 +7,7 @@ import json
 import time
 
 from duepoint.controller.leadership import Timings
-from duepoint.delayqueue import messages, ownership
+from duepoint.delayqueue import layouts, messages
 from duepoint.kube import schedules
 from duepoint.runs import run as runs
 from duepoint.schedules.definition import State
@@ -248,7 +248,7 @@ async def test_two_installations_over_the_same_schedules_are_told(
 async def test_an_operator_leaves_the_index_of_another_cluster_alone_and_says_what_to_set(
     installation: Installation,
 ):
-    theirs = ownership.Owner(cluster="uid-of-another", home="uid-of-another-namespace")
+    theirs = layouts.Owner(cluster="uid-of-another", home="uid-of-another-namespace")
     installation.queue.layouts.belong_to(theirs)
     await installation.queue.start()
     await installation.queue.membership.open(4, messages.Epoch(1), by="a/duepoint-operator")

@@ -9,10 +9,11 @@ import pytest
 
 from duepoint import errors
 from duepoint.delayqueue import delayqueue, messages, sharding
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.definitions import signedblobs
-from duepoint.delayqueue.wire import connecting, nodes, scripting
+from duepoint.delayqueue.wire import connecting, nodes
 from duepoint.schedules import points
-from tests.support import queueing, redisserver
+from tests.support import queueing, redisserver, shardstats
 from tests.support.queueing import BLOB, EPOCH, moved
 
 
@@ -33,11 +34,11 @@ async def test_an_emptied_server_is_told_from_one_without_schedules(lonely, own_
     before = await lonely.queue.membership.beat("w")
     with own_server.client() as client:
         client.flushall()
-    with pytest.raises(scripting.Uninitialised):
+    with pytest.raises(queue_errors.Uninitialised):
         await lonely.arm(name="another")
-    with pytest.raises(scripting.Uninitialised):
+    with pytest.raises(queue_errors.Uninitialised):
         await lonely.look()
-    with pytest.raises(scripting.Uninitialised):
+    with pytest.raises(queue_errors.Uninitialised):
         await lonely.queue.settlements.settle(claim, messages.Settlement(outcomes=b"late"))
     beat = await lonely.queue.membership.beat("w")
     assert (beat.layout, beat.incarnation) == (None, "")
@@ -53,7 +54,7 @@ async def test_outcomes_of_an_emptied_server_cannot_be_read_for_now(lonely, own_
     with own_server.client() as client:
         client.flushall()
     for read in (ledger.read_outcomes, ledger.recover_outcomes):
-        with pytest.raises(scripting.Uninitialised):
+        with pytest.raises(queue_errors.Uninitialised):
             await read("status", "reader")
     await lonely.queue.membership.open(4, EPOCH)
     assert await ledger.read_outcomes("status", "reader") == []
@@ -89,13 +90,13 @@ async def test_a_rebuilt_index_is_filled_with_its_own_numbers(lonely, own_server
 async def test_one_emptied_shard_is_made_anew_without_touching_the_others(harness):
     for number in range(12):
         await harness.arm(name=f"s{number}", due_in=60.0)
-    counts = {stats.shard: stats.points for stats in await harness.queue.counts.stats()}
+    counts = {stats.shard: stats.points for stats in await shardstats.read(harness.queue)}
     lost = max(counts, key=counts.get)
     names = harness.server.shard(lost)
     client = harness.server.redis
     await client.delete(*await client.keys(_escaped(names.tag) + "*"))
     await harness.queue.membership.open(4, messages.Epoch(EPOCH + 1))
-    after = {stats.shard: stats.points for stats in await harness.queue.counts.stats()}
+    after = {stats.shard: stats.points for stats in await shardstats.read(harness.queue)}
     assert after == {**counts, lost: 0}
 
 
@@ -122,7 +123,7 @@ async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely
     with pytest.raises(errors.QueueUnavailable):
         await lonely.queue.definitions.upsert(many, EPOCH)
     with pytest.raises(errors.QueueUnavailable):
-        await lonely.queue.settlements.append(queueing.an_entry())
+        await lonely.queue.streams.append(queueing.an_entry())
     assert await lonely.total() == before
     settled = await lonely.queue.settlements.settle(
         first,
@@ -302,7 +303,7 @@ async def test_a_forged_blob_is_refused(harness):
     names = harness.server.shard(shard)
     forged = signedblobs.SignedBlobs(b"the attacker's own key").pack(b"rm -rf")
     await harness.server.redis.hset(names.blobs, stored.target, forged)
-    with pytest.raises(signedblobs.BlobForged):
+    with pytest.raises(queue_errors.BlobForged):
         await harness.queue.definitions.blob("default", stored.target, shard)
 
 

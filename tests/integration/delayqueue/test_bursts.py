@@ -8,7 +8,7 @@ import pytest
 
 from duepoint import clock as clocks
 from duepoint import services
-from duepoint.delayqueue.claims import claimedchains
+from duepoint.delayqueue.claims import chaincolumns
 from duepoint.schedules import actions
 from duepoint.targets import target
 from duepoint.targets.stream import target as streamtarget
@@ -34,8 +34,8 @@ class Costs:
         self.definitions = self.together = self.points = 0
         self._read = queue.definitions.read_definitions
         monkeypatch.setattr(queue.definitions, "read_definitions", self._note)
-        self._chain_of = claimedchains.chain_of
-        monkeypatch.setattr(claimedchains, "chain_of", self._note_point)
+        self._chain_of = chaincolumns.chain_of
+        monkeypatch.setattr(chaincolumns, "chain_of", self._note_point)
         ended_together = claim_budget.Holding.ended_together
 
         def count(holding, points):

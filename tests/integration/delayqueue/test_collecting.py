@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.repair import collector
-from duepoint.delayqueue.wire import scripting
 from tests.support import queueing
 
 DAY = collector.PATIENCE_SECONDS
@@ -117,7 +117,7 @@ async def test_an_older_term_removes_nothing(harness):
     await harness.arm()
     await edit(harness, 2, OTHER)
     await harness.queue.membership.open(4, messages.Epoch(queueing.EPOCH + 1))
-    with pytest.raises(scripting.Fenced):
+    with pytest.raises(queue_errors.Fenced):
         await collect(harness)
 
 

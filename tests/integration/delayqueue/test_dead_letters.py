@@ -207,7 +207,7 @@ async def test_a_manual_run_keeps_its_own_payload_and_id(scene):
         "namespace": "default", "name": "report", "uid": known.uid, "slot_us": "1000000",
         **records.for_letter(wanted),
     }  # fmt: skip
-    letter = messages.DeadEntry(
+    letter = deadletters.DeadEntry(
         shard=messages.ShardId(0), id="1-0", member=point.member, entry=entry
     )
     slot = deadletters.slot_of(letter)

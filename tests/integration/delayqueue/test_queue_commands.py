@@ -394,7 +394,7 @@ def _strange_records(client, names, lane):
 
 
 def _strange_layout(client, names, lane):
-    client.hset(keys.Keys().layout, mapping={"epoch": "abc", "wanted": "x", "state": b"\xff"})
+    client.hset(keys.IndexKeys().layout, mapping={"epoch": "abc", "wanted": "x", "state": b"\xff"})
 
 
 def _strange_letters(client, names, lane):
@@ -419,7 +419,7 @@ def _letters_of_no_time(client, names, lane):
 def test_what_nobody_of_us_wrote_is_looked_at_all_the_same(duepoint, own_server, change, damage):
     with own_server.client() as client:
         for shard in range(goldenindex.SHARDS):
-            names = keys.Keys().shard(1, shard)
+            names = keys.IndexKeys().shard(1, shard)
             for lane in client.scan_iter(match=f"{names.tag}:points:*", count=1000):
                 damage(client, names, lane)
     for arguments in (("queue", "stats"), ("queue", "peek"), ("dlq", "list")):

@@ -92,8 +92,9 @@ async def test_every_occurrence_keeps_its_slot_and_its_record(found):
 async def test_outcomes_and_dead_letters_are_read(found):
     outcomes = [event for entry in await found.outcomes() for event in run.unpack(entry)]
     assert outcomes == [goldenindex.EVENT]
-    ledger = found.queue.ledger()
-    letters = [letter for s in await found.shards() for letter in await ledger.dead_letters(s)]
+    letters = [
+        letter for s in await found.shards() for letter in await found.queue.dead_letters.newest(s)
+    ]
     assert [letter.entry for letter in letters] == [goldenindex.LETTER]
 
 

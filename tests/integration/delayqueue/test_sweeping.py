@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from duepoint.delayqueue import keys, messages
-from duepoint.delayqueue.repair import sweepplan
+from duepoint.delayqueue.repair import sweeper
 from duepoint.schedules import points
 from tests.support import queueing
 from tests.support.queueing import BLOB, EPOCH
@@ -18,7 +18,7 @@ HOUR_US = 3_600_000_000
 @pytest.fixture(params=["whole", "apart"])
 async def harness(request, redis_server, key_prefix, monkeypatch):
     if request.param == "apart":
-        monkeypatch.setattr(sweepplan, "_LARGE", 0)
+        monkeypatch.setattr(sweeper, "_LARGE", 0)
     made = await queueing.redis_harness(redis_server.url, key_prefix, shards=1)
     yield made
     await made.close()
@@ -89,14 +89,14 @@ async def test_a_sweep_may_be_begun_again_at_any_step(harness):
 
 def test_small_namespaces_share_a_step_and_large_ones_are_taken_apart():
     namespaces = {1: "small", 2: "smaller", 3: "large"}
-    plan = sweepplan.plan(namespaces, {1: 10, 2: 20, 3: 1_000_000}, 70)
+    plan = sweeper.plan(namespaces, {1: 10, 2: 20, 3: 1_000_000}, 70)
     large = keys.population_of("large")
-    apart = [step for step in plan.steps if not isinstance(step, sweepplan.Whole)]
+    apart = [step for step in plan.steps if not isinstance(step, sweeper.Whole)]
     assert apart == [
-        *(sweepplan.Buckets(large, a, b, (3,)) for a, b in ((0, 32), (32, 64), (64, 70))),
-        sweepplan.Lane(3),
+        *(sweeper.Buckets(large, a, b, (3,)) for a, b in ((0, 32), (32, 64), (64, 70))),
+        sweeper.Lane(3),
     ]
-    (whole,) = [step for step in plan.steps if isinstance(step, sweepplan.Whole)]
+    (whole,) = [step for step in plan.steps if isinstance(step, sweeper.Whole)]
     assert set(whole.lanes) == {1, 2}
 
 

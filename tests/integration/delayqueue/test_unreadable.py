@@ -122,9 +122,10 @@ def _worker(harness, target):
 
 
 async def _letters(harness):
-    ledger = harness.queue.ledger()
     return [
-        letter for shard in await harness.shards() for letter in await ledger.dead_letters(shard)
+        letter
+        for shard in await harness.shards()
+        for letter in await harness.queue.dead_letters.newest(shard)
     ]
 
 

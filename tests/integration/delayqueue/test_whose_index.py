@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from duepoint.clock import SystemClock
-from duepoint.delayqueue import messages, ownership
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import layouts, messages
 from tests.support import queueing
 from tests.support.queueing import EPOCH, moved
 
-OURS = ownership.Owner(cluster="uid-of-ours", home="uid-of-our-namespace")
-THEIRS = ownership.Owner(cluster="uid-of-theirs", home="uid-of-their-namespace")
+OURS = layouts.Owner(cluster="uid-of-ours", home="uid-of-our-namespace")
+THEIRS = layouts.Owner(cluster="uid-of-theirs", home="uid-of-their-namespace")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ async def test_whoever_makes_an_emptied_index_first_keeps_it_from_the_other(clus
         ours.queue.definitions.remove(known.id, known.uid, known.namespace, later),
         ours.queue.membership.open(4, later, by="ours/operator"),
     ):
-        with pytest.raises((scripting.Foreign, scripting.LayoutChanged)):
+        with pytest.raises((queue_errors.Foreign, queue_errors.LayoutChanged)):
             await refused
     assert (await theirs.total()).points == 1
     assert await theirs.arm(name="another") is messages.Armed.APPLIED  # no term of ours was noted

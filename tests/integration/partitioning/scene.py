@@ -19,7 +19,7 @@ from duepoint import errors
 from duepoint.clock import SystemClock
 from duepoint.controller.maintenance import partitioner
 from duepoint.delayqueue import delayqueue, messages, sharding
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.wire.servers import Servers
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
@@ -115,7 +115,7 @@ class Scene:
                     if beat.layout != queue.layouts.known():
                         await queue.layouts.read()
                 await self._look(queue, name, slow)
-            except scripting.LayoutChanged:
+            except queue_errors.LayoutChanged:
                 await queue.layouts.read()
             except errors.TryLater:
                 await asyncio.sleep(0.05)

@@ -82,7 +82,7 @@ async def test_a_mover_killed_between_any_two_steps_loses_and_doubles_nothing(
         letters = [
             letter
             for shard in sharding.all_shards(successor.layouts.known())
-            for letter in await successor.ledger().dead_letters(shard)
+            for letter in await successor.dead_letters.newest(shard)
         ]
         assert len(letters) == 1
         await scene.check_index(successor)

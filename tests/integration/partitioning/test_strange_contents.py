@@ -215,7 +215,7 @@ async def test_a_point_whose_definition_cannot_be_read_is_a_dead_letter_once(it)
     letters = [
         letter
         for shard in sharding.own_shards(layout)
-        for letter in await it.queue.ledger().dead_letters(shard)
+        for letter in await it.queue.dead_letters.newest(shard)
     ]
     assert [letter.member for letter in letters] == [it.chain]
     assert letters[0].entry["message"].startswith("the definition of its schedule cannot be read")

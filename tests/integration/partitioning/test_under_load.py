@@ -8,8 +8,9 @@ import random
 
 import pytest
 
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue.resharding import resharding
 from tests.integration.partitioning.scene import Killed, Scene, crash_at
 from tests.support import queueing
 
@@ -129,9 +130,9 @@ async def test_a_mover_that_slept_through_its_term_is_fenced_and_does_no_harm(
     scene.epoch += 1
     await scene.finish(await scene.open(), 8)
     awake.set()
-    with pytest.raises((scripting.Fenced, scripting.LayoutChanged)):
+    with pytest.raises((queue_errors.Fenced, queue_errors.LayoutChanged)):
         await moving
-    with pytest.raises(scripting.Fenced):
+    with pytest.raises(queue_errors.Fenced):
         await sleeper.resharding.announce(16, messages.Epoch(queueing.EPOCH))
     await scene.check_index(scene.opened[0])
     await scene.close()
@@ -170,12 +171,12 @@ async def test_an_index_that_is_emptied_in_the_middle_is_made_again_as_it_was_to
 async def test_asking_says_what_there_is_to_say(valkey, key_prefix):
     scene = await _scene(valkey.url, key_prefix)
     queue = scene.opened[0]
-    assert await queue.resharding.ask(4) is messages.Asked.DONE
-    assert await queue.resharding.ask(8) is messages.Asked.ASKED
-    assert await queue.resharding.ask(8) is messages.Asked.ASKED
+    assert await queue.resharding.ask(4) is resharding.ReshardingAnswer.DONE
+    assert await queue.resharding.ask(8) is resharding.ReshardingAnswer.ASKED
+    assert await queue.resharding.ask(8) is resharding.ReshardingAnswer.ASKED
     assert (await queue.resharding.progress()).wanted == 8
     await queue.resharding.announce(8, queueing.EPOCH)
-    assert await queue.resharding.ask(8) is messages.Asked.MOVING
-    assert await queue.resharding.ask(16) is messages.Asked.OTHER
+    assert await queue.resharding.ask(8) is resharding.ReshardingAnswer.MOVING
+    assert await queue.resharding.ask(16) is resharding.ReshardingAnswer.OTHER
     assert (await queue.resharding.progress()).former_shards == 4
     await scene.close()

@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from duepoint import clock, errors
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.targets import target
 from duepoint.targets.stream import target as streamtarget
 from tests.support import builders, firings, queueing
@@ -20,7 +20,7 @@ async def append(queue, action=None, **changes):
         action=one.action, namespace=one.namespace, trigger=one.trigger, uids=[one.uid],
         generations=[one.generation], slots_us=[one.slot_us],
     )  # fmt: skip
-    return await queue.settlements.append(
+    return await queue.streams.append(
         streamtarget.StreamTarget(clock.SystemClock()).entries(rows, [b"a member"])
     )
 
@@ -65,7 +65,7 @@ async def test_a_stream_with_a_limit_stays_near_it(fire, looked_at, key_prefix):
 
 async def test_a_key_of_another_type_is_not_touched(fire, looked_at, key_prefix):
     looked_at.set(key_of(key_prefix), "mine")
-    with pytest.raises(scripting.WrongType):
+    with pytest.raises(queue_errors.WrongType):
         await fire()
     assert looked_at.get(key_of(key_prefix)) == b"mine"
 

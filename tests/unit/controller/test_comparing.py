@@ -6,6 +6,7 @@ import pytest
 
 from duepoint.controller.maintenance import comparing
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.repair import suspectpoints
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import points
 from duepoint.schedules.points import DuePoint, PointKind
@@ -42,7 +43,7 @@ class Knowledge:
         return 0
 
 
-def a_held_point(first_us: int, back_us: int) -> messages.HeldPoint:
+def a_held_point(first_us: int, back_us: int) -> suspectpoints.HeldPoint:
     point = DuePoint(
         schedule_id=KNOWN.id,
         timing_version=KNOWN.timing_version,
@@ -51,7 +52,7 @@ def a_held_point(first_us: int, back_us: int) -> messages.HeldPoint:
         slot_us=first_us,
     )
     record = messages.OccurrenceRecord(back_us=back_us, from_us=first_us)
-    return messages.HeldPoint(lane=1, point=point, record=record, definition=KNOWN)
+    return suspectpoints.HeldPoint(lane=1, point=point, record=record, definition=KNOWN)
 
 
 @pytest.mark.parametrize("has_ended", [True, False], ids=["its-job-is-there", "nobody-knows"])
@@ -82,7 +83,7 @@ def test_a_slot_in_hand_at_the_snapshot_whose_end_a_status_tells_is_not_run_agai
         slot_us=NOON,
     )
     record = messages.OccurrenceRecord(replayed_us=replayed_us)
-    held = messages.HeldPoint(lane=1, point=planned, record=record, definition=KNOWN)
+    held = suspectpoints.HeldPoint(lane=1, point=planned, record=record, definition=KNOWN)
     settled = Watermark(through_us=NOON + 5 * MINUTE, waiting_us=(NOON,))
     found = comparing.compare([held], Knowledge(settled, told=(NOON,)), back_us=NOON + 6 * MINUTE)
     assert found.compared.gone == ([held] if is_over else [])

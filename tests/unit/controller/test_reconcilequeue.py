@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, quotas
-from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
 from duepoint.schedules import ownstreams, points
 from duepoint.schedules.definition import State
@@ -324,7 +324,7 @@ async def test_a_newer_leader_ends_the_term():
         await world.clock.settle()
         assert world.definitions() == []
         assert world.running[0].done()
-        assert world.running[0].exception().subgroup(scripting.Fenced) is not None
+        assert world.running[0].exception().subgroup(queue_errors.Fenced) is not None
 
 
 # -- job templates -----------------------------------------------------------------------------

@@ -15,8 +15,9 @@ from duepoint.controller.maintenance.sweeper import (
     SweepRounds,
     UnusedBlobs,
 )
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue.repair import collector, mending
 from tests.fakes.fakeclock import FakeClock
 from tests.support.terms import a_term
 
@@ -35,7 +36,7 @@ class Steps:
         self.epochs: set[int] = set()
         self.trouble: Exception | None = None
         self.damaged: dict[int, Exception] = {}
-        self.swept = messages.Swept(cursor=None)
+        self.swept = mending.Swept(cursor=None)
 
     def known(self):
         return messages.Layout(number=1, shards=SHARDS)
@@ -49,7 +50,7 @@ class Steps:
         self.taken.append((shard, self.clock.monotonic()))
         self.epochs.add(epoch)
         number = int(cursor or 0) + 1
-        return messages.Swept(
+        return mending.Swept(
             cursor=None if number == STEPS else str(number), armed=1, dropped=2, mended=3
         )
 
@@ -64,7 +65,7 @@ async def sweeping():
     await clock.settle()
     yield clock, steps, sweeper, task
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError, scripting.Fenced):
+    with contextlib.suppress(asyncio.CancelledError, queue_errors.Fenced):
         await task
 
 
@@ -151,7 +152,7 @@ async def test_a_queue_that_is_away_is_asked_again_and_no_step_is_left_out(sweep
     assert len(steps.taken) == SHARDS * STEPS
 
 
-@pytest.mark.parametrize("damage", [scripting.Damaged("a list"), errors.Bug("what is this")])
+@pytest.mark.parametrize("damage", [queue_errors.Damaged("a list"), errors.Bug("what is this")])
 async def test_a_damaged_shard_is_left_out_and_the_others_are_swept(sweeping, damage):
     clock, steps, sweeper, _ = sweeping
     steps.damaged[3] = damage
@@ -163,7 +164,7 @@ async def test_a_damaged_shard_is_left_out_and_the_others_are_swept(sweeping, da
 
 async def test_who_looks_after_the_index_can_tell_that_a_shard_is_away(sweeping):
     clock, steps, sweeper, _ = sweeping
-    steps.damaged[0] = scripting.Uninitialised("this shard holds no index")
+    steps.damaged[0] = queue_errors.Uninitialised("this shard holds no index")
     sweeper.request()
     await clock.advance(60)
     assert sweeper.outages > 0
@@ -171,10 +172,10 @@ async def test_who_looks_after_the_index_can_tell_that_a_shard_is_away(sweeping)
 
 async def test_a_newer_leader_ends_the_sweep(sweeping):
     clock, steps, sweeper, task = sweeping
-    steps.trouble = scripting.Fenced("a newer leader has been here")
+    steps.trouble = queue_errors.Fenced("a newer leader has been here")
     sweeper.request()
     await clock.advance(1)
-    assert isinstance(task.exception(), scripting.Fenced)
+    assert isinstance(task.exception(), queue_errors.Fenced)
 
 
 async def test_every_step_carries_the_term_and_what_it_mended_is_counted(sweeping):
@@ -212,7 +213,7 @@ class Shards:
             if self.trouble is not None:
                 raise self.trouble
             self.looked_at.append((shard, self.clock.monotonic()))
-            yield messages.Collected(removed=1)
+            yield collector.Collected(removed=1)
 
 
 @pytest.fixture
@@ -224,7 +225,7 @@ async def collecting():
     await clock.settle()
     yield clock, shards, task
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError, scripting.Fenced):
+    with contextlib.suppress(asyncio.CancelledError, queue_errors.Fenced):
         await task
 
 
@@ -255,6 +256,6 @@ async def test_a_queue_that_is_away_is_looked_at_next_time(collecting):
 
 async def test_a_newer_leader_ends_it(collecting):
     clock, shards, task = collecting
-    shards.trouble = scripting.Fenced("a newer leader has been here")
+    shards.trouble = queue_errors.Fenced("a newer leader has been here")
     await clock.advance(EVERY_SECONDS + 1)
-    assert isinstance(task.exception(), scripting.Fenced)
+    assert isinstance(task.exception(), queue_errors.Fenced)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from duepoint.clock import SystemClock
-from duepoint.delayqueue import alarms, messages
+from duepoint.delayqueue import messages, wakeups
 from tests.fakes import fakeclock
 
 SHARDS = tuple(messages.ShardId(number) for number in range(3))
@@ -19,7 +19,7 @@ def clock():
 @pytest.fixture
 async def quiet(clock):
     """Alarms whose shards have all been looked at."""
-    made = alarms.Alarms(clock, SHARDS)
+    made = wakeups.Alarms(clock, SHARDS)
     assert await made.wait_until_due(0) == SHARDS
     return made
 
@@ -132,7 +132,7 @@ async def test_clocks_that_drift_apart_for_hours_are_noticed_before_they_are_far
 async def test_a_worker_whose_clock_is_put_right_does_not_sleep_on_for_as_long_as_it_was_behind():
     clock = SetClock()
     clock.ahead_us = -3_600_000_000
-    made = alarms.Alarms(clock, SHARDS)
+    made = wakeups.Alarms(clock, SHARDS)
     assert await made.wait_until_due(0) == SHARDS
     made.note(_answer(1, 3600.0))  # due now, but not by this machine's clock
     for _ in range(3):
@@ -183,7 +183,7 @@ class CountingClock(SystemClock):
 
 async def test_a_sleeper_is_awake_before_its_time_and_returns_no_earlier():
     clock = CountingClock()
-    made = alarms.Alarms(clock, SHARDS)
+    made = wakeups.Alarms(clock, SHARDS)
     await made.wait_until_due(0)
     at = clock.monotonic() + 0.05
     made.look_again(SHARDS, after_seconds=0.05)
@@ -194,7 +194,7 @@ async def test_a_sleeper_is_awake_before_its_time_and_returns_no_earlier():
 
 async def test_alarms_close_to_one_another_are_slept_through():
     clock = CountingClock()
-    made = alarms.Alarms(clock, SHARDS)
+    made = wakeups.Alarms(clock, SHARDS)
     await made.wait_until_due(0)
     for _ in range(12):
         made.look_again(SHARDS, after_seconds=clock.timer_step_seconds / 2)
@@ -205,7 +205,7 @@ async def test_alarms_close_to_one_another_are_slept_through():
 
 async def test_shards_that_are_due_within_a_timers_step_are_named_together():
     clock = SystemClock()
-    made = alarms.Alarms(clock, SHARDS)
+    made = wakeups.Alarms(clock, SHARDS)
     await made.wait_until_due(0)
     began = clock.monotonic()
     for place, shard in enumerate(SHARDS):
@@ -216,7 +216,7 @@ async def test_shards_that_are_due_within_a_timers_step_are_named_together():
 
 async def test_what_is_due_is_named_at_the_end_of_the_time_given_though_more_will_come():
     clock = SystemClock()
-    made = alarms.Alarms(clock, SHARDS)
+    made = wakeups.Alarms(clock, SHARDS)
     await made.wait_until_due(0)
     made.look_again(SHARDS[:1])
     made.look_again(SHARDS[1:], after_seconds=clock.timer_step_seconds / 2)
@@ -231,7 +231,7 @@ class SteppingClock(fakeclock.FakeClock):
 
 async def test_a_shard_is_announced_shortly_before_it_is_due_and_stays_due():
     clock = SteppingClock()
-    made = alarms.Alarms(clock, SHARDS)
+    made = wakeups.Alarms(clock, SHARDS)
     announced = []
     made.before_due = announced.append
     assert await made.wait_until_due(0) == SHARDS
@@ -249,7 +249,7 @@ async def test_a_shard_is_announced_shortly_before_it_is_due_and_stays_due():
 @pytest.mark.parametrize("waits", [(), (3600.0,)])
 async def test_a_rest_in_which_nothing_is_due_announces_nothing(waits):
     clock = SteppingClock()
-    made = alarms.Alarms(clock, SHARDS)
+    made = wakeups.Alarms(clock, SHARDS)
     announced = []
     made.before_due = announced.append
     assert await made.wait_until_due(0) == SHARDS
@@ -265,7 +265,7 @@ async def test_a_rest_in_which_nothing_is_due_announces_nothing(waits):
 
 async def test_of_shards_that_are_due_one_after_the_other_few_are_announced():
     clock = SteppingClock()
-    made = alarms.Alarms(clock, SHARDS)
+    made = wakeups.Alarms(clock, SHARDS)
     announced = []
     made.before_due = announced.append
     assert await made.wait_until_due(0) == SHARDS

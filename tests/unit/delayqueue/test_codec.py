@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from duepoint.delayqueue.definitions import codec
+from duepoint.delayqueue.definitions import codec, columns
 from duepoint.schedules import definition
 from tests.support.builders import a_definition, at
 
@@ -54,7 +54,7 @@ def test_a_record_of_a_later_format_is_refused():
 def test_columns_say_what_the_records_say():
     made = [_record(n, name="x" * (1 + n), generation=1 + 50 * n) for n in range(0, 253, 11)]
     records = [record for _, record in made]
-    found = codec.columns(records, _versions(records))
+    found = columns.columns(records, _versions(records))
     assert list(found.indexes) == list(range(len(made)))
     for row, (known, record) in enumerate(made):
         packed = codec.unpack(record)
@@ -83,14 +83,14 @@ def test_columns_say_what_the_records_say():
 )
 def test_what_is_not_usual_has_no_row_and_hides_no_other(odd):
     records = [_record(1)[1], odd, _record(2)[1]]
-    found = codec.columns(records, [record[3:7] if record else b"" for record in records])
+    found = columns.columns(records, [record[3:7] if record else b"" for record in records])
     assert list(found.indexes) == [0, 2]
     assert [uid[-1] for uid in found.uids] == ["1", "2"]
 
 
 def test_a_record_of_another_timing_version_has_no_row():
     records = [_record(1)[1], _record(2)[1]]
-    found = codec.columns(records, [records[0][3:7], b"late"])
+    found = columns.columns(records, [records[0][3:7], b"late"])
     assert list(found.indexes) == [0]
 
 
@@ -98,7 +98,7 @@ def test_bytes_at_random_never_raise():
     usual = _record()[1]
     for cut in range(len(usual)):
         noise = usual[:cut] + os.urandom(len(usual) - cut)
-        found = codec.columns([noise, usual], [noise[3:7], usual[3:7]])
+        found = columns.columns([noise, usual], [noise[3:7], usual[3:7]])
         assert list(found.indexes)[-1] == 1
 
 
@@ -106,9 +106,9 @@ def _alone(records):
     """Rows as each record has them by itself, looked at singly because of what stands beside it."""
     rows = []
     for index, record in enumerate(records):
-        found = codec.columns([record, b""], [record[3:7], b""])
-        columns = found.uids, found.names, found.generations, found.created_us, found.kinds
-        rows += [(index, *values) for values in zip(*columns, strict=True)]
+        found = columns.columns([record, b""], [record[3:7], b""])
+        values = found.uids, found.names, found.generations, found.created_us, found.kinds
+        rows += [(index, *row) for row in zip(*values, strict=True)]
     return rows
 
 
@@ -119,11 +119,11 @@ def test_any_byte_changed_in_one_of_many_changes_that_one_only(place):
     for byte in (0x00, 0x01, 0x7F, 0x80, 0xFF):
         changed = list(records)
         changed[2] = records[2][:place] + bytes([byte]) + records[2][place + 1 :]
-        found = codec.columns(changed, [record[3:7] for record in changed])
-        columns = found.uids, found.names, found.generations, found.created_us, found.kinds
-        together = list(zip(found.indexes, *columns, strict=True))
+        found = columns.columns(changed, [record[3:7] for record in changed])
+        values = found.uids, found.names, found.generations, found.created_us, found.kinds
+        together = list(zip(found.indexes, *values, strict=True))
         assert together == _alone(changed)
 
 
 def test_nothing_asked_is_nothing_found():
-    assert list(codec.columns([], []).uids) == []
+    assert list(columns.columns([], []).uids) == []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from duepoint.delayqueue import keys, ledger, messages, sharding
+from duepoint.clock import SystemClock
+from duepoint.delayqueue import index, keys, ledger, messages
 
 SHARDS = 64
 
@@ -18,16 +19,13 @@ class Answering:
         return [[b"0-0", [], []] for _ in commands]
 
 
-async def test_taking_over_looks_at_each_shard_once_however_many_there_are():
+async def test_taking_over_looks_at_each_shard_once_however_many_there_are(monkeypatch):
     named, answering = [], Answering()
-    layout = messages.Layout(number=1, shards=SHARDS)
-
-    def names(shard):
-        named.append(shard)
-        return keys.Keys().shard(sharding.layout_of(shard), sharding.index_of(shard))
-
-    opened = ledger.RedisLedger(servers=answering, names=names, layout=lambda: layout)
-    named.clear()
+    shared = index.Index(answering, keys.IndexKeys(), SystemClock(), buckets=1)
+    shared.layout = messages.Layout(number=1, shards=SHARDS)
+    opened = ledger.Ledger(shared)
+    shard_keys = shared.shard
+    monkeypatch.setattr(shared, "shard", lambda shard: named.append(shard) or shard_keys(shard))
     assert await opened.recover_outcomes("status", "reader") == []
     assert len(answering.asked) == len(set(answering.asked)) == SHARDS
     assert len(named) <= 2 * SHARDS

@@ -5,27 +5,28 @@ import pytest
 import redis.exceptions as redis_errors
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import interning
 from duepoint.delayqueue.wire import scripting
 
 ERRORS = {
-    "uninitialised": (redis_errors.ResponseError("UNINIT no index"), scripting.Uninitialised),
-    "another layout": (redis_errors.ResponseError("WRONGLAYOUT x"), scripting.LayoutChanged),
-    "fenced": (redis_errors.ResponseError("FENCED term 1"), scripting.Fenced),
-    "wrong type": (redis_errors.ResponseError("WRONGTYPE Operation"), scripting.Damaged),
-    "full": (redis_errors.OutOfMemoryError("command not allowed"), scripting.Refused),
-    "full, in a script": (redis_errors.ResponseError("OOM command"), scripting.Refused),
+    "uninitialised": (redis_errors.ResponseError("UNINIT no index"), queue_errors.Uninitialised),
+    "another layout": (redis_errors.ResponseError("WRONGLAYOUT x"), queue_errors.LayoutChanged),
+    "fenced": (redis_errors.ResponseError("FENCED term 1"), queue_errors.Fenced),
+    "wrong type": (redis_errors.ResponseError("WRONGTYPE Operation"), queue_errors.Damaged),
+    "full": (redis_errors.OutOfMemoryError("command not allowed"), queue_errors.WriteRefused),
+    "full, in a script": (redis_errors.ResponseError("OOM command"), queue_errors.WriteRefused),
     "busy": (redis_errors.ResponseError("BUSY Redis is busy"), errors.QueueUnavailable),
     "loading": (redis_errors.BusyLoadingError("loading"), errors.QueueUnavailable),
     "read-only": (redis_errors.ReadOnlyError("You can't write"), errors.QueueUnavailable),
     "disk": (redis_errors.ResponseError("MISCONF Redis is"), errors.QueueUnavailable),
-    "slot moving": (redis_errors.TryAgainError("Multiple keys"), scripting.ShardMoving),
+    "slot moving": (redis_errors.TryAgainError("Multiple keys"), queue_errors.ShardMoving),
     "cluster down": (redis_errors.ClusterDownError("CLUSTERDOWN x"), errors.QueueUnavailable),
     "master down": (redis_errors.ResponseError("MASTERDOWN Link"), errors.QueueUnavailable),
     "no password": (redis_errors.AuthenticationError("NOAUTH"), errors.QueueUnavailable),
     "wrong password": (redis_errors.AuthenticationError("invalid"), errors.QueueUnavailable),
-    "no right": (redis_errors.NoPermissionError("no permissions"), scripting.Refused),
+    "no right": (redis_errors.NoPermissionError("no permissions"), queue_errors.WriteRefused),
     "too many clients": (redis_errors.MaxConnectionsError("max"), errors.QueueUnavailable),
     "refused": (redis_errors.ConnectionError("refused"), errors.QueueUnavailable),
     "timed out": (redis_errors.TimeoutError("slow"), errors.QueueUnavailable),

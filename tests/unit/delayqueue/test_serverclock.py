@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.delayqueue.wire.serverclock import ServerClock
+from duepoint.delayqueue.wakeups import ServerClock
 from tests.fakes.fakeclock import FakeClock
 
 BEHIND_US = 90_000_000  # the server's wall clock has nothing to do with ours

@@ -5,6 +5,7 @@ import zlib
 import pytest
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.definitions import signedblobs
 
 KEY = b"k" * 32
@@ -45,14 +46,14 @@ def test_namespace_and_content_cannot_be_shifted_into_each_other():
 )
 def test_anything_else_is_refused(value):
     sealed = signedblobs.SignedBlobs(KEY)
-    with pytest.raises(signedblobs.BlobForged):
+    with pytest.raises(queue_errors.BlobForged):
         sealed.unpack("default", sealed.digest("default", CONTENT), value)
 
 
 def test_a_bomb_is_not_inflated():
     sealed = signedblobs.SignedBlobs(KEY)
     bomb = sealed.pack(b"")[:5] + zlib.compress(bytes(signedblobs.CONTENT_LIMIT + 1), 9)
-    with pytest.raises(signedblobs.BlobForged):
+    with pytest.raises(queue_errors.BlobForged):
         sealed.unpack("default", "digest", bomb)
 
 

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from duepoint import telemetry
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue import activeruns, messages
 from duepoint.kube import jobs
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunEvent, RunState

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.claims import claimedchains
-from duepoint.delayqueue.definitions import codec
+from duepoint.delayqueue.claims import chaincolumns
+from duepoint.delayqueue.definitions import columns
 from duepoint.schedules import points, slots
 from duepoint.worker import grouping, planning
 from tests.support.builders import a_definition, a_rule, at
@@ -49,8 +49,8 @@ def _alone(known, chain, now_us):
 
 def _together(known, chain, now_us):
     """The ordinary points among this one."""
-    kind = codec.DefinitionKind(known.namespace, known.rule, known.target)
-    found = codec.Columns(
+    kind = columns.DefinitionKind(known.namespace, known.rule, known.target)
+    found = columns.Columns(
         [0], [known.uid], [known.name], [known.generation], [known.created_us], [1], {1: kind}
     )
     kinds = grouping.kind_rules(found.kind_of, lambda *_: LIMIT_US)
@@ -124,6 +124,6 @@ def test_what_is_not_ordinary_is_planned_alone(rule):
 
 def test_columns_of_a_claim_hold_chains_alone():
     chain = points.parse_member(b"aaaaaaaa0001", 5)
-    assert claimedchains.of((chain,)) == (chain,)
+    assert chaincolumns.of((chain,)) == (chain,)
     occurrence = points.parse_member(b"aaaaaaaa0001\x01" + b"\x00" * 8, 5)
-    assert claimedchains.of((chain, occurrence)) is None
+    assert chaincolumns.of((chain, occurrence)) is None

@@ -7,8 +7,8 @@ import dataclasses
 import msgspec
 import pytest
 
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, quotas
-from duepoint.delayqueue.wire import scripting
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions
 from duepoint.targets import target
@@ -85,7 +85,7 @@ async def test_what_a_batch_could_not_deliver_is_tried_alone(place, monkeypatch)
 
     async def only_few(claim, settlement, *entries):
         if len(settlement.rearmed) > 0:  # as a batch asks
-            raise scripting.Refused("full")
+            raise queue_errors.WriteRefused("full")
         return await deliver(claim, settlement, *entries)
 
     monkeypatch.setattr(place.queue.settlements, "deliver", only_few)
@@ -172,7 +172,7 @@ async def test_what_one_stream_of_several_refused_is_tried_alone(place, monkeypa
         rearmed = [pair for pair in settlement.rearmed if pair[0] in names]
         await deliver(claim, dataclasses.replace(settlement, rearmed=rearmed), *kept)
         why = tuple("NOPERM no" if group.name == "tocks" else "" for group in entries)
-        return messages.Handed(done=True, refused=why)
+        return messages.DeliveryResult(done=True, refused=why)
 
     monkeypatch.setattr(place.queue.settlements, "deliver", without_tocks)
     await _in_two_streams(place, actions.Action(target=actions.StreamAction(name="tocks")))

@@ -6,8 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.wire import scripting
 from duepoint.worker import keepalive
 from tests.support.builders import a_definition, a_rule, at
 from tests.support.workplace import a_workplace
@@ -128,7 +128,7 @@ def test_a_shard_on_its_way_is_nobodys_trouble_unless_it_stays_so():
     seen = keepalive.ShardOutages(4)
     moving = messages.Claimed(
         shard=messages.ShardId(1), claim=None, wait_seconds=0.1,
-        trouble=scripting.ShardMoving("TRYAGAIN"),
+        trouble=queue_errors.ShardMoving("TRYAGAIN"),
     )  # fmt: skip
     seen.record([moving], 100.0)
     assert seen.trouble(109.0) is None

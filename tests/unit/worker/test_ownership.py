@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.delayqueue import ownership
+from duepoint.delayqueue import layouts
 from duepoint.kube import errors
 from duepoint.targets import target
 from duepoint.targets.job import activejobs
@@ -14,7 +14,7 @@ from duepoint.worker.ownership import Ownership, OwnJobs
 from tests.support.jobworkplace import DOWN, JobWorkplace
 from tests.support.workplace import EPOCH, WEBHOOK
 
-THEIRS = ownership.Owner(cluster="uid-of-theirs")
+THEIRS = layouts.Owner(cluster="uid-of-theirs")
 FORBIDDEN = errors.Forbidden("may not get namespaces", cause=errors.ForbiddenCause.RIGHTS)
 
 
@@ -24,7 +24,7 @@ class Place(JobWorkplace):
     def __init__(self) -> None:
         super().__init__()
         kube_system = self.api.stored("namespaces", "", "kube-system")
-        self.ours = ownership.Owner(cluster=kube_system["metadata"]["uid"])
+        self.ours = layouts.Owner(cluster=kube_system["metadata"]["uid"])
         self.owned = Ownership(self.api, self.queue, self.clock, namespace="duepoint-system")
         own_jobs = OwnJobs(self.api, self.owned)
         self.target = target.Targets(
@@ -39,7 +39,7 @@ async def place():
     return Place()
 
 
-async def opened_by(place: Place, owner: ownership.Owner) -> None:
+async def opened_by(place: Place, owner: layouts.Owner) -> None:
     place.queue.layouts.belong_to(owner)
     await place.queue.membership.open(4, EPOCH)
 

@@ -68,23 +68,23 @@ def run(
 
 async def _look(chosen: Any, look: Callable[[DelayQueue], Coroutine[Any, Any, int]]) -> int:  # noqa: ANN401
     from duepoint import telemetry  # noqa: PLC0415 - only these commands pay for it
-    from duepoint.delayqueue.wire import scripting  # noqa: PLC0415 - only these commands pay for it
+    from duepoint.delayqueue import errors as queue_errors  # noqa: PLC0415
 
     async with _opened(chosen) as queue:
         try:
             with telemetry.silence():
                 await queue.layouts.read()
                 return await look(queue)
-        except scripting.Uninitialised as nothing:
+        except queue_errors.Uninitialised as nothing:
             output.complain(str(nothing))
             return 0
 
 
 @contextlib.asynccontextmanager
 async def _opened(chosen: Any) -> AsyncIterator[DelayQueue]:  # noqa: ANN401
-    from duepoint.delayqueue import opening  # noqa: PLC0415 - only these commands pay for it
+    from duepoint.delayqueue import delayqueue  # noqa: PLC0415 - only these commands pay for it
 
-    queue = opening.open_queue(chosen, clock.SystemClock(), _NO_KEY)
+    queue = delayqueue.open_queue(chosen, clock.SystemClock(), _NO_KEY)
     try:
         yield queue
     finally:

@@ -29,14 +29,14 @@ from duepoint.cli.queue import connection, views
 from duepoint.expressions import durations
 
 if TYPE_CHECKING:
-    from duepoint.delayqueue import messages
+    from duepoint.delayqueue import deadletters
     from duepoint.delayqueue.delayqueue import DelayQueue
-    from duepoint.delayqueue.inspection import views as sights
+    from duepoint.delayqueue.inspection import upcoming
 
 
 _ID = re.compile(r"(\d{1,5})\.(\d{1,5})/(\d{1,20}-\d{1,20})", re.ASCII)
 
-Row = Callable[["messages.DeadEntry"], output.Row]
+Row = Callable[["deadletters.DeadEntry"], output.Row]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Choice:
     older_than_us: int
     everything: bool
 
-    def has(self, letter: messages.DeadEntry, row: output.Row, now_us: int) -> bool:
+    def has(self, letter: deadletters.DeadEntry, row: output.Row, now_us: int) -> bool:
         """Whether a letter is among them."""
         given_up_us = 1000 * int(letter.id.partition("-")[0])
         return (
@@ -133,7 +133,7 @@ def parsed_id(text: str) -> tuple[int, int, str]:
 
 async def chosen(
     opened: DelayQueue, asked: Choice, row_of: Row, now_us: int
-) -> AsyncIterator[tuple[str, messages.DeadEntry | None]]:
+) -> AsyncIterator[tuple[str, deadletters.DeadEntry | None]]:
     """The chosen letters with their ids; None for an id that is no letter's (any more)."""
     if asked.ids:
         for layout, shard, entry in asked.ids:
@@ -248,7 +248,7 @@ def purge(
     _change(given, asked, form, _purge, "purged", dry=dry_run, sure=yes)
 
 
-def why_not(letter: messages.DeadEntry, known: sights.ScheduleSight | None) -> str:
+def why_not(letter: deadletters.DeadEntry, known: upcoming.ScheduleView | None) -> str:
     """Why a letter cannot be replayed; empty where it can."""
     from duepoint.delayqueue import deadletters  # noqa: PLC0415 - only these commands pay for it
 
@@ -297,7 +297,7 @@ async def _replay(opened: DelayQueue, asked: Choice, told: _Told, *, dry: bool) 
 
 
 async def _replay_one(
-    opened: DelayQueue, letter: messages.DeadEntry, now_us: int, *, dry: bool
+    opened: DelayQueue, letter: deadletters.DeadEntry, now_us: int, *, dry: bool
 ) -> tuple[str, str]:
     from duepoint.delayqueue import deadletters  # noqa: PLC0415 - only these commands pay for it
 
@@ -319,7 +319,7 @@ async def _replay_one(
 
 async def _purge(opened: DelayQueue, asked: Choice, told: _Told, *, dry: bool) -> None:
     now_us = clocks.SystemClock().now_us()
-    batch: list[messages.DeadEntry] = []
+    batch: list[deadletters.DeadEntry] = []
     async for id_, letter in chosen(opened, asked, views.row_of, now_us):
         if letter is None:
             told.tell(_nothing(id_), "not purged", "there is no such dead letter")
@@ -332,7 +332,7 @@ async def _purge(opened: DelayQueue, asked: Choice, told: _Told, *, dry: bool) -
 
 
 async def _purge_batch(
-    opened: DelayQueue, batch: list[messages.DeadEntry], told: _Told, *, dry: bool
+    opened: DelayQueue, batch: list[deadletters.DeadEntry], told: _Told, *, dry: bool
 ) -> None:
     if batch and not dry:
         await opened.dead_letters.purge(batch)

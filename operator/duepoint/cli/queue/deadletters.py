@@ -15,7 +15,7 @@ from duepoint.cli import options, output
 from duepoint.cli.queue import connection, deadletterchanges, views
 
 if TYPE_CHECKING:
-    from duepoint.delayqueue import messages
+    from duepoint.delayqueue import deadletters
     from duepoint.delayqueue.delayqueue import DelayQueue
 
 _MOST_LETTERS = 10_000
@@ -134,7 +134,7 @@ def _all_cells(row: output.Row) -> output.Cells:
     return {name: cell for name, cell in told.items() if cell}
 
 
-async def _replay(opened: DelayQueue, letter: messages.DeadEntry, row: output.Row) -> output.Row:
+async def _replay(opened: DelayQueue, letter: deadletters.DeadEntry, row: output.Row) -> output.Row:
     """What running the slot again needs, and whether it is there."""
     needed = {name: row[name] for name in ("namespace", "schedule", "uid", "scheduledTime")}
     known = None

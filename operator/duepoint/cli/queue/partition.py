@@ -26,8 +26,8 @@ from duepoint.cli import options, output
 from duepoint.cli.queue import connection
 
 if TYPE_CHECKING:
-    from duepoint.delayqueue import messages
     from duepoint.delayqueue.delayqueue import DelayQueue
+    from duepoint.delayqueue.resharding import resharding
 
 _LOOK_SECONDS = 0.5
 _BAR = 30
@@ -81,10 +81,10 @@ def partition(
     connection.run(given, ask)
 
 
-def _check_answer(answer: messages.Asked, wanted: int) -> None:
-    from duepoint.delayqueue import messages  # noqa: PLC0415 - only this command pays for it
+def _check_answer(answer: resharding.ReshardingAnswer, wanted: int) -> None:
+    from duepoint.delayqueue.resharding import resharding  # noqa: PLC0415 - only this command pays
 
-    if answer is messages.Asked.OTHER:
+    if answer is resharding.ReshardingAnswer.OTHER:
         raise errors.InvalidSetting(
             "--shards",
             f"{wanted}: the queue is just being cut into another number;"
@@ -121,7 +121,7 @@ async def _watch(
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _seen(opened: DelayQueue) -> messages.Partitioning:
+async def _seen(opened: DelayQueue) -> resharding.ReshardingProgress:
     """How far it is, as soon as the server says so again."""
     last = time.monotonic() + _AWAY_SECONDS
     while True:
@@ -139,10 +139,10 @@ class _Shown:
     def __init__(self, shape: str, wanted: int | None) -> None:
         self._shape = shape
         self._wanted = wanted
-        self._last: messages.Partitioning | None = None
+        self._last: resharding.ReshardingProgress | None = None
         self._moves_cursor = shape == "table" and sys.stdout.isatty()
 
-    def tell(self, seen: messages.Partitioning) -> None:
+    def tell(self, seen: resharding.ReshardingProgress) -> None:
         if seen == self._last:
             return
         self._last = seen
@@ -159,7 +159,7 @@ class _Shown:
             sys.stdout.write("\n")
 
 
-def _row(seen: messages.Partitioning) -> dict[str, object]:
+def _row(seen: resharding.ReshardingProgress) -> dict[str, object]:
     return {
         "phase": "asked" if seen.wanted else seen.phase.value,
         "layout": seen.layout,
@@ -172,7 +172,7 @@ def _row(seen: messages.Partitioning) -> dict[str, object]:
     }
 
 
-def _line(seen: messages.Partitioning) -> str:
+def _line(seen: resharding.ReshardingProgress) -> str:
     if seen.wanted:
         return f"{seen.shards} shards; {seen.wanted} are asked for, waiting for the operator"
     if not seen.former_shards:

@@ -18,7 +18,7 @@ from duepoint.cli.queue import connection, partition, views
 
 if TYPE_CHECKING:
     from duepoint.delayqueue.delayqueue import DelayQueue
-    from duepoint.delayqueue.inspection import views as sights
+    from duepoint.delayqueue.inspection import counts
 
 #: Points that may be asked for: in the worst case each lies in a lane of its own.
 _MOST_POINTS = 1_000
@@ -65,7 +65,7 @@ def stats(by: str | None, form: str | None, **given: str | None) -> None:
     connection.run(given, look)
 
 
-def _total(seen: sights.IndexSight, shards: Sequence[sights.ShardSight]) -> output.Row:
+def _total(seen: counts.IndexView, shards: Sequence[counts.ShardView]) -> output.Row:
     oldest = min((s.oldest_due_us for s in shards if s.oldest_due_us is not None), default=None)
     states = collections.Counter(shard.state for shard in shards)
     return {
@@ -119,7 +119,7 @@ def _total_cells(row: output.Row) -> output.Cells:
     }
 
 
-def _of_shard(shard: sights.ShardSight, now_us: int) -> output.Row:
+def _of_shard(shard: counts.ShardView, now_us: int) -> output.Row:
     return {
         "layout": views.layout_number(shard.shard),
         "shard": views.shard_number(shard.shard),
@@ -155,7 +155,7 @@ def _shard_cells(row: output.Row) -> output.Cells:
     }
 
 
-def _by_namespace(lanes: Iterable[sights.LaneSight], now_us: int) -> list[output.Row]:
+def _by_namespace(lanes: Iterable[counts.LaneView], now_us: int) -> list[output.Row]:
     """Those with the most due points first."""
     found: dict[str, output.Row] = {}
     for lane in lanes:

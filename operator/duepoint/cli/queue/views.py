@@ -16,9 +16,9 @@ from duepoint.schedules.definition import State
 from duepoint.schedules.points import PointKind
 
 if TYPE_CHECKING:
-    from duepoint.delayqueue import messages
+    from duepoint.delayqueue import deadletters, messages
     from duepoint.delayqueue.delayqueue import DelayQueue
-    from duepoint.delayqueue.inspection import views as sights
+    from duepoint.delayqueue.inspection import upcoming
 
 
 def shard_number(shard: messages.ShardId) -> int:
@@ -38,7 +38,7 @@ def shard_name(shard: messages.ShardId) -> str:
     return f"{sharding.layout_of(shard)}.{sharding.index_of(shard)}"
 
 
-async def found(opened: DelayQueue, namespace: str, schedule: str) -> sights.ScheduleSight | None:
+async def found(opened: DelayQueue, namespace: str, schedule: str) -> upcoming.ScheduleView | None:
     """The Schedule of this namespace with this uid or name."""
     if _is_uid(schedule):
         by_uid = await opened.upcoming.schedule_view(namespace, uid=schedule)
@@ -47,7 +47,7 @@ async def found(opened: DelayQueue, namespace: str, schedule: str) -> sights.Sch
     return await opened.upcoming.schedule_view(namespace, name=schedule)
 
 
-def of_point(sight: sights.PointSight, now_us: int) -> output.Row:
+def of_point(sight: upcoming.PointView, now_us: int) -> output.Row:
     """A point and what it stands for."""
     due_us = sight.due_us
     return {
@@ -66,7 +66,7 @@ def of_point(sight: sights.PointSight, now_us: int) -> output.Row:
     }
 
 
-def of_lease(lease: sights.LeaseSight) -> output.Row:
+def of_lease(lease: upcoming.ClaimView) -> output.Row:
     """A claim with its points."""
     left_us = lease.until_us - lease.now_us
     return {
@@ -100,7 +100,7 @@ def is_of(row: output.Row, namespace: str | None, schedule: str | None) -> bool:
     return schedule is None or schedule in (row["schedule"], row["uid"])
 
 
-def why_no_point(sight: sights.ScheduleSight) -> str:
+def why_no_point(sight: upcoming.ScheduleView) -> str:
     """Why the queue waits for nothing of this Schedule."""
     match sight.known.state:
         case State.SUSPENDED:
@@ -117,7 +117,7 @@ def _state(due_us: int | None, now_us: int) -> str:
     return "due" if due_us <= now_us else "waiting"
 
 
-def _slot_us(sight: sights.PointSight) -> int | None:
+def _slot_us(sight: upcoming.PointView) -> int | None:
     if sight.point.kind is not PointKind.CHAIN:
         return sight.point.slot_us
     known = sight.known
@@ -137,7 +137,7 @@ def _is_uid(text: str) -> bool:
         return False
 
 
-def row_of(letter: messages.DeadEntry) -> output.Row:
+def row_of(letter: deadletters.DeadEntry) -> output.Row:
     """What a letter says, under the names of the JSON output."""
     entry = letter.entry
     point = points.parse_member(letter.member, 0) if letter.member else None

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from duepoint import errors, services, telemetry
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue import activeruns
 from duepoint.schedules.definition import Definition
 
 _WORKERS = 4

@@ -20,6 +20,7 @@ from duepoint.controller.jobs.jobwatch import JobWatch
 from duepoint.controller.scheduleruns.runstates import ScheduleRunStates
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.repair import suspectpoints
 from duepoint.kube import jobs
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import points
@@ -95,13 +96,13 @@ class Comparisons:
         waiting: how many stay as they are, for now.
     """
 
-    compared: messages.Compared
+    compared: suspectpoints.PointComparison
     ended: list[tuple[str, int]] = dataclasses.field(default_factory=list)
     waiting: int = 0
 
 
 def compare(
-    part: Sequence[messages.HeldPoint],
+    part: Sequence[suspectpoints.HeldPoint],
     knowledge: Knowledge,
     *,
     back_us: int,
@@ -116,7 +117,7 @@ def compare(
         held: ids of schedules of which a held point is in the queue.
         goes_back: whether what the target of a schedule took is lost with the server, too.
     """
-    found = Comparisons(compared=messages.Compared())
+    found = Comparisons(compared=suspectpoints.PointComparison())
     waiting = 0
     for one in part:
         known = one.definition
@@ -156,7 +157,7 @@ def _is_superseded(point: points.DuePoint, known: Definition) -> bool:
     return is_timed and point.timing_version != known.timing_version
 
 
-def _let_go(found: Comparisons, one: messages.HeldPoint) -> None:
+def _let_go(found: Comparisons, one: suspectpoints.HeldPoint) -> None:
     """A worker knows what to do with it: an end without a trace there is none."""
     if one.definition is None:
         found.compared.gone.append(one)
@@ -164,7 +165,7 @@ def _let_go(found: Comparisons, one: messages.HeldPoint) -> None:
         found.compared.due.append((one, None))
 
 
-def _end_or_go_on(found: Comparisons, one: messages.HeldPoint, ended: bool | None) -> None:  # noqa: FBT001
+def _end_or_go_on(found: Comparisons, one: suspectpoints.HeldPoint, ended: bool | None) -> None:  # noqa: FBT001
     if ended:
         found.compared.gone.append(one)
     elif ended is not None:
@@ -172,7 +173,12 @@ def _end_or_go_on(found: Comparisons, one: messages.HeldPoint, ended: bool | Non
 
 
 def _put_chain_back(
-    found: Comparisons, chain: messages.HeldPoint, known: Definition, back_us: int, *, is_held: bool
+    found: Comparisons,
+    chain: suspectpoints.HeldPoint,
+    known: Definition,
+    back_us: int,
+    *,
+    is_held: bool,
 ) -> bool:
     """A chain with counted runs goes on behind the slots that waited with it."""
     if is_held:
@@ -187,7 +193,7 @@ def _put_chain_back(
 
 def _compare_held(
     found: Comparisons,
-    one: messages.HeldPoint,
+    one: suspectpoints.HeldPoint,
     known: Definition,
     settled: Watermark,
     knowledge: Knowledge,
@@ -225,7 +231,7 @@ def _compare_held(
 
 def _go_on(
     found: Comparisons,
-    one: messages.HeldPoint,
+    one: suspectpoints.HeldPoint,
     record: messages.OccurrenceRecord,
     **changes: object,
 ) -> None:

@@ -21,9 +21,9 @@ from duepoint import errors, services, telemetry
 from duepoint.controller.maintenance import comparing
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import TermContext
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.definitions import signedblobs
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue.repair import suspectpoints
 from duepoint.schedules import actions, points
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.points import PointKind
@@ -70,7 +70,7 @@ class Fallbacks:
         self._asked.set()
 
     async def run(self) -> None:
-        """Compare whenever there is something to; raises scripting.Fenced."""
+        """Compare whenever there is something to; raises queue_errors.Fenced."""
         await self._ready()
         while True:
             await self._asked.wait()
@@ -90,7 +90,7 @@ class Fallbacks:
         while True:
             try:
                 changed, left = await self._compare_once()
-            except scripting.Fenced:
+            except queue_errors.Fenced:
                 raise
             except (errors.TryLater, errors.WorldChanged) as trouble:
                 if self._health.unwell(PART, str(trouble)):
@@ -122,7 +122,7 @@ class Fallbacks:
             left = await self._end_holds(known)
         return changed, left
 
-    async def _compare_shard(self, doubted: messages.Doubted) -> int:
+    async def _compare_shard(self, doubted: suspectpoints.SuspectShard) -> int:
         changed = 0
         async for part in self._queue.suspect_points.held(doubted.shard):
             known = [one.definition for one in part if one.definition is not None]
@@ -154,7 +154,7 @@ class Fallbacks:
                     action = actions.decode(
                         await self._queue.definitions.blob(namespace, digest, shard)
                     )
-                except (signedblobs.BlobMissing, signedblobs.BlobForged, msgspec.MsgspecError):
+                except (queue_errors.BlobMissing, queue_errors.BlobForged, msgspec.MsgspecError):
                     continue  # a worker says what is wrong with it
                 target = action.target
                 is_own = isinstance(target, actions.StreamAction) and target.connection is None
@@ -170,7 +170,9 @@ class Fallbacks:
             ]
         )
 
-    async def _leave_out_known(self, shard: messages.ShardId, compared: messages.Compared) -> None:
+    async def _leave_out_known(
+        self, shard: messages.ShardId, compared: suspectpoints.PointComparison
+    ) -> None:
         """Open slots whose points are in the queue need none again."""
         kept = []
         slots_of: dict[points.ScheduleId, set[int]] = {}

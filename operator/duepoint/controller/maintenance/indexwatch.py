@@ -3,7 +3,7 @@
 An emptied Redis has no layout; one that was away may have come back older than it was, and so is
 one whose replica took over. Looked at every few seconds, which is also the keepalive of our
 connections: an empty index is made again, and after each of them everything is compared anew. A
-server that may forget or evict what it holds is reported here, too. Raises scripting.Fenced
+server that may forget or evict what it holds is reported here, too. Raises queue_errors.Fenced
 where a newer leader has been here.
 """
 
@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from duepoint import errors, telemetry
 from duepoint.controller.term import TermContext
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, serverhealth
-from duepoint.delayqueue.wire import scripting
 
 LOOK_SECONDS = 8.0
 #: Looks from one judgement of a fit server to the next; an unfit one is judged at each look.
@@ -92,7 +92,7 @@ class IndexWatch:
             and look % _LOOKS_PER_SIGN == 0
             and not await self._queue.membership.stay(self._by)
         ):
-            raise scripting.LayoutChanged("another installation has opened the index")
+            raise queue_errors.LayoutChanged("another installation has opened the index")
 
     async def _is_lost(self) -> bool:
         """The index is gone, or shards of it with the server that had them."""
@@ -104,7 +104,7 @@ class IndexWatch:
     async def _is_layout_lost(self) -> bool:
         try:
             found = await self._queue.layouts.read()
-        except scripting.Uninitialised:
+        except queue_errors.Uninitialised:
             telemetry.logger.warning("the index is gone; it is made again and filled")
             return True
         self._adopt(found)
@@ -116,7 +116,7 @@ class IndexWatch:
         if found.number < known.number or (
             found.number == known.number and found.shards != known.shards
         ):
-            raise scripting.LayoutChanged("the index was made with another layout")
+            raise queue_errors.LayoutChanged("the index was made with another layout")
         self._layout = found
         self._events.layout_read()
 

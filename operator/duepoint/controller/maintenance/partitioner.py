@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 from duepoint import errors, services, telemetry
 from duepoint.controller.term import TermContext
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.messages import Layout
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue.resharding import resharding
 from duepoint.kube import schedules
 
 #: A worker says within one beat that it knows the new shards; one that does not is waited for no
@@ -74,7 +75,7 @@ class Partitioner:
             self._asked.set()
 
     async def run(self) -> None:
-        """Do what is asked for, until cancelled; raises scripting.Fenced."""
+        """Do what is asked for, until cancelled; raises queue_errors.Fenced."""
         waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         while True:
             await self._asked.wait()
@@ -85,7 +86,7 @@ class Partitioner:
                 if self._health.unwell("partition", str(trouble)):
                     telemetry.logger.warning("partitioning waits", error=str(trouble))
                 await self._clock.sleep(next(waits))
-            except scripting.LayoutChanged:
+            except queue_errors.LayoutChanged:
                 await self._clock.sleep(next(waits))
             else:
                 self._health.well("partition")
@@ -135,7 +136,7 @@ class Partitioner:
                 return
             await self._queue.resharding.record_progress(
                 self._epoch,
-                phase=messages.Phase.ANNOUNCED,
+                phase=resharding.Phase.ANNOUNCED,
                 moved=0,
                 left=0,
                 waiting=f"workers that do not know of the new shards yet ({len(unaware)})",
@@ -151,7 +152,7 @@ class Partitioner:
             moved, left_out = await self._pass(shard, hold)
             if not left_out:
                 return
-            await self._tell(messages.Phase.MOVING, "schedules that a worker holds", at_once=True)
+            await self._tell(resharding.Phase.MOVING, "schedules that a worker holds", at_once=True)
             if not moved:
                 await self._clock.sleep(_PAUSE_SECONDS)
 
@@ -167,7 +168,7 @@ class Partitioner:
             self._note_moved(step.moved)
             if step.damaged:
                 self._events.index_damaged()
-            await self._tell(messages.Phase.MOVING)
+            await self._tell(resharding.Phase.MOVING)
             if cursor is None:
                 return moved, left_out
             spent = self._clock.monotonic() - began
@@ -179,7 +180,7 @@ class Partitioner:
             await self._queue.resharding.unlink_closed(shard)
             return
         while reason := await self._queue.resharding.close(shard, self._epoch):
-            await self._tell(messages.Phase.CLOSING, _WORDS.get(reason, reason), at_once=True)
+            await self._tell(resharding.Phase.CLOSING, _WORDS.get(reason, reason), at_once=True)
             await self._clock.sleep(_PAUSE_SECONDS)
             if reason != "outcomes":
                 await self._pass(shard)
@@ -191,7 +192,7 @@ class Partitioner:
         telemetry.partition_left.set(self._progress.left)
 
     async def _tell(
-        self, phase: messages.Phase, waiting: str = "", *, at_once: bool = False
+        self, phase: resharding.Phase, waiting: str = "", *, at_once: bool = False
     ) -> None:
         now, progress = self._clock.monotonic(), self._progress
         is_news = at_once and waiting != progress.waiting

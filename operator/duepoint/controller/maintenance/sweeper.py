@@ -23,8 +23,9 @@ from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.controller import plan
 from duepoint.controller.term import TermContext
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue.repair import mending
 from duepoint.schedules.definition import Definition
 
 #: From the end of a round to the next, where none is requested before.
@@ -73,7 +74,7 @@ class SweepRounds:
         self._is_doubted = True
 
     async def run(self) -> None:
-        """Sweep until cancelled; raises scripting.Fenced."""
+        """Sweep until cancelled; raises queue_errors.Fenced."""
         await self._asked.wait()  # before the first comparison a chain's due is unknown
         while True:
             self._asked.clear()
@@ -110,7 +111,7 @@ class SweepRounds:
                 swept = await self._queue.sweeper.sweep(
                     shard, cursor, self._epoch, due_of=self._due_us
                 )
-            except (errors.Bug, scripting.Damaged) as damage:
+            except (errors.Bug, queue_errors.Damaged) as damage:
                 telemetry.logger.error("shard cannot be swept", shard=shard, error=str(damage))
                 return
             except errors.TryLater:
@@ -131,7 +132,7 @@ class SweepRounds:
         except errors.InvalidExpression:
             return None  # stored by another version; the resync applies the object anew
 
-    def _tell(self, shard: messages.ShardId, swept: messages.Swept) -> None:
+    def _tell(self, shard: messages.ShardId, swept: mending.Swept) -> None:
         for kind in ("armed", "dropped", "mended"):
             telemetry.sweep_repairs_total.labels(kind).inc(getattr(swept, kind))
         if swept.armed or swept.dropped or swept.mended:
@@ -157,7 +158,7 @@ class UnusedBlobs:
         self._every_seconds = every_seconds
 
     async def run(self) -> None:
-        """Look until cancelled; raises scripting.Fenced."""
+        """Look until cancelled; raises queue_errors.Fenced."""
         while True:
             await self._clock.sleep(self._every_seconds)
             layout = self._queue.layouts.known()

@@ -26,10 +26,10 @@ from duepoint.controller.scheduleruns import runstatus
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState, Withdrawn
 from duepoint.controller.scheduleruns.runstates import TOMBSTONES, ScheduleRunStates
 from duepoint.controller.term import TermContext
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.wire import scripting
 from duepoint.runs.progress import Standing
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
@@ -91,7 +91,7 @@ async def read(queue: DelayQueue) -> Inventory:
     try:
         for shard in sharding.all_shards(queue.layouts.known()):
             await _read(queue, shard, inventory)
-    except scripting.LayoutChanged as change:
+    except queue_errors.LayoutChanged as change:
         raise errors.QueueUnavailable(f"the index was resharded meanwhile: {change}") from change
     return inventory
 
@@ -151,7 +151,7 @@ class Enqueuer:
                 for slot_us in slots_us
             ]
             await self._queue.occurrences.enqueue_many(known, occurrences, self._epoch)
-        except (scripting.Fenced, scripting.LayoutChanged):
+        except (queue_errors.Fenced, queue_errors.LayoutChanged):
             raise
         except errors.WorldChanged as gone:
             for slot in opened:

@@ -34,7 +34,7 @@ from duepoint.controller.scheduleruns.runstate import Orphaned, ScheduleRunState
 from duepoint.controller.scheduleruns.runstates import ScheduleRunStates, is_job_of_a_run
 from duepoint.controller.term import Acknowledgement, TermContext, settle_all
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, scheduleruns
 from duepoint.runs.run import RunEvent
@@ -91,7 +91,7 @@ class ScheduleRuns:
         self._requested = asyncio.Event()
 
     async def run(self) -> None:
-        """Work until cancelled; raises scripting.Fenced where a newer leader has been here."""
+        """Work until cancelled; raises queue_errors.Fenced where a newer leader has been here."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tasks.run(self._handle, _WORKERS))
             group.create_task(self._publisher.run())
@@ -162,7 +162,7 @@ class ScheduleRuns:
             self._requested.clear()
             try:
                 await self._take_inventory()
-            except (scripting.Fenced, scripting.LayoutChanged):
+            except (queue_errors.Fenced, queue_errors.LayoutChanged):
                 raise
             except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as trouble:
                 if self._health.unwell(PART, str(trouble)):
@@ -265,7 +265,7 @@ class ScheduleRuns:
         run = self.states.get(uid)
         try:
             wait = await (self._withdraw(uid) if run is None else self._look(run))
-        except (scripting.Fenced, scripting.LayoutChanged):
+        except (queue_errors.Fenced, queue_errors.LayoutChanged):
             raise
         except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as trouble:
             telemetry.logger.debug("schedulerun put off", uid=uid, error=str(trouble))

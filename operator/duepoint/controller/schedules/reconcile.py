@@ -26,8 +26,8 @@ from duepoint.controller.schedules import dryruns, fingerprints
 from duepoint.controller.status import published
 from duepoint.controller.statusconditions import Report
 from duepoint.controller.term import TermContext
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.wire import scripting
 from duepoint.kube import jobs
 from duepoint.schedules import actions, ownstreams, points, spec
 from duepoint.schedules.definition import Definition
@@ -350,7 +350,7 @@ class Reconcile:
         record = messages.OccurrenceRecord(trigger="Check")
         try:
             await self._queue.occurrences.enqueue(known, check, record, self._epoch)
-        except (scripting.Fenced, scripting.LayoutChanged):
+        except (queue_errors.Fenced, queue_errors.LayoutChanged):
             raise
         except errors.WorldChanged:
             return False

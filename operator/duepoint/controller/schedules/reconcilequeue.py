@@ -29,7 +29,7 @@ from duepoint.controller.status import published
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import Batches
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from duepoint.runs.watermark import newest
@@ -78,7 +78,7 @@ class ReconcileQueue:
         self.outages = 0
 
     async def run(self) -> None:
-        """Work until cancelled; raises scripting.Fenced where a newer leader has been here."""
+        """Work until cancelled; raises queue_errors.Fenced where a newer leader has been here."""
         batches = Batches(self._handle, _MOST_TOGETHER, _TOGETHER_WORKERS)
         await self._tasks.run(self._handle_alone, WORKERS, batches)
 
@@ -122,7 +122,7 @@ class ReconcileQueue:
         began = time.perf_counter()
         try:
             applied = await self._apply(tasks_read, is_alone=is_alone)
-        except (scripting.Fenced, scripting.LayoutChanged):
+        except (queue_errors.Fenced, queue_errors.LayoutChanged):
             raise
         except errors.TryLater as trouble:
             return [self._queue_is_away(tasks_read, trouble)] * len(tasks)

@@ -22,8 +22,9 @@ from duepoint.controller import plan
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import TermContext
-from duepoint.delayqueue import messages, port, sharding
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import ledger, messages, sharding
+from duepoint.delayqueue.definitions import occurrences, reading
 from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.points import TIMED_KINDS, PointKind
@@ -60,7 +61,7 @@ class OpenSlotReader:
         try:
             for shard in sharding.all_shards(self._queue.layouts.known()):
                 await self._read(shard, held, began_us, is_suspect=shard in suspect)
-        except scripting.LayoutChanged as change:
+        except queue_errors.LayoutChanged as change:
             raise _resharded(change) from change
         self._reporter.compare_open(held, began_us)
 
@@ -92,7 +93,7 @@ class OpenSlotReader:
                     slot = _open_slot(occurrence, definition, now_us)
                     held.setdefault(definition.uid, []).append(slot)
 
-    def _is_old(self, occurrence: messages.StoredOccurrence, known: Definition) -> bool:
+    def _is_old(self, occurrence: occurrences.StoredOccurrence, known: Definition) -> bool:
         """Whether the server went back to before the end of the slot.
 
         If it counted as open, the status would soon say so, and the slot would run once more.
@@ -102,7 +103,7 @@ class OpenSlotReader:
 
     # -- dropped outcomes ------------------------------------------------------------------------
 
-    async def mend_dropped(self, ledger: port.Ledger) -> None:
+    async def mend_dropped(self, ledger: ledger.Ledger) -> None:
         """Where outcomes were dropped, every watermark is what the index says.
 
         Raises QueueUnavailable.
@@ -129,12 +130,12 @@ class OpenSlotReader:
                 async for chunk in _chunks(self._queue.definitions.all_definitions(shard)):
                     passed += await self._passed_of(shard, chunk)
                     await self._clock.sleep(0)  # firing and statuses go on between chunks
-        except scripting.LayoutChanged as change:
+        except queue_errors.LayoutChanged as change:
             raise _resharded(change) from change
         return passed
 
     async def _passed_of(
-        self, shard: messages.ShardId, chunk: list[messages.Stored]
+        self, shard: messages.ShardId, chunk: list[reading.StoredDefinition]
     ) -> list[_Passed]:
         known = await self._queue.definitions.read_definitions(
             shard, [stored.id for stored in chunk]
@@ -150,7 +151,7 @@ class OpenSlotReader:
                 passed.append(_Passed(definition.uid, slot_us, completed))
         return passed
 
-    def _through_us(self, known: Definition, stored: messages.Stored) -> int:
+    def _through_us(self, known: Definition, stored: reading.StoredDefinition) -> int:
         """The newest slot that was handed over; 0 = none that is known."""
         if stored.due_us is None and known.state is not State.COMPLETED:
             return 0
@@ -162,16 +163,18 @@ class OpenSlotReader:
         return newest_us if newest_us is not None and newest_us > known.not_before_us else 0
 
 
-def _resharded(change: scripting.LayoutChanged) -> errors.QueueUnavailable:
+def _resharded(change: queue_errors.LayoutChanged) -> errors.QueueUnavailable:
     return errors.QueueUnavailable(f"the index was resharded meanwhile: {change}")
 
 
-def _is_superseded(occurrence: messages.StoredOccurrence, known: Definition) -> bool:
+def _is_superseded(occurrence: occurrences.StoredOccurrence, known: Definition) -> bool:
     is_timed = occurrence.kind in TIMED_KINDS
     return is_timed and occurrence.timing_version != known.timing_version
 
 
-def _open_slot(occurrence: messages.StoredOccurrence, known: Definition, now_us: int) -> OpenSlot:
+def _open_slot(
+    occurrence: occurrences.StoredOccurrence, known: Definition, now_us: int
+) -> OpenSlot:
     record = occurrence.record
     return OpenSlot(
         slot_us=occurrence.slot_us,
@@ -185,9 +188,9 @@ def _open_slot(occurrence: messages.StoredOccurrence, known: Definition, now_us:
 
 
 async def _chunks(
-    definitions: AsyncIterator[messages.Stored],
-) -> AsyncIterator[list[messages.Stored]]:
-    chunk: list[messages.Stored] = []
+    definitions: AsyncIterator[reading.StoredDefinition],
+) -> AsyncIterator[list[reading.StoredDefinition]]:
+    chunk: list[reading.StoredDefinition] = []
     async for stored in definitions:
         chunk.append(stored)
         if len(chunk) >= _CHUNK:

@@ -25,7 +25,7 @@ from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import Acknowledgement, TermContext
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import ledger, messages
 from duepoint.runs import run as runs
 
 GROUP = "status"
@@ -81,7 +81,7 @@ class Outcomes:
         self._notes: dict[messages.ShardId, _EntryId] = {}
         self._is_interrupted = False
         self._events = term.events
-        self._done: list[messages.OutcomeEntry] = []
+        self._done: list[ledger.OutcomeEntry] = []
         self._some_done = asyncio.Event()
 
     async def run(self) -> None:
@@ -177,7 +177,7 @@ class Outcomes:
         await self._open_slots.mend_dropped(self._ledger)
         self._asked_at = self._clock.monotonic()
 
-    def _take(self, entries: list[messages.OutcomeEntry], *, replayed: bool) -> None:
+    def _take(self, entries: list[ledger.OutcomeEntry], *, replayed: bool) -> None:
         if self._upheavals != self._queue.health.upheavals:
             self._upheavals, self._before_upheaval = (
                 self._queue.health.upheavals,
@@ -194,7 +194,7 @@ class Outcomes:
                 self._hand_on(entry, replayed=replayed, ack=ack)
             ack.settle()
 
-    def _was_handed_on(self, entry: messages.OutcomeEntry) -> bool:
+    def _was_handed_on(self, entry: ledger.OutcomeEntry) -> bool:
         """Whether this shows again what was read before the server went back."""
         entry_id = _id_of(entry)
         before = self._before_upheaval.get(entry.shard)
@@ -207,9 +207,7 @@ class Outcomes:
         noted = self._notes.get(entry.shard)
         return noted is None or entry_id < noted
 
-    def _hand_on(
-        self, entry: messages.OutcomeEntry, *, replayed: bool, ack: Acknowledgement
-    ) -> None:
+    def _hand_on(self, entry: ledger.OutcomeEntry, *, replayed: bool, ack: Acknowledgement) -> None:
         if entry.back_us:
             self._events.points_held()
             return
@@ -220,7 +218,7 @@ class Outcomes:
                 run_only = msgspec.structs.replace(event, settled_us=0, completed=False)
                 self._reporter.event(run_only, replayed=replayed, ack=ack, is_lost=True)
 
-    def _finished(self, entry: messages.OutcomeEntry) -> None:
+    def _finished(self, entry: ledger.OutcomeEntry) -> None:
         self._done.append(entry)
         self._some_done.set()
 
@@ -245,12 +243,12 @@ class Outcomes:
             self._outstanding.difference_update((entry.shard, entry.id) for entry in done)
 
 
-def _id_of(entry: messages.OutcomeEntry) -> _EntryId:
+def _id_of(entry: ledger.OutcomeEntry) -> _EntryId:
     at_ms, _, number = entry.id.partition("-")
     return int(at_ms or 0), int(number or 0)
 
 
-def _events(entry: messages.OutcomeEntry) -> list[runs.RunEvent]:
+def _events(entry: ledger.OutcomeEntry) -> list[runs.RunEvent]:
     try:
         return runs.unpack(entry.outcomes)
     except msgspec.DecodeError as error:

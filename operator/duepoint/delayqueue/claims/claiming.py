@@ -20,14 +20,19 @@ from typing import Any
 
 import structlog
 
-from duepoint import errors, telemetry
-from duepoint.delayqueue import index, layouts, messages, port, sharding
-from duepoint.delayqueue.claims import claimedchains, prefetch
-from duepoint.delayqueue.definitions import reading, records
-from duepoint.delayqueue.resharding import moves
-from duepoint.delayqueue.wire import scripting, serverclock
+from duepoint import errors, settings, telemetry
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import index, layouts, messages, sharding, wakeups
+from duepoint.delayqueue.claims import chaincolumns, prefetch
+from duepoint.delayqueue.definitions import moves, reading, records
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
+#: Lease of a claim by default, and how many points one claim takes at most.
+LEASE_SECONDS = 10.0
+BATCH = 500
+#: A shard that is away while others answer is looked at again after so long.
+AWAY_SECONDS = 1.0
 #: How far this machine's clock may be ahead of the server's before it delays a due.
 CLOCK_TOLERANCE_US = 5_000
 #: A worker that is not preferred leaves dues to the one that is for so long, in microseconds.
@@ -41,13 +46,13 @@ _MOST_POINTS = 2_000  # two values each; unpack() carries 7,900
 _MOVING_WAIT_SECONDS = 0.1
 #: A look that came too early by less than this would come too early again.
 _LEAST_WAIT_SECONDS = 0.0002
-#: Shorter members than a schedule id are strangers; they are their own key among the lanes.
+#: Shorter members than a schedule id are unknown; they are their own key among the lanes.
 _ID_LENGTH = 8
 
 
 log = structlog.get_logger(__name__)
 
-#: The highest mark of a shard, and when it was told last that it is that.
+#: The highest mark of a shard, and when a reply said so last.
 _Mark = tuple[int, float]
 _NO_MARK: _Mark = (0, -math.inf)
 
@@ -62,10 +67,10 @@ class Claims:
         *,
         index: index.Index,
         layouts: layouts.Layouts,
-        reader: reading.Reader,
+        reader: reading.DefinitionReader,
         moves: moves.Moves,
-        prefetch: prefetch.Foresight,
-        server_clock: serverclock.ServerClock,
+        prefetch: prefetch.Prefetch,
+        server_clock: wakeups.ServerClock,
     ) -> None:
         self._index = index
         self._layouts = layouts
@@ -76,7 +81,7 @@ class Claims:
         self._lanes: dict[messages.ShardId, list[bytes]] = {}
         self._is_outdated = False
         self._puzzling: set[messages.ShardId] = set()
-        #: The highest mark that each shard has told; one that is lower later went back.
+        #: The highest mark of each shard; a shard whose mark is lower later went back.
         self._marks: dict[messages.ShardId, _Mark] = {}
 
     async def claim(
@@ -84,21 +89,21 @@ class Claims:
         shards: Sequence[messages.ShardId],
         *,
         worker: str,
-        batch: int = port.BATCH,
-        lease_seconds: float = port.LEASE_SECONDS,
+        batch: int = BATCH,
+        lease_seconds: float = LEASE_SECONDS,
         standby: Collection[messages.ShardId] = (),
-        wary: bool = False,
+        skip_suspects: bool = False,
     ) -> list[messages.Claimed]:
         """Look at these shards in one round trip; one answer per shard, in their order.
 
-        Shards in ``standby`` have another preferred worker: their dues are taken only when
-        200-500 ms late, their expired claims 0-100 ms late. ``wary``: what has lost two owners
-        already is left alone, and the answer says so. A shard that cannot be looked at says why
-        in its answer, and is raised only where none of them can be.
+        Shards in ``standby`` have another preferred worker: their dues are taken only when 200-500
+        ms late, their expired claims 0-100 ms late. ``skip_suspects``: points that have lost two
+        owners are skipped, and the answer says so. A shard that cannot be looked at says why in its
+        answer, and is raised only where none of them can be.
         """
         if self._is_outdated:
             self._is_outdated = False
-            raise scripting.LayoutChanged("the index has been cut anew")
+            raise queue_errors.LayoutChanged("the index was resharded")
         answers: dict[messages.ShardId, messages.Claimed] = {}
         failed: dict[messages.ShardId, errors.DuepointError] = {}
         asked = list(shards)
@@ -120,7 +125,7 @@ class Claims:
                             batch=batch,
                             lease_seconds=lease_seconds,
                             standby=shard in standby,
-                            wary=wary,
+                            skip_suspects=skip_suspects,
                         )
                         for shard, id_ in zip(asked, ids, strict=True)
                     ),
@@ -152,7 +157,9 @@ class Claims:
                 self._prefetch.give_back(shard, taken)
         # Claims that were made are handed out first; the next look tells that a shard is no more.
         troubles = failed.values()
-        self._is_outdated = any(isinstance(one, scripting.LayoutChanged) for one in troubles)
+        self._is_outdated = any(
+            isinstance(trouble, queue_errors.LayoutChanged) for trouble in troubles
+        )
         return [answers.get(shard) or _look_again(shard, failed.get(shard)) for shard in shards]
 
     def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
@@ -175,9 +182,9 @@ class Claims:
         failed: dict[messages.ShardId, errors.DuepointError],
     ) -> None:
         """What is the matter with this shard alone holds up no other one."""
-        if isinstance(trouble, scripting.ShardMoving):
+        if isinstance(trouble, queue_errors.ShardMoving):
             answers[shard] = _look_again(shard, trouble, after_seconds=_MOVING_WAIT_SECONDS)
-        elif not isinstance(trouble, (errors.Bug, scripting.Damaged)):
+        elif not isinstance(trouble, (errors.Bug, queue_errors.Damaged)):
             failed[shard] = trouble
         else:  # something is in it that no script of ours expects
             answers[shard] = _look_again(shard)
@@ -195,7 +202,7 @@ class Claims:
     def _definitions_behind(
         self, foreseen: Mapping[messages.ShardId, _Buckets], replies: Sequence[Any]
     ) -> dict[messages.ShardId, messages.KnownDefinitions]:
-        """What was read behind the claims; a shard made anew meanwhile is read as ever."""
+        """What was read behind the claims; a shard created anew meanwhile is read as ever."""
         known: dict[messages.ShardId, messages.KnownDefinitions] = {}
         answers = iter(replies)
         for shard, by_bucket in foreseen.items():
@@ -208,19 +215,13 @@ class Claims:
         """The claim with a later ``held_until``; None = lost. Never shortens a lease."""
         names = self._index.shard(claim.shard)
         arguments = self._claim_arguments(
-            claim, lease=_us(lease_seconds), latest=_us(2 * port.LONGEST_LEASE_SECONDS)
+            claim, lease=_us(lease_seconds), latest=_us(2 * settings.LONGEST_LEASE_SECONDS)
         )
-        lanes = [names.lane(lane) for lane in claimedchains.lanes_of(claim)]
+        lanes = [names.lane(lane) for lane in chaincolumns.lanes_of(claim)]
         started = self._index.clock.monotonic()
-        try:
-            reply = await self._index.scripts.run(
-                arguments.call("extend", [names.meta, names.claims, *lanes])
-            )
-        except scripting.LayoutChanged:
-            if await self._layouts.may_hold(claim.shard):
-                raise
-            return None
-        if reply[0] == b"lost":
+        call = arguments.call("extend", [names.meta, names.claims, *lanes])
+        reply = await self._layouts.unless_gone(claim.shard, self._index.scripts.run(call))
+        if reply is None or reply[0] == b"lost":
             return None
         token, now = int(reply[1]), int(reply[2])
         return dataclasses.replace(
@@ -236,7 +237,7 @@ class Claims:
         queue: none of its points is suspected any more of having ended it (``Claim.alone``).
         """
         names = self._index.shard(claim.shard)
-        lanes = claimedchains.lanes_of(claim)
+        lanes = chaincolumns.lanes_of(claim)
         arguments = self._claim_arguments(
             claim, all=members is None, lanes=[str(lane) for lane in lanes]
         )
@@ -248,13 +249,9 @@ class Claims:
         arguments.put("former", [arguments.run(former[lane]) for lane in lanes])
         keys = [names.meta, names.heads, names.claims, names.leases, names.wake]
         keys += [names.lane(lane) for lane in lanes]
-        try:
-            released, _ = await self._index.scripts.run(arguments.call("release", keys))
-        except scripting.LayoutChanged:
-            if await self._layouts.may_hold(claim.shard):
-                raise
-            return 0
-        return int(released)
+        call = arguments.call("release", keys)
+        reply = await self._layouts.unless_gone(claim.shard, self._index.scripts.run(call))
+        return 0 if reply is None else int(reply[0])
 
     async def isolate(self, claim: messages.Claim, *, alone: bool) -> bool:
         """Note whether this worker has nothing in hand but the claim; False = the claim is lost.
@@ -264,15 +261,8 @@ class Claims:
         """
         names = self._index.shard(claim.shard)
         arguments = self._claim_arguments(claim, alone=alone)
-        try:
-            held = await self._index.scripts.run(
-                arguments.call("alone", [names.meta, names.claims, names.leases])
-            )
-        except scripting.LayoutChanged:
-            if await self._layouts.may_hold(claim.shard):
-                raise
-            return False
-        return bool(held)
+        call = arguments.call("alone", [names.meta, names.claims, names.leases])
+        return bool(await self._layouts.unless_gone(claim.shard, self._index.scripts.run(call)))
 
     def expect_lane(self, shard: messages.ShardId, lane: int) -> None:
         """A wake-up said that this lane has the shard's head."""
@@ -296,11 +286,11 @@ class Claims:
         batch: int,
         lease_seconds: float,
         standby: bool,
-        wary: bool,
-    ) -> scripting.Call:
+        skip_suspects: bool,
+    ) -> scripting.ScriptCall:
         names = self._index.shard(shard)
         lanes = self._lanes.get(shard, [])
-        mark, told_at = self._marks.get(shard, _NO_MARK)
+        mark, marked_at = self._marks.get(shard, _NO_MARK)
         arguments = scripting.Arguments(
             layout=sharding.layout_of(shard),
             worker=worker,
@@ -310,9 +300,9 @@ class Claims:
             lanes=[lane.decode() for lane in lanes],
             due_delay=_between(STANDBY_DUE_DELAY_US) if standby else 0,
             expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
-            skip_suspects=wary,
+            skip_suspects=skip_suspects,
             mark=mark,
-            **({"mark_age": _us(self._index.clock.monotonic() - told_at)} if mark else {}),
+            **({"mark_age": _us(self._index.clock.monotonic() - marked_at)} if mark else {}),
             ran=names.ran,
         )
         arguments.put("id", arguments.position(claim_id))
@@ -338,7 +328,7 @@ class Claims:
                 shard=shard,
                 claim=None,
                 wait_seconds=_seconds(reply[1], passed),
-                left_alone=bool(reply[3]),
+                has_suspects=bool(reply[3]),
             )
         self._server_clock.note_answer(int(reply[3]), asked=started)
         _, cap, token, now, attempts, alone, more, wait, found, occurrences, *others = reply
@@ -365,7 +355,7 @@ class Claims:
             claim=claim,
             wait_seconds=_seconds(wait, passed),
             more=bool(more),
-            left_alone=bool(left),
+            has_suspects=bool(left),
         )
 
 
@@ -376,11 +366,11 @@ def _lanes_among(heads: list[bytes]) -> list[bytes]:
 
 def _points(found_by_lane: list[Any]) -> dict[str, Any]:
     """Points, strangers and lanes of a reply {lane, {member, due, ...}, ...}."""
-    if (chains := claimedchains.from_lanes(found_by_lane)) is not None:
+    if (chains := chaincolumns.from_lanes(found_by_lane)) is not None:
         return {
             "points": chains,
             "strangers": (),
-            "lanes": claimedchains.LanesOfChains(found_by_lane),
+            "lanes": chaincolumns.LanesOfChains(found_by_lane),
         }
     known: list[points.DuePoint] = []
     strangers: list[tuple[bytes, float]] = []
@@ -419,7 +409,7 @@ def _look_again(
     shard: messages.ShardId,
     trouble: errors.DuepointError | None = None,
     *,
-    after_seconds: float = port.AWAY_SECONDS,
+    after_seconds: float = AWAY_SECONDS,
 ) -> messages.Claimed:
     return messages.Claimed(
         shard=shard,

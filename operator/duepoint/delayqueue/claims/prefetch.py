@@ -18,7 +18,7 @@ from duepoint.schedules import points
 _MOST = 64
 
 
-class Foresight:
+class Prefetch:
     """Expected dues by shard."""
 
     def __init__(self) -> None:

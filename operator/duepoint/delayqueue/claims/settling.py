@@ -1,7 +1,7 @@
-"""Ending claims: settle, plan, split, and a user's stream entries.
+"""Ending claims: settle, deliver together with entries of users' streams, split.
 
 One settlement becomes one script. Values that scripts pass on to native commands stand side by
-side in ARGV (due, member, due, member), so that no loop touches them on the usual road, where
+side in ARGV (due, member, due, member), so that no loop touches them in the usual case:
 everything that was claimed is named and still held.
 """
 
@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from duepoint import errors, telemetry
-from duepoint.delayqueue import index, layouts, messages, quotas, sharding
-from duepoint.delayqueue.claims import claimedchains, nextdues, prefetch, retrylimit
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import index, layouts, messages, quotas, sharding, streams
+from duepoint.delayqueue.claims import chaincolumns, prefetch
 from duepoint.delayqueue.definitions import records
-from duepoint.delayqueue.keys import ShardKeys
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -29,12 +27,12 @@ LEAST_RUNS_BYTES = 1024**2
 MOST_RUNS_BYTES = 64 * 1024**2
 RUNS_AGE_SECONDS = 7 * 86_400
 _ID_LENGTH = 8
-#: A batch of more needs a reading of its own anyhow.
-_MOST_FORESEEN = 64
+#: The definitions of a larger batch are read in a round trip of their own.
+_MOST_EXPECTED = 64
 
 
 def runs_bytes(shards: int) -> int:
-    """Bytes that one shard keeps of outcomes that nobody has read."""
+    """Bytes that one shard keeps of unread outcomes."""
     return max(LEAST_RUNS_BYTES, min(MOST_RUNS_BYTES, RUNS_BYTES // shards))
 
 
@@ -52,27 +50,30 @@ class _LanePart:
 
 
 class Settlements:
-    """Ends claims: settle, deliver, plan, split; appends entries of users' streams."""
+    """Ends claims: settle, deliver, split."""
 
     def __init__(
         self,
         *,
         index: index.Index,
         layouts: layouts.Layouts,
-        prefetch: prefetch.Foresight,
+        prefetch: prefetch.Prefetch,
         quotas: quotas.Quotas,
+        streams: streams.Streams,
     ) -> None:
         self._index = index
         self._layouts = layouts
         self._prefetch = prefetch
         self._quotas = quotas
+        self._streams = streams
 
     async def settle(
         self, claim: messages.Claim, settlement: messages.Settlement
     ) -> messages.Settled:
+        """Apply how points of the claim ended; repeated under its number it changes nothing."""
         try:
-            reply = await self._index.gathered.run(self._settle_call(claim, settlement))
-        except (scripting.LayoutChanged, scripting.Uninitialised):
+            reply = await self._index.pipelined.run(self._settle_call(claim, settlement))
+        except (queue_errors.LayoutChanged, queue_errors.Uninitialised):
             if await self._layouts.may_hold(claim.shard):
                 raise
             return await self._settle_nowhere(claim, settlement)
@@ -80,7 +81,7 @@ class Settlements:
             return messages.Settled(lost=True, applied=0, remaining=0)
         _, applied, remaining, buried, dropped, *_ = reply
         _report_dropped(dropped)
-        self._foresee(claim.shard, settlement)
+        self._expect(claim.shard, settlement)
         return messages.Settled(
             lost=False,
             applied=applied,
@@ -91,34 +92,24 @@ class Settlements:
             ),
         )
 
-    def _foresee(self, shard: messages.ShardId, settlement: messages.Settlement) -> None:
+    def _expect(self, shard: messages.ShardId, settlement: messages.Settlement) -> None:
         for chain in settlement.chains:
             self._prefetch.expect(shard, chain.schedule_id, chain.due_us)
-        if len(settlement.rearmed) <= _MOST_FORESEEN:
+        if len(settlement.rearmed) <= _MOST_EXPECTED:
             for member, due_us in settlement.rearmed:
                 self._prefetch.expect(shard, points.ScheduleId(member[:_ID_LENGTH]), due_us)
-
-    async def plan(
-        self, claim: messages.Claim, planning: messages.Planning
-    ) -> tuple[messages.Occurrence, ...] | None:
-        """The slots are occurrences of this claim now, the chain moved on; None = lost.
-
-        The chain point is not the claim's any more: settle the slots, not the chain.
-        """
-        (held,) = await self.split(claim, [planning])
-        return planning.slots if held else None
 
     async def split(
         self, claim: messages.Claim, splits: Sequence[messages.Planning]
     ) -> tuple[bool, ...]:
-        """``plan`` for many chain points in one script; False where the chain was not held."""
-        try:
-            reply = await self._index.gathered.run(self._plan_call(claim, splits))
-        except scripting.LayoutChanged:
-            if await self._layouts.may_hold(claim.shard):
-                raise
-            return (False,) * len(splits)
-        if reply[0] == b"lost":
+        """Move chain points on and store their chosen slots as occurrences of this claim.
+
+        One script for all; False where the chain was not held. A chain point that moved on is not
+        the claim's any more: settle the slots, not the chain.
+        """
+        call = self._plan_call(claim, splits)
+        reply = await self._layouts.unless_gone(claim.shard, self._index.pipelined.run(call))
+        if reply is None or reply[0] == b"lost":
             return (False,) * len(splits)
         for planning in splits:
             if planning.next_due_us is not None:
@@ -128,229 +119,188 @@ class Settlements:
     async def _settle_nowhere(
         self, claim: messages.Claim, settlement: messages.Settlement
     ) -> messages.Settled:
-        """The claim's shard is no more, and so is the claim; its outcomes count all the same."""
+        """Store the outcomes elsewhere: the claim's shard is gone, and the claim with it."""
         if settlement.outcomes:
             shard = sharding.own_shards(self._index.known_layout())[0]
             late = dataclasses.replace(claim, shard=shard)
-            told = messages.Settlement(outcomes=settlement.outcomes, number=settlement.number)
-            await self._index.gathered.run(self._settle_call(late, told))
+            outcomes = messages.Settlement(outcomes=settlement.outcomes, number=settlement.number)
+            await self._index.pipelined.run(self._settle_call(late, outcomes))
         return messages.Settled(lost=True, applied=0, remaining=0)
 
     @property
     def settles_entries(self) -> bool:
-        """Whether ``deliver`` is to be had: not on a cluster, where streams lie on other nodes."""
+        """Whether ``deliver`` is available: not on a cluster, where streams lie on other nodes."""
         return not self._index.servers.is_cluster
 
     async def deliver(
-        self, claim: messages.Claim, settlement: messages.Settlement, *entries: messages.Entries
-    ) -> messages.Handed:
+        self,
+        claim: messages.Claim,
+        settlement: messages.Settlement,
+        *entries: messages.StreamEntries,
+    ) -> messages.DeliveryResult:
         """Entries and settlement in one step, exactly once; repeated under its number it is safe.
 
         The settlement names the members of the entries, and its outcomes are theirs: they are
         written only with the entries. Of several streams one may refuse: its members stay with
-        the claim. Raises ``scripting.WrongType`` and ``scripting.Refused`` where the server has
-        said no and nothing was done; after any other TryLater it may have been.
+        the claim. Raises ``errors.WrongType`` and ``errors.WriteRefused`` where the server refused
+        and nothing was done; after any other TryLater it may have been.
         """
         count = sum(len(group.members) for group in entries)
-        lost = messages.Handed(done=False, held=(False,) * count, lost=True)
+        lost = messages.DeliveryResult(done=False, held=(False,) * count, lost=True)
         try:
-            reply = await self._index.gathered.run(self._settle_call(claim, settlement, entries))
-        except (scripting.LayoutChanged, scripting.Uninitialised):
+            reply = await self._index.pipelined.run(self._settle_call(claim, settlement, entries))
+        except (queue_errors.LayoutChanged, queue_errors.Uninitialised):
             if await self._layouts.may_hold(claim.shard):
                 raise
             return lost
         if reply[0] == b"lost":
             return lost
         if reply[0] == b"partial":
-            return messages.Handed(done=False, held=tuple(held == 1 for held in reply[1]))
+            return messages.DeliveryResult(done=False, held=tuple(held == 1 for held in reply[1]))
         if reply[0] == b"refused":
             raise scripting.refused_entry(reply[1].decode(errors="replace"))
-        self._foresee(claim.shard, settlement)
+        self._expect(claim.shard, settlement)
         _report_dropped(reply[4])
         refused = reply[5] if len(reply) > 5 else ()
-        return messages.Handed(
+        return messages.DeliveryResult(
             done=True, refused=tuple(error.decode(errors="replace") for error in refused)
-        )
-
-    async def append(self, entries: messages.Entries) -> list[str]:
-        """The entries by themselves, all or none, in one script; their ids.
-
-        For a cluster, where they cannot go in with a settlement. Raises ``scripting.WrongType``,
-        and QueueUnavailable where they may be in or not.
-        """
-        arguments = scripting.Arguments()
-        group = _entries(arguments, entries, key=1)
-        arguments.put("entries", [{**group, "most_bytes": self._quotas.of_stream}])
-        keys = self._stream_keys(entries.namespace, entries.name)
-        ids = await self._index.gathered_appends.run(arguments.call("append", keys))
-        return [id_.decode() for id_ in ids]
-
-    def _stream_keys(self, namespace: str, name: str) -> tuple[str, str]:
-        """The stream, and what is counted of it."""
-        return self._index.keys.stream(namespace, name), self._index.keys.stream_state(
-            namespace, name
         )
 
     def _settle_call(
         self,
         claim: messages.Claim,
         settlement: messages.Settlement,
-        entries: Sequence[messages.Entries] = (),
-    ) -> scripting.Call:
+        entries: Sequence[messages.StreamEntries] = (),
+    ) -> scripting.ScriptCall:
         names = self._index.shard(claim.shard)
         parts, named = _parts(claim, settlement)
         if settlement.whole:
             _check_whole(claim, settlement)
         is_whole = settlement.whole or _names_all(claim, settlement, named)
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(claim.shard),
+        arguments = self._arguments(
+            claim,
             number=settlement.number,
             whole=is_whole,
             named=len(claim.points) if settlement.whole else len(named),
             every=settlement.whole,
-            runs_bytes=runs_bytes(self._index.known_layout().shards),
-            runs_age=RUNS_AGE_SECONDS * 1000,
         )
-        if any(one.point.due_us == points.HELD_US for one in settlement.occurrences):
+        if any(occurrence.point.due_us == points.HELD_US for occurrence in settlement.occurrences):
             arguments.put("holds", value=True)
-        arguments.put("id", arguments.position(claim.id))
-        keys = [
+        keys = scripting.KeyList(
             names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
             names.runs, names.dead, names.ran, names.wake,
-        ]  # fmt: skip
-        lanes: list[dict[str, Any]] = []
+        )  # fmt: skip
         whole_lanes = {} if is_whole else _whole_lanes(claim, settlement, named)
-        key_of: dict[int, int] = {}
-        for lane, part in parts.items():
-            keys.append(names.lane(lane))
-            key_of[lane] = len(keys)
-            lanes.append(
-                {
-                    "lane": str(lane),
-                    "key": len(keys),
-                    "whole": whole_lanes.get(lane, 0),
-                    "chains": arguments.run(part.chains),
-                    "moved": [
-                        (str(records.checked_due(due_us)), arguments.position(b"".join(members)))
-                        for due_us, members in part.moved.items()
-                    ],
-                    "finished": arguments.run(part.finished),
-                    "occurrences": arguments.run(part.occurrences),
-                    "sources": arguments.run(part.sources),
-                }
-            )
+        key_of = {lane: keys.position(names.lane(lane)) for lane in parts}
+        lanes = [
+            {
+                "lane": str(lane),
+                "key": key_of[lane],
+                "whole": whole_lanes.get(lane, 0),
+                "chains": arguments.run(part.chains),
+                "moved": [
+                    (str(records.checked_due(due_us)), arguments.position(b"".join(members)))
+                    for due_us, members in part.moved.items()
+                ],
+                "finished": arguments.run(part.finished),
+                "occurrences": arguments.run(part.occurrences),
+                "sources": arguments.run(part.sources),
+            }
+            for lane, part in parts.items()
+        ]
         arguments.put("lanes", lanes)
         crowds = _crowds(arguments, claim, settlement, key_of)
         arguments.put("crowds", crowds)
         arguments.put("records", arguments.run(_records(settlement.occurrences)))
         if settlement.dead or crowds:
-            arguments.put("letters", self._letters(names, keys))
+            share = self._quotas.of_shard(self._index.known_layout().shards)
+            letters = {
+                "order": keys.position(names.letters),
+                "sums": keys.position(names.letter_sums),
+                "entries": share.entries,
+                "bytes": share.bytes,
+                "all": quotas.SHARD_LETTERS,
+            }
+            arguments.put("letters", letters)
         arguments.put("dead", [_dead(arguments, letter) for letter in settlement.dead])
-        arguments.put("ended", self._ended(claim, settlement, keys, arguments))
-        arguments.put("counted", self._counted(claim, settlement, keys, arguments))
+
+        def place(schedule_id: points.ScheduleId, member: bytes) -> tuple[int, int, int]:
+            """Where bucket, id and member stand."""
+            bucket = keys.position(names.bucket_of(schedule_id, self._index.buckets))
+            return bucket, arguments.position(schedule_id), arguments.position(member)
+
+        chains = _chains_of(claim, settlement.ended) if settlement.ended else {}
+        arguments.put("ended", [place(*chain) for chain in chains.items()])
+        arguments.put(
+            "counted",
+            [
+                place(points.ScheduleId(member[:_ID_LENGTH]), member)
+                for member in settlement.counted
+            ],
+        )
         arguments.put("outcomes", arguments.run(filter(None, [settlement.outcomes])))
         if not entries:
-            return arguments.call("settle", keys)
-        groups = []
-        for group in entries:
-            keys += self._stream_keys(group.namespace, group.name)
-            made = _entries(arguments, group, key=len(keys) - 1)
-            groups.append({**made, "most_bytes": self._quotas.of_stream})
-        arguments.put("entries", groups)
-        return arguments.call("deliver", keys)
-
-    def _letters(self, names: ShardKeys, keys: list[str]) -> dict[str, int]:
-        """Where letters are buried, and how many."""
-        keys += (names.letters, names.letter_sums)
-        share = self._quotas.of_shard(self._index.known_layout().shards)
-        return {
-            "order": len(keys) - 1,
-            "sums": len(keys),
-            "entries": share.entries,
-            "bytes": share.bytes,
-            "all": quotas.SHARD_LETTERS,
-        }
-
-    def _ended(
-        self,
-        claim: messages.Claim,
-        settlement: messages.Settlement,
-        keys: list[str],
-        arguments: scripting.Arguments,
-    ) -> list[tuple[int, int, int]]:
-        """Buckets, ids and chain members of the schedules that are completed."""
-        if not settlement.ended:
-            return []
-        chains = {
-            point.schedule_id: point.member
-            for point in claim.points
-            if point.kind is points.PointKind.CHAIN
-        }
-        ended = []
-        for schedule_id in settlement.ended:
-            if schedule_id not in chains:
-                raise errors.Bug("a schedule was ended whose chain is not in the claim")
-            keys.append(self._index.shard(claim.shard).bucket_of(schedule_id, self._index.buckets))
-            ended.append(
-                (
-                    len(keys),
-                    arguments.position(schedule_id),
-                    arguments.position(chains[schedule_id]),
-                )
-            )
-        return ended
-
-    def _counted(
-        self,
-        claim: messages.Claim,
-        settlement: messages.Settlement,
-        keys: list[str],
-        arguments: scripting.Arguments,
-    ) -> list[tuple[int, int, int]]:
-        """Buckets, ids and members of the slots that are counted."""
-        counted = []
-        for member in settlement.counted:
-            schedule_id = points.ScheduleId(member[:_ID_LENGTH])
-            keys.append(self._index.shard(claim.shard).bucket_of(schedule_id, self._index.buckets))
-            at_id, at_member = arguments.position(schedule_id), arguments.position(member)
-            counted.append((len(keys), at_id, at_member))
-        return counted
+            return arguments.call("settle", keys.names)
+        self._streams.put_entries(arguments, keys, entries)
+        return arguments.call("deliver", keys.names)
 
     def _plan_call(
         self, claim: messages.Claim, plannings: Sequence[messages.Planning]
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names = self._index.shard(claim.shard)
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(claim.shard),
-            runs_bytes=runs_bytes(self._index.known_layout().shards),
-            runs_age=RUNS_AGE_SECONDS * 1000,
-        )
-        arguments.put("id", arguments.position(claim.id))
-        keys = [
+        arguments = self._arguments(claim)
+        keys = scripting.KeyList(
             names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
             names.runs, names.ran, names.wake,
-        ]  # fmt: skip
-        key_of: dict[int, int] = {}
-        for lane in claimedchains.lanes_of(claim):
-            keys.append(names.lane(lane))
-            key_of[lane] = len(keys)
+        )  # fmt: skip
+        key_of = {lane: keys.position(names.lane(lane)) for lane in chaincolumns.lanes_of(claim)}
         arguments.put("lanes", [{"lane": str(lane), "key": key} for lane, key in key_of.items()])
         plans = []
         for planning in plannings:
             schedule_id = planning.chain.schedule_id
-            plan = _plan(arguments, planning, key_of[claim.lanes[schedule_id]])
-            if planning.next_due_us is None:
-                keys.append(names.bucket_of(schedule_id, self._index.buckets))
-                plan.update(bucket=len(keys), id=arguments.position(schedule_id))
+            plan: dict[str, object] = {
+                "key": key_of[claim.lanes[schedule_id]],
+                "chain": arguments.position(planning.chain.member),
+                "slots": arguments.run(_records(planning.slots)),
+            }
+            if planning.next_due_us is not None:
+                plan["due"] = records.checked_due(planning.next_due_us)
+            else:
+                plan["bucket"] = keys.position(names.bucket_of(schedule_id, self._index.buckets))
+                plan["id"] = arguments.position(schedule_id)
             plans.append(plan)
         arguments.put("plans", plans)
         outcomes = (planning.outcomes for planning in plannings if planning.outcomes)
         arguments.put("outcomes", arguments.run(outcomes))
-        return arguments.call("plan", keys)
+        return arguments.call("plan", keys.names)
+
+    def _arguments(self, claim: messages.Claim, **named: object) -> scripting.Arguments:
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(claim.shard),
+            runs_bytes=runs_bytes(self._index.known_layout().shards),
+            runs_age=RUNS_AGE_SECONDS * 1000,
+            **named,
+        )
+        arguments.put("id", arguments.position(claim.id))
+        return arguments
+
+
+def _chains_of(
+    claim: messages.Claim, ids: Sequence[points.ScheduleId]
+) -> dict[points.ScheduleId, bytes]:
+    """The chain members of these schedules."""
+    chains = {
+        point.schedule_id: point.member
+        for point in claim.points
+        if point.kind is points.PointKind.CHAIN
+    }
+    if not chains.keys() >= set(ids):
+        raise errors.Bug("a schedule was ended whose chain is not in the claim")
+    return {schedule_id: chains[schedule_id] for schedule_id in ids}
 
 
 def _report_dropped(dropped: Sequence[bytes]) -> None:
-    """Dead letters that had to go: the namespace of each."""
+    """Count and log dead letters that were dropped, by their namespaces."""
     for namespace, count in collections.Counter(dropped).items():
         telemetry.dead_letters_dropped_total.inc(count)
         telemetry.logger.warning(
@@ -362,7 +312,7 @@ def _report_dropped(dropped: Sequence[bytes]) -> None:
 
 def _members(claim: messages.Claim) -> set[bytes]:
     """What the claim began with."""
-    if isinstance(claim.points, claimedchains.ClaimedChains):
+    if isinstance(claim.points, chaincolumns.ClaimedChains):
         return set(claim.points.members)
     members = {point.member for point in claim.points}
     members.update(member for member, _ in claim.strangers)
@@ -389,7 +339,9 @@ def _check_whole(claim: messages.Claim, settlement: messages.Settlement) -> None
         raise errors.Bug("only a claim of chains can be finished whole, and only at once")
 
 
-def _rearm(claim: messages.Claim, rearmed: nextdues.Rearmed, parts: dict[int, _LanePart]) -> None:
+def _rearm(
+    claim: messages.Claim, rearmed: chaincolumns.NextDues, parts: dict[int, _LanePart]
+) -> None:
     """Many chains at their next dues, of which few differ."""
     if len(parts) == 1:
         (part,) = parts.values()
@@ -404,7 +356,7 @@ def _rearm(claim: messages.Claim, rearmed: nextdues.Rearmed, parts: dict[int, _L
 
 def _lanes_of(claim: messages.Claim, members: Sequence[bytes]) -> list[int]:
     """The lane of each member."""
-    if isinstance(claim.lanes, claimedchains.LanesOfChains):
+    if isinstance(claim.lanes, chaincolumns.LanesOfChains):
         return list(map(claim.lanes.by_member().__getitem__, members))
     return [claim.lanes[member[:_ID_LENGTH]] for member in members]
 
@@ -417,7 +369,7 @@ def _whole_lanes(
     Of settlements that do nothing but move chains on or end them.
     """
     more = settlement.occurrences, settlement.dead, settlement.ended, settlement.counted
-    if any(more) or not isinstance(claim.lanes, claimedchains.LanesOfChains):
+    if any(more) or not isinstance(claim.lanes, chaincolumns.LanesOfChains):
         return {}
     return {
         lane: len(members) for lane, members in claim.lanes.by_lane().items() if members <= named
@@ -428,7 +380,7 @@ def _parts(
     claim: messages.Claim, settlement: messages.Settlement
 ) -> tuple[dict[int, _LanePart], set[bytes]]:
     """The settlement by lane (every lane of the claim), and the members it names."""
-    parts = {lane: _LanePart() for lane in claimedchains.lanes_of(claim)}
+    parts = {lane: _LanePart() for lane in chaincolumns.lanes_of(claim)}
     began_with = _members(claim) if settlement.occurrences else frozenset()
     buried = (letter.member for letter in settlement.dead if letter.member)
     gone = dict.fromkeys((*settlement.finished, *buried))
@@ -438,7 +390,7 @@ def _parts(
         part.chains += (str(records.checked_due(chain.due_us)), chain.member)
         named.add(chain.member)
     if settlement.rearmed:
-        rearmed = nextdues.columns(settlement.rearmed)
+        rearmed = chaincolumns.next_dues(settlement.rearmed)
         _rearm(claim, rearmed, parts)
         named.update(rearmed.members)
     for occurrence in settlement.occurrences:
@@ -484,7 +436,7 @@ def _crowds(
     for schedule_id, occurrence in tried_again.items():
         lane = claim.lanes[schedule_id]
         position = arguments.position(schedule_id)
-        entry = retrylimit.entry(occurrence)
+        entry = records.buried_entry(occurrence)
         first, last = arguments.run(part for pair in entry.items() for part in pair)
         most = occurrence.most_open
         crowds.append((str(lane), key_of[lane], position, first, last, most))
@@ -496,47 +448,3 @@ def _dead(arguments: scripting.Arguments, letter: messages.DeadLetter) -> tuple[
     position = arguments.position(letter.member) if letter.member else 0
     first, last = arguments.run(fields)
     return position, first, last
-
-
-def _entries(
-    arguments: scripting.Arguments,
-    entries: messages.Entries,
-    *,
-    key: int,
-) -> dict[str, object]:
-    """What all entries have alike is sent once, which also spares the server its handling."""
-    are_chains = set(map(len, entries.members)) == {points.CHAIN_LENGTH}
-    columns = list(zip(*entries.values, strict=True))
-    own = [
-        number
-        for number, column in enumerate(columns, start=1)
-        if number == 1 or column.count(column[0]) < len(column)
-    ]
-    values = zip(*(columns[number - 1] for number in own), strict=True)
-    alike = quotas.entry_bytes((*(column[0] for column in columns), *entries.same[1::2]))
-    return {
-        "key": key,
-        "state": key + 1,
-        "bytes": alike * len(entries.members),
-        "max_length": entries.max_length,
-        "members": arguments.run(() if are_chains else entries.members),
-        "joined": arguments.position(b"".join(entries.members)) if are_chains else 0,
-        "names": arguments.run((*entries.names, *entries.same[::2])),
-        "common": arguments.run((*(column[0] for column in columns), *entries.same[1::2])),
-        "own": own,
-        "values": arguments.run(itertools.chain.from_iterable(values)),
-        "outcome": arguments.position(entries.outcomes) if entries.outcomes else 0,
-    }
-
-
-def _plan(
-    arguments: scripting.Arguments, planning: messages.Planning, key: int
-) -> dict[str, object]:
-    plan: dict[str, object] = {
-        "key": key,
-        "chain": arguments.position(planning.chain.member),
-        "slots": arguments.run(_records(planning.slots)),
-    }
-    if planning.next_due_us is not None:
-        plan["due"] = records.checked_due(planning.next_due_us)
-    return plan

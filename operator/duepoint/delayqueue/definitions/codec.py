@@ -1,8 +1,8 @@
 """The record of a definition as the index stores it: one layout, written and read here alone.
 
 A record takes about 64 bytes: what many schedules share (namespace, rule, target) is a number that
-the shard's table of interned texts resolves; a rule that hardly anyone shares stands in the record
-itself. Layout of format 1, integers as LEB128 varints unless said otherwise::
+the shard's table of interned texts resolves; a rule that hardly any schedule shares stands in the
+record itself. Layout of format 1, integers as LEB128 varints unless said otherwise::
 
     0  format number (1)                          one byte
     1  state                                      one byte; settle rewrites it in place
@@ -19,21 +19,17 @@ itself. Layout of format 1, integers as LEB128 varints unless said otherwise::
        flag 4 (the rule has maxRuns): runs of regular slots that have started, 4 bytes, which
        settle counts up in place
 
-``unpack`` reads any record. ``columns`` and ``identities`` read the usual ones (no flag, the name
-of plain ASCII) of a whole batch by one match, which takes a tenth of the time; they leave out what
-is of another form, which ``unpack`` reads. Pure; scripts look at the bytes before the name
-(``scripts/includes/definition.lua``).
+``unpack`` reads any record; ``identities`` and ``columns.columns`` read the usual ones of a
+whole batch. Pure; scripts look at the bytes before the name (``scripts/includes/definition.lua``).
 """
 
 from __future__ import annotations
 
-import binascii
 import functools
 import hashlib
 import re
-import struct
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import NamedTuple, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -52,9 +48,10 @@ _COUNT_LENGTH = 4
 #: The first two bytes of a definition that should have a chain.
 ARMED = bytes((FORMAT, State.ARMED))
 
-_VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+#: Possessive, because there is one way to read a varint: a fifth less time for a record.
+_VARINT = rb"[\x80-\xff]{0,9}+[\x00-\x7f]"
 #: The parts of a record up to its name, in their order.
-_LAYOUT = {
+LAYOUT = {
     "format": re.escape(bytes([FORMAT])),
     "state": rb"[\x00-\x02]",
     "flags": rb"[\x00-\x07]",
@@ -73,6 +70,17 @@ _LAYOUT = {
 
 class UnknownRecord(ValueError):
     """The bytes are not a record that this version can read."""
+
+
+class RecordIdentity(NamedTuple):
+    """Of which generation of which schedule a record is; the namespace by its number."""
+
+    uid: str
+    namespace: int
+    name: str
+    generation: int
+    collision: int
+    fingerprint: bytes
 
 
 class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -146,7 +154,7 @@ def pack(definition: Definition, *, namespace: int, target: int, rule: int | Non
     created_s = definition.created_us // 1_000_000  # creationTimestamp has whole seconds
     name = definition.name.encode()
     parts = (
-        _HEADS[definition.state][flags],
+        HEADS[definition.state][flags],
         points.timing_version(uid, timing_generation),
         definition.fingerprint,
         packed_uid,
@@ -174,7 +182,7 @@ def renumbered(record: bytes, number_of: Mapping[int, int]) -> bytes:
 
 
 #: The first three bytes, by state and flags.
-_HEADS = tuple(tuple(bytes((FORMAT, state, flags)) for flags in range(8)) for state in State)
+HEADS = tuple(tuple(bytes((FORMAT, state, flags)) for flags in range(8)) for state in State)
 _UUID_TEXT_LENGTH = 36
 _DASHES = slice(8, 24, 5)
 #: Varints of one byte, and two bytes of a longer one that are not its last.
@@ -231,7 +239,7 @@ def _sized(data: bytes) -> bytes:
 # -- reading one -----------------------------------------------------------------------------
 
 _head = re.compile(
-    b"".join(b"(?P<%b>%b)" % (name.encode(), part) for name, part in _LAYOUT.items()), re.DOTALL
+    b"".join(b"(?P<%b>%b)" % (name.encode(), part) for name, part in LAYOUT.items()), re.DOTALL
 ).match
 
 
@@ -239,13 +247,13 @@ def unpack(record: bytes) -> Packed:
     """The parts of a stored record; raises UnknownRecord on bytes that are not one."""
     found = _matched(record)
     (_, state, (flags,), version, fingerprint, uid, *varints, kind, length) = found.groups()
-    generation, timing_generation, collision, created_s, not_before = map(_number, varints)
+    generation, timing_generation, collision, created_s, not_before = map(varint_number, varints)
     namespace, target, rule = kind_numbers(kind)
     rest = _Rest(record, found.end())
     try:
-        name = rest.take(_number(length)).decode()
+        name = rest.take(varint_number(length)).decode()
         inline = rest.sized() if flags & _RULE_INLINE else None
-        text = rest.sized().decode() if flags & _UID_TEXT else _uuid_text(uid)
+        text = rest.sized().decode() if flags & _UID_TEXT else uuid_text(uid)
         started = int.from_bytes(rest.take(_COUNT_LENGTH)) if flags & _COUNTED else 0
         rest.end()
     except ValueError as error:
@@ -308,7 +316,7 @@ class _Rest:
         if found is None:
             raise ValueError("truncated")
         self._position = found.end()
-        return self.take(_number(found[0]))
+        return self.take(varint_number(found[0]))
 
     def end(self) -> None:
         if self._position != len(self._record):
@@ -318,7 +326,7 @@ class _Rest:
 _leading_varint = re.compile(_VARINT, re.DOTALL).match
 
 
-def _uuid_text(uid: bytes) -> str:
+def uuid_text(uid: bytes) -> str:
     text = uid.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
@@ -327,7 +335,7 @@ def _unzigzag(number: int) -> int:
     return number >> 1 if number % 2 == 0 else -(number >> 1) - 1
 
 
-def _number(varint: bytes) -> int:
+def varint_number(varint: bytes) -> int:
     if len(varint) == 1:
         return varint[0]
     number = 0
@@ -342,170 +350,74 @@ _varint_runs = re.compile(_VARINT, re.DOTALL).findall
 @functools.lru_cache(maxsize=4096)
 def kind_numbers(kind: bytes) -> tuple[int, int, int]:
     """The numbers of namespace, target and rule that stand in the bytes of a kind."""
-    namespace, target, rule = map(_number, _varint_runs(kind))
+    namespace, target, rule = map(varint_number, _varint_runs(kind))
     return namespace, target, rule
 
 
 # -- reading a batch -------------------------------------------------------------------------
 
-
-class DefinitionKind(msgspec.Struct, frozen=True, eq=False):
-    """What schedules of one namespace, rule and target share.
-
-    The same kind is the same object for as long as it is known, so that what is worked out of it
-    can be found again without looking into it.
-
-    Attributes:
-        target: the digest of the action.
-    """
-
-    namespace: str
-    rule: rules.Rule
-    target: str
-
-
-class Columns(NamedTuple):
-    """The few facts of many definitions that a first attempt needs, by column.
-
-    A column is made, picked from and sent on in a few calls, an object for each definition in as
-    many as there are definitions. Row by row the columns belong together.
-
-    Attributes:
-        indexes: of which record each row is; the others are to be read as definitions.
-        created_us: for those few rules that need it.
-        kinds: the bytes of the numbers of namespace, target and rule.
-        kind_of: what each kind stands for; a kind that cannot be read is absent.
-    """
-
-    indexes: Sequence[int] = ()
-    uids: Sequence[str] = ()
-    names: Sequence[str] = ()
-    generations: Sequence[int] = ()
-    created_us: Sequence[int] = ()
-    kinds: Sequence[Hashable] = ()
-    kind_of: Mapping[Hashable, DefinitionKind] = {}
-
-
-class RecordIdentity(NamedTuple):
-    """Of which generation of which schedule a record is; the namespace by its number."""
-
-    uid: str
-    namespace: int
-    name: str
-    generation: int
-    collision: int
-    fingerprint: bytes
-
-
-_USUAL_ARMED = _HEADS[State.ARMED][0]
 #: Behind each record of a batch; no plain name contains it.
 _END = b"\xff\xfe"
 #: Finds the parts of many records at once.
 _Find = Callable[[bytes], list[tuple[bytes, ...]]]
 
 
-def _finder(*captured: str) -> _Find:
-    """Finds (record, captured parts in the order of the layout, name) of records of no flag."""
-    parts = b"".join(b"(%b)" % part if name in captured else part for name, part in _LAYOUT.items())
-    return re.compile(b"(" + parts + rb"([\x20-\x7e]*))" + _END, re.DOTALL).findall
+def finder(*captured: str, head: bytes = b"") -> _Find:
+    """Finds (record, captured parts in the order of the layout, name) of records of no flag.
+
+    Args:
+        head: how each record begins; by default any format, state and flags.
+    """
+    parts = {name: b"(%b)" % part if name in captured else part for name, part in LAYOUT.items()}
+    if head:
+        parts = {**parts, "format": re.escape(head), "state": b"", "flags": b""}
+    return re.compile(
+        b"(" + b"".join(parts.values()) + rb"([\x20-\x7e]*))" + _END, re.DOTALL
+    ).findall
 
 
-_find_facts = _finder("version", "uid", "generation", "created", "kind", "name_length")
-_find_identity = _finder("fingerprint", "uid", "generation", "collision", "kind", "name_length")
+def part_columns(find: _Find, records: Sequence[bytes | None]) -> list[tuple[bytes, ...]] | None:
+    """The parts of all records by column; None unless each record is of the usual form.
+
+    The first column has to equal the records: a damaged record may have hidden others.
+    """
+    if None in records:
+        return None
+    found = list(zip(*find(_END.join([*cast("Sequence[bytes]", records), b""])), strict=True))
+    if not found or found[0] != tuple(records):
+        return None
+    *_, lengths, names = found
+    length_of = {varint: varint_number(varint) for varint in set(lengths)}
+    return found if list(map(length_of.__getitem__, lengths)) == list(map(len, names)) else None
 
 
-def columns(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Columns:
-    """The rows of those usual records that are armed and of the timing version beside them."""
-    usual = [
-        index
-        for index, record in enumerate(records)
-        if record is not None and record.startswith(_USUAL_ARMED)
-    ]
-    found = _parts(_find_facts, [records[index] or b"" for index in usual])
-    wanted = [versions[index] for index in usual]
-    if None in found or [row[1] for row in found if row] != wanted:
-        usual = [
-            index
-            for index, row in zip(usual, found, strict=True)
-            if row and row[1] == versions[index]
-        ]
-        found = [
-            row for row, version in zip(found, wanted, strict=True) if row and row[1] == version
-        ]
-    if not found:
-        return Columns()
-    _, _, uids, generations, created, kinds, _, names = zip(*filter(None, found), strict=True)
-    number_of = {varint: _number(varint) for varint in set(generations)}
-    return Columns(
-        indexes=usual,
-        uids=_uuid_texts(uids),
-        names=list(map(bytes.decode, names)),
-        generations=list(map(number_of.__getitem__, generations)),
-        created_us=_Instants(created),
-        kinds=kinds,
-    )
+def parts(find: _Find, records: Sequence[bytes]) -> list[tuple[bytes, ...] | None]:
+    """The parts of each record; None of one that is not of the usual form."""
+    if (found := part_columns(find, records)) is not None:
+        return list(zip(*found, strict=True))
+    if len(records) <= 1:
+        return [None] * len(records)
+    half = len(records) // 2
+    return parts(find, records[:half]) + parts(find, records[half:])
+
+
+_find_identity = finder("fingerprint", "uid", "generation", "collision", "kind", "name_length")
 
 
 def identities(records: Sequence[bytes]) -> list[RecordIdentity | None]:
     """Whose each record is; None for one of another form."""
     answers: list[RecordIdentity | None] = [None] * len(records)
-    usual = [index for index, record in enumerate(records) if record[2:3] == b"\0"]
-    found = _parts(_find_identity, [records[index] for index in usual])
-    for index, row in zip(usual, found, strict=True):
+    usual = [place for place, record in enumerate(records) if record[2:3] == b"\0"]
+    found = parts(_find_identity, [records[place] for place in usual])
+    for place, row in zip(usual, found, strict=True):
         if row is not None:
             _, fingerprint, uid, generation, collision, kind, _, name = row
-            answers[index] = RecordIdentity(
-                _uuid_text(uid),
+            answers[place] = RecordIdentity(
+                uuid_text(uid),
                 kind_numbers(kind)[0],
                 name.decode(),
-                _number(generation),
-                _number(collision),
+                varint_number(generation),
+                varint_number(collision),
                 fingerprint,
             )
     return answers
-
-
-def _parts(find: _Find, records: list[bytes]) -> list[tuple[bytes, ...] | None]:
-    """The parts of each record; None of one that is not of the usual form.
-
-    Found is what was asked, record by record, or a record that is damaged has hidden others: then
-    each half is looked at by itself.
-    """
-    found = find(_END.join([*records, b""]))
-    if [row[0] for row in found] == records:
-        length_of = {varint: _number(varint) for varint in {row[-2] for row in found}}
-        return [row if length_of[row[-2]] == len(row[-1]) else None for row in found]
-    if len(records) == 1:
-        return [None]
-    half = len(records) // 2
-    return _parts(find, records[:half]) + _parts(find, records[half:])
-
-
-_HEX_UID = struct.Struct("8s4s4s4s12s")
-
-
-def _uuid_texts(uids: Sequence[bytes]) -> Sequence[str]:
-    """``_uuid_text`` of each."""
-    parts = _HEX_UID.iter_unpack(binascii.hexlify(b"".join(uids)))
-    return b"\n".join(map(b"-".join, parts)).decode().split("\n")
-
-
-class _Instants(Sequence[int]):
-    """Stored seconds as microseconds; hardly any is ever asked for."""
-
-    __slots__ = ("_stored",)
-
-    def __init__(self, stored: Sequence[bytes]) -> None:
-        self._stored = stored
-
-    def __len__(self) -> int:
-        return len(self._stored)
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[int]: ...
-    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
-        if isinstance(index, slice):
-            return _Instants(self._stored[index])
-        return _number(self._stored[index]) * 1_000_000

@@ -1,19 +1,22 @@
 """Reads the definitions of hundreds of claimed chains by column: one script, one reply.
 
 A read of single definitions sends a command for each bucket, and each reply costs a client more
-than the server. Here one script collects the records and the codec matches them in one step.
+than the server. Here one script collects the records, and one match finds the parts of all usual
+ones (no flag, the name of plain ASCII), in a tenth of the time of reading one by one. Records of
+another form are left out: ``codec.unpack`` reads them.
 Records are not cached, because a match costs less than a look into a cache. Names of buckets and
 kinds (namespace, rule, target) are cached; kinds are dropped with the numbers of their shard.
 """
 
 from __future__ import annotations
 
+import binascii
 import collections
 import contextlib
 import itertools
 import struct
-from collections.abc import Hashable, Sequence
-from typing import cast
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple, cast, overload
 
 import msgspec
 
@@ -21,6 +24,117 @@ from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
+from duepoint.schedules import rule as rules
+from duepoint.schedules.definition import State
+
+
+class DefinitionKind(msgspec.Struct, frozen=True, eq=False):
+    """What schedules of one namespace, rule and target share.
+
+    The same kind is the same object for as long as it is known, so that what is worked out of it
+    can be found again without looking into it.
+
+    Attributes:
+        target: the digest of the action.
+    """
+
+    namespace: str
+    rule: rules.Rule
+    target: str
+
+
+class Columns(NamedTuple):
+    """The few facts of many definitions that a first attempt needs, by column.
+
+    A column is made, picked from and sent on in a few calls, an object for each definition in as
+    many as there are definitions. Row by row the columns belong together.
+
+    Attributes:
+        indexes: of which record each row is; the others are to be read as definitions.
+        created_us: for those few rules that need it.
+        kinds: the bytes of the numbers of namespace, target and rule.
+        kind_of: what each kind stands for; a kind that cannot be read is absent.
+    """
+
+    indexes: Sequence[int] = ()
+    uids: Sequence[str] = ()
+    names: Sequence[str] = ()
+    generations: Sequence[int] = ()
+    created_us: Sequence[int] = ()
+    kinds: Sequence[Hashable] = ()
+    kind_of: Mapping[Hashable, DefinitionKind] = {}
+
+
+_USUAL_ARMED = codec.HEADS[State.ARMED][0]
+_find_facts = codec.finder(
+    "version", "uid", "generation", "created", "kind", "name_length", head=_USUAL_ARMED
+)
+
+
+def columns(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Columns:
+    """The rows of those usual records that are armed and of the timing version beside them.
+
+    Where all records are, which is the rule, one match of all of them is the whole work.
+    """
+    usual: Sequence[int] = range(len(records))
+    found = codec.part_columns(_find_facts, records)
+    if found is None or found[1] != tuple(versions):
+        armed = [
+            (place, record)
+            for place, (record, version) in enumerate(zip(records, versions, strict=True))
+            if record is not None
+            and record.startswith(_USUAL_ARMED)
+            and record[codec.VERSION] == version
+        ]
+        usual, listed = [place for place, _ in armed], [record for _, record in armed]
+        found = codec.part_columns(_find_facts, listed)
+        if found is None:  # one of them is not usual
+            rows = codec.parts(_find_facts, listed)
+            usual = [place for place, row in zip(usual, rows, strict=True) if row is not None]
+            found = list(zip(*filter(None, rows), strict=True))
+    if not found:
+        return Columns()
+    _, _, uids, generations, created, kinds, _, names = found
+    number_of = {varint: codec.varint_number(varint) for varint in set(generations)}
+    return Columns(
+        indexes=usual,
+        uids=_uuid_texts(uids),
+        names=b"\n".join(names).decode().split("\n"),
+        generations=list(map(number_of.__getitem__, generations)),
+        created_us=_Instants(created),
+        kinds=kinds,
+    )
+
+
+_HEX_UID = struct.Struct("8s4s4s4s12s")
+
+
+def _uuid_texts(uids: Sequence[bytes]) -> Sequence[str]:
+    """``codec.uuid_text`` of each."""
+    parts = _HEX_UID.iter_unpack(binascii.hexlify(b"".join(uids)))
+    return b"\n".join(map(b"-".join, parts)).decode().split("\n")
+
+
+class _Instants(Sequence[int]):
+    """Stored seconds as microseconds; hardly any is ever asked for."""
+
+    __slots__ = ("_stored",)
+
+    def __init__(self, stored: Sequence[bytes]) -> None:
+        self._stored = stored
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        if isinstance(index, slice):
+            return _Instants(self._stored[index])
+        return codec.varint_number(self._stored[index]) * 1_000_000
+
 
 #: Names of buckets that are remembered, of all shards together, and kinds of each shard.
 _REMEMBERED = 65_536
@@ -39,18 +153,14 @@ class ColumnReader:
     """Reads the definitions of many claimed chains in short."""
 
     def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.Reader,
-        interned: interning.Interned,
+        self, *, index: index.Index, reader: reading.DefinitionReader, interned: interning.Interned
     ) -> None:
         self._index = index
         self._reader = reader
         self._interned = interned
         self._named_buckets: dict[_Place, str] = {}
 
-    async def read_columns(self, shard: messages.ShardId, chains: Sequence[bytes]) -> codec.Columns:
+    async def read_columns(self, shard: messages.ShardId, chains: Sequence[bytes]) -> Columns:
         """The newest definitions in short, for these chain members.
 
         Without those where there is none, where it is not armed or of another timing version, or
@@ -64,14 +174,14 @@ class ColumnReader:
         )
         self._interned.see(shard, incarnation.decode())
         order = list(itertools.chain.from_iterable(by_place.values()))
-        columns = codec.columns(
+        read = columns(
             list(itertools.chain.from_iterable(found)), [versions[index] for index in order]
         )
-        if len(columns.indexes) < len(order):
-            order = [order[row] for row in columns.indexes]
-        return columns._replace(
+        if len(read.indexes) < len(order):
+            order = [order[row] for row in read.indexes]
+        return read._replace(
             indexes=order,
-            kind_of=await self._kinds(shard, set(cast("Sequence[bytes]", columns.kinds))),
+            kind_of=await self._kinds(shard, set(cast("Sequence[bytes]", read.kinds))),
         )
 
     def _columns_call(
@@ -79,7 +189,7 @@ class ColumnReader:
         shard: messages.ShardId,
         chains: Sequence[bytes],
         by_place: dict[int, list[int]],
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         """The members of a bucket go as one value: a script costs both sides by its arguments."""
         arguments = scripting.Arguments(layout=sharding.layout_of(shard))
         arguments.run(
@@ -103,8 +213,8 @@ class ColumnReader:
 
     async def _kinds(
         self, shard: messages.ShardId, kinds: set[bytes]
-    ) -> dict[Hashable, codec.DefinitionKind]:
-        known: dict[bytes, codec.DefinitionKind | None] = self._interned.derived(shard)
+    ) -> dict[Hashable, DefinitionKind]:
+        known: dict[bytes, DefinitionKind | None] = self._interned.derived(shard)
         listed = {kind: known[kind] for kind in kinds if kind in known}
         if len(listed) < len(kinds):
             learned = await self._read_kinds(shard, kinds - listed.keys())
@@ -112,20 +222,24 @@ class ColumnReader:
                 known.clear()
             known.update(learned)
             listed.update(learned)
-        return {kind: one for kind, one in listed.items() if one is not None}
+        return {
+            kind: definition_kind
+            for kind, definition_kind in listed.items()
+            if definition_kind is not None
+        }
 
     async def _read_kinds(
         self, shard: messages.ShardId, kinds: set[bytes]
-    ) -> dict[bytes, codec.DefinitionKind | None]:
-        """None = one that cannot be read; that is told in the log when it is read whole."""
+    ) -> dict[bytes, DefinitionKind | None]:
+        """None = one that cannot be read; the log reports it when it is read whole."""
         numbers_of = {kind: codec.kind_numbers(kind) for kind in kinds}
         await self._reader.learn_numbers(
             shard, set(itertools.chain.from_iterable(numbers_of.values()))
         )
-        read: dict[bytes, codec.DefinitionKind | None] = dict.fromkeys(kinds)
+        read: dict[bytes, DefinitionKind | None] = dict.fromkeys(kinds)
         for kind, (namespace, target, rule) in numbers_of.items():
             with contextlib.suppress(msgspec.DecodeError, *reading.TEXT_TROUBLES):
-                read[kind] = codec.DefinitionKind(
+                read[kind] = DefinitionKind(
                     self._reader.text(shard, namespace).decode(),
                     reading.parsed_rule(self._reader.text(shard, rule)),
                     self._reader.text(shard, target).decode(),

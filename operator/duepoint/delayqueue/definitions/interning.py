@@ -1,7 +1,7 @@
 """Texts that many definitions share, and the numbers that stand for them.
 
 A shard gives each text (namespace, rule, target) a number, which stays the same for one
-incarnation of the shard; a shard made anew gives other ones, so all knowledge of an earlier
+incarnation of the shard; a shard created anew gives other ones, so all knowledge of an earlier
 incarnation is dropped at once. ``Interned`` remembers numbers and texts. It is bounded by two
 generations: when the younger is full, the older is forgotten. A text that was asked for stays, so
 a batch that learns one text cannot lose another that it has just looked up.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.wire import scripting
 
@@ -116,12 +117,7 @@ class Interned:
 class Numbering:
     """Gives texts their numbers, for those who write definitions."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        interned: Interned,
-    ) -> None:
+    def __init__(self, *, index: index.Index, interned: Interned) -> None:
         self._index = index
         self._interned = interned
 
@@ -147,8 +143,8 @@ class Numbering:
         names = self._index.shard(shard)
         call = arguments.call(script, [names.meta, names.interned])
         try:
-            reply = await self._index.gathered.run(call)
-        except scripting.Refused:
+            reply = await self._index.pipelined.run(call)
+        except queue_errors.WriteRefused:
             found = await self._given(shard, missing)
             if found is None:
                 raise

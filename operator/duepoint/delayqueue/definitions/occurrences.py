@@ -9,12 +9,12 @@ another shard is waited for.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from duepoint import errors
 from duepoint.delayqueue import index, layouts, messages, sharding
-from duepoint.delayqueue.definitions import codec, interning, records
-from duepoint.delayqueue.resharding import moves
+from duepoint.delayqueue.definitions import codec, interning, moves, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -26,6 +26,17 @@ _OCCURRENCES_PER_CHUNK = 500
 _REMOVE_BATCH = 500
 #: Occurrences in one script: some 0.3 ms of the server's time.
 _ENQUEUE_BATCH = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredOccurrence:
+    """An occurrence that the queue holds, claimed or not: a slot that has not ended."""
+
+    schedule_id: points.ScheduleId
+    timing_version: points.TimingVersion
+    kind: points.PointKind
+    slot_us: int
+    record: messages.OccurrenceRecord
 
 
 class Occurrences:
@@ -77,7 +88,7 @@ class Occurrences:
         )
         if reply == b"GONE":
             raise errors.WorldChanged(f"{definition.identity}: its definition is gone")
-        return [messages.Armed(one.decode().lower()) for one in reply]
+        return [messages.Armed(answer.decode().lower()) for answer in reply]
 
     async def withdraw(
         self,
@@ -138,7 +149,7 @@ class Occurrences:
 
     async def all_occurrences(
         self, shard: messages.ShardId, of: points.ScheduleId | None = None
-    ) -> AsyncIterator[messages.StoredOccurrence]:
+    ) -> AsyncIterator[StoredOccurrence]:
         names = self._index.shard(shard)
         begin = b"-" if of is None else b"[" + of
         end = b"+" if of is None else b"[" + of + b"\xff" * _AFTER_ID
@@ -207,8 +218,8 @@ class Occurrences:
                 return was_there, bool(elsewhere)
 
 
-def _as_occurrence(point: points.DuePoint, record: bytes | None) -> messages.StoredOccurrence:
-    return messages.StoredOccurrence(
+def _as_occurrence(point: points.DuePoint, record: bytes | None) -> StoredOccurrence:
+    return StoredOccurrence(
         schedule_id=point.schedule_id,
         timing_version=point.timing_version,
         kind=point.kind,

@@ -19,15 +19,16 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
 
 from duepoint import errors, shares, telemetry
-from duepoint.delayqueue import index, keys, layouts, messages, sharding
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, signedblobs
-from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
@@ -55,7 +56,43 @@ class TextLost(Exception):
 TEXT_TROUBLES = (TextLost, UnicodeDecodeError)
 
 
-class Reader:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDefinition:
+    """What a resync compares with the objects: a stored definition in short.
+
+    Attributes:
+        due_us: due of its chain point; None where it has none, or where a worker holds it.
+        claimed: a worker holds the chain point just now.
+    """
+
+    id: points.ScheduleId
+    shard: messages.ShardId
+    uid: str
+    namespace: str
+    name: str
+    generation: int
+    timing_generation: int
+    state: definitions.State
+    due_us: int | None
+    claimed: bool = False
+
+
+class StoredIdentity(NamedTuple):
+    """What a comparison with the objects needs of a stored definition; there may be millions.
+
+    ``collision`` counts the ids that others had before; ``fingerprint`` is of what this was made
+    from.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    generation: int
+    collision: int
+    fingerprint: bytes
+
+
+class DefinitionReader:
     """Reads definitions, occurrences and blobs."""
 
     def __init__(
@@ -77,13 +114,13 @@ class Reader:
         shard: messages.ShardId,  # noqa: ARG002 - the port's
         schedule_id: points.ScheduleId,
     ) -> definitions.Definition | None:
-        # Which shard was meant is known better here, while the index is cut anew.
+        # Which shard was meant is known better here, while the index is resharded.
         first, *_ = sharding.homes(schedule_id, self._index.known_layout())
         return (await self.read_definitions(first, [schedule_id])).get(schedule_id)
 
     async def read_definitions(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
-    ) -> messages.Found:
+    ) -> messages.FoundDefinitions:
         found = await self.read_here(shard, ids)
         absent = [i for i in ids if i not in found and i not in found.unreadable]
         if absent and await self._is_left(shard):
@@ -105,10 +142,10 @@ class Reader:
 
     async def read_here(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
-    ) -> messages.Found:
+    ) -> messages.FoundDefinitions:
         by_bucket = self.by_bucket(shard, ids)
         for _ in range(_READINGS):
-            meta, *replies = await self._index.gathered_reads.run(
+            meta, *replies = await self._index.pipelined_reads.run(
                 self.definition_commands(shard, by_bucket)
             )
             self.check_meta(shard, meta)
@@ -116,7 +153,7 @@ class Reader:
             packed = unpacked(records.items())
             if await self.learn_numbers(shard, _numbers_of(packed.values())):
                 break
-        found = messages.Found(self._resolve_all(shard, packed))
+        found = messages.FoundDefinitions(self._resolve_all(shard, packed))
         found.unreadable = frozenset(
             i for i, record in records.items() if record is not None and i not in found
         )
@@ -177,16 +214,16 @@ class Reader:
                 log.exception("a text of a definition is lost", schedule_id=schedule_id.hex())
         return found
 
-    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[messages.Known]]:
+    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[StoredIdentity]]:
         namespaces = await self.namespaces(shard)
         async for found in self._all_records(shard, namespaces):
             yield [
-                messages.Known(one.uid, namespaces[one.namespace], *one[2:])
-                for one in _identities(found)
-                if one.namespace in namespaces
+                StoredIdentity(identity.uid, namespaces[identity.namespace], *identity[2:])
+                for identity in _identities(found)
+                if identity.namespace in namespaces
             ]
 
-    async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[messages.Stored]:
+    async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[StoredDefinition]:
         namespaces = await self.namespaces(shard)
         async for found in self._all_records(shard, namespaces):
             for stored in await self._stored(shard, unpacked(found), namespaces):
@@ -196,13 +233,7 @@ class Reader:
         self, shard: messages.ShardId, namespaces: Mapping[int, str]
     ) -> AsyncIterator[list[tuple[points.ScheduleId, bytes]]]:
         """Every stored definition of a shard, in chunks; a bucket holds a few hundred at most."""
-        names = self._index.shard(shard)
-        populations = sorted({keys.population_of(name) for name in namespaces.values()})
-        buckets = [
-            names.bucket(population, number)
-            for population in populations
-            for number in range(self._index.buckets)
-        ]
+        buckets = self._index.buckets_of(shard, namespaces.values())
         for first in range(0, len(buckets), _BUCKETS_PER_ROUND_TRIP):
             chunk = buckets[first : first + _BUCKETS_PER_ROUND_TRIP]
             replies = await self._index.read(
@@ -233,7 +264,7 @@ class Reader:
             return cached
         value = await self._signed_blob(digest, shard)
         if value is None:
-            raise signedblobs.BlobMissing(f"the index holds no blob {digest} of {namespace}")
+            raise queue_errors.BlobMissing(f"the index holds no blob {digest} of {namespace}")
         content = self._signed_blobs.unpack(namespace, digest, value)
         self._blobs.put(namespace, digest, content, len(content))
         return content
@@ -257,11 +288,11 @@ class Reader:
     def check_meta(self, shard: messages.ShardId, meta: Sequence[bytes | None]) -> None:
         layout, incarnation, *_ = meta
         if layout is None or incarnation is None:
-            raise scripting.Uninitialised(f"shard {shard} holds no index")
+            raise queue_errors.Uninitialised(f"shard {shard} holds no index")
         if not layout.isdigit():
-            raise scripting.Uninitialised(f"what shard {shard} holds does not say what it is")
+            raise queue_errors.Uninitialised(f"what shard {shard} holds does not say what it is")
         if int(layout) != sharding.layout_of(shard):
-            raise scripting.LayoutChanged(f"shard {shard} is of layout {int(layout)} now")
+            raise queue_errors.LayoutChanged(f"shard {shard} is of layout {int(layout)} now")
         self._interned.see(shard, incarnation.decode())
 
     async def learn_numbers(self, shard: messages.ShardId, numbers: set[int]) -> bool:
@@ -278,7 +309,7 @@ class Reader:
         before = self._interned.incarnation(shard)
         self.check_meta(shard, meta)
         if self._interned.incarnation(shard) != before:
-            raise scripting.LayoutChanged(f"shard {shard} was made anew while it was read")
+            raise queue_errors.LayoutChanged(f"shard {shard} was created anew while it was read")
         for number, text in zip(missing, texts, strict=True):
             if text is not None:
                 self._interned.learn(shard, number, text)
@@ -303,7 +334,7 @@ class Reader:
         shard: messages.ShardId,
         packed: dict[points.ScheduleId, codec.Packed],
         namespaces: dict[int, str],
-    ) -> list[messages.Stored]:
+    ) -> list[StoredDefinition]:
         if not packed:
             return []
         names = self._index.shard(shard)
@@ -335,10 +366,10 @@ def _as_stored(
     record: codec.Packed,
     namespaces: dict[int, str],
     score: float | bytes | None,
-) -> messages.Stored:
+) -> StoredDefinition:
     due = None if score is None else int(float(score))
     claimed = due is not None and due >= points.DUE_LIMIT_US
-    return messages.Stored(
+    return StoredDefinition(
         id=schedule_id,
         shard=shard,
         uid=record.uid,
@@ -362,7 +393,7 @@ def _pairs(
 def unpacked(
     records: Iterable[tuple[points.ScheduleId, bytes | None]],
 ) -> dict[points.ScheduleId, codec.Packed]:
-    """The records that can be read; the others are told in the log and a metric."""
+    """The records that can be read; the others are logged and counted."""
     unpacked = {}
     for schedule_id, record in records:
         packed = None if record is None else _readable(schedule_id, record)

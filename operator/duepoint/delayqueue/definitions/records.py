@@ -12,12 +12,15 @@ all is that of a first attempt. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from duepoint import errors
 from duepoint.delayqueue import messages
 from duepoint.runs import run as runs
 from duepoint.schedules import points
+from duepoint.schedules.conditions import Reason
 
 _FORMAT = 1
 
@@ -68,10 +71,10 @@ def pack(record: messages.OccurrenceRecord) -> bytes:
 
 def for_letter(record: messages.OccurrenceRecord) -> dict[str, str]:
     """What a replay could find nowhere else: whose run it is, and what that wants otherwise."""
-    told = {"trigger": record.trigger, "run_uid": record.run_uid}
+    fields = {"trigger": record.trigger, "run_uid": record.run_uid}
     if record.payload or record.concurrency:
-        told["record"] = pack(record).hex()
-    return told
+        fields["record"] = pack(record).hex()
+    return fields
 
 
 def unpack(data: bytes) -> messages.OccurrenceRecord:
@@ -126,3 +129,61 @@ def checked_due(due_us: int) -> int:
     if not is_due(due_us) and due_us != points.HELD_US:
         raise errors.Bug(f"a due of {due_us} us cannot be stored: it is outside [0, 2^52)")
     return due_us
+
+
+# -- retries that exceeded their schedule's limit ------------------------------------------------
+# The script that buries such a retry writes the dead letter and the outcome in one step, from
+# fields that are made before (``buried_entry``); the reader of ``runs`` turns them back into a run
+# event (``buried_event``). So nothing is lost with the reply of the script.
+
+#: What the origin of a Job's retry says under ``target``.
+JOB_TARGET = "Job"
+#: Triggers of slots that belong to the schedule's own sequence.
+_REGULAR = frozenset({"Schedule", "CatchUp"})
+
+
+def buried_entry(newest: messages.Occurrence) -> dict[str, str]:
+    """What both say, beside the buried member, its slot and record: the newest retry's origin."""
+    return {
+        **newest.origin,
+        "kind": newest.point.kind.name,
+        "reason": newest.record.last_error,
+        "message": f"more than {newest.most_open} slots of this schedule were being tried again"
+        + _because(newest.record),
+    }
+
+
+def _because(record: messages.OccurrenceRecord) -> str:
+    """Why they were: what the newest of them met, which is what the others meet."""
+    cause = record.last_cause or record.last_error
+    return f"; the last try: {cause}" if cause else ""
+
+
+def buried_event(fields: Mapping[str, str], member: bytes, record: bytes) -> bytes:
+    """The packed run event of a buried retry; empty where the member is none of ours."""
+    point = points.parse_member(member, 0)
+    if point is None:
+        return b""
+    known = unpack_or_first(record)
+    given_up_us = int(fields.get("given_up_us") or 0)
+    # What never started is a missed slot; a Job starts with its Job.
+    missed = fields.get("target") == JOB_TARGET or not known.first_try_us
+    event = runs.RunEvent(
+        uid=fields.get("uid", ""),
+        namespace=fields.get("namespace", ""),
+        name=fields.get("name", ""),
+        generation=int(fields.get("generation") or 0),
+        slot_us=point.slot_us,
+        trigger=known.trigger,
+        state=runs.RunState.MISSED if missed else runs.RunState.FAILED,
+        reason=Reason.CATCH_UP_LIMIT if missed else known.last_error,
+        message=fields.get("message", ""),
+        at_us=given_up_us,
+        started_us=known.first_try_us,
+        finished_us=0 if missed else given_up_us,
+        attempts=known.attempt,
+        settled_us=point.slot_us if known.trigger in _REGULAR else 0,
+        run_uid=known.run_uid,
+        again=known.first_try_us > 0,
+    )
+    return runs.pack([event])

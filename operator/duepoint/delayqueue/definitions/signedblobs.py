@@ -2,7 +2,7 @@
 
 A blob (what to do: a Job template, a webhook, a stream) is stored once per content and namespace.
 Its name is an HMAC-SHA256 over namespace and content, cut to 144 bits. A reader computes the name
-again, so that somebody with write access to Redis but without the key can neither alter a blob
+again, so that an intruder with write access to Redis but without the key can neither alter a blob
 nor give one namespace the blob of another. Stored value, format 1: one byte 1, four bytes that say
 which key was used (a hash of it), the content deflated. Pure.
 """
@@ -16,6 +16,7 @@ import hmac
 import zlib
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 
 _FORMAT = b"\x01"
 _KEY_NAME_LENGTH = 4
@@ -23,14 +24,6 @@ _DIGEST_LENGTH = 18  # bytes; 24 characters of base64 without padding
 #: Largest content that is read back, in bytes: a forged one must not fill the memory.
 CONTENT_LIMIT = 4 * 1024 * 1024
 _KEPT_LIMIT = 4_096  # bytes of a content whose digest is kept
-
-
-class BlobMissing(errors.WorldChanged):
-    """The index holds no such blob: the definition was read before an edit, or was rebuilt."""
-
-
-class BlobForged(errors.WorldChanged):
-    """The blob was not signed with our key for this namespace; it must not be acted upon."""
 
 
 class SignedBlobs:
@@ -61,12 +54,16 @@ class SignedBlobs:
         return _FORMAT + self._key_name + zlib.compress(content, 6)
 
     def unpack(self, namespace: str, digest: str, value: bytes) -> bytes:
-        """The content, verified; raises BlobForged."""
+        """The content, verified; raises queue_errors.BlobForged."""
         if not value.startswith(_FORMAT + self._key_name):
-            raise BlobForged(f"blob {digest} of {namespace} was signed with another key or format")
+            raise queue_errors.BlobForged(
+                f"blob {digest} of {namespace} was signed with another key or format"
+            )
         content = _inflated(value[len(_FORMAT) + _KEY_NAME_LENGTH :])
         if content is None or not hmac.compare_digest(self.digest(namespace, content), digest):
-            raise BlobForged(f"blob {digest} is not what its name says, or not of {namespace}")
+            raise queue_errors.BlobForged(
+                f"blob {digest} is not what its name says, or not of {namespace}"
+            )
         return content
 
 

@@ -3,8 +3,8 @@
 ``upsert`` takes one row or a million. It puts the rows together by shard, bucket and lane, turns
 what they share (namespace, rule, target) into the numbers of their shard, and sends up to 250 of
 them in one script, which compares each with what is stored and writes it whole or not at all.
-A shard that was made anew refuses numbers of its former life: they are asked for again, once.
-While the index is cut anew a row goes to the former shard first, and to the new one where it is
+A shard that was created anew refuses numbers of its former life: they are asked for again, once.
+While the index is resharded a row goes to the former shard first, and to the new one where it is
 not there.
 
 Callers run a few calls side by side: one is put together while the server writes another, and
@@ -22,9 +22,9 @@ from typing import NamedTuple, TypeVar, cast
 import msgspec
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import codec, interning, records, signedblobs
-from duepoint.delayqueue.resharding import moves
+from duepoint.delayqueue.definitions import codec, interning, moves, records, signedblobs
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -177,14 +177,14 @@ class Upsert:
                 if layout.former is not None:
                     rows = await self._store_in(layout.former, rows, answers, epoch)
                 rows = await self._store_in(layout, rows, answers, epoch)
-            except scripting.LayoutChanged:
+            except queue_errors.LayoutChanged:
                 if await self._layouts.read() == layout:
                     raise
                 rows = [row for row in rows if answers[row.place] is None]
             if not rows:
                 return
             await self._layouts.read()
-        raise scripting.LayoutChanged("the index is cut anew faster than it can be written")
+        raise queue_errors.LayoutChanged("the index is resharded faster than it can be written")
 
     async def _store_in(
         self,
@@ -197,14 +197,14 @@ class Upsert:
         absent: list[_Row] = []
         for several in _slices(_parts(rows, layout, self._index.buckets), _PARTS_TOGETHER):
             parts: list[_Part] = []
-            calls: list[scripting.Call] = []
+            calls: list[scripting.ScriptCall] = []
             for part in several:
                 if (call := await self._call_unless_closed(part, epoch)) is not None:
                     parts.append(part)
                     calls.append(call)
                 else:
                     absent += part.rows()
-            replies = await self._index.gathered_durably.replies(calls)
+            replies = await self._index.pipelined_durably.replies(calls)
             for part, reply in zip(parts, replies, strict=True):
                 for row, answer in zip(
                     part.rows(), await self._answers(part, reply, epoch), strict=True
@@ -219,32 +219,32 @@ class Upsert:
         self, part: _Part, reply: list[bytes] | errors.DuepointError, epoch: messages.Epoch
     ) -> list[bytes]:
         """What the script says of each row, once nothing keeps it from looking at them."""
-        if isinstance(reply, scripting.LayoutChanged):
-            self._interned.forget(part.shard)  # made anew: its numbers are others
+        if isinstance(reply, queue_errors.LayoutChanged):
+            self._interned.forget(part.shard)  # created anew: its numbers are others
         elif isinstance(reply, errors.DuepointError):
             raise reply
         elif reply[0] != b"BUSY":
             return reply
 
         async def again() -> list[bytes]:
-            answers: list[bytes] = await self._index.gathered_durably.run(
+            answers: list[bytes] = await self._index.pipelined_durably.run(
                 await self._call(part, epoch)
             )
             return answers
 
         try:
             return await self._moves.until_free(part.shard, again)
-        except scripting.LayoutChanged:
+        except queue_errors.LayoutChanged:
             self._forget_closed(part.shard)
             return [_ABSENT for _ in part.rows()]
 
     async def _call_unless_closed(
         self, part: _Part, epoch: messages.Epoch
-    ) -> scripting.Call | None:
+    ) -> scripting.ScriptCall | None:
         """None where the shard is of a former layout and closed: it has none of the rows."""
         try:
             return await self._call(part, epoch)
-        except scripting.LayoutChanged:
+        except queue_errors.LayoutChanged:
             self._forget_closed(part.shard)
             return None
 
@@ -252,9 +252,9 @@ class Upsert:
         """Forget a former shard that is closed; raises LayoutChanged again for a current one."""
         self._interned.forget(shard)
         if sharding.layout_of(shard) == self._index.known_layout().number:
-            raise scripting.LayoutChanged(f"shard {shard} is of another layout now")
+            raise queue_errors.LayoutChanged(f"shard {shard} is of another layout now")
 
-    async def _call(self, part: _Part, epoch: messages.Epoch) -> scripting.Call:
+    async def _call(self, part: _Part, epoch: messages.Epoch) -> scripting.ScriptCall:
         shard = part.shard
         kinds = dict.fromkeys(row.kind for row in part.rows())
         # In their order, so that namespaces, which all records name, have the smallest numbers.
@@ -280,9 +280,9 @@ class Upsert:
 
     def _call_of(
         self, part: _Part, numbers_of: Mapping[_Kind, _Numbers], arguments: scripting.Arguments
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names = self._index.shard(part.shard)
-        used = moves.Keys(
+        used = scripting.KeyList(
             *(names.meta, names.heads, names.blobs, names.wake, names.leases, names.interned),
             *(names.occ, names.occrec),
         )
@@ -326,8 +326,12 @@ def _options(arming: messages.Arming, arguments: scripting.Arguments) -> dict[st
     if arming.open:
         options["open"] = arguments.run(
             itertools.chain.from_iterable(
-                (str(one.point.due_us), one.point.member, records.pack(one.record))
-                for one in arming.open
+                (
+                    str(occurrence.point.due_us),
+                    occurrence.point.member,
+                    records.pack(occurrence.record),
+                )
+                for occurrence in arming.open
             )
         )
     return options

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from duepoint.delayqueue import index, keys, layouts, messages, sharding
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import reading
-from duepoint.delayqueue.inspection import views
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -27,28 +28,95 @@ _BUCKETS_SAMPLED = 500
 _TEXTS_WALKED = 20_000
 #: Occurrences whose kind is looked at, per shard.
 _KINDS_COUNTED = 2_000
-_COMMANDS_TOGETHER = 1_000
-_CLAIMED = points.DUE_LIMIT_US
-#: Later than any due and any lease.
-_NEVER = 2.0 * _CLAIMED
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexView:
+    """What is true of the whole index.
+
+    Attributes:
+        state: ``stable``, or what a change of the number of shards has come to.
+        workers: the living ones, and until when each counts as living.
+        memory_limit: 0 = none.
+    """
+
+    layout: messages.Layout
+    state: str
+    epoch: int
+    now_us: int
+    server: str
+    workers: tuple[tuple[str, int], ...]
+    memory_used: int
+    memory_resident: int
+    memory_limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardView:
+    """How full one shard is.
+
+    Attributes:
+        armed: chain points, claimed ones included.
+        occurrences: slots with a life of their own, retries included.
+        oldest_due_us: due of the oldest point that could be claimed; None when nothing is due.
+        runs: outcomes that the status writer has not taken yet.
+        is_exact: False where ``definitions`` or ``retries`` were estimated.
+    """
+
+    shard: messages.ShardId
+    state: str
+    definitions: int
+    armed: int
+    occurrences: int
+    retries: int
+    due: int
+    claimed: int
+    claims: int
+    oldest_due_us: int | None
+    runs: int
+    dead: int
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneView:
+    """The points of one namespace in one shard."""
+
+    shard: messages.ShardId
+    namespace: str
+    points: int
+    due: int
+    claimed: int
+    oldest_due_us: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """How full the whole index is.
+
+    Attributes:
+        points: those that wait; the ones that a worker holds are not among them.
+        lag_us: how long the oldest of them has been due; 0 when none is.
+    """
+
+    points: int
+    due: int
+    outcomes: int
+    dead: int
+    lag_us: int
 
 
 class Counts:
     """Counts what is in the index."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.Reader,
-    ) -> None:
+    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
         self._index = index
         self._reader = reader
 
-    async def index_view(self) -> views.IndexSight:
-        """Raises ``scripting.Uninitialised`` when there is no index."""
+    async def index_view(self) -> IndexView:
+        """Raises ``queue_errors.Uninitialised`` when there is no index."""
         record, time, workers = await self._index.read(
             "look at the index",
             ("HMGET", self._index.keys.layout, "layout", "shards", "state", "epoch"),
@@ -56,20 +124,20 @@ class Counts:
             ("ZRANGE", self._index.keys.workers, 0, -1, "WITHSCORES"),
         )
         if record[0] is None:
-            raise scripting.Uninitialised("there is no index yet: the operator makes it")
-        now = time_us(time)
+            raise queue_errors.Uninitialised("there is no index yet: the operator makes it")
+        now = scripting.time_us(time)
         nodes = await self._index.servers.everywhere([("INFO", "server"), ("INFO", "memory")])
-        told = [scripting.good(replies, "look at the servers") for replies in nodes]
-        memories = [memory for _, memory in told]
-        return views.IndexSight(
+        infos = [scripting.good(replies, "look at the servers") for replies in nodes]
+        memories = [memory for _, memory in infos]
+        return IndexView(
             layout=messages.Layout(number=int(record[0]), shards=int(record[1])),
             state=(record[2] or b"stable").decode(errors="replace"),
             epoch=layouts.number_of(record[3]),
             now_us=now,
-            server=_server_name(told[0][0]),
+            server=_server_name(infos[0][0]),
             workers=tuple(
                 (name.decode(errors="replace"), int(until))
-                for name, until in scored(workers)
+                for name, until in scripting.scored(workers)
                 if until > now
             ),
             memory_used=_sum_of(memories, "used_memory"),
@@ -77,13 +145,13 @@ class Counts:
             memory_limit=_sum_of(memories, "maxmemory"),
         )
 
-    async def shard_views(self) -> list[views.ShardSight]:
+    async def shard_views(self) -> list[ShardView]:
         return await self.of_each_shard(self._shard_view)
 
-    async def totals(self) -> messages.Totals:
+    async def totals(self) -> Totals:
         """The same for the whole index, cheap enough to be asked for every few seconds."""
         found = await self.of_each_shard(self._totals_of_shard)
-        return messages.Totals(
+        return Totals(
             points=sum(each.points for each in found),
             due=sum(each.due for each in found),
             outcomes=sum(each.outcomes for each in found),
@@ -91,59 +159,24 @@ class Counts:
             lag_us=max((each.lag_us for each in found), default=0),
         )
 
-    async def lane_views(self) -> list[views.LaneSight]:
+    async def lane_views(self) -> list[LaneView]:
         """Every namespace that has unclaimed points, shard by shard."""
         found = await self.of_each_shard(self._lanes_of_shard)
         return [lane for lanes in found for lane in lanes]
-
-    async def stats(self) -> list[messages.ShardStats]:
-        return [
-            await self._shard_stats(shard)
-            for shard in sharding.all_shards(self._index.known_layout())
-        ]
-
-    async def _shard_stats(self, shard: messages.ShardId) -> messages.ShardStats:
-        names = self._index.shard(shard)
-        lanes = [names.lane(lane) for lane in await self._reader.namespaces(shard)]
-        limit = points.DUE_LIMIT_US
-        time, claims, outcomes, dead, head, *counts = await self._index.read(
-            "read the statistics",
-            ("TIME",),
-            ("ZCARD", names.claims),
-            ("XLEN", names.runs),
-            ("XLEN", names.dead),
-            ("ZRANGE", names.heads, 0, 0, "WITHSCORES"),
-            *(("ZCOUNT", lane, "-inf", "(+inf") for lane in lanes),
-            *(("ZCOUNT", lane, limit, "(+inf") for lane in lanes),
-        )
-        now = time_us(time)
-        due = await self._index.read(
-            "read the statistics", *(("ZCOUNT", lane, "-inf", now) for lane in lanes)
-        )
-        return messages.ShardStats(
-            shard=shard,
-            points=sum(counts[: len(lanes)]),
-            due=sum(due),
-            claimed=sum(counts[len(lanes) :]),
-            claims=max(0, claims - 1),  # the sentinel
-            outcomes=outcomes,
-            dead=dead,
-            lag_us=_lag(head, now),
-        )
 
     # -- shards ------------------------------------------------------------------------------------
 
     async def of_each_shard(self, look: Callable[[messages.ShardId], Awaitable[T]]) -> list[T]:
         room = asyncio.Semaphore(_SIDE_BY_SIDE)
 
-        async def one(shard: messages.ShardId) -> T:
+        async def look_at(shard: messages.ShardId) -> T:
             async with room:
                 return await look(shard)
 
         shards = sharding.all_shards(self._index.known_layout())
-        return list(await asyncio.gather(*(one(shard) for shard in shards)))
+        return list(await asyncio.gather(*(look_at(shard) for shard in shards)))
 
-    async def _shard_view(self, shard: messages.ShardId) -> views.ShardSight:
+    async def _shard_view(self, shard: messages.ShardId) -> ShardView:
         names = self._index.shard(shard)
         state, time, claims, occurrences, runs, dead, kinds = await self._index.read(
             "look at a shard",
@@ -156,14 +189,14 @@ class Counts:
             ("ZRANGE", names.occ, "-", "+", "BYLEX", "LIMIT", 0, _KINDS_COUNTED + 1),
         )
         namespaces, is_exact = await self._known_namespaces(shard)
-        lanes = await self._lane_counts(shard, namespaces, time_us(time))
+        lanes = await self._lane_counts(shard, namespaces, scripting.time_us(time))
         definitions_, all_counted = await self._count_definitions(shard, namespaces.values())
         occurrences = max(0, occurrences - 1)  # the sentinel
         retries = sum(1 for member in kinds if _kind_of(member) is points.PointKind.RETRY)
         if occurrences > _KINDS_COUNTED:
             retries = round(retries * occurrences / _KINDS_COUNTED)
         oldest = [lane.oldest_due_us for lane in lanes if lane.oldest_due_us is not None]
-        return views.ShardSight(
+        return ShardView(
             shard=shard,
             state=(state or b"empty").decode(errors="replace"),
             definitions=definitions_,
@@ -179,7 +212,7 @@ class Counts:
             is_exact=is_exact and all_counted and occurrences <= _KINDS_COUNTED,
         )
 
-    async def _totals_of_shard(self, shard: messages.ShardId) -> messages.Totals:
+    async def _totals_of_shard(self, shard: messages.ShardId) -> Totals:
         names = self._index.shard(shard)
         time, runs, dead, heads = await self._index.read(
             "count what waits",
@@ -188,17 +221,18 @@ class Counts:
             ("XLEN", names.dead),
             ("ZRANGE", names.heads, 0, -1, "WITHSCORES"),
         )
-        now = time_us(time)
-        waiting = [(names.lane(lane), due) for lane, due in lanes_of(scored(heads))]
-        counts = await self.read_all(
-            "count what waits", [("ZCOUNT", lane, "-inf", f"({_CLAIMED}") for lane, _ in waiting]
+        now = scripting.time_us(time)
+        waiting = [(names.lane(lane), due) for lane, due in lanes_of(scripting.scored(heads))]
+        counts = await self._index.read_many(
+            "count what waits",
+            [("ZCOUNT", lane, "-inf", f"({points.DUE_LIMIT_US}") for lane, _ in waiting],
         )
         late = [lane for lane, due in waiting if due <= now]
-        overdue = await self.read_all(
+        overdue = await self._index.read_many(
             "count what is due", [("ZCOUNT", lane, "-inf", now) for lane in late]
         )
         oldest = min((due for _, due in waiting), default=now)
-        return messages.Totals(
+        return Totals(
             points=sum(counts),
             due=sum(overdue),
             outcomes=runs,
@@ -206,14 +240,16 @@ class Counts:
             lag_us=max(0, now - int(oldest)),
         )
 
-    async def _lanes_of_shard(self, shard: messages.ShardId) -> list[views.LaneSight]:
+    async def _lanes_of_shard(self, shard: messages.ShardId) -> list[LaneView]:
         ((seconds, micros), heads) = await self._index.read(
             "look at the namespaces",
             ("TIME",),
             ("ZRANGE", self._index.shard(shard).heads, 0, -1, "WITHSCORES"),
         )
-        namespaces = await self.names_of(shard, [lane for lane, _ in lanes_of(scored(heads))])
-        return await self._lane_counts(shard, namespaces, time_us((seconds, micros)))
+        namespaces = await self.names_of(
+            shard, [lane for lane, _ in lanes_of(scripting.scored(heads))]
+        )
+        return await self._lane_counts(shard, namespaces, scripting.time_us((seconds, micros)))
 
     async def _known_namespaces(self, shard: messages.ShardId) -> tuple[dict[int, str], bool]:
         """Lanes of a shard with their namespaces, and whether these are all."""
@@ -241,7 +277,7 @@ class Counts:
 
     async def _lane_counts(
         self, shard: messages.ShardId, namespaces: dict[int, str], now_us: int
-    ) -> list[views.LaneSight]:
+    ) -> list[LaneView]:
         names = self._index.shard(shard)
         commands: list[tuple[Any, ...]] = []
         for lane in namespaces:
@@ -249,16 +285,16 @@ class Counts:
             commands += [
                 ("ZCOUNT", key, "-inf", "(+inf"),
                 ("ZCOUNT", key, "-inf", now_us),
-                ("ZCOUNT", key, _CLAIMED, "(+inf"),
+                ("ZCOUNT", key, points.DUE_LIMIT_US, "(+inf"),
                 ("ZRANGE", key, 0, 0, "WITHSCORES"),
             ]
-        replies = await self.read_all("count the points", commands)
+        replies = await self._index.read_many("count the points", commands)
         counted = []
         for number, (_, namespace) in enumerate(namespaces.items()):
             total, due, claimed, first = replies[4 * number : 4 * number + 4]
-            oldest = next((int(score) for member, score in scored(first) if member), None)
+            oldest = next((int(score) for member, score in scripting.scored(first) if member), None)
             counted.append(
-                views.LaneSight(
+                LaneView(
                     shard=shard,
                     namespace=namespace,
                     points=total,
@@ -273,31 +309,16 @@ class Counts:
         self, shard: messages.ShardId, namespaces: Iterable[str]
     ) -> tuple[int, bool]:
         """How many definitions a shard holds, and whether all buckets were counted."""
-        buckets = self.bucket_names(shard, namespaces)
+        buckets = self._index.buckets_of(shard, namespaces)
         chosen = buckets
         if len(buckets) > _BUCKETS_COUNTED:
             chosen = random.sample(buckets, _BUCKETS_SAMPLED)
-        counts = await self.read_all("count the definitions", [("HLEN", each) for each in chosen])
+        counts = await self._index.read_many(
+            "count the definitions", [("HLEN", each) for each in chosen]
+        )
         if len(chosen) == len(buckets):
             return sum(counts), True
         return round(sum(counts) * len(buckets) / len(chosen)), False
-
-    def bucket_names(self, shard: messages.ShardId, namespaces: Iterable[str]) -> list[str]:
-        names = self._index.shard(shard)
-        return [
-            names.bucket(population, number)
-            for population in sorted({keys.population_of(name) for name in namespaces})
-            for number in range(self._index.buckets)
-        ]
-
-    async def read_all(self, attempted: str, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Any number of commands, in pieces that keep nobody waiting."""
-        replies: list[Any] = []
-        for first in range(0, len(commands), _COMMANDS_TOGETHER):
-            replies += await self._index.read(
-                attempted, *commands[first : first + _COMMANDS_TOGETHER]
-            )
-        return replies
 
 
 def _kind_of(member: bytes) -> points.PointKind | None:
@@ -305,25 +326,9 @@ def _kind_of(member: bytes) -> points.PointKind | None:
     return None if point is None else point.kind
 
 
-def scored(found: Sequence[Any]) -> list[tuple[bytes, float]]:
-    """Pairs of member and finite score, as the library gives them or flat."""
-    if found and isinstance(found[0], tuple | list):
-        return [(member, finite(score)) for member, score in found]
-    return [(member, finite(score)) for member, score in zip(found[::2], found[1::2], strict=True)]
-
-
-def finite(score: float | bytes) -> float:
-    """Of a sentinel, or of what a stranger wrote, an instant before or after all others."""
-    return min(max(float(score), 0.0), _NEVER)
-
-
 def lanes_of(heads: Iterable[tuple[bytes, float]]) -> list[tuple[int, float]]:
     """The heads that name lanes, with their dues."""
     return [(int(lane), due) for lane, due in heads if lane.isdigit()]
-
-
-def time_us(reply: Any) -> int:  # noqa: ANN401 - as the library parses TIME
-    return int(reply[0]) * 1_000_000 + int(reply[1])
 
 
 def _server_name(info: dict[str, Any]) -> str:
@@ -335,13 +340,3 @@ def _server_name(info: dict[str, Any]) -> str:
 
 def _sum_of(infos: Iterable[dict[str, Any]], name: str) -> int:
     return sum(int(info.get(name, 0)) for info in infos)
-
-
-def _lag(head: list[Any], now_us: int) -> int:
-    pairs = (
-        head if head and isinstance(head[0], tuple | list) else [tuple(head[:2])] if head else []
-    )
-    for member, score in pairs:
-        if member:
-            return max(0, now_us - int(float(score)))
-    return 0

@@ -9,51 +9,92 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import reading, records
-from duepoint.delayqueue.inspection import counts, views
+from duepoint.delayqueue.inspection import counts
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
 _BUCKETS_TOGETHER = 64
 #: Definitions of a namespace that are read to find one by its name.
 NAMES_READ = 1_000_000
-_CLAIMED = points.DUE_LIMIT_US
 #: Lengths below this one are one byte of a record.
 _ONE_BYTE = 128
 
 
-class TooMany(errors.DuepointError):
-    """What was asked for would cost a walk through too much."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointView:
+    """One point of the queue.
+
+    Attributes:
+        due_us: None while a worker holds it: its due is in the claim then.
+        known: the definition behind it; None where there is none (any more).
+        record: state of an occurrence.
+    """
+
+    shard: messages.ShardId
+    namespace: str
+    point: points.DuePoint
+    due_us: int | None
+    known: definitions.Definition | None
+    record: messages.OccurrenceRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleView:
+    """One schedule as the queue knows it, and all its points."""
+
+    shard: messages.ShardId
+    known: definitions.Definition
+    points: tuple[PointView, ...]
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimView:
+    """A claim: who holds which points until when.
+
+    Attributes:
+        until_us: when it runs out; in the past = it waits to be taken over.
+        reclaimed: how often these points were claimed before and not settled.
+        points: those still held, oldest due first, with the dues they had.
+        now_us: the server's time when this was seen.
+    """
+
+    shard: messages.ShardId
+    id: messages.ClaimId
+    worker: str
+    until_us: int
+    reclaimed: int
+    points: tuple[PointView, ...]
+    now_us: int
 
 
 class Upcoming:
     """Single points: the next ones, and those of one schedule."""
 
     def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.Reader,
-        counts: counts.Counts,
+        self, *, index: index.Index, reader: reading.DefinitionReader, counts: counts.Counts
     ) -> None:
         self._index = index
         self._reader = reader
         self._counts = counts
 
-    async def next_points(
-        self, count: int, *, namespace: str | None = None
-    ) -> list[views.PointSight]:
-        """The ``count`` points that are due first, in that order, of those that nobody holds."""
+    async def next_points(self, count: int, *, namespace: str | None = None) -> list[PointView]:
+        """The ``count`` points that are due first, in that order, of those that no worker holds."""
         heads = await self._counts.of_each_shard(lambda shard: self._heads(shard, count, namespace))
         # Each lane's first point is its head: the first ``count`` points lie in as many lanes.
         first = heapq.nsmallest(count, (head for of_shard in heads for head in of_shard))
         chunk = max(8, 2 * count // max(1, len(first)))
-        walks = [_Walk(self, shard, lane, chunk) for _, shard, lane in first]
+        walks = [_Walk(self._index, shard, lane, chunk) for _, shard, lane in first]
         await asyncio.gather(*(walk.read() for walk in walks))
         found: list[tuple[messages.ShardId, int, bytes, int]] = []
         queue = [(walk.buffer[0][1], index) for index, walk in enumerate(walks) if walk.buffer]
@@ -71,10 +112,10 @@ class Upcoming:
 
     async def schedule_view(
         self, namespace: str, *, name: str | None = None, uid: str | None = None
-    ) -> views.ScheduleSight | None:
+    ) -> ScheduleView | None:
         """The schedule of this namespace with this uid or this name; None = not in the queue.
 
-        Raises TooMany where a name is looked for among more than ``NAMES_READ`` definitions.
+        Raises TooManyDefinitions where a name is not among the first ``NAMES_READ`` definitions.
         """
         found = (
             await self._find_uid(namespace, uid)
@@ -96,42 +137,29 @@ class Upcoming:
             (found,) = await self._index.read(
                 "look at the heads", ("ZRANGE", names.heads, 0, count, "WITHSCORES")
             )
-            return [(due, shard, lane) for lane, due in counts.lanes_of(counts.scored(found))]
+            return [(due, shard, lane) for lane, due in counts.lanes_of(scripting.scored(found))]
         number = await self._reader.lane_of(shard, namespace)
         if number is None:
             return []
         (score,) = await self._index.read("look at the heads", ("ZSCORE", names.heads, str(number)))
-        return [] if score is None else [(counts.finite(score), shard, number)]
-
-    async def points_of_lane(
-        self, shard: messages.ShardId, lane: int, offset: int, count: int
-    ) -> list[tuple[bytes, int]]:
-        """Unclaimed members of a lane with their dues, from the ``offset``-th on."""
-        (found,) = await self._index.read(
-            "look at the points",
-            (
-                "ZRANGE", self._index.shard(shard).lane(lane), "-inf", f"({_CLAIMED}", "BYSCORE",
-                "LIMIT", offset, count, "WITHSCORES",
-            ),
-        )  # fmt: skip
-        return [(member, int(score)) for member, score in counts.scored(found) if member]
+        return [] if score is None else [(scripting.finite(score), shard, number)]
 
     async def _described(
         self, found: Sequence[tuple[messages.ShardId, int, bytes, int]]
-    ) -> list[views.PointSight]:
+    ) -> list[PointView]:
         """What stands behind (shard, lane, member, due), in the same order."""
         by_shard: dict[messages.ShardId, list[tuple[int, bytes, int]]] = {}
         for shard, lane, member, due in found:
             by_shard.setdefault(shard, []).append((lane, member, due))
-        seen: dict[tuple[messages.ShardId, bytes], views.PointSight] = {}
+        seen: dict[tuple[messages.ShardId, bytes], PointView] = {}
         for shard, members in by_shard.items():
-            for member, sight in await self.describe(shard, members):
-                seen[shard, member] = sight
+            for member, view in await self.describe(shard, members):
+                seen[shard, member] = view
         return [seen[shard, member] for shard, _, member, _ in found if (shard, member) in seen]
 
     async def describe(
         self, shard: messages.ShardId, found: Sequence[tuple[int, bytes, int]]
-    ) -> list[tuple[bytes, views.PointSight]]:
+    ) -> list[tuple[bytes, PointView]]:
         parsed = [
             (lane, member, due, points.parse_member(member, due)) for lane, member, due in found
         ]
@@ -143,7 +171,7 @@ class Upcoming:
         return [
             (
                 member,
-                views.PointSight(
+                PointView(
                     shard=shard,
                     namespace=namespaces.get(lane, ""),
                     point=point,
@@ -202,7 +230,7 @@ class Upcoming:
             lane = await self._reader.lane_of(shard, namespace)
             if lane is None:
                 continue
-            buckets = self._counts.bucket_names(shard, [namespace])
+            buckets = self._index.buckets_of(shard, [namespace])
             for first in range(0, len(buckets), _BUCKETS_TOGETHER):
                 chunk = buckets[first : first + _BUCKETS_TOGETHER]
                 replies = await self._index.read(
@@ -214,7 +242,7 @@ class Upcoming:
                     if known and (known.namespace, known.name) == (namespace, name):
                         return shard, known
                 if read > NAMES_READ:
-                    raise TooMany(
+                    raise queue_errors.TooManyDefinitions(
                         f"{namespace}/{name} is not among the first {NAMES_READ} schedules of its"
                         " namespace; name it by its uid (kubectl get schedule -o"
                         " jsonpath={.metadata.uid})"
@@ -223,7 +251,7 @@ class Upcoming:
 
     async def _schedule_view(
         self, shard: messages.ShardId, known: definitions.Definition
-    ) -> views.ScheduleSight:
+    ) -> ScheduleView:
         names = self._index.shard(shard)
         lane = await self._reader.lane_of(shard, known.namespace)
         last = known.id + b"\xff" * 18
@@ -240,32 +268,38 @@ class Upcoming:
             "look at a schedule", ("ZMSCORE", names.lane(lane or 0), *members)
         )
         there = [
-            (lane or 0, member, int(counts.finite(score)))
+            (lane or 0, member, int(scripting.finite(score)))
             for member, score in zip(members, scores, strict=True)
             if score is not None
         ]
-        described = [_without_band(sight) for _, sight in await self.describe(shard, there)]
-        described.sort(key=lambda sight: sight.due_us or 0)
-        return views.ScheduleSight(
-            shard=shard, known=known, points=tuple(described), now_us=counts.time_us(time)
+        described = [_without_band(view) for _, view in await self.describe(shard, there)]
+        described.sort(key=lambda view: view.due_us or 0)
+        return ScheduleView(
+            shard=shard, known=known, points=tuple(described), now_us=scripting.time_us(time)
         )
 
 
 class _Walk:
     """One lane's unclaimed points, in pieces."""
 
-    def __init__(self, queue: Upcoming, shard: messages.ShardId, lane: int, chunk: int) -> None:
+    def __init__(self, index: index.Index, shard: messages.ShardId, lane: int, chunk: int) -> None:
         self.shard = shard
         self.lane = lane
         self.buffer: list[tuple[bytes, int]] = []
-        self._queue = queue
+        self._index = index
         self._chunk = chunk
         self._offset = 0
 
     async def read(self) -> None:
-        self.buffer = await self._queue.points_of_lane(
-            self.shard, self.lane, self._offset, self._chunk
-        )
+        key = self._index.shard(self.shard).lane(self.lane)
+        (found,) = await self._index.read(
+            "look at the points",
+            (
+                "ZRANGE", key, "-inf", f"({points.DUE_LIMIT_US}", "BYSCORE",
+                "LIMIT", self._offset, self._chunk, "WITHSCORES",
+            ),
+        )  # fmt: skip
+        self.buffer = [(member, int(due)) for member, due in scripting.scored(found) if member]
         self._offset += self._chunk
 
 
@@ -280,15 +314,81 @@ def _naming(replies: Iterable[dict[bytes, bytes]], name: bytes) -> list[points.S
     ]
 
 
-def _without_band(sight: views.PointSight) -> views.PointSight:
+def _without_band(view: PointView) -> PointView:
     """A held point's score is its lease, not its due."""
-    if sight.due_us is None or sight.due_us < _CLAIMED:
-        return sight
-    return views.PointSight(
-        shard=sight.shard,
-        namespace=sight.namespace,
-        point=sight.point,
-        due_us=None,
-        known=sight.known,
-        record=sight.record,
-    )
+    if view.due_us is None or view.due_us < points.DUE_LIMIT_US:
+        return view
+    return dataclasses.replace(view, due_us=None)
+
+
+class HeldClaims:
+    """Claims that have not ended, with the points still held under them.
+
+    A claim's record says what it began with; the points' scores tell which it still holds.
+    """
+
+    def __init__(self, *, index: index.Index, counts: counts.Counts, upcoming: Upcoming) -> None:
+        self._index = index
+        self._counts = counts
+        self._upcoming = upcoming
+
+    async def all(self, *, per_shard: int = 1_000) -> AsyncIterator[ClaimView]:
+        """Claims that have not ended, those that run out first first.
+
+        Their points are read as they are asked for; a claim that ended meanwhile is left out.
+        """
+        found = await self._counts.of_each_shard(
+            lambda shard: self._claims_of_shard(shard, per_shard)
+        )
+        claims = [(shard, now, claim) for shard, now, claims in found for claim in claims]
+        for shard, now, claim in sorted(claims, key=lambda each: float(each[2][1])):
+            lease = await self._lease(shard, now, claim)
+            if lease.points:
+                yield lease
+
+    async def _claims_of_shard(
+        self, shard: messages.ShardId, count: int
+    ) -> tuple[messages.ShardId, int, list[Any]]:
+        names = self._index.shard(shard)
+        arguments = scripting.Arguments(layout=sharding.layout_of(shard), count=count)
+        now, *found = await self._index.scripts.run(
+            arguments.call("leases", [names.meta, names.claims, names.leases])
+        )
+        return shard, int(now), found
+
+    async def _lease(self, shard: messages.ShardId, now_us: int, claim: list[Any]) -> ClaimView:
+        claim_id, expiry, worker, attempts, by_lane = claim
+        until = int(scripting.finite(expiry))
+        band = points.DUE_LIMIT_US + until
+        names = self._index.shard(shard)
+        lanes = [int(lane) for lane in by_lane[::2]]
+        dues = {
+            member: int(scripting.finite(due))
+            for found in by_lane[1::2]
+            for member, due in zip(found[::2], found[1::2], strict=True)
+        }
+        held = await self._index.read_many(
+            "look at a claim",
+            [("ZRANGE", names.lane(lane), band, band, "BYSCORE") for lane in lanes],
+        )
+        members = [
+            (lane, member, dues.get(member, _own_due(member)))
+            for lane, found in zip(lanes, held, strict=True)
+            for member in found
+        ]
+        described = [view for _, view in await self._upcoming.describe(shard, members)]
+        return ClaimView(
+            shard=shard,
+            id=messages.ClaimId(claim_id),
+            worker=worker.decode(errors="replace"),
+            until_us=until,
+            reclaimed=attempts,
+            points=tuple(sorted(described, key=lambda view: view.due_us or 0)),
+            now_us=now_us,
+        )
+
+
+def _own_due(member: bytes) -> int:
+    """Of a slot that was added to a claim: it is due at its slot."""
+    point = points.parse_member(member, 0)
+    return 0 if point is None else point.slot_us

@@ -2,20 +2,20 @@
 
 An edit of what a Schedule does stores a new blob and leaves the old one: others may share it, and
 counting users would cost every write. So the leader looks now and then: it reads all definitions
-of a shard, then the names of its blobs, and hands those that nobody uses to one fenced script,
+of a shard, then the names of its blobs, and hands the unused ones to one fenced script,
 which marks them; those that have been marked for a day are removed. Rules and digests that have
 numbers go the same way; who stores a definition meanwhile takes the marks off, and asks for another
 number where one is gone. Nothing is removed from a shard that holds a definition which cannot be
-read here, nor while the queue is cut anew: what those use is not known.
+read here, nor while the queue is resharded: what those use is not known.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
 
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, reading
-from duepoint.delayqueue.inspection import counts
 from duepoint.delayqueue.wire import scripting
 
 #: How long a blob has to be unused: as long as a delivery may be retried.
@@ -29,19 +29,25 @@ _TEXTS_TOGETHER = 300
 _DIGEST_LENGTH = 24
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What one step of looking for unused blobs has marked or removed.
+
+    Attributes:
+        texts_removed: interned rules and digests that are gone now.
+    """
+
+    marked: int = 0
+    removed: int = 0
+    texts_removed: int = 0
+
+
 class Collector:
     """Removes what no definition uses any more."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.Reader,
-        counts: counts.Counts,
-    ) -> None:
+    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
         self._index = index
         self._reader = reader
-        self._counts = counts
 
     async def collect(
         self,
@@ -49,11 +55,11 @@ class Collector:
         epoch: messages.Epoch,
         *,
         patience_seconds: float = PATIENCE_SECONDS,
-    ) -> AsyncIterator[messages.Collected]:
+    ) -> AsyncIterator[Collected]:
         """One look at a shard, in small steps: the caller rests between them."""
         used: set[int] = set()
         targets: set[int] = set()
-        buckets = self._counts.bucket_names(shard, (await self._reader.namespaces(shard)).values())
+        buckets = self._index.buckets_of(shard, (await self._reader.namespaces(shard)).values())
         for first in range(0, len(buckets), _BUCKETS_TOGETHER):
             chunk = buckets[first : first + _BUCKETS_TOGETHER]
             replies = await self._index.read(
@@ -64,7 +70,7 @@ class Collector:
                 return
             used |= found[0]
             targets |= found[1]
-            yield messages.Collected()
+            yield Collected()
         digests: set[bytes] = set()
         numbers = sorted(targets)
         for first in range(0, len(numbers), _NUMBERS_TOGETHER):
@@ -73,7 +79,7 @@ class Collector:
             if some is None:
                 return
             digests |= some
-            yield messages.Collected()
+            yield Collected()
         cursor = 0
         while True:
             ((cursor, blobs),) = await self._index.read(
@@ -93,7 +99,7 @@ class Collector:
         epoch: messages.Epoch,
         used: set[int],
         patience_seconds: float,
-    ) -> AsyncIterator[messages.Collected]:
+    ) -> AsyncIterator[Collected]:
         """Rules and digests that no definition names; a namespace's number is its lane's, too."""
         names = self._index.shard(shard)
         cursor = 0
@@ -119,7 +125,7 @@ class Collector:
                 arguments.put("used", arguments.run(map(str, used_again)))
                 call = arguments.call("collect", [names.meta, names.interned])
                 _, removed = await self._index.scripts.run(call)
-                yield messages.Collected(texts_removed=removed)
+                yield Collected(texts_removed=removed)
             if int(cursor) == 0:
                 return
 
@@ -141,12 +147,12 @@ class Collector:
         blobs: Iterable[bytes],
         digests: set[bytes],
         patience_seconds: float,
-    ) -> messages.Collected:
+    ) -> Collected:
         names = {name for name in blobs if len(name) == _DIGEST_LENGTH}
         marked = {name[1:] for name in blobs if name.startswith(b":")}
         unused, used_again = names - digests, marked & digests
         if not unused and not used_again:
-            return messages.Collected()
+            return Collected()
         arguments = scripting.Arguments(
             layout=sharding.layout_of(shard),
             epoch=epoch,
@@ -158,7 +164,7 @@ class Collector:
         arguments.put("used", arguments.run(sorted(used_again)))
         keys = [self._index.shard(shard).meta, self._index.shard(shard).blobs]
         newly, removed = await self._index.scripts.run(arguments.call("collect", keys))
-        return messages.Collected(marked=newly, removed=removed)
+        return Collected(marked=newly, removed=removed)
 
 
 def _numbers(records: Iterable[bytes]) -> tuple[set[int], set[int]] | None:

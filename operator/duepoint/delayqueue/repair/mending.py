@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from duepoint.delayqueue import index, messages, port, sharding
+from duepoint import settings
+from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
@@ -58,23 +59,39 @@ class Findings:
         for first in range(_MENDED_TOGETHER, longest, _MENDED_TOGETHER):
             last = first + _MENDED_TOGETHER
             some = Findings(**{kind: getattr(self, kind)[first:last] for kind in _KINDS})
-            some.lanes = {one[0] for one in some.arm} | {one[0] for one in some.drop}
-            some.lanes |= {one[0] for one in some.free}
+            some.lanes = {row[0] for row in some.arm} | {row[0] for row in some.drop}
+            some.lanes |= {row[0] for row in some.free}
             yield some
 
 
 _KINDS = ("arm", "drop", "add", "forget", "free")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What one step of the sweep looked at and mended.
+
+    Attributes:
+        cursor: where to go on, or None when the shard is done.
+        looked_at: definitions and points seen in this step.
+        armed: chains that were missing and stand now.
+        dropped: points without a definition, or of an old timing version, that are gone now.
+        mended: heads, occurrence records and claims put right.
+        unarmed: definitions that should have a chain, for which no due was given.
+    """
+
+    cursor: str | None
+    looked_at: int = 0
+    armed: int = 0
+    dropped: int = 0
+    mended: int = 0
+    unarmed: tuple[points.ScheduleId, ...] = ()
+
+
 class Mending:
     """Writes what a sweep found."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.Reader,
-    ) -> None:
+    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
         self._index = index
         self._reader = reader
 
@@ -117,7 +134,7 @@ class Mending:
 
     async def mend(
         self, shard: messages.ShardId, findings: Findings, epoch: messages.Epoch
-    ) -> messages.Swept:
+    ) -> Swept:
         """What was put right; the caller adds where the sweep goes on."""
         armed = dropped = mended = 0
         for some in findings.in_parts():
@@ -128,7 +145,7 @@ class Mending:
             armed += of_some[0]
             dropped += of_some[1]
             mended += of_some[2]
-        return messages.Swept(
+        return Swept(
             cursor=None,
             looked_at=findings.looked_at,
             armed=armed,
@@ -159,7 +176,7 @@ class Mending:
         arguments = scripting.Arguments(
             layout=sharding.layout_of(shard),
             epoch=epoch,
-            latest=int(2 * port.LONGEST_LEASE_SECONDS * 1_000_000),
+            latest=int(2 * settings.LONGEST_LEASE_SECONDS * 1_000_000),
             lanes=[{"lane": str(n), "key": key(names.lane(n))} for n in sorted(findings.lanes)],
         )
         if findings.held:
@@ -203,6 +220,6 @@ def _timed_heads(known: definitions.Definition) -> list[bytes]:
 
 
 def slot_us(member: bytes) -> int:
-    """The slot of an occurrence; 0 of a stranger, which is due at once and buried."""
+    """The slot of an occurrence; 0 of an unknown member, which is due at once and buried."""
     point = points.parse_member(member, 0)
     return 0 if point is None else point.slot_us

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import reading, records
 from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
 #: Points in one part: one script compares so many in two or three milliseconds.
@@ -22,19 +24,64 @@ _PAGE = 5_000
 _HELD = b"held"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspectShard:
+    """A shard of a server that went back.
+
+    Attributes:
+        back_us: what was due until then waits; 0 = nothing more comes to what is held already.
+    """
+
+    shard: messages.ShardId
+    back_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPoint:
+    """A point that waits to be compared.
+
+    Attributes:
+        lane: the queue's own, pass it back.
+        record: None where it cannot be read: it is for a worker to bury.
+        definition: None where there is none (any more).
+    """
+
+    lane: int | str
+    point: points.DuePoint
+    record: messages.OccurrenceRecord | None
+    definition: definitions.Definition | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointComparison:
+    """What the comparison of some held points of a shard says.
+
+    Attributes:
+        gone: those that have ended.
+        due: those that are due now, each with the record that it goes on with (None: its own).
+        chains: chains that waited as a whole, with the instants at which they are due.
+        started: schedules with maxRuns, and how many of their runs have started at least.
+        added: occurrences that the server has lost, each beside a held point of its schedule.
+    """
+
+    gone: list[HeldPoint] = field(default_factory=list)
+    due: list[tuple[HeldPoint, messages.OccurrenceRecord | None]] = field(default_factory=list)
+    chains: list[tuple[HeldPoint, int]] = field(default_factory=list)
+    started: list[tuple[points.ScheduleId, int]] = field(default_factory=list)
+    added: list[tuple[HeldPoint, messages.Occurrence]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.gone) + len(self.due) + len(self.chains) + len(self.added)
+
+
 class SuspectPoints:
     """Points that wait for a comparison after their server went back."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.Reader,
-    ) -> None:
+    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
         self._index = index
         self._reader = reader
 
-    async def shards(self) -> tuple[messages.Doubted, ...]:
+    async def shards(self) -> tuple[SuspectShard, ...]:
         """The shards of a server that went back, or that still hold what waited for that.
 
         A claim finds out and marks its shard; what was due by then is held from there on.
@@ -54,10 +101,10 @@ class SuspectPoints:
             back, state = meta
             if (back or held is not None) and state != b"closed":
                 back_us = int(back) if back and back.isdigit() else 0
-                found.append(messages.Doubted(shard=shard, back_us=back_us))
+                found.append(SuspectShard(shard=shard, back_us=back_us))
         return tuple(found)
 
-    async def held(self, shard: messages.ShardId) -> AsyncIterator[Sequence[messages.HeldPoint]]:
+    async def held(self, shard: messages.ShardId) -> AsyncIterator[Sequence[HeldPoint]]:
         """Every point of a shard that waits to be compared, in parts."""
         names = self._index.shard(shard)
         held: list[tuple[int, points.DuePoint]] = []
@@ -76,14 +123,14 @@ class SuspectPoints:
 
     async def _held_described(
         self, shard: messages.ShardId, held: Sequence[tuple[int, points.DuePoint]]
-    ) -> list[messages.HeldPoint]:
+    ) -> list[HeldPoint]:
         members = [point.member for _, point in held]
         (stored,) = await self._index.read(
             "read what waits", ("HMGET", self._index.shard(shard).occrec, *members)
         )
         known = await self._reader.read_definitions(shard, {point.schedule_id for _, point in held})
         return [
-            messages.HeldPoint(
+            HeldPoint(
                 lane=lane,
                 point=point,
                 record=_record(packed),
@@ -93,37 +140,37 @@ class SuspectPoints:
         ]
 
     async def apply(
-        self, shard: messages.ShardId, compared: messages.Compared, epoch: messages.Epoch
+        self, shard: messages.ShardId, compared: PointComparison, epoch: messages.Epoch
     ) -> int:
         """What the comparison says of one part is true; how many points changed by it."""
         names = self._index.shard(shard)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), epoch=epoch)
         keys = [names.meta, names.heads, names.occ, names.occrec, names.wake]
-        moved = [*(one for one, _ in compared.due), *(one for one, _ in compared.chains)]
-        moved += [one for one, _ in compared.added]
+        moved = [*(held for held, _ in compared.due), *(held for held, _ in compared.chains)]
+        moved += [held for held, _ in compared.added]
         key_of: dict[int | str, int] = {}
-        for one in (*compared.gone, *moved):
-            if one.lane not in key_of:
-                keys.append(names.lane(int(one.lane)))
-                key_of[one.lane] = len(keys)
+        for held in (*compared.gone, *moved):
+            if held.lane not in key_of:
+                keys.append(names.lane(int(held.lane)))
+                key_of[held.lane] = len(keys)
         arguments.put("lanes", [{"lane": str(lane), "key": key} for lane, key in key_of.items()])
 
-        def place(one: messages.HeldPoint) -> tuple[int, int]:
-            return key_of[one.lane], arguments.position(one.point.member)
+        def place(held: HeldPoint) -> tuple[int, int]:
+            return key_of[held.lane], arguments.position(held.point.member)
 
-        arguments.put("gone", [place(one) for one in compared.gone])
+        arguments.put("gone", [place(held) for held in compared.gone])
         due = []
-        for one, record in compared.due:
+        for held, record in compared.due:
             packed = 0 if record is None else arguments.position(records.pack(record))
-            due.append((*place(one), packed))
+            due.append((*place(held), packed))
         arguments.put("due", due)
         added = []
-        for one, lost in compared.added:
+        for held, lost in compared.added:
             at = arguments.position(lost.point.member)
             packed = arguments.position(records.pack(lost.record))
-            added.append((key_of[one.lane], at, packed))
+            added.append((key_of[held.lane], at, packed))
         arguments.put("added", added)
-        arguments.put("chains", [(*place(one), at_us) for one, at_us in compared.chains])
+        arguments.put("chains", [(*place(held), at_us) for held, at_us in compared.chains])
         started = []
         for schedule_id, count in compared.started:
             keys.append(names.bucket_of(schedule_id, self._index.buckets))
@@ -132,14 +179,14 @@ class SuspectPoints:
         (changed,) = await self._index.scripts.run(arguments.call("compared", keys))
         return int(changed)
 
-    async def end(self, doubted: messages.Doubted, epoch: messages.Epoch) -> str:
-        """Nothing is in doubt any more: empty text; else what is left: due, held or claimed."""
-        names = self._index.shard(doubted.shard)
-        lanes = list(await self._reader.namespaces(doubted.shard))
+    async def end(self, suspect: SuspectShard, epoch: messages.Epoch) -> str:
+        """Clear the mark of a shard: empty text; else what is left: due, held or claimed."""
+        names = self._index.shard(suspect.shard)
+        lanes = list(await self._reader.namespaces(suspect.shard))
         arguments = scripting.Arguments(
-            layout=sharding.layout_of(doubted.shard),
+            layout=sharding.layout_of(suspect.shard),
             epoch=epoch,
-            back=str(doubted.back_us),
+            back=str(suspect.back_us),
             lanes=[str(lane) for lane in lanes],
         )
         keys = [names.meta, names.claims, names.leases, *(names.lane(lane) for lane in lanes)]

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from duepoint.delayqueue import index, keys, messages, sharding
 from duepoint.delayqueue.definitions import codec, reading
-from duepoint.delayqueue.repair import mending, sweepplan
+from duepoint.delayqueue.repair import mending
 from duepoint.schedules import points
 
 _SCAN_COUNT = 500
@@ -29,8 +30,6 @@ _RECORDS_PER_STEP = 100
 _POINTS_PER_COMMAND = 4_000
 _CLAIMED_PER_LANE = 10_000
 
-#: How a record of an armed definition begins, in a format that can be read here.
-
 _Records = dict[bytes, bytes]
 
 
@@ -38,16 +37,12 @@ class Sweeper:
     """Compares the index with itself, step by step."""
 
     def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.Reader,
-        mending: mending.Mending,
+        self, *, index: index.Index, reader: reading.DefinitionReader, mending: mending.Mending
     ) -> None:
         self._index = index
         self._reader = reader
         self._mending = mending
-        self._sweeps: dict[messages.ShardId, sweepplan.Plan] = {}
+        self._sweeps: dict[messages.ShardId, SweepPlan] = {}
 
     async def sweep(
         self,
@@ -56,13 +51,13 @@ class Sweeper:
         epoch: messages.Epoch,
         *,
         due_of: mending.DueOf | None = None,
-    ) -> messages.Swept:
+    ) -> mending.Swept:
         """One bounded step of the repair; start with None, go on with ``Swept.cursor``.
 
         ``due_of`` names the chain's due for an armed definition that lost it (None: leave it).
         """
         if sharding.layout_of(shard) != self._index.known_layout().number:
-            return messages.Swept(cursor=None)  # it is being emptied; what it lacks has moved on
+            return mending.Swept(cursor=None)  # it is being emptied; what it lacks has moved on
         plan = self._sweeps.get(shard)
         if cursor is None or plan is None:
             plan = self._sweeps[shard] = await self._sweep_plan(shard)
@@ -81,20 +76,18 @@ class Sweeper:
         swept = await self._mending.mend(shard, findings, epoch)
         return dataclasses.replace(swept, cursor=following)
 
-    async def _sweep_plan(self, shard: messages.ShardId) -> sweepplan.Plan:
+    async def _sweep_plan(self, shard: messages.ShardId) -> SweepPlan:
         namespaces = await self._reader.namespaces(shard)
         names = self._index.shard(shard)
         counts = await self._index.read(
             "sweep", *(("ZCARD", names.lane(lane)) for lane in namespaces)
         )
-        return sweepplan.plan(
-            namespaces, dict(zip(namespaces, counts, strict=True)), self._index.buckets
-        )
+        return plan(namespaces, dict(zip(namespaces, counts, strict=True)), self._index.buckets)
 
     async def _sweep_step(
         self,
         shard: messages.ShardId,
-        steps: Sequence[sweepplan.Step],
+        steps: Sequence[Step],
         number: int,
         scan: str,
         due_of: mending.DueOf | None,
@@ -102,9 +95,9 @@ class Sweeper:
         if number >= len(steps):
             return mending.Findings(), "o"
         step, following = steps[number], f"s{number + 1}"
-        if isinstance(step, sweepplan.Whole):
+        if isinstance(step, Whole):
             return await self._sweep_whole(shard, step, due_of), following
-        if isinstance(step, sweepplan.Buckets):
+        if isinstance(step, Buckets):
             return await self._sweep_buckets(shard, step, due_of), following
         findings, scan = await self._sweep_lane(shard, step.number, scan, due_of)
         return findings, following if scan == "0" else f"s{number}:{scan}"
@@ -112,7 +105,7 @@ class Sweeper:
     # -- definitions and points together ---------------------------------------------------------
 
     async def _sweep_whole(
-        self, shard: messages.ShardId, step: sweepplan.Whole, due_of: mending.DueOf | None
+        self, shard: messages.ShardId, step: Whole, due_of: mending.DueOf | None
     ) -> mending.Findings:
         names = self._index.shard(shard)
         buckets = [
@@ -157,7 +150,7 @@ class Sweeper:
             await self._find_orphans(shard, lane, _scores(claimed), findings, due_of)
         return findings
 
-    def _claimed(self, names: keys.ShardKeys, step: sweepplan.Whole) -> list[tuple[Any, ...]]:
+    def _claimed(self, names: keys.ShardKeys, step: Whole) -> list[tuple[Any, ...]]:
         """Commands that read which points of these lanes are claimed."""
         band = (points.DUE_LIMIT_US, "+inf", "BYSCORE", "LIMIT", 0, _CLAIMED_PER_LANE)
         return [("ZRANGE", names.lane(lane), *band, "WITHSCORES") for lane in step.lanes]
@@ -165,7 +158,7 @@ class Sweeper:
     # -- definitions ----------------------------------------------------------------------------
 
     async def _sweep_buckets(
-        self, shard: messages.ShardId, step: sweepplan.Buckets, due_of: mending.DueOf | None
+        self, shard: messages.ShardId, step: Buckets, due_of: mending.DueOf | None
     ) -> mending.Findings:
         names = self._index.shard(shard)
         replies = await self._index.read(
@@ -273,7 +266,7 @@ class Sweeper:
         occurrences = []
         for member in members:
             if points.parse_member(member, 0) is None:
-                continue  # the sentinel, or a stranger: whoever claims it buries it
+                continue  # the sentinel, or an unknown member: the worker that claims it buries it
             schedule_id = points.ScheduleId(member[:_ID_LENGTH])
             record = records.get(schedule_id)
             is_chain = len(member) == points.CHAIN_LENGTH
@@ -331,7 +324,7 @@ class Sweeper:
     # -- occurrences ----------------------------------------------------------------------------
 
     async def _sweep_occurrences(
-        self, shard: messages.ShardId, at: str, plan: sweepplan.Plan
+        self, shard: messages.ShardId, at: str, plan: SweepPlan
     ) -> tuple[mending.Findings, str | None]:
         names = self._index.shard(shard)
         begin = b"(" + bytes.fromhex(at)
@@ -363,3 +356,95 @@ def _scores(reply: Sequence[Any]) -> dict[bytes, float]:
         else zip(*[iter(reply)] * 2, strict=True)
     )
     return {member: float(score) for member, score in pairs if member}
+
+
+#: Points of one step that compares whole namespaces: some 10 ms of the sweeper's time.
+_TOGETHER = 10_000
+#: Lanes of one step: their heads are looked at by one script.
+_LANES_TOGETHER = 32
+#: From here on a population is taken apart.
+_LARGE = 40_000
+_BUCKETS_TOGETHER = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All definitions of these populations, and all points of their lanes."""
+
+    populations: tuple[str, ...]
+    lanes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Some definitions of a population, whose chains are in one of these lanes."""
+
+    population: str
+    first: int
+    last: int
+    lanes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The points of one lane, in as many steps as it needs."""
+
+    number: int
+
+
+Step = Whole | Buckets | Lane
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPlan:
+    """The steps in which a shard is swept.
+
+    A namespace of usual size is compared in one step: all definitions and all points, as sets.
+    Small ones share a step; a large one is taken apart, definitions a few buckets at a time, then
+    points a few hundred at a time. Namespaces of one population share buckets, and so a step.
+    """
+
+    steps: tuple[Step, ...]
+    lanes_of: Mapping[str, tuple[int, ...]]
+
+    def lanes_of_member(self, member: bytes) -> tuple[int, ...]:
+        """Where a point may be by its id; somewhere, where no namespace is known for it."""
+        population = f"n{keys.place_of(points.ScheduleId(member[:8]), 1):x}"
+        return self.lanes_of.get(population) or next(iter(self.lanes_of.values()), ())
+
+
+def plan(namespaces: Mapping[int, str], sizes: Mapping[int, int], buckets: int) -> SweepPlan:
+    """The steps for these lanes (number -> namespace), with so many points each."""
+    lanes_of: dict[str, list[int]] = {}
+    for lane in sorted(namespaces):
+        lanes_of.setdefault(keys.population_of(namespaces[lane]), []).append(lane)
+    frozen = {population: tuple(lanes) for population, lanes in lanes_of.items()}
+    return SweepPlan(tuple(_steps(frozen, sizes, buckets)), frozen)
+
+
+def _steps(
+    lanes_of: Mapping[str, tuple[int, ...]], sizes: Mapping[int, int], buckets: int
+) -> Iterator[Step]:
+    small: list[str] = []
+    lanes: list[int] = []
+    count = 0
+    for population, of_population in lanes_of.items():
+        size = sum(sizes[lane] for lane in of_population)
+        if size > _LARGE:
+            yield from _apart(population, of_population, buckets)
+            continue
+        if small and (count + size > _TOGETHER or len(lanes) >= _LANES_TOGETHER):
+            yield Whole(tuple(small), tuple(lanes))
+            small, lanes, count = [], [], 0
+        small.append(population)
+        lanes += of_population
+        count += size
+    if small:
+        yield Whole(tuple(small), tuple(lanes))
+
+
+def _apart(population: str, lanes: tuple[int, ...], buckets: int) -> Iterator[Step]:
+    for first in range(0, buckets, _BUCKETS_TOGETHER):
+        yield Buckets(population, first, min(buckets, first + _BUCKETS_TOGETHER), lanes)
+    for lane in lanes:
+        yield Lane(lane)

@@ -1,10 +1,10 @@
 """What a draining shard gives away in one pass, in bounded steps: schedules, what follows, letters.
 
 A pass goes over all buckets, then over the lanes (occurrences that a worker held when their
-definition went, and points of nobody), then over the dead letters. Where it goes on is its cursor:
-``d`` and a bucket, ``p`` and a lane, ``x`` for the letters. What a worker holds is left out until
-another pass. What cannot be read holds up nothing: its points are buried, its definition is written
-anew from its object. How one batch travels is ``moving``'s.
+definition went, and points without a claim), then over the dead letters. Where it goes on is its
+cursor: ``d`` and a bucket, ``p`` and a lane, ``x`` for the letters. What a worker holds is left out
+until another pass. What cannot be read holds up nothing: its points are buried, its definition is
+written anew from its object. How one batch travels is ``moving``'s.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from dataclasses import dataclass
 
 import structlog
 
-from duepoint import telemetry
-from duepoint.delayqueue import index, keys, messages, port, sharding
-from duepoint.delayqueue.definitions import codec, reading
-from duepoint.delayqueue.inspection import counts
-from duepoint.delayqueue.resharding import moves
+from duepoint import settings, telemetry
+from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue.definitions import codec, moves, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -32,26 +30,38 @@ _BUCKETS_PER_STEP = 16
 _LANES_PER_STEP = 32
 _POINTS_PER_LANE = 100
 _SCAN_COUNT = 500
-_COUNTED_AT_ONCE = 500
 _LETTERS_PER_STEP = 100
 #: No lease ends so long from now.
-_LATEST_US = int(2 * port.LONGEST_LEASE_SECONDS * 1_000_000)
+_LATEST_US = int(2 * settings.LONGEST_LEASE_SECONDS * 1_000_000)
 _ID_LENGTH = 8
-#: How a record of an armed definition begins.
 
 #: Ids of one bucket and lane: lane, bucket, ids.
 _Group = tuple[int, str, list[bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What one step of a move did.
+
+    Attributes:
+        cursor: where to go on, or None at the end of a pass over the shard.
+        moved: schedules that went.
+        left_out: schedules and points that a worker holds; they go in a later pass.
+        damaged: schedules and points that could not be read, or had lost their chain: they are to
+            be compared with the objects.
+    """
+
+    cursor: str | None
+    moved: int = 0
+    left_out: int = 0
+    damaged: int = 0
 
 
 class Export:
     """Gives away what a draining shard holds."""
 
     def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.Reader,
-        moves: moves.Moves,
+        self, *, index: index.Index, reader: reading.DefinitionReader, moves: moves.Moves
     ) -> None:
         self._index = index
         self._reader = reader
@@ -65,7 +75,13 @@ class Export:
         epoch: messages.Epoch,
         *,
         hold_seconds: float = 0.0,
-    ) -> messages.Moved:
+    ) -> Moved:
+        """One bounded step of emptying a former shard; start with None, go on with the cursor.
+
+        What no worker holds goes to its new shard; a schedule is claimable in one of the two at
+        any time except while its own batch is on its way. A pass may begin by holding the shard:
+        no worker claims in it for so long, and the pass begins after half of that time.
+        """
         if cursor is None:
             await self._begin(shard, epoch, hold_seconds)
             cursor = "d0"
@@ -76,7 +92,7 @@ class Export:
         if cursor.startswith("p"):
             return await self._move_followers(shard, first, epoch, namespaces)
         more = await self._move_letters(shard, epoch)
-        return messages.Moved(cursor="x0" if more else None)
+        return Moved(cursor="x0" if more else None)
 
     def forget(self, shard: messages.ShardId) -> None:
         """The shard is closed: no pass goes over it again."""
@@ -101,8 +117,8 @@ class Export:
         first: int,
         epoch: messages.Epoch,
         namespaces: dict[int, str],
-    ) -> messages.Moved:
-        buckets = self.all_buckets(shard, namespaces)
+    ) -> Moved:
+        buckets = self._index.buckets_of(shard, namespaces.values())
         done = _Done()
         scans = dict.fromkeys(buckets[first : first + _BUCKETS_PER_STEP], 0)
         while scans:
@@ -126,12 +142,12 @@ class Export:
         first: int,
         epoch: messages.Epoch,
         namespaces: dict[int, str],
-    ) -> messages.Moved:
-        """Occurrences that a worker held when their definition went, and points of nobody."""
+    ) -> Moved:
+        """Occurrences that a worker held when their definition went, and points without a claim."""
         names, lanes = self._index.shard(shard), sorted(namespaces)
         chunk = lanes[first : first + _LANES_PER_STEP]
         groups: list[_Group] = []
-        for lane, members in zip(chunk, await self._points_of_nobody(shard, chunk), strict=True):
+        for lane, members in zip(chunk, await self._unheld_points(shard, chunk), strict=True):
             by_bucket: dict[str, list[bytes]] = {}
             for member in members:
                 bucket = names.bucket_of(
@@ -145,7 +161,7 @@ class Export:
         following = first + _LANES_PER_STEP
         return done.moved(f"p{following}" if following < len(lanes) else "x0")
 
-    async def _points_of_nobody(
+    async def _unheld_points(
         self, shard: messages.ShardId, lanes: Sequence[int]
     ) -> list[list[bytes]]:
         """Of each lane some points that wait, and some that no claim holds; the script decides."""
@@ -165,13 +181,13 @@ class Export:
                 )
             ),
         )
-        latest = counts.time_us(time) + _LATEST_US
-        held = {limit + expiry for _, expiry in counts.scored(claims) if expiry <= latest}
+        latest = scripting.time_us(time) + _LATEST_US
+        held = {limit + expiry for _, expiry in scripting.scored(claims) if expiry <= latest}
         waiting, claimed, endless = found[::3], found[1::3], found[2::3]
         return [
             [
                 *some,
-                *(member for member, score in counts.scored(band) if score not in held),
+                *(member for member, score in scripting.scored(band) if score not in held),
                 *filter(None, last),
             ]
             for some, band, last in zip(waiting, claimed, endless, strict=True)
@@ -184,10 +200,10 @@ class Export:
         *,
         schedules: Sequence[_Group] = (),
         followers: Sequence[_Group] = (),
-    ) -> messages.Moved:
-        """Move one batch, as far as nobody holds it."""
+    ) -> Moved:
+        """Move one batch, except what a worker holds."""
         names = self._index.shard(shard)
-        used = moves.Keys(
+        used = scripting.KeyList(
             names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
             names.dead,
         )  # fmt: skip
@@ -218,12 +234,14 @@ class Export:
         if buried:
             telemetry.unreadable_total.labels("definition").inc(buried)
             log.warning("points without a readable schedule are dead letters", count=buried)
-        travellers = [moves.Traveller.of(one) for one in taken]
+        travellers = [moves.Traveller.of(traveller) for traveller in taken]
         lost = await self._moves.bring(shard, batch, travellers) if travellers else 0
-        unarmed = sum(one.record[:2] == codec.ARMED and not one.due for one in travellers)
-        return messages.Moved(
+        unarmed = sum(
+            traveller.record[:2] == codec.ARMED and not traveller.due for traveller in travellers
+        )
+        return Moved(
             cursor=None,
-            moved=sum(bool(one.record) for one in travellers),
+            moved=sum(bool(traveller.record) for traveller in travellers),
             left_out=left_out,
             damaged=buried + lost + unarmed,
         )
@@ -238,7 +256,7 @@ class Export:
             return False
         by_home: dict[messages.ShardId, list[tuple[bytes, dict[bytes, bytes]]]] = {}
         for letter, raw in found:
-            fields = raw if isinstance(raw, dict) else dict(zip(raw[::2], raw[1::2], strict=True))
+            fields = scripting.fields(raw)
             by_home.setdefault(self._letter_home(shard, fields), []).append((letter, fields))
         for home, letters in by_home.items():
             target = self._index.shard(home)
@@ -250,7 +268,7 @@ class Export:
                 for letter, fields in letters
             ]
             arguments.put("letters", listed)
-            await self._index.gathered_durably.run(
+            await self._index.pipelined_durably.run(
                 arguments.call("rebury", [
                     target.meta, target.dead, target.imported, target.letters, target.letter_sums,
                 ])
@@ -273,29 +291,20 @@ class Export:
 
     # -- what is there -----------------------------------------------------------------------------
 
-    def all_buckets(self, shard: messages.ShardId, namespaces: dict[int, str]) -> list[str]:
-        names = self._index.shard(shard)
-        populations = sorted({keys.population_of(name) for name in namespaces.values()})
-        return [
-            names.bucket(population, number)
-            for population in populations
-            for number in range(self._index.buckets)
-        ]
-
     async def is_any_definition_left(
         self, shard: messages.ShardId, namespaces: dict[int, str]
     ) -> bool:
-        """Records that nobody can read do not count: they are written anew from their objects."""
-        for chunk in chunks(self.all_buckets(shard, namespaces), _COUNTED_AT_ONCE):
-            counts = await self._index.read("count", *(("HLEN", bucket) for bucket in chunk))
-            for bucket, count in zip(chunk, counts, strict=True):
-                if not count:
-                    continue
-                ((_, found),) = await self._index.read(
-                    "read definitions", ("HSCAN", bucket, 0, "COUNT", _SCAN_COUNT)
-                )
-                if self._groups(shard, [(bucket, found)]):
-                    return True
+        """Unreadable records do not count: the operator writes them anew from their objects."""
+        buckets = self._index.buckets_of(shard, namespaces.values())
+        counts = await self._index.read_many("count", [("HLEN", bucket) for bucket in buckets])
+        for bucket, count in zip(buckets, counts, strict=True):
+            if not count:
+                continue
+            ((_, found),) = await self._index.read(
+                "read definitions", ("HSCAN", bucket, 0, "COUNT", _SCAN_COUNT)
+            )
+            if self._groups(shard, [(bucket, found)]):
+                return True
         return False
 
     def _groups(
@@ -327,13 +336,13 @@ class _Done:
     left_out: int = 0
     damaged: int = 0
 
-    def add(self, batch: messages.Moved) -> None:
+    def add(self, batch: Moved) -> None:
         self.brought += batch.moved
         self.left_out += batch.left_out
         self.damaged += batch.damaged
 
-    def moved(self, cursor: str) -> messages.Moved:
-        return messages.Moved(
+    def moved(self, cursor: str) -> Moved:
+        return Moved(
             cursor=cursor, moved=self.brought, left_out=self.left_out, damaged=self.damaged
         )
 
@@ -352,8 +361,3 @@ def _parts(groups: Iterable[_Group]) -> Iterator[list[_Group]]:
                 part, room = [], _MOST_SCHEDULES
     if part:
         yield part
-
-
-def chunks(names: Sequence[str], size: int) -> Iterator[list[str]]:
-    for first in range(0, len(names), size):
-        yield list(names[first : first + size])

@@ -1,24 +1,65 @@
 """Another number of shards while everything runs: what the leader does, step by step.
 
-Asked for by anybody (``ask_partition``), done by the leader with its term: the layout record names
-both layouts (``announce_partition``), each former shard takes no new schedules and gives away what
-nobody holds (``move``, in bounded steps, pass after pass), is closed when nothing is left
-(``close_shard``), and at the end the new layout stands alone (``end_partition``). Every step may be
-repeated and every one may be the last of a process: what is to be done next is read from the index.
-What gives a shard away in which order is ``emptying``'s, how one batch travels ``moving``'s.
+Any process may ask for it (``ask``); the leader does it with its term. The layout record names both
+layouts (``announce``), each former shard takes no new schedules and gives away what no worker holds
+(``move``, in bounded steps, pass after pass), is closed when nothing is left (``close``), and at
+the end the new layout stands alone (``end``). Every step may be repeated and every one may be the
+last of a process: what is to be done next is read from the index. In which order a shard gives away
+what it holds is decided in ``export``; how one batch travels, in ``moves``.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, membership, messages, sharding
 from duepoint.delayqueue.definitions import reading
 from duepoint.delayqueue.resharding import export
 from duepoint.delayqueue.wire import scripting
 
-_COUNTED_AT_ONCE = 500
+
+class ReshardingAnswer(enum.StrEnum):
+    """Answer to the wish for another number of shards."""
+
+    ASKED = "asked"  # the leader begins within seconds
+    DONE = "done"  # the index has that many
+    MOVING = "moving"  # it is being resharded to that many
+    OTHER = "other"  # it is being resharded to another number: ask again afterwards
+
+
+class Phase(enum.StrEnum):
+    """How far the way to a new layout is."""
+
+    STABLE = "stable"
+    ANNOUNCED = "announced"  # workers learn of the new shards
+    MOVING = "moving"  # schedules move
+    CLOSING = "closing"  # only unread outcomes are left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReshardingProgress:
+    """The index' layout and, while it is resharded, how far that is.
+
+    Attributes:
+        shards: of the layout that new schedules go to.
+        former_shards: of the one that is being emptied; 0 = none is.
+        wanted: asked for and not begun; 0 = nothing.
+        moved, left: definitions, as counted at the beginning and since.
+        waiting: for what the move waits, in words; empty = for nothing.
+    """
+
+    layout: int
+    shards: int
+    former_shards: int
+    wanted: int
+    phase: Phase
+    moved: int
+    left: int
+    waiting: str
 
 
 class Resharding:
@@ -30,7 +71,7 @@ class Resharding:
         index: index.Index,
         layouts: layouts.Layouts,
         membership: membership.Membership,
-        reader: reading.Reader,
+        reader: reading.DefinitionReader,
         export: export.Export,
     ) -> None:
         self._index = index
@@ -38,13 +79,14 @@ class Resharding:
         self._membership = membership
         self._reader = reader
         self._export = export
+        self.move = export.move
 
     # -- asking -----------------------------------------------------------------------------------
 
-    async def ask(self, shards: int) -> messages.Asked:
+    async def ask(self, shards: int) -> ReshardingAnswer:
         """Wish for another number of shards; raises InvalidSetting for one that cannot be.
 
-        Anybody's. The leader sees it at its next look and begins.
+        Any process may ask. The leader sees it at its next look and begins.
         """
         if not sharding.is_possible(shards):
             raise errors.InvalidSetting(
@@ -54,9 +96,9 @@ class Resharding:
             )
         call = scripting.Arguments(shards=shards).call("ask", [self._index.keys.layout])
         answer, _ = await self._index.scripts.run(call)
-        return messages.Asked(answer.decode())
+        return ReshardingAnswer(answer.decode())
 
-    async def progress(self) -> messages.Partitioning:
+    async def progress(self) -> ReshardingProgress:
         """How far it is."""
         (reply,) = await self._index.read(
             "read the layout",
@@ -66,10 +108,10 @@ class Resharding:
             ),
         )  # fmt: skip
         if reply[0] is None:
-            raise scripting.Uninitialised("there is no index yet: the operator makes it")
+            raise queue_errors.Uninitialised("there is no index yet: the operator makes it")
         *numbers, phase, moved, left, waiting = reply
         number, shards, former, wanted = map(layouts.number_of, numbers)
-        return messages.Partitioning(
+        return ReshardingProgress(
             layout=number,
             shards=shards,
             former_shards=former,
@@ -110,13 +152,26 @@ class Resharding:
         self,
         epoch: messages.Epoch,
         *,
-        phase: messages.Phase,
+        phase: Phase,
         moved: int,
         left: int,
         waiting: str = "",
-    ) -> None:
-        """Tell those who ask."""
-        await self._record_progress(epoch, phase=phase, moved=moved, left=left, waiting=waiting)
+        done: bool = False,
+    ) -> list[bytes]:
+        """Write how far it is into the layout record, which is returned; ``done`` ends it."""
+        arguments = scripting.Arguments(
+            epoch=epoch,
+            layout=self._index.known_layout().number,
+            phase=phase.value,
+            moved=moved,
+            left=left,
+            waiting=waiting,
+            done=done,
+        )
+        reply: list[bytes] = await self._index.scripts.run(
+            arguments.call("progress", [self._index.keys.layout])
+        )
+        return reply
 
     async def end(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
         """Every former shard is closed: the new layout stands alone."""
@@ -127,25 +182,9 @@ class Resharding:
             arguments = scripting.Arguments(layout=layout.number, epoch=epoch)
             calls.append(arguments.call("filled", [names.meta, names.imported]))
         _raise_first(await self._index.scripts.run_many(calls))
-        reply = await self._record_progress(
-            epoch, phase=messages.Phase.STABLE, moved=moved, left=0, waiting="", done=True
+        return self._layouts.remember(
+            await self.record_progress(epoch, phase=Phase.STABLE, moved=moved, left=0, done=True)
         )
-        return self._layouts.remember(reply)
-
-    async def _record_progress(
-        self, epoch: messages.Epoch, *, phase: messages.Phase, done: bool = False, **named: object
-    ) -> list[bytes]:
-        arguments = scripting.Arguments(
-            epoch=epoch,
-            layout=self._index.known_layout().number,
-            phase=phase.value,
-            done=done,
-            **named,
-        )
-        reply: list[bytes] = await self._index.scripts.run(
-            arguments.call("progress", [self._index.keys.layout])
-        )
-        return reply
 
     # -- one former shard --------------------------------------------------------------------------
 
@@ -155,31 +194,13 @@ class Resharding:
             "read a shard's state", ("HGET", self._index.shard(shard).meta, "state")
         )
         if state is None:
-            raise scripting.Uninitialised(f"shard {shard} holds no index")
+            raise queue_errors.Uninitialised(f"shard {shard} holds no index")
         return bytes(state).decode(errors="replace")
 
     async def count_definitions(self, shard: messages.ShardId) -> int:
-        buckets = self._export.all_buckets(shard, await self._reader.namespaces(shard))
-        counted = 0
-        for chunk in export.chunks(buckets, _COUNTED_AT_ONCE):
-            counted += sum(await self._index.read("count", *(("HLEN", bucket) for bucket in chunk)))
-        return counted
-
-    async def move(
-        self,
-        shard: messages.ShardId,
-        cursor: str | None,
-        epoch: messages.Epoch,
-        *,
-        hold_seconds: float = 0.0,
-    ) -> messages.Moved:
-        """One bounded step of emptying a former shard; start with None, go on with the cursor.
-
-        What nobody holds goes to its new shard; a schedule is claimable in one of the two at any
-        time but for the moment of its own batch. At the begin of a pass the shard may be held:
-        for so long nobody claims in it, and the pass begins after half of it.
-        """
-        return await self._export.move(shard, cursor, epoch, hold_seconds=hold_seconds)
+        namespaces = await self._reader.namespaces(shard)
+        buckets = self._index.buckets_of(shard, namespaces.values())
+        return sum(await self._index.read_many("count", [("HLEN", each) for each in buckets]))
 
     async def close(self, shard: messages.ShardId, epoch: messages.Epoch) -> str:
         """The former shard is closed and its keys are gone: empty text; else why not yet.
@@ -189,13 +210,9 @@ class Resharding:
         names, namespaces = self._index.shard(shard), await self._reader.namespaces(shard)
         if await self._export.is_any_definition_left(shard, namespaces):
             return "definitions"
-        lanes = [names.lane(lane) for lane in namespaces]
-        for chunk in export.chunks(lanes, _COUNTED_AT_ONCE):
-            counts = await self._index.read(
-                "count", *(("ZCOUNT", lane, "-inf", "(+inf") for lane in chunk)
-            )
-            if any(counts):
-                return "points"
+        lanes = [("ZCOUNT", names.lane(lane), "-inf", "(+inf") for lane in namespaces]
+        if any(await self._index.read_many("count", lanes)):
+            return "points"
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), epoch=epoch)
         keys_ = [names.meta, names.claims, names.runs, names.dead]
         answer = (await self._index.scripts.run(arguments.call("close", keys_))).decode()
@@ -208,12 +225,12 @@ class Resharding:
         """What a crash after the closing has left is gone."""
         names, namespaces = self._index.shard(shard), await self._reader.namespaces(shard)
         gone = [names.lane(lane) for lane in namespaces]
-        gone += self._export.all_buckets(shard, namespaces)
+        gone += self._index.buckets_of(shard, namespaces.values())
         gone += [name for name in membership.fixed_keys(names) if name != names.meta]
         gone.remove(names.interned)
-        # The names of all lanes stand in it: whoever goes on after a crash needs them.
-        for chunk in (*export.chunks(gone, _COUNTED_AT_ONCE), [names.interned]):
-            await self._index.read("unlink a closed shard", ("UNLINK", *chunk))
+        # The names of all lanes stand in it: a process that goes on after a crash needs them.
+        for keys in (gone, [names.interned]):
+            await self._index.read_many("unlink a closed shard", [("UNLINK", key) for key in keys])
         self._export.forget(shard)
 
 
@@ -231,9 +248,9 @@ def _nearest_power(shards: int) -> str:
     return f"{below} or {above}" if above <= sharding.MOST_SHARDS else str(below)
 
 
-def _phase(text: bytes | None, *, is_cut: bool) -> messages.Phase:
+def _phase(text: bytes | None, *, is_cut: bool) -> Phase:
     """What is said, where this version knows the word."""
     try:
-        return messages.Phase((text or b"stable").decode())
+        return Phase((text or b"stable").decode())
     except ValueError:
-        return messages.Phase.MOVING if is_cut else messages.Phase.STABLE
+        return Phase.MOVING if is_cut else Phase.STABLE

@@ -9,7 +9,7 @@ MOVED is followed at once and the map of slots read again; ASK is followed for t
 Behind a redirected command everything of its slot that is no script is asked again, because it
 may have been answered before the script ran; a script that ran is never run again. TRYAGAIN,
 CLUSTERDOWN and a node that does not answer are errors in place: the caller waits, only for the
-shards concerned. A silent node is waited for once; from then on ``silence`` alone asks it. A slot
+shards concerned. A silent node is waited for once; from then on only ``NodeHealth`` asks it. A slot
 whose new owner was a replica before, or unknown, is an upheaval: what had not reached it is lost.
 """
 
@@ -26,7 +26,7 @@ import redis.crc
 import redis.exceptions
 import structlog
 
-from duepoint.delayqueue.wire import connecting, nodes, silence
+from duepoint.delayqueue.wire import connecting, nodes
 
 log = structlog.get_logger(__name__)
 
@@ -92,7 +92,7 @@ class Map:
     """Who holds what.
 
     Attributes:
-        owners: the primary of each slot; None = nobody.
+        owners: the primary of each slot; None = no node.
         replicas: the replicas of each primary.
     """
 
@@ -143,7 +143,7 @@ class Cluster:
         self._trouble = "no node of the cluster has been found"
         self._connections = connections
         self._nodes: dict[connecting.Host, nodes.Node] = {}
-        self._silence = silence.Silence(self._ping, self._note_answer)
+        self._health = nodes.NodeHealth(self._ping, self._note_answer)
         self._map = Map([None] * SLOTS, {})
         self._is_stale = True
         self._refreshing = asyncio.Lock()
@@ -216,7 +216,7 @@ class Cluster:
         *,
         confirmed: bool,
     ) -> None:
-        async def one(host: connecting.Host, positions: Sequence[int], *, asking: bool) -> None:
+        async def send_to(host: connecting.Host, positions: Sequence[int], *, asking: bool) -> None:
             parts = [commands[position] for position in positions]
             if asking:
                 parts = [part for command in parts for part in (("ASKING",), command)]
@@ -227,19 +227,19 @@ class Cluster:
         groups = sent.groups.items()
         if len(groups) == 1:
             (((host, asking), positions),) = groups
-            await one(host, positions, asking=asking)
+            await send_to(host, positions, asking=asking)
             return
         async with asyncio.TaskGroup() as group:
             for (host, asking), positions in groups:
-                group.create_task(one(host, positions, asking=asking))
+                group.create_task(send_to(host, positions, asking=asking))
 
     async def _exchange_with(
         self, host: connecting.Host, commands: Sequence[nodes.Command], *, confirmed: bool = False
     ) -> list[Any]:
-        if (trouble := self._silence.of(host)) is not None:
+        if (trouble := self._health.of(host)) is not None:
             return [trouble] * len(commands)
         replies = await self._node(host).exchange(commands, confirmed=confirmed)
-        self._silence.note(host, replies)
+        self._health.note(host, replies)
         return replies
 
     async def _redirected(
@@ -326,7 +326,7 @@ class Cluster:
     async def _ask_for_map(self) -> Map | None:
         """Of the first node that answers: known primaries, then replicas, then the seeds."""
         hosts = dict.fromkeys((self._teller, *self.hosts(), *self._seeds))
-        for host in sorted(hosts, key=lambda host: self._silence.of(host) is not None):
+        for host in sorted(hosts, key=lambda host: self._health.of(host) is not None):
             try:
                 async with asyncio.timeout(_REFRESH_TIMEOUT_SECONDS):
                     (reply,) = await self._node(host).exchange([("CLUSTER", "SLOTS")])
@@ -346,7 +346,7 @@ class Cluster:
 
     def _take(self, found: Map) -> None:
         former, self._map = self._map, found
-        self._silence.keep(found.primaries)
+        self._health.keep(found.primaries)
         for host, node in self._nodes.items():
             node.replicas = len(found.replicas.get(host, ()))
         if list(found.owners) == list(former.owners):
@@ -398,7 +398,7 @@ class Cluster:
         self._is_stale = True  # what it held may be another's by now
 
     async def close(self) -> None:
-        await self._silence.close()
+        await self._health.close()
         for node in self._nodes.values():
             await node.close()
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import redis.asyncio
@@ -49,7 +49,7 @@ class Node:
 
     Args:
         host: None = wherever the URL leads to.
-        on_upheaval: told when it is not the server that it was.
+        on_upheaval: called when it is not the server that it was.
     """
 
     def __init__(
@@ -207,3 +207,63 @@ async def _reply(connection: Any) -> Any:  # noqa: ANN401 - of the library
         return await connection.read_response()
     except redis.exceptions.ResponseError as error:
         return error
+
+
+#: From one question to the next.
+_ASK_SECONDS = 0.25
+
+#: Asks a node whether it is there; its reply, or an error in the place of it.
+Ask = Callable[[connecting.Host], Awaitable[object]]
+
+
+class NodeHealth:
+    """Remembers nodes of a cluster that do not answer, so that only their own shards wait for them.
+
+    A command without an answer is given up after five seconds, and commands for other nodes in the
+    same call wait as long. So that happens once: a node that let a command time out gets nothing
+    but a PING, from a task of its own, until it answers or is no primary any more. A node that
+    refuses connections needs none of this, because it fails at once.
+    """
+
+    def __init__(self, ask: Ask, on_answer: Callable[[], None]) -> None:
+        self._ask = ask
+        self._on_answer = on_answer
+        self._asking: dict[connecting.Host, asyncio.Task[None]] = {}
+
+    def note(self, host: connecting.Host, replies: Iterable[object]) -> None:
+        """What this node has replied."""
+        if host not in self._asking and any(map(_is_timeout, replies)):
+            task = asyncio.create_task(self._wait_for(host), name=f"health of {host[0]}:{host[1]}")
+            self._asking[host] = task
+
+    def of(self, host: connecting.Host) -> Exception | None:
+        """What stands for its replies; None where it is to be asked."""
+        if host not in self._asking:
+            return None
+        return redis.exceptions.TimeoutError(f"{host[0]}:{host[1]} has not answered for a while")
+
+    def keep(self, hosts: Iterable[connecting.Host]) -> None:
+        """Forget all other nodes."""
+        for host in self._asking.keys() - set(hosts):
+            self._asking.pop(host).cancel()
+
+    async def close(self) -> None:
+        """Ask no more."""
+        asking = list(self._asking.values())
+        self._asking.clear()
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+    async def _wait_for(self, host: connecting.Host) -> None:
+        try:
+            while _is_timeout(await self._ask(host)):  # noqa: ASYNC110 - no event to wait for
+                await asyncio.sleep(_ASK_SECONDS)
+        finally:  # an error of the question must not give the node up for ever
+            if self._asking.get(host) is asyncio.current_task():
+                del self._asking[host]
+                self._on_answer()
+
+
+def _is_timeout(reply: object) -> bool:
+    return isinstance(reply, TimeoutError | redis.exceptions.TimeoutError)

@@ -28,7 +28,7 @@ class Servers(Protocol):
 
     @property
     def on_upheaval(self) -> list[Callable[[], None]]:
-        """Told of each upheaval, before anything is sent to the other server."""
+        """Called at each upheaval, before anything is sent to the other server."""
         ...
 
     async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:

@@ -1,13 +1,13 @@
 """Connections that listen to one channel of every shard, for as long as the process lives.
 
 One connection for each server that has some of the channels: on a single server one subscription
-names them all, in a cluster each is its own (two slots in one command are refused). Whoever
-listens must subscribe, then read, then sleep: ``on_subscribed`` is called when a server has
+names them all, in a cluster each is its own (two slots in one command are refused). A
+listener must subscribe, then read, then sleep: ``on_subscribed`` is called when a server has
 confirmed all of its channels, at the start, after each reconnect and after a channel moved to
 another node, because what was published in between is gone. A PING every ten seconds finds a
 connection that died without saying so; no other command is ever sent on it. Sharded channels
 (SSUBSCRIBE) are used on a single server too, so that a cluster needs nothing else. Errors end in a
-reconnect after a short, jittered wait, and are told once.
+reconnect after a short, jittered wait, and are logged once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Subscription:
         self._on_message = on_message
         self._task: asyncio.Task[None] | None = None
         self._listeners: dict[Hashable, tuple[Sequence[str], asyncio.Task[None]]] = {}
-        #: Servers of which it was said that they are not heard, whoever listens to them by now.
+        #: Servers whose loss was logged, whichever task listens to them by now.
         self._lost: set[Hashable] = set()
 
     async def start(self) -> None:

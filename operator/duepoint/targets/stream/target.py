@@ -41,10 +41,10 @@ class StreamTarget:
         """Whether the entry goes into our own Redis, and may."""
         return self._own.enabled and ownstreams.own(action.target) is not None
 
-    def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.Entries:
+    def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.StreamEntries:
         """What the queue appends: what the entries have in common is sent once."""
         stream = target.require_kind(firings.action, actions.StreamAction)
-        return messages.Entries(
+        return messages.StreamEntries(
             namespace=firings.namespace,
             name=stream.name,
             max_length=self._own.length(stream.max_length),

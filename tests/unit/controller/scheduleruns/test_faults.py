@@ -8,8 +8,8 @@ import contextlib
 import pytest
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs
 from duepoint.runs import outcome as outcomes
@@ -216,7 +216,7 @@ async def test_a_former_leader_hands_nothing_over():
         assert len(world.target.fired) <= 1
         group = task.exception()
         assert group is not None
-        assert group.subgroup(scripting.Fenced) is not None
+        assert group.subgroup(queue_errors.Fenced) is not None
         world.running.remove(task)
 
 

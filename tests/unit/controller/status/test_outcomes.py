@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from duepoint.controller.status.outcomes import Outcomes
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import ledger, messages
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
 from tests.fakes.fakeclock import FakeClock
@@ -19,7 +19,7 @@ class Stream:
     """A ledger of one shard whose next answer the test writes."""
 
     def __init__(self) -> None:
-        self.next: list[messages.OutcomeEntry] = []
+        self.next: list[ledger.OutcomeEntry] = []
 
     async def start(self):
         pass
@@ -45,7 +45,7 @@ class Stream:
         return {}
 
 
-def told(entry_id: str, name: str) -> messages.OutcomeEntry:
+def told(entry_id: str, name: str) -> ledger.OutcomeEntry:
     event = RunEvent(
         uid=name,
         namespace="reports",
@@ -57,11 +57,11 @@ def told(entry_id: str, name: str) -> messages.OutcomeEntry:
         reason="Succeeded",
         at_us=2,
     )
-    return messages.OutcomeEntry(shard=SHARD, id=entry_id, outcomes=run.pack([event]))
+    return ledger.OutcomeEntry(shard=SHARD, id=entry_id, outcomes=run.pack([event]))
 
 
-def note(entry_id: str) -> messages.OutcomeEntry:
-    return messages.OutcomeEntry(shard=SHARD, id=entry_id, outcomes=b"", back_us=5)
+def note(entry_id: str) -> ledger.OutcomeEntry:
+    return ledger.OutcomeEntry(shard=SHARD, id=entry_id, outcomes=b"", back_us=5)
 
 
 async def nothing(*_of):

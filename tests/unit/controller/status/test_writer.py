@@ -17,8 +17,8 @@ from duepoint.controller.status.writequeue import Allowance, WriteQueue
 from duepoint.controller.term import TermEvents
 from duepoint.controller.watching import kopfsetup
 from duepoint.controller.workqueue import WorkQueue
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.wire import scripting
 from duepoint.kube.credentials import Login
 from tests.fakes.fakeclock import FakeClock
 from tests.fakes.memoryqueue import MemoryDelayQueue
@@ -408,7 +408,7 @@ async def test_a_newer_leader_at_the_index_ends_the_watch():
         await clock.advance(10)
         queue.available = True
         await clock.advance(10)
-        assert isinstance(task.exception(), scripting.Fenced)
+        assert isinstance(task.exception(), queue_errors.Fenced)
 
 
 async def test_a_sweep_is_made_when_asked_and_nothing_in_between():

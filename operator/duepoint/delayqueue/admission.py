@@ -1,8 +1,8 @@
 """Concurrency policies in the queue: which claimed slots may start, and which runs are over.
 
 ``admit`` decides for one occurrence of a claim in one script of its shard, ``leave`` and ``finish``
-tell of runs that have ended (the worker by its claim, the operator by its watch of Jobs). What has
-to be known of Jobs the caller finds out; nothing here speaks to an API server.
+record runs that have ended (the worker by its claim, the operator by its watch of Jobs). The caller
+finds out about Jobs; nothing here speaks to an API server.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from duepoint.delayqueue import index, layouts, messages, sharding
-from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue import activeruns, index, layouts, messages, sharding
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.definitions import interning, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
@@ -23,8 +24,8 @@ _JOBS_TOGETHER = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
-    """What is told of runs of one schedule."""
+class _Ended:
+    """Runs of one schedule that have ended, and a run to look at."""
 
     runs: Sequence[activeruns.Run] = ()
     jobs: Collection[str] = ()
@@ -36,43 +37,44 @@ class Concurrency:
     """Says which claimed slots may start, and which runs are over."""
 
     def __init__(
-        self,
-        *,
-        index: index.Index,
-        layouts: layouts.Layouts,
-        numbering: interning.Numbering,
+        self, *, index: index.Index, layouts: layouts.Layouts, numbering: interning.Numbering
     ) -> None:
         self._index = index
         self._layouts = layouts
         self._numbering = numbering
 
-    async def admit(self, claim: messages.Claim, entry: activeruns.Entry) -> activeruns.Admission:
+    async def admit(
+        self, claim: messages.Claim, entry: activeruns.AdmissionRequest
+    ) -> activeruns.AdmissionAnswer:
         """Whether a claimed occurrence may start beside the active runs of its schedule.
 
         If so it is one of them from here on; asking again is harmless.
         """
-        try:
-            entry = await self._vouched(claim, entry)
-            reply = await self._index.gathered.run(self._admit_call(claim, entry))
-        except scripting.LayoutChanged:
-            if await self._layouts.may_hold(claim.shard):
-                raise
-            return activeruns.Admission(verdict=activeruns.Verdict.LOST)
+        reply = await self._layouts.unless_gone(claim.shard, self._admit(claim, entry))
+        if reply is None:
+            return activeruns.AdmissionAnswer(verdict=activeruns.Verdict.LOST)
         verdict = activeruns.Verdict(reply[0].decode())
-        return activeruns.Admission(
+        return activeruns.AdmissionAnswer(
             verdict=verdict,
             runs=activeruns.paired(reply[1]) if len(reply) > 1 else (),
             look=int(reply[2]) if len(reply) > 2 else 0,
             mark=reply[3].decode() if len(reply) > 3 else "",
         )
 
-    async def _vouched(self, claim: messages.Claim, entry: activeruns.Entry) -> activeruns.Entry:
+    async def _admit(self, claim: messages.Claim, entry: activeruns.AdmissionRequest) -> list[Any]:
+        entry = await self._vouched(claim, entry)
+        reply: list[Any] = await self._index.pipelined.run(self._admit_call(claim, entry))
+        return reply
+
+    async def _vouched(
+        self, claim: messages.Claim, entry: activeruns.AdmissionRequest
+    ) -> activeruns.AdmissionRequest:
         """The entry with what is left to say of many facts; the others are written down."""
         *first, facts = activeruns.pieces(entry.facts)
         look = facts.look
         for part in first:
             call = self._vouch_call(claim.shard, points.ScheduleId(entry.member[:8]), part, look)
-            (look,) = await self._index.gathered.run(call)
+            (look,) = await self._index.pipelined.run(call)
         return dataclasses.replace(entry, facts=dataclasses.replace(facts, look=int(look)))
 
     async def leave(
@@ -86,17 +88,13 @@ class Concurrency:
     ) -> activeruns.Finished:
         """These runs, or the runs of these Jobs, have ended; slots that wait are due instead.
 
-        A run that is still an occurrence is being tried, and stays; one whose Job is told of stays
+        A run that is still an occurrence is being tried, and stays; one whose Job has ended stays
         only if it was replaced meanwhile. ``look`` asks how that run stands.
         """
-        told = _Told(runs=runs, jobs=jobs, look=look)
-        call = self._finish_call(claim.shard, known, claim.lanes[known.id], told)
-        try:
-            return _finished(await self._index.gathered.run(call))
-        except scripting.LayoutChanged:
-            if await self._layouts.may_hold(claim.shard):
-                raise
-            return activeruns.Finished()
+        ended = _Ended(runs=runs, jobs=jobs, look=look)
+        call = self._finish_call(claim.shard, known, claim.lanes[known.id], ended)
+        reply = await self._layouts.unless_gone(claim.shard, self._index.pipelined.run(call))
+        return activeruns.Finished() if reply is None else _finished(reply)
 
     async def finish(
         self,
@@ -113,10 +111,10 @@ class Concurrency:
         removed = called = 0
         for shard in sharding.homes(known.id, self._index.known_layout()):
             try:
-                for told in _in_parts(jobs, every=every):
-                    found = await self._finish_at(shard, known, told, epoch)
+                for ended in _in_parts(jobs, every=every):
+                    found = await self._finish_at(shard, known, ended, epoch)
                     removed, called = removed + found.removed, called + found.called
-            except scripting.LayoutChanged:
+            except queue_errors.LayoutChanged:
                 if shard == sharding.home(known.id, await self._layouts.read()):
                     raise  # otherwise it is a former shard that is closed
         return activeruns.Finished(removed=removed, called=called)
@@ -125,15 +123,17 @@ class Concurrency:
         self,
         shard: messages.ShardId,
         known: definitions.Definition,
-        told: _Told,
+        ended: _Ended,
         epoch: messages.Epoch,
     ) -> activeruns.Finished:
         text = interning.entry(interning.TextKind.NAMESPACE, known.namespace.encode())
         lane = (await self._numbering.intern(shard, [text], epoch))[text]
-        call = self._finish_call(shard, known, lane, told)
-        return _finished(await self._index.gathered.run(call))
+        call = self._finish_call(shard, known, lane, ended)
+        return _finished(await self._index.pipelined.run(call))
 
-    def _admit_call(self, claim: messages.Claim, entry: activeruns.Entry) -> scripting.Call:
+    def _admit_call(
+        self, claim: messages.Claim, entry: activeruns.AdmissionRequest
+    ) -> scripting.ScriptCall:
         names, schedule_id = self._index.shard(claim.shard), points.ScheduleId(entry.member[:8])
         lane, facts = claim.lanes[schedule_id], entry.facts
         arguments = scripting.Arguments(
@@ -167,9 +167,9 @@ class Concurrency:
         self,
         shard: messages.ShardId,
         schedule_id: points.ScheduleId,
-        facts: activeruns.Facts,
+        facts: activeruns.AdmissionFacts,
         look: int,
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names = self._index.shard(shard)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), look=look)
         _put_found(arguments, facts)
@@ -182,22 +182,22 @@ class Concurrency:
         shard: messages.ShardId,
         known: definitions.Definition,
         lane: int,
-        told: _Told,
-    ) -> scripting.Call:
+        ended: _Ended,
+    ) -> scripting.ScriptCall:
         names = self._index.shard(shard)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), lane=str(lane))
         arguments.put("id", arguments.position(known.id))
         arguments.put("version", arguments.position(known.timing_version))
-        arguments.put("runs", arguments.run(told.runs))
+        arguments.put("runs", arguments.run(ended.runs))
         named = [
             value
-            for job in sorted(told.jobs)
+            for job in sorted(ended.jobs)
             for run in activeruns.runs_of_job(job, known.name)
             for value in (job, run)
         ]
         arguments.put("jobs", arguments.run(named))
-        arguments.put("every", told.every)
-        arguments.put("look", 0 if told.look is None else arguments.position(told.look))
+        arguments.put("every", ended.every)
+        arguments.put("look", 0 if ended.look is None else arguments.position(ended.look))
         return arguments.call(
             "finish",
             [
@@ -212,21 +212,21 @@ class Concurrency:
         )
 
 
-def _in_parts(jobs: Collection[str], *, every: bool) -> Iterator[_Told]:
+def _in_parts(jobs: Collection[str], *, every: bool) -> Iterator[_Ended]:
     """Thousands of Jobs may end at once; one script at least, which calls up others."""
     listed = sorted(jobs)
     for first in range(0, max(len(listed), 1), _JOBS_TOGETHER):
-        yield _Told(jobs=listed[first : first + _JOBS_TOGETHER], every=every)
+        yield _Ended(jobs=listed[first : first + _JOBS_TOGETHER], every=every)
 
 
-def _put_found(arguments: scripting.Arguments, facts: activeruns.Facts) -> None:
+def _put_found(arguments: scripting.Arguments, facts: activeruns.AdmissionFacts) -> None:
     arguments.put("seen", arguments.run(activeruns.pairs(facts.seen)))
     arguments.put("over", arguments.run(activeruns.pairs(facts.over)))
     arguments.put("verified", arguments.run(sorted(facts.verified)))
 
 
 def _put_waiting(
-    arguments: scripting.Arguments, entry: activeruns.Entry, waiting: messages.Occurrence
+    arguments: scripting.Arguments, entry: activeruns.AdmissionRequest, waiting: messages.Occurrence
 ) -> None:
     arguments.put("limit", entry.limit)
     arguments.put("due", records.checked_due(waiting.point.due_us))
@@ -240,5 +240,5 @@ def _finished(reply: Sequence[bytes | int]) -> activeruns.Finished:
     state, removed, called = reply
     assert isinstance(state, bytes)  # noqa: S101 - as the script says
     return activeruns.Finished(
-        state=activeruns.State(state.decode()), removed=int(removed), called=int(called)
+        state=activeruns.ActiveRunState(state.decode()), removed=int(removed), called=int(called)
     )

@@ -2,7 +2,7 @@
 
 A batch leaves in three steps: ``export`` takes its points out of reach and notes everything under
 the batch, ``import`` stores it in the new shards, ``forget`` removes what is left. Each step may be
-repeated by anybody, so a mover that dies between two of them is no matter: a worker that meets a
+repeated by any process, so a mover may die between two of them: a worker that meets a
 batch older than five seconds, or an operator that waits for one, finishes it. What needs the
 leader's term (which schedules leave, and when) is ``partitioning``'s.
 
@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import structlog
 
 from duepoint import errors, telemetry
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.delayqueue.wire import scripting
@@ -27,7 +28,8 @@ log = structlog.get_logger(__name__)
 
 #: Between two tries of an edit whose schedule is on its way.
 BUSY_SECONDS = 0.005
-#: A batch that is on its way for longer is finished by whoever meets it; the scripts know it, too.
+#: A batch that is on its way for longer is finished by the process that meets it; the scripts know
+#: this, too.
 PATIENCE_SECONDS = 5.0
 _MOST_BATCHES = 16
 #: A number that no text is ever given.
@@ -69,7 +71,7 @@ class Moves:
         *,
         index: index.Index,
         layouts: layouts.Layouts,
-        reader: reading.Reader,
+        reader: reading.DefinitionReader,
         numbering: interning.Numbering,
         interned: interning.Interned,
     ) -> None:
@@ -81,11 +83,11 @@ class Moves:
         self._blobs_there: set[tuple[messages.ShardId, str | None, bytes]] = set()
 
     async def finish(self, shard: messages.ShardId, batch: bytes | None = None) -> int:
-        """Whatever is on its way from this shard (or one batch) arrives; how many batches."""
+        """Finish all batches on their way from this shard, or one of them; how many."""
         finished = 0
         while moves := await self._moves(shard, batch):
             for name, taken in moves:
-                await self.bring(shard, name, [Traveller.of(one) for one in taken])
+                await self.bring(shard, name, [Traveller.of(traveller) for traveller in taken])
             finished += len(moves)
         return finished
 
@@ -136,7 +138,7 @@ class Moves:
         for home, group in (await self._homes(shard, travellers)).items():
             await self._import(shard, home, batch, group, texts)
         await self._forget(shard, batch, travellers)
-        lost = sum(not texts.keys() >= _numbers([one]) for one in travellers)
+        lost = sum(not texts.keys() >= _numbers([traveller]) for traveller in travellers)
         if lost:
             telemetry.unreadable_total.labels("text").inc(lost)
             log.warning("texts of definitions are lost", shard=shard, definitions=lost)
@@ -151,14 +153,16 @@ class Moves:
         known = {number: text for number, text in texts.items() if text is not None}
         # A server that went back in time has neither the texts nor the batch.
         if len(known) < len(texts) and (is_whole or not await self._moves(shard, batch)):
-            raise scripting.LayoutChanged(f"shard {shard} was made anew while it was read")
+            raise queue_errors.LayoutChanged(f"shard {shard} was created anew while it was read")
         return known
 
     async def _homes(
         self, shard: messages.ShardId, travellers: Sequence[Traveller]
     ) -> dict[messages.ShardId, list[Traveller]]:
-        by_home = await self._layouts.by_home((one.id for one in travellers), beyond=shard)
-        known = {one.id: one for one in travellers}
+        by_home = await self._layouts.by_home(
+            (traveller.id for traveller in travellers), beyond=shard
+        )
+        known = {traveller.id: traveller for traveller in travellers}
         return {home: [known[i] for i in ids] for home, ids in by_home.items()}
 
     async def _import(
@@ -178,11 +182,11 @@ class Moves:
             blobs = await self._blobs_to_bring(shard, home, texts.values())
             try:
                 # It is forgotten where it was next: a replica has it first, where there is one.
-                await self._index.gathered_durably.run(
+                await self._index.pipelined_durably.run(
                     self._import_call(home, batch, travellers, numbered, blobs)
                 )
-            except scripting.LayoutChanged:
-                self._interned.forget(home)  # made anew since it gave the numbers, or closed to us
+            except queue_errors.LayoutChanged:
+                self._interned.forget(home)  # created anew since, or closed to us
                 if last:
                     raise
             else:
@@ -192,7 +196,7 @@ class Moves:
     async def _blobs_to_bring(
         self, shard: messages.ShardId, home: messages.ShardId, texts: Iterable[bytes]
     ) -> dict[bytes, bytes]:
-        """Digests and sealed contents that the new shard may not have yet."""
+        """Digests and signed contents that the new shard may not have yet."""
         incarnation = self._interned.incarnation(home)
         kind = interning.TextKind.TARGET.encode()
         digests = sorted(
@@ -222,9 +226,9 @@ class Moves:
         travellers: Sequence[Traveller],
         numbered: Mapping[int, int],
         blobs: dict[bytes, bytes],
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names = self._index.shard(home)
-        keys = Keys(
+        keys = scripting.KeyList(
             names.meta, names.heads, names.blobs, names.occ, names.occrec, names.wake,
             names.imported,
         )  # fmt: skip
@@ -234,18 +238,18 @@ class Moves:
         arguments.put("batch", arguments.position(batch))
         arguments.put("blobs", arguments.run(part for pair in blobs.items() for part in pair))
         schedules = []
-        for one in travellers:
-            lane = numbered.get(one.lane, _NOTHING)
-            record = _renumbered(one.record, numbered) if one.record else b""
+        for traveller in travellers:
+            lane = numbered.get(traveller.lane, _NOTHING)
+            record = _renumbered(traveller.record, numbered) if traveller.record else b""
             schedules.append(
                 (
                     str(lane),
                     keys.position(names.lane(lane)),
-                    keys.position(names.bucket_of(one.id, self._index.buckets)),
-                    arguments.position(one.id),
+                    keys.position(names.bucket_of(traveller.id, self._index.buckets)),
+                    arguments.position(traveller.id),
                     arguments.position(record) if record else 0,
-                    int(one.due) if one.due else False,
-                    *arguments.run(one.occurrences),
+                    int(traveller.due) if traveller.due else False,
+                    *arguments.run(traveller.occurrences),
                 )
             )
         arguments.put("schedules", schedules)
@@ -255,40 +259,26 @@ class Moves:
         self, shard: messages.ShardId, batch: bytes, travellers: Sequence[Traveller]
     ) -> None:
         names = self._index.shard(shard)
-        keys = Keys(names.meta, names.claims, names.leases, names.occ, names.occrec)
+        keys = scripting.KeyList(names.meta, names.claims, names.leases, names.occ, names.occrec)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard))
         arguments.put("batch", arguments.position(batch))
         arguments.put(
             "schedules",
             [
                 (
-                    arguments.position(one.id),
-                    keys.position(names.bucket_of(one.id, self._index.buckets)),
+                    arguments.position(traveller.id),
+                    keys.position(names.bucket_of(traveller.id, self._index.buckets)),
                 )
-                for one in travellers
+                for traveller in travellers
             ],
         )
         await self._index.scripts.run(arguments.call("forget", keys.names))
 
 
-class Keys:
-    """KEYS of a call: the fixed ones, and others as they are met."""
-
-    def __init__(self, *fixed: str) -> None:
-        self.names = list(fixed)
-        self._positions = {name: number for number, name in enumerate(fixed, start=1)}
-
-    def position(self, name: str) -> int:
-        if name not in self._positions:
-            self.names.append(name)
-            self._positions[name] = len(self.names)
-        return self._positions[name]
-
-
 def _renumbered(record: bytes, numbered: Mapping[int, int]) -> bytes:
     """The record with the numbers of its new shard; one that lacks a text names none at all.
 
-    So the comparison with the objects knows it as little as whoever claims it.
+    So neither a claim nor the comparison with the objects can read it.
     """
     numbers = codec.numbers(record)
     if not all(number in numbered for number in numbers):
@@ -298,8 +288,8 @@ def _renumbered(record: bytes, numbered: Mapping[int, int]) -> bytes:
 
 def _numbers(travellers: Iterable[Traveller]) -> set[int]:
     numbers: set[int] = set()
-    for one in travellers:
-        numbers.add(one.lane)
-        if one.record:
-            numbers.update(codec.numbers(one.record))
+    for traveller in travellers:
+        numbers.add(traveller.lane)
+        if traveller.record:
+            numbers.update(codec.numbers(traveller.record))
     return numbers

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue.wire import gathering, scripting
+from duepoint.delayqueue.wire import scripting
 
 
 class Scripts:
@@ -30,8 +30,8 @@ class Scripts:
         ]
 
 
-def call(name: str) -> scripting.Call:
-    return scripting.Call(script=name, keys=(), arguments=())
+def call(name: str) -> scripting.ScriptCall:
+    return scripting.ScriptCall(script=name, keys=(), arguments=())
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def scripts():
 
 @pytest.fixture
 async def gathered(scripts):
-    return gathering.Gathering(scripts.run_many)
+    return scripting.Pipelining(scripts.run_many)
 
 
 async def test_calls_of_one_turn_go_together_and_each_gets_its_own_reply(scripts, gathered):

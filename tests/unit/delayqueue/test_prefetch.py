@@ -14,7 +14,7 @@ def an_id(number):
 
 
 def test_only_what_is_due_in_that_shard_is_taken_and_only_once():
-    seen = prefetch.Foresight()
+    seen = prefetch.Prefetch()
     seen.expect(SHARD, an_id(1), 100)
     seen.expect(SHARD, an_id(2), 200)
     seen.expect(OTHER, an_id(3), 100)
@@ -24,14 +24,14 @@ def test_only_what_is_due_in_that_shard_is_taken_and_only_once():
 
 
 def test_the_newest_due_of_a_schedule_counts():
-    seen = prefetch.Foresight()
+    seen = prefetch.Prefetch()
     seen.expect(SHARD, an_id(1), 100)
     seen.expect(SHARD, an_id(1), 300)
     assert seen.take(SHARD, 200) == {}
 
 
 def test_memory_is_bounded_and_frees_itself():
-    seen = prefetch.Foresight()
+    seen = prefetch.Prefetch()
     for number in range(100_000):
         seen.expect(SHARD, an_id(number), number)
     assert len(seen.take(SHARD, 200_000)) == 64
@@ -40,7 +40,7 @@ def test_memory_is_bounded_and_frees_itself():
 
 
 def test_what_was_taken_too_early_is_expected_again_unless_something_newer_is():
-    seen = prefetch.Foresight()
+    seen = prefetch.Prefetch()
     seen.expect(SHARD, an_id(1), 100)
     seen.expect(SHARD, an_id(2), 100)
     taken = seen.take(SHARD, 100)

@@ -8,7 +8,7 @@ import pytest
 import redis.exceptions
 
 from duepoint.delayqueue.wire import cluster as clusters
-from duepoint.delayqueue.wire import connecting, silence
+from duepoint.delayqueue.wire import connecting, nodes
 
 ONE, TWO = ("one", 1), ("two", 2)
 OF_ONE = ("HMGET", "{a}defs", "x")
@@ -40,7 +40,7 @@ class Node:
 
 @pytest.fixture
 async def made(monkeypatch):
-    monkeypatch.setattr(silence, "_ASK_SECONDS", 0.001)
+    monkeypatch.setattr(nodes, "_ASK_SECONDS", 0.001)
     made = clusters.Cluster(connecting.Server(url="redis+cluster://one:1"), connections=1)
     owners = [ONE] * clusters.SLOTS
     owners[clusters.slot_of("{b}")] = TWO
@@ -67,7 +67,7 @@ async def test_a_silent_node_is_used_again_once_it_answers(made):
     two.is_silent = True
     await made.exchange([OF_TWO])
     two.is_silent = False
-    (asking,) = made._silence._asking.values()
+    (asking,) = made._health._asking.values()
     await asking
     assert await made.exchange([OF_TWO]) == ["two"]
 
@@ -78,7 +78,7 @@ async def test_a_node_that_is_no_primary_any_more_is_not_asked_for_ever(made):
     await made._nodes[TWO].pinged.wait()
     made._take(clusters.Map([ONE] * clusters.SLOTS, {}))
     await asyncio.sleep(0)
-    assert made._silence.of(TWO) is None
+    assert made._health.of(TWO) is None
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
@@ -87,7 +87,7 @@ async def test_a_question_that_goes_wrong_does_not_silence_a_node_for_ever():
         raise RuntimeError("the handler is closed")
 
     told = []
-    noticed = silence.Silence(broken, lambda: told.append("answer"))
+    noticed = nodes.NodeHealth(broken, lambda: told.append("answer"))
     noticed.note(TWO, [TimeoutError()])
     (asking,) = noticed._asking.values()
     with pytest.raises(RuntimeError):
@@ -98,7 +98,7 @@ async def test_a_question_that_goes_wrong_does_not_silence_a_node_for_ever():
 
 async def test_one_that_refuses_is_asked_each_time(made):
     refused = redis.exceptions.ConnectionError("connection refused")
-    made._silence.note(TWO, [refused])
+    made._health.note(TWO, [refused])
     assert await made.exchange([OF_TWO]) == ["two"]
 
 

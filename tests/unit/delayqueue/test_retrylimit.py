@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.claims import retrylimit
 from duepoint.delayqueue.definitions import records
 from duepoint.runs import run
 from duepoint.schedules import points
@@ -26,7 +25,7 @@ def a_retry(record=RECORD):
 
 
 def test_the_letter_of_a_retry_that_had_to_go_names_the_last_real_cause():
-    entry = retrylimit.entry(a_retry())
+    entry = records.buried_entry(a_retry())
     assert entry["reason"] == "Network"
     assert entry["message"] == (
         "more than 100 slots of this schedule were being tried again; the last try: " + CAUSE
@@ -35,8 +34,8 @@ def test_the_letter_of_a_retry_that_had_to_go_names_the_last_real_cause():
 
 def test_the_run_event_of_a_retry_that_had_to_go_names_it_too():
     occurrence = a_retry()
-    packed = retrylimit.news(
-        {**retrylimit.entry(occurrence), "given_up_us": "9"},
+    packed = records.buried_event(
+        {**records.buried_entry(occurrence), "given_up_us": "9"},
         occurrence.point.member,
         records.pack(occurrence.record),
     )
@@ -47,4 +46,4 @@ def test_the_run_event_of_a_retry_that_had_to_go_names_it_too():
 
 def test_without_a_cause_in_words_the_reason_is_named():
     known = messages.OccurrenceRecord(attempt=1, last_error="QuotaExceeded")
-    assert retrylimit.entry(a_retry(known))["message"].endswith("; the last try: QuotaExceeded")
+    assert records.buried_entry(a_retry(known))["message"].endswith("; the last try: QuotaExceeded")

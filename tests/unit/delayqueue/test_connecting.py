@@ -1,4 +1,4 @@
-"""Which Sentinel is asked first, when some of them hang."""
+"""How to connect: what a server says of itself, and which Sentinel is asked first."""
 
 from __future__ import annotations
 
@@ -8,6 +8,33 @@ import pytest
 import redis.exceptions
 
 from duepoint.delayqueue.wire import connecting
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(
+            {
+                "slave0": "ip=10.0.0.7,port=6379,state=online,offset=1,lag=0",
+                "slave1": "ip=fd12::7,port=6380,state=wait_bgsave,offset=0,lag=0",
+            },
+            id="as it comes over the wire",
+        ),
+        pytest.param(
+            {"slave0": {"ip": "10.0.0.7", "port": 6379}, "slave1": {"ip": "fd12::7", "port": 6380}},
+            id="as the library reads it",
+        ),
+    ],
+)
+def test_the_replicas_of_a_server_are_known_by_address(said):
+    found = connecting.greeting_of(said, run_id="a")
+    assert found.replica_hosts == (("10.0.0.7", 6379), ("fd12::7", 6380))
+
+
+@pytest.mark.parametrize("said", [{}, {"slave0": "nonsense"}, {"slave0": "ip=a,port=b"}])
+def test_a_server_without_readable_replicas_has_none(said):
+    assert connecting.greeting_of(said, run_id="a").replica_hosts == ()
+
 
 PRIMARY = [b"primary", b"6379"]
 

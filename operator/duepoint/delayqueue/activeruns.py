@@ -1,10 +1,10 @@
 """Which runs of a schedule are active, as a concurrency policy asks: the question and the answer.
 
 A *run* is a slot and, of a manual or backfilled one, its tag: the end of its occurrence's member
-(8 or 12 bytes). What is stored of it names the Job, so that whoever doubts that it still runs can
-look. ``Entry`` asks for a claimed occurrence, ``Facts`` is what was found out for it since the
-question before, ``Admission`` the answer. Pure; the formats are stored, and read by the scripts
-``admit`` and ``finish``.
+(8 or 12 bytes). What is stored of it names the Job, so that a caller can check whether the Job
+still runs. ``AdmissionRequest`` asks for a claimed occurrence, ``AdmissionFacts`` is what was found
+out for it since the question before, ``AdmissionAnswer`` the answer. Pure; the formats are stored,
+and read by the scripts ``admit`` and ``finish``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NAME = 6  # state, target, timing version come before it
 _MOST_DIGITS = 12  # of a time in seconds
 
 
-class State(enum.StrEnum):
+class ActiveRunState(enum.StrEnum):
     """How a run stands in the set."""
 
     ACTIVE = "A"
@@ -86,7 +86,7 @@ def active(run: Run, version: points.TimingVersion, job: str) -> ActiveRun:
 def run_of_job(name: str, schedule: str, slot_us: int | None) -> Run:
     """The run that a Job of a Schedule is of, by its name and its slot.
 
-    A name that is none of ours (somebody made the Job) gets a run of its own.
+    A name that is none of ours (a user made the Job) gets a run of its own.
     """
     if slot_us is not None and 0 <= slot_us < points.DUE_LIMIT_US:
         slot = slot_us.to_bytes(8, "big")
@@ -113,7 +113,7 @@ def _is_digest(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class AdmissionFacts:
     """What has been found out for an entry.
 
     Attributes:
@@ -136,7 +136,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class AdmissionRequest:
     """A claimed occurrence that wants to start.
 
     Attributes:
@@ -159,7 +159,7 @@ class Entry:
     mark: str
     waiting: messages.Occurrence | None = None
     limit: int = 1
-    facts: Facts = field(default_factory=Facts)
+    facts: AdmissionFacts = field(default_factory=AdmissionFacts)
 
 
 class Verdict(enum.StrEnum):
@@ -176,7 +176,7 @@ class Verdict(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
+class AdmissionAnswer:
     """The answer to an entry.
 
     Attributes:
@@ -194,7 +194,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """What became of runs that were told to have ended.
+    """The effect of runs that have ended.
 
     Attributes:
         state: of the run that was asked for.
@@ -202,12 +202,12 @@ class Finished:
         called: slots that waited and are due now, those of an older timing included.
     """
 
-    state: State = State.ABSENT
+    state: ActiveRunState = ActiveRunState.ABSENT
     removed: int = 0
     called: int = 0
 
 
-def pieces(facts: Facts) -> Iterator[Facts]:
+def pieces(facts: AdmissionFacts) -> Iterator[AdmissionFacts]:
     """The same facts in parts that are no long script; what decides is in each."""
     most = max(len(facts.seen), len(facts.over), len(facts.verified), 1)
     verified = sorted(facts.verified)
@@ -223,9 +223,9 @@ def pieces(facts: Facts) -> Iterator[Facts]:
 
 def pairs(runs: Sequence[ActiveRun]) -> Iterator[bytes]:
     """Runs and what stands under them, one after the other."""
-    for one in runs:
-        yield one.run
-        yield one.value
+    for active_run in runs:
+        yield active_run.run
+        yield active_run.value
 
 
 def paired(values: Sequence[bytes]) -> tuple[ActiveRun, ...]:

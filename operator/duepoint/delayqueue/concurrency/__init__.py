@@ -1,1 +1,0 @@
-"""Concurrency policies: which claimed slots may start beside the active runs of their schedule."""

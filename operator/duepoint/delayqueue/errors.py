@@ -1,0 +1,67 @@
+"""What can go wrong with the index, by what the caller should do next.
+
+::
+
+    errors.QueueUnavailable     try again later
+        Uninitialised           the operator has to create the index
+        ShardMoving             one shard is on its way to another node
+        Foreign                 use another index
+        Damaged                 remove a key that holds something else
+        WriteRefused            nothing was written: the server is full, or the user lacks rights
+    errors.WorldChanged         read again, decide again
+        LayoutChanged           read the layout
+        Fenced                  this term is over
+        BlobMissing             read the definition again
+        BlobForged              do not act on the blob
+    errors.DuepointError
+        WrongType               a user's key is no stream
+        TooManyDefinitions      ask by uid
+"""
+
+from __future__ import annotations
+
+from duepoint import errors
+
+
+class Uninitialised(errors.QueueUnavailable):
+    """The index, or one shard of it, does not exist: the operator has to create it."""
+
+
+class ShardMoving(errors.QueueUnavailable):
+    """This shard is on its way to another node of the cluster; other shards are not affected."""
+
+
+class Foreign(errors.QueueUnavailable):
+    """The index belongs to another cluster, or to another live installation: use another one."""
+
+
+class Damaged(errors.QueueUnavailable):
+    """A key of the index holds something that no script of ours wrote; it has to be removed."""
+
+
+class WriteRefused(errors.QueueUnavailable):
+    """The server refused and wrote nothing: it is full, or the user lacks a right."""
+
+
+class LayoutChanged(errors.WorldChanged):
+    """The index was resharded or created anew: read the layout, then decide again."""
+
+
+class Fenced(errors.WorldChanged):
+    """A newer leader has written to the index: this term is over."""
+
+
+class BlobMissing(errors.WorldChanged):
+    """The index holds no such blob: the definition was read before an edit, or was rebuilt."""
+
+
+class BlobForged(errors.WorldChanged):
+    """The blob was not signed with our key for this namespace; do not act on it."""
+
+
+class WrongType(errors.DuepointError):
+    """The key of a user's stream holds something that is no stream."""
+
+
+class TooManyDefinitions(errors.DuepointError):
+    """A search by name would read too many definitions."""

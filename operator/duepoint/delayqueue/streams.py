@@ -1,0 +1,124 @@
+"""Users' streams: which ones a namespace has, and entries for them.
+
+The operator enlists the stream of a Schedule before it arms it; workers never ask, so firing costs
+nothing more. A stream has its place for as long as its key exists; the key is created at once,
+without an entry, so that a stream that has not been used yet has a place, too. Deleted keys give
+their places back when a place is wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+
+from duepoint.delayqueue import index, messages, quotas
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import points
+
+
+class Streams:
+    """Users' streams: their places, and entries for them."""
+
+    def __init__(self, *, index: index.Index, quotas: quotas.Quotas) -> None:
+        self._index = index
+        self._quotas = quotas
+        # An enlisted stream is not taken for a deleted one before its key is created.
+        self._enlisting = asyncio.Lock()
+
+    async def enlist(self, namespace: str, name: str, *, anyhow: bool = False) -> bool:
+        """The stream is one of its namespace's and exists; False where that has its number.
+
+        Args:
+            anyhow: however many there are.
+        """
+        async with self._enlisting:
+            is_enlisted = await self._enlist(namespace, name, anyhow=anyhow)
+            if not is_enlisted and await self._forget_deleted(namespace):
+                is_enlisted = await self._enlist(namespace, name, anyhow=anyhow)
+            if is_enlisted:
+                call = scripting.Arguments().call("prepare", self._keys(namespace, name))
+                await self._index.scripts.run(call)
+        return is_enlisted
+
+    async def _enlist(self, namespace: str, name: str, *, anyhow: bool) -> bool:
+        arguments = scripting.Arguments(name=name, most=self._quotas.streams, anyhow=anyhow)
+        call = arguments.call("enlist", [self._index.keys.streams(namespace)])
+        reply: bytes = await self._index.scripts.run(call)
+        return reply != b"FULL"
+
+    async def _forget_deleted(self, namespace: str) -> int:
+        """How many streams of the namespace do not exist any more; they have no place now."""
+        key = self._index.keys.streams(namespace)
+        (members,) = await self._index.read("read the streams of a namespace", ("SMEMBERS", key))
+        names = sorted(member.decode(errors="replace") for member in members)
+        found = await self._index.read(
+            "look for the streams of a namespace",
+            *(("EXISTS", self._index.keys.stream(namespace, name)) for name in names),
+        )
+        gone = [name for name, exists in zip(names, found, strict=True) if not exists]
+        if gone:
+            await self._index.read("forget deleted streams", ("SREM", key, *gone))
+        return len(gone)
+
+    async def append(self, entries: messages.StreamEntries) -> list[str]:
+        """The entries by themselves, all or none, in one script; their ids.
+
+        For a cluster, where they cannot go in with a settlement. Raises ``errors.WrongType``, and
+        QueueUnavailable where it is unknown whether they are in.
+        """
+        arguments = scripting.Arguments()
+        keys = scripting.KeyList()
+        self.put_entries(arguments, keys, [entries])
+        ids = await self._index.pipelined_appends.run(arguments.call("append", keys.names))
+        return [id_.decode() for id_ in ids]
+
+    def put_entries(
+        self,
+        arguments: scripting.Arguments,
+        keys: scripting.KeyList,
+        groups: Sequence[messages.StreamEntries],
+    ) -> None:
+        """Add entries of several streams, and the streams' keys, to a call."""
+        put = []
+        for group in groups:
+            stream, state = map(keys.position, self._keys(group.namespace, group.name))
+            described = _entries(arguments, group)
+            put.append(
+                {
+                    **described,
+                    "key": stream,
+                    "state": state,
+                    "most_bytes": self._quotas.of_stream,
+                }
+            )
+        arguments.put("entries", put)
+
+    def _keys(self, namespace: str, name: str) -> tuple[str, str]:
+        """The stream, and what is counted of it."""
+        names = self._index.keys
+        return names.stream(namespace, name), names.stream_state(namespace, name)
+
+
+def _entries(arguments: scripting.Arguments, entries: messages.StreamEntries) -> dict[str, object]:
+    """One stream's entries; what all of them have alike is sent and handled once."""
+    are_chains = set(map(len, entries.members)) == {points.CHAIN_LENGTH}
+    columns = list(zip(*entries.values, strict=True))
+    own = [
+        number
+        for number, column in enumerate(columns, start=1)
+        if number == 1 or column.count(column[0]) < len(column)
+    ]
+    values = zip(*(columns[number - 1] for number in own), strict=True)
+    alike = quotas.entry_bytes((*(column[0] for column in columns), *entries.same[1::2]))
+    return {
+        "bytes": alike * len(entries.members),
+        "max_length": entries.max_length,
+        "members": arguments.run(() if are_chains else entries.members),
+        "joined": arguments.position(b"".join(entries.members)) if are_chains else 0,
+        "names": arguments.run((*entries.names, *entries.same[::2])),
+        "common": arguments.run((*(column[0] for column in columns), *entries.same[1::2])),
+        "own": own,
+        "values": arguments.run(itertools.chain.from_iterable(values)),
+        "outcome": arguments.position(entries.outcomes) if entries.outcomes else 0,
+    }

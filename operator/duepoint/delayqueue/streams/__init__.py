@@ -1,1 +1,0 @@
-"""Users' streams: their number in a namespace, and entries for them."""
