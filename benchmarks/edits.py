@@ -17,7 +17,7 @@ WITH_JOBS = 10
 NAME = "edits"
 
 
-#: Progress is told this often.
+#: Progress is reported this often.
 _STEP = 500
 
 

@@ -112,10 +112,10 @@ def _figures(found: Sequence[Result]) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _seconds(told: str, values: Sequence[float], bar: str) -> Figure:
+def _seconds(figure: str, values: Sequence[float], bar: str) -> Figure:
     """The worst, beside the median."""
     return Figure(
-        benchmark=NAME, figure=told, value=round(max(values, default=0.0), 3), unit="s", bar=bar,
+        benchmark=NAME, figure=figure, value=round(max(values, default=0.0), 3), unit="s", bar=bar,
         spread=(round(min(values, default=0.0), 3), round(max(values, default=0.0), 3)),
         runs=len(values),
         compared_with=f"median {statistics.median(values):.3f} s" if values else "nothing came",

@@ -1,7 +1,7 @@
 """A Redis that is emptied five times under 40 webhooks whose receiver refuses half, with kills.
 
 Each slot of the Schedules is delivered in the end, and none is delivered again whose end a status
-told. ``SECONDS=`` and ``SCHEDULES=`` change the size.
+has shown. ``SECONDS=`` and ``SCHEDULES=`` change the size.
 """
 
 from __future__ import annotations

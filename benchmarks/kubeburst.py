@@ -37,7 +37,7 @@ TEMPLATE = {
         },
     }
 }
-#: The limits that a controller manager has unless told otherwise.
+#: The limits that a controller manager has unless set otherwise.
 DEFAULT = {"kube_api_qps": "20", "kube_api_burst": "30", "concurrent_cron_job_syncs": "5"}
 #: ... and those of one that nothing holds back.
 RAISED = {"kube_api_qps": "2000", "kube_api_burst": "4000", "concurrent_cron_job_syncs": "50"}
@@ -46,7 +46,7 @@ _SLOWEST_RATE, _BEFORE_SECONDS = 150, 15
 #: A status may be as old as this when many are due.
 STATUS_SECONDS = 60
 _QUIET_SECONDS = 3
-#: An answer that never came, though the Job was made: when nobody asks any more, that is all.
+#: An answer that never came, though the Job was made: after the last request, that is all.
 _SILENCE_SECONDS = 20
 
 

@@ -125,7 +125,7 @@ class Plane:
         self._state.write(dataclasses.replace(self._record(), processes=left))
 
     def start(self, server: Server, **flags: str) -> None:
-        """As the cluster itself starts it, so that whoever ends the cluster ends it too."""
+        """As the cluster itself starts it, so that the end of the cluster ends it too."""
         server.start(**flags)
         born = processes.started_at(server.pid) or "ended"
         running = Running(name=server.name, pid=server.pid, started=born)

@@ -190,7 +190,7 @@ async def until_armed(made: Scene, count: int, operator: Process, *, stays: bool
 
 
 async def until_settled(made: Scene, operator: Process) -> list[Request]:
-    """All requests until nobody of ours writes any more and the operator rests."""
+    """All requests until none of our clients writes any more and the operator rests."""
     requests: list[Request] = []
     quiet, deadline = 0.0, time.monotonic() + LIMIT_SECONDS
     while quiet < QUIET_SECONDS and time.monotonic() < deadline:

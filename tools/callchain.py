@@ -8,7 +8,7 @@
   definition and its due point (the leader's services, an API server and a queue in memory), for a
   new Schedule and for an edit.
 
-Three numbers are told apart:
+Three numbers are reported:
 
 * the *chain*: the functions on the stack at the end, and where a task was created on the way, those
   on the stack of its creation, up to the function that the chain begins with. That is the path that
@@ -142,7 +142,7 @@ class _Recorder:
         stack = self._whole_stack(frame)
         names = [one.name for one in stack]
         if leg.begins not in names:
-            return  # somebody else's: the same end is reached on other ways, too
+            return  # another call's: the same end is reached on other ways, too
         of_leg = stack[: names.index(leg.begins) + 1]
         known = dict.fromkeys(self.chain.functions)
         self.chain.functions = list(dict.fromkeys([*known, *reversed(of_leg)]))

@@ -1,7 +1,7 @@
 """`python -m tools.settingsdoc [--check]`: write docs/reference/settings.md from the settings.
 
-Names, defaults and meanings are read off `duepoint.settings`; what a default was chosen for, and
-which values are taken, is said here, for every setting or the page is not made. With --check
+Names, defaults and meanings are read off `duepoint.settings`; the reason for a default
+and the values that are taken stand here, for every setting, or the page is not made. With --check
 nothing is written, and a page that is not current is exit code 1.
 """
 
@@ -50,16 +50,17 @@ NOTES = {
     "watch_namespaces": Note(
         "names", "one installation serves a cluster; fewer rights are a choice"
     ),
-    "blob_key_file": Note("path", "whoever can write to Redis must not be able to create Jobs"),
+    "blob_key_file": Note("path", "write access to Redis must not be enough to create Jobs"),
     "shards": Note("1 to 4096, a power of two", "64 keep scripts short up to 10 million Schedules"),
     "namespace_schedules": Note(
         "1 to 10000000", "48 of them share a table; ten times as many take more memory each"
     ),
     "own_streams": Note(
-        "true, false", "a stream needs no other server; who shares Redis with nobody may say false"
+        "true, false",
+        "a stream needs no other server; false suits a Redis that no other program uses",
     ),
     "own_stream_length": Note(
-        "1 to 1000000000 entries", "a stream that nobody reads must not grow for ever"
+        "1 to 1000000000 entries", "a stream without readers must not grow for ever"
     ),
     "own_stream_max_length": Note(
         "1 to 1000000000 entries", "as many as fit for small entries; bytes bound the others"
@@ -102,7 +103,7 @@ NOTES = {
     ),
     "egress_mode": Note(
         "public-only, same-namespace, allowlist, open",
-        "whoever may create a Schedule must not reach every private address",
+        "a user who may create a Schedule must not reach every private address",
     ),
     "egress_allowed_cidrs": Note("address ranges", "nothing is opened unasked"),
     "egress_denied_cidrs": Note("address ranges", "wins over everything else"),
@@ -113,7 +114,7 @@ NOTES = {
     ),
     "egress_allow_http": Note("true, false", "payloads do not cross the internet in the clear"),
     "webhook_insecure_tls": Note(
-        "true, false", "whoever may create a Schedule must not give its secrets to an impostor"
+        "true, false", "the author of a Schedule must not give its secrets to an impostor"
     ),
     "webhook_api_audiences": Note(
         "names", "the issuer of the tokens and the usual names are refused anyway"

@@ -3,7 +3,7 @@
 One protocol: the server is emptied, N jobs are put in that are all due at one later second, one
 worker process of each peer handles them with a handler that notes the time. Each runs alone, one
 after the other, on one server; a row says what share of ours it reached in this very run. ``N`` is
-10,000 unless told otherwise (2,000 for those that need minutes), ``TURNS`` 3.
+10,000 unless set otherwise (2,000 for those that need minutes), ``TURNS`` 3.
 """
 
 from __future__ import annotations

@@ -73,11 +73,11 @@ def versions(peer: str) -> dict[str, str]:
         packages = ("bullmq", "ioredis")
         found = {name: _node_version(name) for name in packages}
         return {"node": _said(["node", "--version"]).removeprefix("v"), **found}
-    told = [line.split() for line in _said(["go", "version", "-m", go()]).splitlines()]
+    lines = [line.split() for line in _said(["go", "version", "-m", go()]).splitlines()]
     wanted = "hibiken/asynq" if peer == "asynq" else "redis/go-redis/v9"
-    modules = {words[1]: words[2].removeprefix("v") for words in told if words[:1] == ["dep"]}
+    modules = {words[1]: words[2].removeprefix("v") for words in lines if words[:1] == ["dep"]}
     own = {name.rpartition("hub.com/")[2]: found for name, found in modules.items()}
-    return {"go": told[0][-1].removeprefix("go"), wanted: own[wanted]}
+    return {"go": lines[0][-1].removeprefix("go"), wanted: own[wanted]}
 
 
 def _python_versions(peer: str) -> dict[str, str]:

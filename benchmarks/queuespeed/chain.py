@@ -43,8 +43,8 @@ _POLL_SECONDS = 0.02
 class HourClock(clocks.SystemClock):
     """This machine's clock, set back so far that an hour is about to begin.
 
-    A point is due when both clocks say so, so the worker alone decides what is due here; nobody
-    has to wait for the next hour, and the slots are those that people write.
+    A point is due when both clocks say so, so the worker alone decides what is due here: no
+    wait for the next hour, and the slots are those that people write.
     """
 
     def __init__(self) -> None:
@@ -95,10 +95,10 @@ def _packed(action: actions.Action, *columns: Sequence[object]) -> tuple[bytes, 
 async def run(kind: str, *, count: int = 200_000, turns: int = 3) -> list[Figure]:
     figures: list[Figure] = []
     for one_entry, bar in ((True, ">= 60000"), (False, ">= 35000")):
-        told = "one entry a batch" if one_entry else "one XADD a firing"
-        report.say(f"{kind}: {count:,} chains due at once, {told}")
+        case = "one entry a batch" if one_entry else "one XADD a firing"
+        report.say(f"{kind}: {count:,} chains due at once, {case}")
         taken = [await _turn(kind, count, one_entry=one_entry) for _ in range(turns)]
-        figures += _figures(f"{kind}, {count:,} due at once, {told}", taken, bar)
+        figures += _figures(f"{kind}, {count:,} due at once, {case}", taken, bar)
     return figures
 
 
@@ -147,7 +147,7 @@ async def fire_all(queue: delayqueue.DelayQueue, count: int, *, one_entry: bool)
     running = asyncio.create_task(work.run())
     await asyncio.sleep((due_us - clock.now_us()) / 1_000_000)
     began = time.perf_counter()
-    while not running.done() and (  # noqa: ASYNC110 - nobody is told of the last one
+    while not running.done() and (  # noqa: ASYNC110 - the last one is not signalled
         _fired() - before < count or await _due(queue, due_us)
     ):
         await asyncio.sleep(_POLL_SECONDS)
@@ -197,12 +197,12 @@ async def _due(queue: delayqueue.DelayQueue, due_us: int) -> int:
     return sum(found) - layout.shards  # each has a sentinel among its claims
 
 
-def _figures(told: str, taken: list[_Taken], bar: str) -> Iterator[Figure]:
+def _figures(case: str, taken: list[_Taken], bar: str) -> Iterator[Figure]:
     rates = [one.rate for one in taken]
     client = statistics.median(one.client_us for one in taken)
     server = statistics.median(one.server_us for one in taken)
     yield Figure(
-        benchmark=NAME, figure=f"firings: {told}", unit="firings/s", bar=bar,
+        benchmark=NAME, figure=f"firings: {case}", unit="firings/s", bar=bar,
         value=round(statistics.median(rates)), runs=len(rates),
         spread=(round(min(rates)), round(max(rates))),
         compared_with=f"CPU of a firing: client {client:.1f} us, server {server:.1f} us",

@@ -105,9 +105,9 @@ async def _claim(queue: delayqueue.DelayQueue) -> messages.Claim | None:
     return answer.claim
 
 
-def _figures(told: str, rates: _Rates, bar: float) -> Iterator[Figure]:
+def _figures(case: str, rates: _Rates, bar: float) -> Iterator[Figure]:
     yield Figure(
-        benchmark=NAME, figure=f"claim and settle: {told}", unit="points/s",
+        benchmark=NAME, figure=f"claim and settle: {case}", unit="points/s",
         value=round(statistics.median(rates.ours)), runs=len(rates.ours),
         spread=(round(min(rates.ours)), round(max(rates.ours))),
         compared_with=f"bare claim, then range ack: {statistics.median(rates.bare):.0f}",
@@ -118,7 +118,7 @@ def _figures(told: str, rates: _Rates, bar: float) -> Iterator[Figure]:
     ):
         ratios = [one / other for one, other in zip(rates.ours, listed, strict=True)]
         yield Figure(
-            benchmark=NAME, figure=f"{against}: {told}", unit="ratio", runs=len(ratios),
+            benchmark=NAME, figure=f"{against}: {case}", unit="ratio", runs=len(ratios),
             value=round(statistics.median(ratios), 3), bar=limit,
             spread=(round(min(ratios), 3), round(max(ratios), 3)),
         )  # fmt: skip

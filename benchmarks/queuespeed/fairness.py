@@ -124,12 +124,12 @@ def _p99(noted: NotesQuiet) -> float:
     return report.percentile(noted.late_ms, 0.99)
 
 
-def _figures(told: str, pairs: Sequence[tuple[float, float]]) -> Iterator[Figure]:
+def _figures(case: str, pairs: Sequence[tuple[float, float]]) -> Iterator[Figure]:
     """The median of the turns' ratios; of each turn the p99 alone and the p99 beside the flood."""
     ratios = [beside / alone for alone, beside in pairs]
     alone_ms, beside_ms = (statistics.median(column) for column in zip(*pairs, strict=True))
     yield Figure(
-        benchmark=NAME, figure=f"quiet namespace beside a flood, p99 of its p99 alone: {told}",
+        benchmark=NAME, figure=f"quiet namespace beside a flood, p99 of its p99 alone: {case}",
         value=round(statistics.median(ratios), 2), unit="", bar="<= 10", runs=len(pairs),
         spread=(round(min(ratios), 2), round(max(ratios), 2)),
         compared_with=f"p99 {beside_ms:.1f} ms beside it, {alone_ms:.1f} ms alone (medians)",

@@ -1,4 +1,4 @@
-"""A million points due in one second: does anybody else notice?
+"""A million points due in one second: do other clients notice?
 
 One worker process empties them through ``DelayQueue`` while another client, a process of its own,
 sends PING every two milliseconds. The server notes every command that takes it 5 ms or more
@@ -56,8 +56,8 @@ async def run(kind: str, *, count: int = 1_000_000) -> list[Figure]:
                 burnt = _cpu_seconds(client) - burnt
                 slow = client.slowlog_len()
                 calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
-    told = f"{kind}, {emptied:,} points"
-    return [_mean_cpu(told, burnt, calls), *_figures(told, took, slow, calls, grown)]
+    case = f"{kind}, {emptied:,} points"
+    return [_mean_cpu(case, burnt, calls), *_figures(case, took, slow, calls, grown)]
 
 
 def _ping(server: RedisServer) -> subprocess.Popen[str]:
@@ -77,23 +77,23 @@ def _cpu_seconds(client: redis.Redis) -> float:
     return float(said["used_cpu_sys_main_thread"]) + float(said["used_cpu_user_main_thread"])
 
 
-def _mean_cpu(told: str, burnt: float, calls: int) -> Figure:
+def _mean_cpu(case: str, burnt: float, calls: int) -> Figure:
     """SLOWLOG counts the time for which the server was not scheduled, too; this does not."""
     return Figure(
-        benchmark=NAME, figure=f"CPU time of the server's main thread, of a script: {told}",
+        benchmark=NAME, figure=f"CPU time of the server's main thread, of a script: {case}",
         value=round(burnt / calls * 1000, 3), unit="ms", runs=calls,
     )  # fmt: skip
 
 
-def _figures(told: str, took: list[float], slow: int, calls: int, grown: float) -> Iterator[Figure]:
+def _figures(case: str, took: list[float], slow: int, calls: int, grown: float) -> Iterator[Figure]:
     yield Figure(
-        benchmark=NAME, figure=f"scripts of 5 ms or more: {told}", value=slow, unit="scripts",
+        benchmark=NAME, figure=f"scripts of 5 ms or more: {case}", value=slow, unit="scripts",
         bar=f"<= {calls / 10_000:.2f}", runs=calls,
     )  # fmt: skip
     yield Figure(
-        benchmark=NAME, figure=f"another client's PING p99: {told}", unit="ms", bar="<= 10",
+        benchmark=NAME, figure=f"another client's PING p99: {case}", unit="ms", bar="<= 10",
         value=round(report.percentile(took, 0.99), 3), runs=len(took),
         spread=(round(min(took), 3), round(max(took), 3)),
     )  # fmt: skip
-    yield Figure(benchmark=NAME, figure=f"growth of the worker's peak memory: {told}",
+    yield Figure(benchmark=NAME, figure=f"growth of the worker's peak memory: {case}",
                  value=round(grown, 1), unit="MB", bar="<= 20")  # fmt: skip

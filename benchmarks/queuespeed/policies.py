@@ -44,7 +44,7 @@ async def run(kind: str, *, counts: tuple[int, ...] = (1_000, 10_000)) -> list[F
 
 
 async def _measured(
-    told: str, queue: delayqueue.DelayQueue, client: redis.Redis, count: int
+    case: str, queue: delayqueue.DelayQueue, client: redis.Redis, count: int
 ) -> list[Figure]:
     scene = await _Scene.make(queue, count)
     figures = []
@@ -57,7 +57,7 @@ async def _measured(
     ):
         client.slowlog_reset()
         await acts()
-        figures.append(_figure(f"{figure}: {told}", client.slowlog_get(5000)))
+        figures.append(_figure(f"{figure}: {case}", client.slowlog_get(5000)))
     return figures
 
 
@@ -111,7 +111,7 @@ class _Scene:
         return cls(queue, known, answer.claim, iter([one.member for one in planned]), runs)
 
     async def listed(self) -> None:
-        """The set is not known: the Jobs are listed and told of."""
+        """The set is not known: the Jobs are listed and reported."""
         member = next(self.members)
         unknown = await self._ask(member, AdmissionFacts(checked=True))
         assert unknown.verdict is Verdict.UNKNOWN
@@ -126,8 +126,8 @@ class _Scene:
         assert await self._asked_to_the_end(next(self.members), "Forbid") is Verdict.FORBIDDEN
 
     async def ended(self) -> None:
-        told = await self.queue.concurrency.finish(self.known, [self.runs[-1].job], place.EPOCH)
-        assert told.removed == 1
+        closed = await self.queue.concurrency.finish(self.known, [self.runs[-1].job], place.EPOCH)
+        assert closed.removed == 1
 
     async def entered(self) -> None:
         self._last = next(self.members)

@@ -1,6 +1,6 @@
 """``python -m benchmarks.scale [PART ...]``: all parts, or those named.
 
-``N`` schedules are really loaded (a million unless told otherwise; ``SMALL=1`` takes 100,000);
+``N`` schedules are really loaded (a million unless set otherwise; ``SMALL=1`` takes 100,000);
 ``KIND`` chooses the server (valkey, redis-server). 30 million need some 9 GB of memory.
 """
 
@@ -36,11 +36,11 @@ async def run(kind: str, parts: set[str]) -> AsyncIterator[Figure]:
                 yield figure
             for figure in sizes.figures(server, COUNT, empty):
                 yield figure
-            told = f"{kind}, {COUNT:,} schedules"
+            case = f"{kind}, {COUNT:,} schedules"
             if "sweep" in parts:
-                yield await sweep.run(queue, told, COUNT)
+                yield await sweep.run(queue, case, COUNT)
             if "creating" in parts:
-                for figure in await creating.run(queue, server, told, COUNT, small=_SMALL):
+                for figure in await creating.run(queue, server, case, COUNT, small=_SMALL):
                     yield figure
     if "rebuild" in parts:
         for figure in await rebuilding.run(kind, min(COUNT, 1_000_000)):

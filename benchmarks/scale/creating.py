@@ -1,4 +1,4 @@
-"""Creating besides firing: does a full index, or a creation, make anybody late?
+"""Creating besides firing: does a full index, or a creation, delay firings?
 
 Schedules of ``@every 20.1s`` in one namespace are added to the full index, made at 201 different
 seconds, so that some of them are due every tenth of a second. The real worker fires them (one
@@ -59,7 +59,7 @@ class NotesTimes(chain.OneEntryABatch):
 
 
 async def run(
-    queue: delayqueue.DelayQueue, server: RedisServer, told: str, count: int, *, small: bool
+    queue: delayqueue.DelayQueue, server: RedisServer, case: str, count: int, *, small: bool
 ) -> list[Figure]:
     rate, seconds = (1_000, 20) if small else (10_000, 300)
     report.say(f"{server.kind}: {rate:,} firings/s and {_CREATES_A_MINUTE:,} creates a minute")
@@ -82,14 +82,14 @@ async def run(
     minutes = creating_seconds / 60
     return [
         Figure(
-            benchmark=NAME, figure=f"lateness p99 at {rate:,} firings/s: {told}", unit="ms",
+            benchmark=NAME, figure=f"lateness p99 at {rate:,} firings/s: {case}", unit="ms",
             value=round(report.percentile(late, 0.99), 2), bar="<= 50", runs=len(late),
             spread=(round(min(late), 2), round(max(late), 2)),
             compared_with=f"{len(late) / lasted:,.0f} firings/s noted in {lasted:.0f} s; p50"
             f" {report.percentile(late, 0.5):.2f} ms",
         ),
         Figure(
-            benchmark=NAME, figure=f"created meanwhile: {told}", unit="a minute",
+            benchmark=NAME, figure=f"created meanwhile: {case}", unit="a minute",
             value=round(created / minutes), bar=f">= {_CREATES_A_MINUTE * 0.99}",
         ),
     ]  # fmt: skip

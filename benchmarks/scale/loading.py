@@ -57,14 +57,14 @@ async def load(server: RedisServer, count: int, first: int, last: int, *, proces
         ]
         before = _server_cpu(client)
         began = time.perf_counter()
-        told = [
+        lines = [
             of for of, _ in await asyncio.gather(*(one.communicate(b"go\n") for one in running))
         ]
         seconds = time.perf_counter() - began
         server_cpu = _server_cpu(client) - before
     if any(one.returncode for one in running):
         raise RuntimeError("a loader failed")
-    cpu = sum(json.loads(line)["cpu"] for line in told)
+    cpu = sum(json.loads(line)["cpu"] for line in lines)
     done = last - first
     return Spent(done, seconds, cpu / done * 1e6, server_cpu / done * 1e6)
 
@@ -81,9 +81,9 @@ async def _started(url: str, count: int, first: int, last: int) -> asyncio.subpr
     return started
 
 
-def figures(told: str, spent: Spent, bar: str) -> Iterator[Figure]:
+def figures(case: str, spent: Spent, bar: str) -> Iterator[Figure]:
     yield Figure(
-        benchmark=NAME, figure=f"definitions with their points: {told}", unit="schedules/s",
+        benchmark=NAME, figure=f"definitions with their points: {case}", unit="schedules/s",
         value=round(spent.rate), bar=bar,
         compared_with=f"{spent.client_us:.1f} us of client and {spent.server_us:.1f} us of server"
         " CPU a schedule, making the schedules included",

@@ -1,7 +1,7 @@
 """A server and an index of the size that is to be filled.
 
-Shards and buckets are what the operator would be told for such a size: 256 shards from ten million
-schedules on, and buckets for the schedules that a namespace is declared to come to.
+Shards and buckets are those of an operator for such a size: 256 shards from ten million schedules
+on, and buckets for the schedules that a namespace is declared to come to.
 """
 
 from __future__ import annotations

@@ -67,9 +67,9 @@ async def run(kind: str, count: int) -> list[Figure]:
     ]
 
 
-def _figure(told: str, seconds: float, cpu: float, count: int) -> Figure:
+def _figure(case: str, seconds: float, cpu: float, count: int) -> Figure:
     return Figure(
-        benchmark=NAME, figure=told, unit="s", value=round(seconds, 2),
+        benchmark=NAME, figure=case, unit="s", value=round(seconds, 2),
         bar=f"<= {round(count / _RATE, 2)}",
         compared_with=f"{count / seconds:,.0f} objects/s, {cpu / count * 1e6:.0f} us of CPU"
         " each; the bar is that of a million in 60 s",
@@ -110,7 +110,7 @@ class _Leader:
         """Until all are armed: seconds, and CPU seconds of this process."""
         began, cpu = time.perf_counter(), time.process_time()
         await self._compares.run()
-        while self._brings.unapplied():  # noqa: ASYNC110 - nobody is told of the last one
+        while self._brings.unapplied():  # noqa: ASYNC110 - the last one is not signalled
             await asyncio.sleep(0.02)
         spent = time.perf_counter() - began, time.process_time() - cpu
         total = (await self._queue.counts.totals()).points

@@ -24,19 +24,19 @@ def figures(server: RedisServer, count: int, empty: int) -> Iterator[Figure]:
     with server.client() as client:
         values, encodings = _sample(client)
         memory = client.info("memory")
-    told = f"{server.kind}, {count:,} schedules"
+    case = f"{server.kind}, {count:,} schedules"
     yield Figure(
-        benchmark=NAME, figure=f"definition value: {told}", unit="bytes", bar="<= 72",
+        benchmark=NAME, figure=f"definition value: {case}", unit="bytes", bar="<= 72",
         value=round(statistics.mean(values), 1), runs=len(values),
         spread=(min(values), max(values)), compared_with=f"buckets are {', '.join(encodings)}",
     )  # fmt: skip
     yield Figure(
-        benchmark=NAME, figure=f"definition, point and everything else: {told}", unit="bytes",
+        benchmark=NAME, figure=f"definition, point and everything else: {case}", unit="bytes",
         value=round((memory["used_memory"] - empty) / count, 1), bar=f"<= {_BARS[server.kind]}",
         compared_with=f"used_memory {memory['used_memory']:,}, {empty:,} of it before",
     )  # fmt: skip
     yield Figure(
-        benchmark=NAME, figure=f"resident of used memory: {told}", unit="", bar="<= 1.5",
+        benchmark=NAME, figure=f"resident of used memory: {case}", unit="", bar="<= 1.5",
         value=round(memory["used_memory_rss"] / memory["used_memory"], 2),
         compared_with=f"resident {memory['used_memory_rss']:,}",
     )  # fmt: skip

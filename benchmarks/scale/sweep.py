@@ -18,7 +18,7 @@ NAME = "scale-sweep"
 _RATE = 250_000
 
 
-async def run(queue: delayqueue.DelayQueue, told: str, count: int) -> Figure:
+async def run(queue: delayqueue.DelayQueue, case: str, count: int) -> Figure:
     service = sweeper.SweepRounds(
         a_term(clocks.SystemClock(), queue=queue, epoch=points_place.EPOCH),
         watermark_us=lambda _: 0,
@@ -28,7 +28,7 @@ async def run(queue: delayqueue.DelayQueue, told: str, count: int) -> Figure:
     service.request()
     began, cpu = time.perf_counter(), time.process_time()
     running = asyncio.create_task(service.run())
-    while not service.sweeps:  # noqa: ASYNC110 - the service tells nobody
+    while not service.sweeps:  # noqa: ASYNC110 - the service does not signal it
         await asyncio.sleep(0.02)
     seconds = time.perf_counter() - began
     running.cancel()
@@ -36,7 +36,7 @@ async def run(queue: delayqueue.DelayQueue, told: str, count: int) -> Figure:
     assert _repairs() == repairs, "the sweep found something to mend"
     per_schedule_us = (time.process_time() - cpu) / count * 1e6
     return Figure(
-        benchmark=NAME, figure=f"sweep at full speed: {told}", unit="s", value=round(seconds, 2),
+        benchmark=NAME, figure=f"sweep at full speed: {case}", unit="s", value=round(seconds, 2),
         bar=f"<= {round(count / _RATE, 2)}",
         compared_with=f"{count / seconds:,.0f} schedules/s, {per_schedule_us:.2f} us of client CPU"
         " each; the bar is that of 30 million in 120 s",

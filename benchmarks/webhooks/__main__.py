@@ -1,7 +1,7 @@
 """``python -m benchmarks.webhooks [NAME ...]``: rate, quiet, and outage, which takes its time.
 
 SMALL=1 measures little of each, CHECK=1 makes a missed bar an error; the outage lasts DOWN seconds,
-ten minutes unless told otherwise.
+ten minutes unless set otherwise.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Ours is the target as the worker uses it: a firing for each slot, the gate with its circuits and
 limits, the Secret from the cache, the signature, the guard on every connection. The bare loop is
-what anybody would write with aiohttp: one session, the same body, nothing looked at but the status.
+the plain use of aiohttp: one session, the same body, nothing looked at but the status.
 The share is the median of the turns' shares, because a machine has good and bad seconds.
 """
 

@@ -1,7 +1,7 @@
 """The time that two of three clocks agree on: this machine's, Redis's and the API server's.
 
 A clock that is an hour wrong must not arm a slot in the past, skip one, or sign what a receiver
-then refuses. So the others are heard: Redis tells its time when it is asked, the API server with
+then refuses. So the other two are read: Redis's time is asked for, the API server's comes with
 each answer (the ``Date`` header, whole seconds). Each is kept as its distance from the monotonic
 clock, which no step moves. The first pair that agrees decides:
 
@@ -11,20 +11,30 @@ clock, which no step moves. The first pair that agrees decides:
 
 Where only this machine and Redis are known, two seconds are enough for them. Where no two agree, or
 this machine's clock has stepped since they were compared, nothing is known: ``distrust`` says so
-until they are compared again, and the time goes on from what was agreed on last. Nobody asks here;
-``clockwatch`` does.
+until they are compared again, and the time goes on from what was agreed on last.
+
+``AgreedClock`` only compares. ``ClockWatch`` asks, and reports in readiness and metrics how far
+this machine's clock is off. A worker reads Redis's time with its keepalive; an operator asks for it
+every ten seconds, and every second while no two clocks agree. The API server is asked only where
+the other two differ and its time has not been read for a while. A process whose own clock is wrong
+works on by the time that the others agree on, and is not ready, so that the clock gets set; an
+operator arms nothing while no two agree.
 """
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from duepoint import errors, telemetry
 from duepoint.clock import MICROSECONDS_PER_SECOND, Clock
+from duepoint.services import Health
 
 #: This machine's clock may be this far from Redis's and is used all the same.
 NEAR_US = 500_000
-#: Two clocks agree that differ by no more: the API server tells whole seconds.
+#: Two clocks agree that differ by no more: the API server sends whole seconds.
 AGREE_US = 2_000_000
 #: This machine's clock has stepped if it moved so much more than the monotonic one.
 STEP_US = 500_000
@@ -39,7 +49,7 @@ _NOT_COMPARED = "the clocks have not been compared yet"
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Reading:
     """What a clock said: its distance from the monotonic clock, and when it was asked."""
 
     distance_us: int
@@ -55,8 +65,8 @@ class AgreedClock:
     def __init__(self, own: Clock) -> None:
         self._own = own
         self.timer_step_seconds = float(getattr(own, "timer_step_seconds", 0.0))
-        self._queue: _Told | None = None
-        self._api: _Told | None = None
+        self._queue: _Reading | None = None
+        self._api: _Reading | None = None
         self._own_distance_us = self._own_distance()
         #: Of the time that is used, where this machine's clock is not.
         self._agreed_us: int | None = None
@@ -84,11 +94,11 @@ class AgreedClock:
             return "this machine's clock was set; it is being compared again"
         return self._disagreement
 
-    # -- what is told ----------------------------------------------------------------------------
+    # -- what other clocks say -----------------------------------------------------------------
 
     def note_queue(self, server_us: int, *, asked: float) -> None:
         """Redis said so, asked at this monotonic time; the clocks are compared."""
-        self._queue = self._told(server_us, asked) or self._queue
+        self._queue = self._reading(server_us, asked) or self._queue
         self.compare()
 
     def wants_api(self) -> bool:
@@ -98,14 +108,15 @@ class AgreedClock:
     def note_api(self, date: str, *, asked: float) -> None:
         """An answer's ``Date``; it counts from the next comparison on."""
         try:
-            told = email.utils.parsedate_to_datetime(date).timestamp()
+            seconds = int(email.utils.parsedate_to_datetime(date).timestamp())
         except (TypeError, ValueError):
             return
-        half_us = MICROSECONDS_PER_SECOND // 2  # whole seconds, cut off
-        self._api = self._told(int(told) * MICROSECONDS_PER_SECOND + half_us, asked) or self._api
+        # whole seconds, cut off
+        api_us = seconds * MICROSECONDS_PER_SECOND + MICROSECONDS_PER_SECOND // 2
+        self._api = self._reading(api_us, asked) or self._api
 
     def compare(self) -> None:
-        """By what was heard so far; nothing is known before Redis has told its time."""
+        """By what was heard so far; nothing is known before Redis's time was read."""
         own_us, queue, api = self._own_distance(), self._queue, self._fresh_api()
         if queue is None:
             return
@@ -123,7 +134,7 @@ class AgreedClock:
 
     @property
     def skew_us(self) -> int | None:
-        """This machine's clock less Redis's; None where Redis has told nothing."""
+        """This machine's clock less Redis's; None until Redis's time was read."""
         return None if self._queue is None else self._own_distance() - self._queue.distance_us
 
     @property
@@ -136,24 +147,24 @@ class AgreedClock:
     def is_own_used(self) -> bool:
         return self._agreed_us is None
 
-    def _told(self, instant_us: int, asked: float) -> _Told | None:
+    def _reading(self, instant_us: int, asked: float) -> _Reading | None:
         now = self.monotonic()
         if now - asked > _LONGEST_WAY_SECONDS:
             return None
-        return _Told(instant_us - int((now + asked) / 2 * MICROSECONDS_PER_SECOND), now)
+        return _Reading(instant_us - int((now + asked) / 2 * MICROSECONDS_PER_SECOND), now)
 
     def _agree(self, own_us: int, agreed_us: int | None) -> None:
         self._own_distance_us, self._agreed_us, self._disagreement = own_us, agreed_us, ""
 
     @staticmethod
-    def _disagreeing(own_us: int, queue: _Told, api: _Told | None) -> str:
+    def _disagreeing(own_us: int, queue: _Reading, api: _Reading | None) -> str:
         said = f"Redis's is {_seconds(queue.distance_us - own_us)} of this machine's"
         if api is None:
             return f"the clocks disagree: {said}, and the API server's is not known"
         other = f"the API server's {_seconds(api.distance_us - own_us)}"
         return f"no two clocks agree: {said}, {other}; set them"
 
-    def _fresh_api(self) -> _Told | None:
+    def _fresh_api(self) -> _Reading | None:
         api = self._api
         if api is None or self.monotonic() - api.at > API_FRESH_SECONDS:
             return None
@@ -175,5 +186,117 @@ def _seconds(distance_us: int) -> str:
 
 
 def distrust(clock: Clock) -> str:
-    """Why this clock's time is not to be acted upon; empty where it is, or where nobody says."""
+    """Why this clock's time is not to be acted upon; empty where it is, or for a plain clock."""
     return str(getattr(clock, "distrust", ""))
+
+
+# -- asking and reporting ------------------------------------------------------------------------
+
+PART = "clock"
+LOOK_SECONDS = 10.0
+_DOUBT_SECONDS = 1.0
+#: A clock this far behind Redis's claims late.
+BEHIND_LIMIT_US = 500_000
+#: One this far ahead is nothing to go by, though everything is done by the others' time.
+AHEAD_LIMIT_US = 60_000_000
+_ASK_SECONDS = 5.0
+
+
+async def _no_api() -> None:
+    """Where there is no API server at hand."""
+
+
+class ClockWatch:
+    """Of one process.
+
+    Args:
+        ask_api: has the API server answer anything; its time is heard with the answer.
+        ahead_limit_us: not ready with a clock that is further ahead of Redis's.
+        consequence: of a clock that is behind.
+    """
+
+    def __init__(
+        self,
+        clock: AgreedClock,
+        health: Health,
+        *,
+        ask_api: Callable[[], Awaitable[object]] = _no_api,
+        ahead_limit_us: int = AHEAD_LIMIT_US,
+        consequence: str = "points are claimed late",
+    ) -> None:
+        self.clock = clock
+        self._health = health
+        self._ask_api = ask_api
+        self._ahead_limit_us = ahead_limit_us
+        self._consequence = consequence
+
+    async def run(self, queue_time: Callable[[], Awaitable[int]]) -> None:
+        """Compare until cancelled.
+
+        Args:
+            queue_time: Redis's time in microseconds; raises TryLater and WorldChanged.
+        """
+        while True:
+            asked = self.clock.monotonic()
+            try:
+                await self.heard(await queue_time(), asked=asked)
+            except (errors.TryLater, errors.WorldChanged) as trouble:
+                telemetry.logger.debug("clocks not compared", error=str(trouble))
+                if self.clock.distrust:
+                    self._health.unwell(PART, f"{self.clock.distrust}: {trouble}")
+            seconds = _DOUBT_SECONDS if self.clock.distrust else LOOK_SECONDS
+            await self._sleep(seconds)
+
+    async def heard(self, queue_us: int, *, asked: float) -> None:
+        """Redis's time was read; it was asked for at this monotonic time."""
+        self.clock.note_queue(queue_us, asked=asked)
+        if self._is_off() and self.clock.api_skew_us is None:
+            await self._hear_api()
+            self.clock.compare()  # Redis's time is as old as the API server was slow
+        self._report()
+
+    async def _sleep(self, seconds: float) -> None:
+        """In steps: a clock that was set is compared again at once."""
+        until = self.clock.monotonic() + seconds
+        while (left := until - self.clock.monotonic()) > 0:
+            await self.clock.sleep(min(left, _DOUBT_SECONDS))
+            if seconds > _DOUBT_SECONDS and self.clock.distrust:
+                return
+
+    async def _hear_api(self) -> None:
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                await self._ask_api()
+        except (errors.DuepointError, TimeoutError) as trouble:
+            # A refusal carries the time, too.
+            telemetry.logger.debug("the API server's time not asked for", error=str(trouble))
+
+    def _is_off(self) -> bool:
+        return abs(self.clock.skew_us or 0) > NEAR_US
+
+    def _report(self) -> None:
+        skew_us = self.clock.skew_us or 0
+        telemetry.clock_skew_seconds.set(skew_us / 1_000_000)
+        trouble = self.clock.distrust or self._trouble(skew_us)
+        if not trouble:
+            self._health.well(PART)
+        elif self._health.unwell(PART, trouble):
+            telemetry.logger.warning("clocks differ", trouble=trouble)
+
+    def _trouble(self, skew_us: int) -> str:
+        seconds = f"{abs(skew_us) / 1_000_000:.1f} s"
+        if skew_us < -BEHIND_LIMIT_US:
+            if self._is_queue_wrong():
+                return f"Redis's clock is {seconds} ahead of the others; set it"
+            return (
+                f"this machine's clock is {seconds} behind Redis's: {self._consequence}; "
+                "set the clock"
+            )
+        if skew_us > AGREE_US and self._is_queue_wrong():
+            return f"Redis's clock is {seconds} behind the others: points are claimed late; set it"
+        if skew_us > self._ahead_limit_us:
+            return f"this machine's clock is {seconds} ahead of Redis's; set the clock"
+        return ""
+
+    def _is_queue_wrong(self) -> bool:
+        return self.clock.is_own_used and self.clock.api_skew_us is not None

@@ -16,14 +16,14 @@ from typing import Any
 
 import uvloop
 
-from duepoint import agreedclock, clockwatch, errors, probes, services, settings, telemetry
+from duepoint import agreedclock, errors, probes, services, settings, telemetry
 from duepoint import clock as clocks
 from duepoint.delayqueue import delayqueue, keys, quotas
 from duepoint.election import elector
 from duepoint.election import watchdog as watchdogs
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, leases
-from duepoint.net import dialling, egressrules, ownservers, podnetwork
+from duepoint.net import dialling, egressrules, ownservers
 from duepoint.schedules import ownstreams
 from duepoint.targets import endpoints, target
 from duepoint.targets.job import activejobs
@@ -39,7 +39,7 @@ from duepoint.worker import claimer, ownership, pipeline
 
 _KEY_BYTES = 32
 #: A worker has so many points in hand for each one it can try at a time: what keeps its targets
-#: busy, and no more, because what it holds nobody else can fire.
+#: busy, and no more, because no other worker can fire what it holds.
 _POINTS_IN_HAND = 2
 
 
@@ -69,8 +69,8 @@ def _run(chosen: settings.Settings, process: Coroutine[Any, Any, None]) -> None:
 
 
 async def _worker(chosen: settings.WorkerSettings) -> None:
-    # Points are claimed by the clock of this machine and Redis's, whichever is behind; targets are
-    # told, and told things are signed with, the time that the clocks agree on.
+    # Points are claimed by the clock of this machine and Redis's, whichever is behind; targets
+    # get, and signatures carry, the time that the clocks agree on.
     own = clocks.SystemClock()
     clock = agreedclock.AgreedClock(own)
     health = services.Health()
@@ -120,7 +120,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
             health,
             worker=chosen.identity,
             limits=_limits(chosen),
-            watch=clockwatch.ClockWatch(clock, health, ask_api=functools.partial(_ask_time, api)),
+            watch=agreedclock.ClockWatch(clock, health, ask_api=functools.partial(_ask_time, api)),
             before_claims=owned.before_claims,
         )
         draining_on_signals(loop.drain)
@@ -179,13 +179,13 @@ def webhook_admission(
     return admission.Admission(limits, circuitbreaker.CircuitBreaker(queue.circuits, clock))
 
 
-def egress_policy(chosen: settings.WorkerSettings) -> egressrules.Policy:
+def egress_policy(chosen: settings.WorkerSettings) -> egressrules.EgressPolicy:
     """What the operator of this installation allows webhooks to reach."""
-    return egressrules.Policy(
+    return egressrules.EgressPolicy(
         mode=chosen.egress_mode,
         allowed=chosen.egress_allowed_cidrs,
         denied=chosen.egress_denied_cidrs,
-        cluster=(*chosen.egress_cluster_cidrs, *podnetwork.of_pod()),
+        cluster=(*chosen.egress_cluster_cidrs, *ownservers.pod_networks()),
         allow_http=chosen.egress_allow_http,
     )
 
@@ -229,7 +229,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
             watchdog=watchdog,
             on_change=_note_leadership,
         )
-        watch = clockwatch.ClockWatch(
+        watch = agreedclock.ClockWatch(
             clock,
             health,
             ask_api=functools.partial(_ask_time, api),
@@ -255,14 +255,14 @@ def _cancel(task: asyncio.Task[None]) -> None:
 
 
 async def _redis_time(queue: delayqueue.DelayQueue) -> int:
-    """Redis's time; whether it was told is what the operator knows of Redis at all times."""
+    """Redis's time; whether it answers is what the operator knows of Redis at all times."""
     try:
-        told_us = await queue.health.time_us()
+        redis_us = await queue.health.time_us()
     except errors.TryLater:
         telemetry.redis_up.set(0)
         raise
     telemetry.redis_up.set(1)
-    return told_us
+    return redis_us
 
 
 def _note_leadership(leading: bool, epoch: int) -> None:  # noqa: FBT001 - the elector's callback
@@ -305,7 +305,7 @@ def api_session(
 
 
 async def _ask_time(api: kubeapi.ApiSession) -> None:
-    """Any answer tells the time, a refusal as well."""
+    """Any answer carries the time, a refusal as well."""
     await api.request("GET", "/version")
 
 
@@ -352,8 +352,8 @@ def draining_on_signals(drain: Callable[[], None]) -> None:
 
     def first(number: signal.Signals) -> None:
         telemetry.logger.info("draining", signal=number.name)
-        for one in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(one)
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(each)
         drain()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -7,7 +7,7 @@ a step of the wall clock neither shortens nor prolongs them.
 Ours counts on while the machine is suspended, where the system has such a clock (Linux): the
 claims and the Lease of a worker in a virtual machine that stood still for a minute are over, and it
 must know that before it sends anything. The event loop's timers do not count that minute, so what
-was to happen meanwhile happens late; whoever wakes judges by this clock.
+was to happen meanwhile happens late; code that wakes judges by this clock.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ what was attempted, on which object and what to do; they hold no secrets and hav
     ├── InvalidSpec          the spec is wrong: tell the user, with the field's path
     │   └── InvalidExpression    one expression text is wrong, with the position inside it
     ├── InvalidSetting       a setting is wrong: exit 2 with one line that names it
-    ├── TryLater             somebody else is unwell: wait ``retry_after_seconds`` and repeat
+    ├── TryLater             another system is unwell: wait ``retry_after_seconds`` and repeat
     │   ├── QueueUnavailable     Redis cannot be reached, is loading, read-only, full or moving
     │   └── ApiUnavailable       the API server cannot be reached, throttles, or answers 5xx
     ├── WorldChanged         what was read is out of date: read again, then decide again
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Longest text that a message of ours repeats of somebody else's input, in characters.
+#: Longest text that a message of ours repeats of foreign input, in characters.
 QUOTE_LIMIT = 120
 
 

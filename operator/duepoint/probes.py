@@ -4,7 +4,7 @@
 that is not well, in the words of ``services.Health``; ``/metrics`` is Prometheus text. A port that
 is taken is a wrong setting, said before anything else has started.
 
-Anybody on the Pod network may ask. So the page of metrics is made once a second at most, by one
+Every Pod of the network may ask. So the page of metrics is made once a second at most, by one
 request for all that wait, and metric by metric, so that no firing waits for the whole of it.
 """
 
@@ -18,7 +18,7 @@ from aiohttp import web
 
 from duepoint import __version__, errors, services, settings, telemetry
 
-#: How long a page of metrics serves whoever asks.
+#: How long a page of metrics is served.
 PAGE_SECONDS = 1.0
 
 

@@ -31,7 +31,7 @@ _SETTINGS_FOR = {
 }
 
 
-class Kind(enum.Enum):
+class ServerKind(enum.Enum):
     """What answers behind the address."""
 
     SERVER = ""
@@ -50,7 +50,7 @@ class Address:
         database: its number; 0 in a cluster.
     """
 
-    kind: Kind = Kind.SERVER
+    kind: ServerKind = ServerKind.SERVER
     hosts: tuple[tuple[str, int], ...] = ()
     path: str = ""
     tls: bool = False
@@ -64,7 +64,7 @@ def parse(text: str) -> Address:
     """The address; raises ValueError with what to write instead."""
     parts = urllib.parse.urlsplit(text.strip())
     base, _, suffix = parts.scheme.partition("+")
-    kinds = {kind.value: kind for kind in Kind}
+    kinds = {kind.value: kind for kind in ServerKind}
     if (
         base not in ("redis", "rediss", "unix")
         or suffix not in kinds
@@ -91,12 +91,12 @@ def parse(text: str) -> Address:
 
 
 def _on_network(address: Address, hosts: str, path: str, database: str) -> Address:
-    usual = _SENTINEL_PORT if address.kind is Kind.SENTINEL else _REDIS_PORT
+    usual = _SENTINEL_PORT if address.kind is ServerKind.SENTINEL else _REDIS_PORT
     found = tuple(_host(part, usual) for part in hosts.split(","))
-    if address.kind is Kind.SERVER and len(found) > 1:
+    if address.kind is ServerKind.SERVER and len(found) > 1:
         raise ValueError("names several servers; write redis+cluster:// or redis+sentinel://")
     primary = ""
-    if address.kind is Kind.SENTINEL:
+    if address.kind is ServerKind.SENTINEL:
         primary, _, path = path.partition("/")
         primary = urllib.parse.unquote(primary)
         if not primary:
@@ -105,7 +105,7 @@ def _on_network(address: Address, hosts: str, path: str, database: str) -> Addre
                 " write redis+sentinel://host1:26379,host2:26379/primary-name"
             )
     number = _database(path or database)
-    if address.kind is Kind.CLUSTER and number:
+    if address.kind is ServerKind.CLUSTER and number:
         raise ValueError("names a database; a cluster has only database 0")
     return replace(address, hosts=found, primary=primary, database=number)
 

@@ -1,6 +1,6 @@
 """The shape that every long-running part of a process shares.
 
-A Service is started once and runs until it is cancelled or asked to drain. Whoever starts it
+A Service is started once and runs until it is cancelled or asked to drain. Its starter
 awaits it. ``Health`` gathers what each part says of itself, for /readyz: a part that is not ready
 says why in one line, and a part that has not spoken yet is not ready.
 """

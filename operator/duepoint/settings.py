@@ -241,7 +241,7 @@ class Settings:
     own_stream_max_length: int = _setting(
         _between(1, MOST_ENTRIES),
         1_000_000,
-        "most entries that a stream in Duepoint's own Redis keeps, even if its Schedule wants more",
+        "most entries that a stream in Duepoint's own Redis keeps; a Schedule cannot raise it",
     )
     own_streams_per_namespace: int = _setting(
         _between(1, 10_000),

@@ -2,19 +2,26 @@
 
 An owner may have three times what is free: three quarters of the places while it is alone, three
 sevenths of them beside another one that wants as many, and so on. So nothing is reserved by name,
-little lies idle, and a newcomer nearly always finds a place at once, because nobody may ever take
+little lies idle, and a newcomer nearly always finds a place at once, because no owner may ever take
 the last part of what is left. (Dynamic thresholds: Choudhury and Hahne, "Dynamic queue length
 thresholds for shared-memory packet switches", IEEE/ACM Transactions on Networking 6, 1998. What
 owners get that want less is what they want, the others get equal parts: max-min fairness.)
 
-``Shares`` only counts. ``FairPlaces`` lets owners wait: a place that comes free goes to whoever of
-those who wait has the fewest, and of those to the one that got one longest ago.
+``Shares`` only counts. ``FairPlaces`` lets owners wait: a place that comes free goes to the
+waiting owner with the fewest, and among equals to the owner served longest ago.
+
+``BytesCache`` keeps what may be used again, bounded by bytes, with a share for each namespace:
+entries are as large as their authors make them, so a bound of their number bounds nothing. While
+there is room every namespace keeps what it likes. When there is none, the longest unused entry of
+the namespace that holds the most goes: a flood of one namespace pushes out its own entries, and
+never those of a namespace that holds less. An entry that would fill more than half is not kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import collections
+from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
@@ -69,7 +76,7 @@ class Shares(Generic[OwnerT]):
         if left:
             self._held[owner] = left
         else:
-            del self._held[owner]  # nothing is kept of whoever has nothing
+            del self._held[owner]  # nothing is kept of an owner that has nothing
 
 
 class FairPlaces(Generic[OwnerT]):
@@ -140,3 +147,68 @@ class FairPlaces(Generic[OwnerT]):
         line.remove(turn)
         if not line:
             del self._waiting[owner]
+
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+ValueT = TypeVar("ValueT")
+
+
+class BytesCache(Generic[KeyT, ValueT]):
+    """Values by namespace and key.
+
+    Attributes:
+        size: bytes of all that is kept, as those who put it said.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._kept: dict[str, OrderedDict[KeyT, tuple[ValueT, int]]] = {}
+        self._sizes: dict[str, int] = {}
+        self.size = 0
+
+    def get(self, namespace: str, key: KeyT) -> ValueT | None:
+        """What is kept; it counts as used just now."""
+        entries = self._kept.get(namespace)
+        found = None if entries is None else entries.get(key)
+        if entries is None or found is None:
+            return None
+        entries.move_to_end(key)
+        return found[0]
+
+    def peek(self, namespace: str, key: KeyT) -> ValueT | None:
+        """The same, without counting as a use."""
+        entries = self._kept.get(namespace)
+        found = None if entries is None else entries.get(key)
+        return None if found is None else found[0]
+
+    def put(self, namespace: str, key: KeyT, value: ValueT, size: int) -> None:
+        """Keep it, so many bytes, in place of what the key had."""
+        self.drop(namespace, key)
+        if size > self._most // 2:
+            return
+        self._kept.setdefault(namespace, OrderedDict())[key] = value, size
+        self._grow(namespace, size)
+        while self.size > self._most:
+            largest = max(self._sizes, key=self._sizes.__getitem__)
+            self.drop(largest, next(iter(self._kept[largest])))
+
+    def drop(self, namespace: str, key: KeyT) -> None:
+        """Keep it no longer, if it is."""
+        entries = self._kept.get(namespace)
+        gone = None if entries is None else entries.pop(key, None)
+        if gone is None:
+            return
+        self._grow(namespace, -gone[1])
+        if not entries:
+            del self._kept[namespace], self._sizes[namespace]
+
+    def bytes_of(self, namespace: str) -> int:
+        """What a namespace holds."""
+        return self._sizes.get(namespace, 0)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._kept.values()))
+
+    def _grow(self, namespace: str, size: int) -> None:
+        self._sizes[namespace] = self._sizes.get(namespace, 0) + size
+        self.size += size

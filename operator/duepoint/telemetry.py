@@ -1,7 +1,7 @@
 """Metrics and log fields, named once.
 
 Metrics carry the prefix ``duepoint_`` and base units. A schedule is never a label: the number of
-series stays the same whatever users create. Log lines are structlog events: a short phrase, then
+series does not grow with what users create. Log lines are structlog events: a short phrase, then
 fields named as below, so that one search finds the same thing in every process.
 
 Log fields: ``namespace``, ``schedule``, ``uid``, ``generation``, ``slot`` (RFC 3339), ``reason``
@@ -10,18 +10,61 @@ Log fields: ``namespace``, ``schedule``, ``uid``, ``generation``, ``slot`` (RFC 
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import itertools
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 import structlog
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector, CollectorRegistry
 
-from duepoint import bulkhistogram
 
-# A second series per counter that tells when it began: nobody asked for it.
+class BulkHistogram(Collector):
+    """Without labels; ``buckets`` are upper bounds, in order."""
+
+    def __init__(
+        self,
+        name: str,
+        documentation: str,
+        *,
+        buckets: Sequence[float],
+        registry: CollectorRegistry = REGISTRY,
+    ) -> None:
+        self._name = name
+        self._documentation = documentation
+        self._bounds = (*map(float, buckets), float("inf"))
+        self._counts = [0] * len(self._bounds)
+        self._sum = 0.0
+        registry.register(self)
+
+    def observe(self, amount: float) -> None:
+        """Count one value."""
+        self.observe_many({amount: 1})
+
+    def observe_many(self, counts: Mapping[float, int]) -> None:
+        """Count values: how often each was seen."""
+        for amount, count in counts.items():
+            self._counts[bisect.bisect_left(self._bounds, amount)] += count
+            self._sum += amount * count
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """What the registry asks for at each scrape."""
+        totals = itertools.accumulate(self._counts)
+        bounds = [*map(str, self._bounds[:-1]), "+Inf"]
+        yield HistogramMetricFamily(
+            self._name,
+            self._documentation,
+            buckets=list(zip(bounds, totals, strict=True)),
+            sum_value=self._sum,
+        )
+
+
+# A second series per counter, with the time it began, is of no use here.
 disable_created_metrics()  # type: ignore[no-untyped-call,unused-ignore]
 
 #: From one millisecond, because lateness is what this product is about.
@@ -31,7 +74,7 @@ _LATENESS_BUCKETS = (
 
 runs_total = Counter("duepoint_runs", "Finished attempts of targets.", ["target", "outcome"])
 slots_total = Counter("duepoint_slots", "Slots that ended, and how.", ["outcome", "reason"])
-start_lateness_seconds = bulkhistogram.BulkHistogram(
+start_lateness_seconds = BulkHistogram(
     "duepoint_start_lateness_seconds",
     "From slot and jitter to the target's acceptance, first attempts only.",
     buckets=_LATENESS_BUCKETS,
@@ -76,7 +119,9 @@ outcomes_dropped_total = Counter(
 unwatched_removed_total = Counter(
     "duepoint_unwatched_removed", "Definitions removed because their namespace is not watched."
 )
-blobs_removed_total = Counter("duepoint_blobs_removed", "Stored actions that nobody used.")
+blobs_removed_total = Counter(
+    "duepoint_blobs_removed", "Stored actions that were not used any more."
+)
 sweeps_total = Counter("duepoint_sweeps", "Complete sweeps of the queue.", ["pace"])
 sweep_seconds = Gauge("duepoint_sweep_seconds", "How long the last complete sweep took.")
 sweep_repairs_total = Counter("duepoint_sweep_repairs", "What sweeps put right.", ["kind"])
@@ -116,11 +161,11 @@ status_writes_total = Counter("duepoint_status_writes", "Status writes, by resul
 status_staleness_seconds = Histogram(
     "duepoint_status_staleness_seconds", "From a change to its status write."
 )
-build_info = Gauge("duepoint_build_info", "Always 1; its labels tell the build.", ["version"])
+build_info = Gauge("duepoint_build_info", "Always 1; its labels name the build.", ["version"])
 
 registry = REGISTRY
 
-#: Awaited before the metrics are told: gauges that are read only when somebody asks for them.
+#: Awaited before each scrape: gauges that are read only then.
 before_scrape: set[Callable[[], Awaitable[None]]] = set()
 
 

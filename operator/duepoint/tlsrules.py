@@ -23,7 +23,7 @@ import ssl
 def client_context(
     *, cafile: str | os.PathLike[str] | None = None, cadata: str | None = None
 ) -> ssl.SSLContext:
-    """A context of one's own that verifies servers and their names.
+    """A new context that verifies servers and their names.
 
     Args:
         cafile: PEM file of the authorities to trust; where cadata is None as well, those of the

@@ -12,7 +12,7 @@ from duepoint.runs import circuit
 from tests.support import queueing, redisserver
 
 #: Short enough to be waited for.
-RULE = circuit.Rule(
+RULE = circuit.CircuitRule(
     most_in_a_row=3,
     least_calls=8,
     window_us=600_000_000,
@@ -108,14 +108,14 @@ async def test_more_than_half_of_enough_calls_open_a_circuit(harness):
 
 
 async def test_what_failed_longer_ago_than_the_window_does_not_count(harness):
-    rule = circuit.Rule(most_in_a_row=100, least_calls=4, window_us=60_000)
+    rule = circuit.CircuitRule(most_in_a_row=100, least_calls=4, window_us=60_000)
     await tell(harness, 1, -2, rule=rule)
     await harness.pass_time(0.08)
     assert await tell(harness, 1, rule=rule) == (None, 0)
 
 
 async def test_nobody_may_probe_before_its_time(harness):
-    rule = circuit.Rule(most_in_a_row=3)
+    rule = circuit.CircuitRule(most_in_a_row=3)
     await opened(harness, rule=rule)
     assert (await tell(harness, ask=60_000_000, rule=rule))[1] == 0
 
@@ -185,16 +185,22 @@ async def test_who_knows_the_version_is_told_when_it_has_changed(harness):
 
 
 async def test_a_schedule_whose_receiver_is_gone_is_known_to_all_until_it_is_taken_back(harness):
-    await harness.queue.circuits.report(gone=[circuit.Gone(uid="a-uid", generation=7)], rule=RULE)
+    await harness.queue.circuits.report(
+        gone=[circuit.GoneReceiver(uid="a-uid", generation=7)], rule=RULE
+    )
     assert (await harness.queue.circuits.read()).gone == {"a-uid": 7}
-    await harness.queue.circuits.report(gone=[circuit.Gone(uid="a-uid", generation=0)], rule=RULE)
+    await harness.queue.circuits.report(
+        gone=[circuit.GoneReceiver(uid="a-uid", generation=0)], rule=RULE
+    )
     assert (await harness.queue.circuits.read()).gone == {}
 
 
 async def test_what_nobody_speaks_of_is_forgotten(harness):
-    rule = circuit.Rule(most_in_a_row=1, forget_us=30_000, gone_us=30_000)
+    rule = circuit.CircuitRule(most_in_a_row=1, forget_us=30_000, gone_us=30_000)
     await tell(harness, -1, rule=rule)
-    await harness.queue.circuits.report(gone=[circuit.Gone(uid="a-uid", generation=7)], rule=rule)
+    await harness.queue.circuits.report(
+        gone=[circuit.GoneReceiver(uid="a-uid", generation=7)], rule=rule
+    )
     await harness.pass_time(0.05)
     board = await harness.queue.circuits.report(rule=rule)
     assert board.hosts == {}
@@ -209,7 +215,7 @@ async def test_names_may_be_of_any_letters(harness):
 
 async def test_script_and_rules_agree_about_any_calls(harness):
     dice = random.Random(20261122)
-    rule = circuit.Rule(most_in_a_row=6, least_calls=12, window_us=3_600_000_000)
+    rule = circuit.CircuitRule(most_in_a_row=6, least_calls=12, window_us=3_600_000_000)
     expected: circuit.Circuit | None = None
     for turn in range(60):
         calls = tuple(dice.choice((-3, -2, -1, 1, 1, 2, 3)) for _ in range(dice.randrange(4)))

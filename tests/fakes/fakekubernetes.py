@@ -11,7 +11,6 @@ that its status does not turn back. Nothing runs and nothing is collected; tests
 from __future__ import annotations
 
 import asyncio
-import copy
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -114,18 +113,20 @@ class FakeKubernetes:
 
     def stored(self, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
         """A copy of an object, or None."""
-        return copy.deepcopy(self._objects.get((resource, namespace, name)))
+        return kubedocuments.copied(self._objects.get((resource, namespace, name)))
 
     def restore(self, resource: str, document: dict[str, Any]) -> None:
         """Put an object back as it was, as a restore of etcd does: no watch tells of it."""
         metadata = document["metadata"]
         key = (resource, metadata["namespace"], metadata["name"])
-        self._objects[key] = copy.deepcopy(document)
+        self._objects[key] = kubedocuments.copied(document)
 
     def all_stored(self, resource: str) -> list[dict[str, Any]]:
         """Copies of all objects of a resource, by namespace and name."""
         return [
-            copy.deepcopy(self._objects[key]) for key in sorted(self._objects) if key[0] == resource
+            kubedocuments.copied(self._objects[key])
+            for key in sorted(self._objects)
+            if key[0] == resource
         ]
 
     async def apply(self, resource: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,14 +140,14 @@ class FakeKubernetes:
             name=key[2] if key in self._objects else "",
             subresource="",
         )
-        document = copy.deepcopy(dict(manifest))
+        document = kubedocuments.copied(dict(manifest))
         if key not in self._objects:
             return self._create(target, document, dry_run=False)
         return self._replace(target, document)
 
     def end_job(self, namespace: str, name: str, *, succeeded: bool = True) -> None:
         """Let a Job finish now."""
-        job = copy.deepcopy(self._objects["jobs", namespace, name])
+        job = kubedocuments.copied(self._objects["jobs", namespace, name])
         now = times.time_text(self.now_us())
         condition = {
             "type": "Complete" if succeeded else "Failed",
@@ -159,7 +160,7 @@ class FakeKubernetes:
 
     def begin_job(self, namespace: str, name: str, *, pods: int) -> None:
         """Let the Job controller have begun a Job now, with so many Pods."""
-        job = copy.deepcopy(self._objects["jobs", namespace, name])
+        job = kubedocuments.copied(self._objects["jobs", namespace, name])
         began = (job.get("status") or {}).get("startTime") or times.time_text(self.now_us())
         job["status"] = {"startTime": began, "active": pods, "ready": 0}
         self._store("MODIFIED", ("jobs", namespace, name), job)
@@ -363,7 +364,7 @@ class FakeKubernetes:
 
     def _patch(self, target: _Target, patch: _Json, content_type: str) -> dict[str, Any]:
         existing = self._existing(target)
-        document = copy.deepcopy(existing)
+        document = kubedocuments.copied(existing)
         if content_type == port.JSON_PATCH:
             if not all(kubedocuments.apply_operation(document, operation) for operation in patch):
                 told = "the server rejected our request due to an error in our request"
@@ -374,7 +375,7 @@ class FakeKubernetes:
             raise _refusal(target, 415, "UnsupportedMediaType", content_type)
         if target.subresource == "status":
             _check_status(target, existing.get("status") or {}, document.get("status") or {})
-            document = {**copy.deepcopy(existing), "status": document.get("status")}
+            document = {**kubedocuments.copied(existing), "status": document.get("status")}
         self._store("MODIFIED", (target.resource, target.namespace, target.name), document)
         return document
 
@@ -384,7 +385,7 @@ class FakeKubernetes:
         if uid != existing["metadata"]["uid"]:
             raise _refusal(target, 409, "Conflict", "Precondition failed: UID in precondition")
         key = (target.resource, target.namespace, target.name)
-        self._store("DELETED", key, copy.deepcopy(existing))
+        self._store("DELETED", key, kubedocuments.copied(existing))
         del self._objects[key]
         return {"kind": "Status", "status": "Success"}
 
@@ -394,7 +395,7 @@ class FakeKubernetes:
         self._version += 1
         document["metadata"]["resourceVersion"] = str(self._version)
         self._objects[key] = document
-        snapshot = copy.deepcopy(document)
+        snapshot = kubedocuments.copied(document)
         self._log.append(_Logged(self._version, type_, key[0], key[1], snapshot))
         self._changed.set()
 

@@ -5,8 +5,26 @@ As much of each as Duepoint uses. Pure, but for the document that a patch change
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
+
+DocumentT = TypeVar("DocumentT")
+
+
+def copied(document: DocumentT) -> DocumentT:
+    """A deep copy; of JSON it takes a tenth of the time of ``copy.deepcopy``."""
+    kind = type(document)
+    if kind is dict:
+        return {key: copied(value) for key, value in document.items()}
+    if kind is list:
+        return [copied(value) for value in document]
+    if document is None or kind in _ATOMS:
+        return document
+    return copy.deepcopy(document)
+
+
+_ATOMS = frozenset({str, int, float, bool})
 
 
 def has_labels(document: dict[str, Any], selector: str) -> bool:

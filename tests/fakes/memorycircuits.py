@@ -21,10 +21,10 @@ class MemoryCircuits:
     def tell(
         self,
         news: Sequence[circuit.News],
-        gone: Sequence[circuit.Gone],
+        gone: Sequence[circuit.GoneReceiver],
         *,
         known: int,
-        rule: circuit.Rule,
+        rule: circuit.CircuitRule,
     ) -> circuit.Board:
         now_us = self._clock.now_us()
         before = self._seen()
@@ -45,7 +45,7 @@ class MemoryCircuits:
             probes=probes,
         )
 
-    def _take(self, news: circuit.News, now_us: int, rule: circuit.Rule) -> int:
+    def _take(self, news: circuit.News, now_us: int, rule: circuit.CircuitRule) -> int:
         known = circuit.after(self._hosts.get(news.host), news, now_us=now_us, rule=rule)
         known, probe_us = circuit.asked(known, news, now_us=now_us)
         if known is None:
@@ -55,7 +55,7 @@ class MemoryCircuits:
             self._forget_at[f"h{news.host}"] = now_us + rule.forget_us
         return probe_us
 
-    def _note_gone(self, gone: circuit.Gone, forget_us: int) -> None:
+    def _note_gone(self, gone: circuit.GoneReceiver, forget_us: int) -> None:
         if gone.generation:
             self._gone[gone.uid] = gone.generation
             self._forget_at[f"g{gone.uid}"] = forget_us

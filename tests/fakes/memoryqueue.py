@@ -854,16 +854,16 @@ class MemoryDelayQueue:
     async def tell_circuits(
         self,
         news: Sequence[circuit.News] = (),
-        gone: Sequence[circuit.Gone] = (),
+        gone: Sequence[circuit.GoneReceiver] = (),
         *,
         known: int = -1,
-        rule: circuit.Rule,
+        rule: circuit.CircuitRule,
     ) -> circuit.Board:
         self._check()
         return self._circuits.tell(news, gone, known=known, rule=rule)
 
     async def read_circuits(self) -> circuit.Board:
-        return await self.tell_circuits(rule=circuit.Rule())
+        return await self.tell_circuits(rule=circuit.CircuitRule())
 
     async def totals(self) -> counts.Totals:
         stats = await self.stats()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from duepoint.expressions import compile as engine
-from duepoint.expressions import days, items, pattern
+from duepoint.expressions import days, pattern, syntax
 from duepoint.schedules import slots
 
 _CACHES = (
-    *(engine._cached, engine._shared, items._plain, days.matching_days, slots._expression),
+    *(engine._cached, engine._shared, syntax._plain, days.matching_days, slots._expression),
     *(pattern._minutes_of_day, pattern._times_of_day, pattern._values),
 )
 

@@ -24,7 +24,7 @@ def networks(*texts: str) -> tuple[Any, ...]:
 def a_dialler(
     *, allowed: Any = HERE, lookup: ownservers.Lookup | None = None, own: Any = (), **policy: Any
 ) -> dialling.Dialler:
-    policies = egressrules.Policy(allowed=allowed, **policy)
+    policies = egressrules.EgressPolicy(allowed=allowed, **policy)
     return dialling.Dialler(policies, lambda: own, lookup=lookup)
 
 

@@ -31,8 +31,8 @@ from duepoint.targets.webhook import target as webhooks
 from duepoint.worker import claimer, pipeline
 from tests.support import queueing, vaults, webhooktargets
 
-LOCAL = egressrules.Policy(allowed=(ipaddress.ip_network("127.0.0.1/32"),))
-USUAL = circuit.Rule()
+LOCAL = egressrules.EgressPolicy(allowed=(ipaddress.ip_network("127.0.0.1/32"),))
+USUAL = circuit.CircuitRule()
 WELL, FAILS, HANGS, GONE = "well", "fails", "hangs", "gone"
 
 
@@ -177,7 +177,7 @@ class Wants:
     workers: int = 2
     per_host: int = 4
     concurrency: int = 64
-    rule: circuit.Rule = USUAL
+    rule: circuit.CircuitRule = USUAL
     lease_seconds: float = 10.0
 
 

@@ -87,7 +87,7 @@ async def a_target(
     source: credentials.CredentialSource | None = None,
     breaker: circuitbreaker.CircuitBreaker | None = None,
 ) -> AsyncIterator[tuple[webhooktarget.WebhookTarget, CountingDialler]]:
-    policy = egressrules.Policy(
+    policy = egressrules.EgressPolicy(
         mode=mode,
         allowed=tuple(ipaddress.ip_network(one) for one in allowed),
         allow_http=allow_http,

@@ -8,7 +8,7 @@ import email.utils
 
 import pytest
 
-from duepoint import agreedclock, clockwatch, services, telemetry
+from duepoint import agreedclock, services, telemetry
 from duepoint.kube import errors as kube_errors
 from tests.fakes.fakeclock import FakeClock
 
@@ -147,7 +147,7 @@ class Watched:
         self.asked = 0
         self.health = services.Health()
         self.clock = agreedclock.AgreedClock(self.machine)
-        self.watch = clockwatch.ClockWatch(self.clock, self.health, ask_api=self._ask)
+        self.watch = agreedclock.ClockWatch(self.clock, self.health, ask_api=self._ask)
 
     async def _ask(self) -> None:
         self.asked += 1
@@ -199,7 +199,7 @@ async def test_an_api_server_that_answers_slowly_does_not_move_the_time_of_redis
         await place.machine.truth.sleep(1.5)
         await place._ask()
 
-    place.watch = clockwatch.ClockWatch(place.clock, place.health, ask_api=ask_slowly)
+    place.watch = agreedclock.ClockWatch(place.clock, place.health, ask_api=ask_slowly)
     hearing = asyncio.create_task(place.hear())
     await place.machine.truth.advance(1.5)
     await hearing

@@ -7,7 +7,7 @@ import ipaddress
 import pytest
 
 from duepoint import app, settings
-from duepoint.net import egressrules, podnetwork
+from duepoint.net import egressrules
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def a_worker(tmp_path):
 
 def test_in_a_pod_no_url_leads_into_its_own_network(a_worker, monkeypatch):
     pods = (ipaddress.ip_network("192.0.2.0/24"),)
-    monkeypatch.setattr(podnetwork, "networks", lambda: pods)
+    monkeypatch.setattr(app.ownservers, "networks", lambda: pods)
     chosen = a_worker(egress_mode="open", egress_cluster_cidrs="10.96.0.0/12")
     route = egressrules.Route(scheme="https", web=True)
 

@@ -9,6 +9,7 @@ of a library is changed.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -37,17 +38,31 @@ INNER_PARTS = frozenset(
 )
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PRODUCT.rglob("*.py")):
-        yield str(path.relative_to(PRODUCT)), ast.parse(path.read_text())
+#: What the rules look at, of a module, in the order of ``ast.walk``.
+Nodes = list[ast.AST]
+_LOOKED_AT = (
+    *(ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
+    *(ast.AnnAssign, ast.Attribute, ast.Call, ast.Name),
+)
+
+
+@functools.cache
+def modules() -> tuple[tuple[str, Nodes], ...]:
+    """Every module of the product, parsed and walked once for all rules."""
+    paths = sorted(PRODUCT.rglob("*.py"))
+    return tuple((str(path.relative_to(PRODUCT)), nodes_of(path.read_text())) for path in paths)
+
+
+def nodes_of(code: str) -> Nodes:
+    return [node for node in ast.walk(ast.parse(code)) if isinstance(node, _LOOKED_AT)]
 
 
 def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name not in DOCUMENTED
 
 
-def private_imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def private_imports(nodes: Nodes) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             paths = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -60,10 +75,10 @@ def private_imports(tree: ast.Module) -> Iterator[str]:
                 yield f"line {node.lineno}: imports {path}"
 
 
-def library_names(tree: ast.Module) -> dict[str, str]:
+def library_names(nodes: Nodes) -> dict[str, str]:
     """Names of a module that stand for a library, or for something in it."""
     found = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 found[alias.asname or alias.name.split(".")[0]] = alias.name.split(".")[0]
@@ -84,10 +99,10 @@ def is_own(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
 
 
-def own_privates(tree: ast.Module) -> set[str]:
+def own_privates(nodes: Nodes) -> set[str]:
     """Private names that the module defines itself: on its classes, or as its own."""
     names = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -97,10 +112,10 @@ def own_privates(tree: ast.Module) -> set[str]:
     return names
 
 
-def private_attributes(tree: ast.Module) -> Iterator[str]:
+def private_attributes(nodes: Nodes) -> Iterator[str]:
     """Also on values, whose type is not known here: unless the module defines such a name."""
-    libraries, own = library_names(tree), own_privates(tree)
-    for node in ast.walk(tree):
+    libraries, own = library_names(nodes), own_privates(nodes)
+    for node in nodes:
         if not (isinstance(node, ast.Attribute) and is_private(node.attr)):
             continue
         root = root_of(node.value)
@@ -108,16 +123,16 @@ def private_attributes(tree: ast.Module) -> Iterator[str]:
             yield f"line {node.lineno}: uses {ast.unparse(node)}"
 
 
-def rebuilt_functions(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def rebuilt_functions(nodes: Nodes) -> Iterator[str]:
+    for node in nodes:
         name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
         if name in INNER_PARTS:
             yield f"line {node.lineno}: takes a function apart by {name}"
 
 
-def patched_libraries(tree: ast.Module) -> Iterator[str]:
-    libraries = library_names(tree)
-    for node in ast.walk(tree):
+def patched_libraries(nodes: Nodes) -> Iterator[str]:
+    libraries = library_names(nodes)
+    for node in nodes:
         if (
             isinstance(node, ast.Attribute)
             and isinstance(node.ctx, ast.Store | ast.Del)
@@ -133,7 +148,7 @@ def patched_libraries(tree: ast.Module) -> Iterator[str]:
     "rule", [private_imports, private_attributes, rebuilt_functions, patched_libraries]
 )
 def test_the_product_keeps_to_what_libraries_document(rule):
-    found = [f"{name} {finding}" for name, tree in modules() for finding in rule(tree)]
+    found = [f"{name} {finding}" for name, nodes in modules() for finding in rule(nodes)]
     assert not found, "\n".join(found)
 
 
@@ -171,7 +186,7 @@ def overridden(cls: type) -> list[str]:
     ],
 )
 def test_each_way_into_a_library_is_found(code, rule):
-    assert list(rule(ast.parse(code)))
+    assert list(rule(nodes_of(code)))
 
 
 def test_an_overridden_private_method_is_found():

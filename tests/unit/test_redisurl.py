@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from duepoint import redisurl
-from duepoint.redisurl import Kind
+from duepoint.redisurl import ServerKind
 
 
 def test_one_server():
     found = redisurl.parse(" redis://us%40er:p%3Ass@redis.example.com:6380/3 ")
-    assert found.kind is Kind.SERVER
+    assert found.kind is ServerKind.SERVER
     assert found.hosts == (("redis.example.com", 6380),)
     assert (found.username, found.password, found.database) == ("us@er", "p:ss", 3)
     assert not found.tls
@@ -33,7 +33,7 @@ def test_hosts_and_their_usual_ports(text, hosts):
 
 def test_the_primary_that_sentinel_knows():
     found = redisurl.parse("redis+sentinel://worker:pw@s1/the%20primary/2")
-    assert found.kind is Kind.SENTINEL
+    assert found.kind is ServerKind.SENTINEL
     assert (found.primary, found.database, found.username) == ("the primary", 2, "worker")
 
 

@@ -16,7 +16,7 @@ from duepoint import tlsrules
 
 TIMEOUT_SECONDS = 10.0
 
-Json: TypeAlias = Any  # what the server answers is checked by whoever asked
+Json: TypeAlias = Any  # callers check what the server answers
 
 
 class ApiError(Exception):

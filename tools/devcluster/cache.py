@@ -78,7 +78,7 @@ def _build(root: Path, key: str, build: Callable[[Path], None]) -> Path:
 
 
 def _remove_unfinished(root: Path, key: str) -> None:
-    """What a killed builder left; its lock is gone with it, so nobody is writing there."""
+    """What a killed builder left; its lock is gone with it, so nothing writes there."""
     for left in root.glob(f".unfinished-{key}-*"):
         shutil.rmtree(left, ignore_errors=True)
 

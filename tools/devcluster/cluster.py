@@ -1,8 +1,8 @@
 """Up, status and down of one cluster: the order of steps, and the way back from each of them.
 
-`up` leaves a complete cluster or none: whatever stops it, what was started is ended again. A
+`up` leaves a complete cluster or none: if it is stopped, what was started is ended again. A
 running and healthy cluster is left alone; remains of a crashed one are ended first. A port taken
-by somebody else in the moment between choosing and listening means another attempt.
+by another program in the moment between choosing and listening means another attempt.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Everything is made anew at each start. The administrator's token is exempt from RBAC
 (`system:masters`); the scheduler has the rights Kubernetes gives it. ServiceAccount tokens are
-asked from the API server by whoever needs one; only their kubeconfig is written here.
+asked from the API server where one is needed; only their kubeconfig is written here.
 """
 
 from __future__ import annotations

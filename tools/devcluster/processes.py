@@ -22,17 +22,17 @@ from tools.devcluster.state import Running
 
 MARKER = "DUEPOINT_STATE_OF_PROCESS"
 GRACE_SECONDS = 10.0
-KILL_SECONDS = 30.0  # nobody can refuse, but a busy machine takes its time
+KILL_SECONDS = 30.0  # it cannot be refused, but a busy machine takes its time
 POLL_SECONDS = 0.02
 
-#: Our own living children by pid. Nobody else may wait for them, and an ended one must be reaped
+#: Our own living children by pid. No other code may wait for them, and an ended one must be reaped
 #: before it is looked for, or it would still seem to be there.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 @atexit.register
 def _let_go() -> None:
-    """What still runs shall outlive us: Python is told that nobody waits for it."""
+    """What still runs shall outlive us: Python need not wait for it."""
     for child in _children.values():
         if child.poll() is None:
             child.returncode = 0

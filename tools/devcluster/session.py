@@ -1,7 +1,7 @@
 """`run`: a cluster for the length of one command, in a state folder of its own.
 
 The command sees the cluster in KUBECONFIG, REDIS_URL and DUEPOINT_TEST_STATE. Its exit code is
-passed on; Ctrl-C and SIGTERM reach it, and the cluster is ended whatever happens. Nothing is
+passed on; Ctrl-C and SIGTERM reach it, and the cluster is ended in any case. Nothing is
 printed after the command has ended, so that its own last line stays the last one. A session that
 was killed leaves a cluster behind; the next one sweeps it away.
 """
@@ -68,10 +68,10 @@ def remove(state: State) -> None:
 
 
 def _run(command: Sequence[str], settings: Mapping[str, str]) -> int:
-    """Wait for `command` whatever signals come.
+    """Wait for `command`, also while signals come.
 
     A Ctrl-C of the terminal reaches it without us, and it ends in its own way; a SIGTERM was sent
-    to us alone and is passed on, also when it came before there was somebody to pass it to.
+    to us alone and is passed on, also when it came before there was a process to pass it to.
     """
     children: list[subprocess.Popen[bytes]] = []
     terminated = False

@@ -1,6 +1,6 @@
 """One folder per cluster: what runs, where it logs, and the lock that orders `up` and `down`.
 
-`cluster.json` is rewritten (atomically) after every started process, so whatever stopped us, the
+`cluster.json` is rewritten (atomically) after every started process, so after any stop the
 next command knows what to end; `complete` is set last. The default folder is `.duepoint/` in the
 repository, `$DUEPOINT_STATE` chooses another: two folders are two clusters.
 """

@@ -4,7 +4,7 @@ In go the YAML files of `sources/` and the pruned JobSpec of `jobspec.json`; out
 documents, the same every time. Three markers are replaced: `$use` by a named piece, `$rules` by
 CEL rules put together in Python, `$jobSpec` by the JobSpec.
 
-The invariant kept here so that nobody has to remember it: below `spec` every field that is not
+The invariant kept here so that no author has to remember it: below `spec` every field that is not
 required is nullable, because null means absent everywhere (a CronJob with nulls must port, and
 server-side apply refuses null where it is not nullable).
 """
@@ -26,7 +26,7 @@ PIECES = ("fragments", "schedule_spec", "webhook", "schedule_status")
 
 # The zones are listed, those of the tzdata package that the engine reads, so that both have the
 # same ones. CEL's own zones are the API server's, and asking for one that it lacks is an error,
-# which reads "evaluating rule", whatever message stands here (tried on kube-apiserver v1.36).
+# which reads "evaluating rule" and ignores our message (tried on kube-apiserver v1.36).
 _MACHINE_ZONES = "['Local', 'localtime', 'posixrules', 'Factory']"
 
 
@@ -49,7 +49,7 @@ def time_zone_rules() -> list[prune.JsonSchema]:
 
 
 class Compact(dict[str, Any]):
-    """A part of a document that nobody reads and that is written without line per field."""
+    """A part of a document that is not for readers and is written without line per field."""
 
 
 #: libyaml's, ten times as fast, where PyYAML was built with it.

@@ -2,8 +2,8 @@
 
 In goes the OpenAPI v3 document of `batch/v1` (a server's `/openapi/v3/apis/batch/v1`, or the file
 `api/openapi-spec/v3/apis__batch__v1_openapi.json` of the Kubernetes sources); out comes one
-structural schema without references. The result is committed as `jobspec.json`, so that nobody
-needs a server to build the CRDs.
+structural schema without references. The result is committed as `jobspec.json`, so that
+building the CRDs needs no server.
 
 What the copy keeps: types, required fields, and how lists and maps merge under server-side apply.
 What it leaves out: descriptions (size), defaults (the Job's own API server sets them, and what it

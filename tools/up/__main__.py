@@ -112,7 +112,7 @@ def _look_on(watcher: Watcher) -> None:
 
 
 def _detach(watcher: Watcher, state: State) -> int:
-    """What was started stays, also when nothing has arrived: somebody will want to look at it."""
+    """What was started stays, also when nothing has arrived: the user will want to look at it."""
     progress.say("Waiting for the first Job and the first webhook (at most 3 minutes)")
     try:
         progress.say(watcher.wait_for_first())

@@ -53,7 +53,7 @@ def token_file(folder: Path, account: str) -> Path:
 
 
 def write_kubeconfig(folder: Path, server: Server, account: str) -> Path:
-    """A kubeconfig that logs in as `account` with whatever its token file says."""
+    """A kubeconfig that logs in as `account` with the token in its file."""
     config = json.loads(credentials.kubeconfig(server.url, server.ca_file, "", NAMESPACE))
     config["users"][0]["user"] = {"tokenFile": str(token_file(folder, account))}
     path = folder / f"{account}.kubeconfig"

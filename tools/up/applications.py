@@ -44,7 +44,7 @@ class Workplace:
 
 
 def receiver_port() -> int:
-    """The port examples name, unless somebody else has it."""
+    """The port examples name, unless another program has it."""
     return receiver.PORT if ports.is_free(receiver.PORT) else ports.any_free()
 
 
@@ -65,7 +65,7 @@ def programs(place: Workplace, record: Record, names: Accounts, port: int) -> li
 
 
 def settings(place: Workplace, record: Record, account: str, http_port: int) -> dict[str, str]:
-    """What operator and worker are both told."""
+    """The settings of both operator and worker."""
     return {
         "DUEPOINT_REDIS_URL": record.redis_url,
         "DUEPOINT_KUBECONFIG": str(place.folder / f"{account}.kubeconfig"),

@@ -92,7 +92,7 @@ def main() -> None:
         try:
             web.run_app(application(options.file), host=HOST, port=options.port, access_log=None)
         except OSError as error:
-            # It was free a moment ago: somebody who looks whether it is holds it for as long.
+            # It was free a moment ago: a program that checks it holds it for as long.
             if error.errno != errno.EADDRINUSE or left == 0:
                 raise
             time.sleep(_PAUSE_SECONDS)

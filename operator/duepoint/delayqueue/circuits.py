@@ -33,10 +33,10 @@ class Circuits:
     async def report(
         self,
         news: Sequence[circuit.News] = (),
-        gone: Sequence[circuit.Gone] = (),
+        gone: Sequence[circuit.GoneReceiver] = (),
         *,
         known: int = -1,
-        rule: circuit.Rule,
+        rule: circuit.CircuitRule,
     ) -> circuit.Board:
         """Tell, ask, and learn what has changed since the version that is known; -1 = none is."""
         arguments = scripting.Arguments(

@@ -7,14 +7,15 @@ a clock or does I/O, apart from loading zone files out of the ``tzdata`` package
 
 The way of a text::
 
-    compile -> syntax -> items, fields -> days, pattern     local times that match
+    compile -> syntax -> fields -> days, pattern            local times that match
             -> every, at                                     forms without a zone
-    timezones -> tzif -> dst                                 stretches of constant offset
-    cron = zoned: pattern x dst                              slots
-    merged (union), window                                   several, and from when to when
+    timezones -> dst                                         stretches of constant offset
+    cron = pattern x dst                                     slots
+    combined                                                 several, and from when to when
 """
 
-from duepoint.expressions.compile import compile_expression, merged, windowed
+from duepoint.expressions.combined import merged, windowed
+from duepoint.expressions.compile import compile_expression
 from duepoint.expressions.dst import Gap, Overlap
 from duepoint.expressions.expression import Expression
 from duepoint.expressions.syntax import WHITE

@@ -13,10 +13,6 @@ import re
 from duepoint import errors
 from duepoint.expressions import advice, at, cron, every, expression, syntax, timezones
 from duepoint.expressions.dst import Gap, Overlap
-from duepoint.expressions.merged import merged
-from duepoint.expressions.window import windowed
-
-__all__ = ["Gap", "Overlap", "compile_expression", "merged", "windowed"]
 
 #: Longest text, in characters; also the CRD's limit, whose cost rules need one.
 TEXT_LIMIT = 200

@@ -7,7 +7,7 @@ Weekdays count from Sunday as 0.
 Days of one month are worked out as the bits 1..31 of one number, so that every special form
 (``L``, ``15W``, ``5L``, ``1#2``) is one more mask to join. But for a list of years, the days of a
 year depend on its *kind* alone: the weekday of its first day and whether it has a leap day. There
-are 14 kinds, so a rule is worked out 14 times at most, however far somebody looks.
+are 14 kinds, so a rule is worked out 14 times at most, however far a question looks.
 """
 
 from __future__ import annotations

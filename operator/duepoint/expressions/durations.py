@@ -111,7 +111,7 @@ def _unit_message(text: str, unit: str) -> str:
 
 
 def meant(text: str) -> list[str]:
-    """The durations that somebody who wrote this text may have meant, best first."""
+    """The durations that the author of this text may have meant, best first."""
     if len(text) > _SUGGESTED_LENGTH:
         return []
     plain = re.sub(r"[\s+-]|^P|T(?=\d)|and", "", text)

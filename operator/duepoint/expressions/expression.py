@@ -6,7 +6,7 @@ be shared by any number of Schedules: answers depend on the arguments alone.
 
 Slots lie between FIRST_US and LAST_US, both included. The upper end is the largest time the queue
 stores without rounding (sorted-set scores are doubles and some of their bits carry other things);
-whoever asks beyond it is told that there is nothing.
+beyond it there are no slots.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIRST_US = 0
 LAST_US = 1 << 52
 
 
-class Slots(Protocol):
+class Instants(Protocol):
     """Instants that can be asked for in order."""
 
     def next_after(self, instant_us: int) -> int | None:
@@ -39,7 +39,7 @@ class Slots(Protocol):
         ...
 
 
-class Expression(Slots, Protocol):
+class Expression(Instants, Protocol):
     """The instants that one schedule text, or several together, name."""
 
     def describe(self) -> str:

@@ -1,7 +1,7 @@
 """The seven fields of a cron expression, and what reading one of them gives.
 
 Sets of values are bit masks: bit v is set when v matches. What the masks mean for days is days.py's
-matter; how text becomes Values is items.py's.
+matter; how text becomes Values is syntax.py's.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from duepoint.expressions import days
 _DAY = 86_400
 
 #: So many times of day are kept in one row: a day of minutes, 6 KB. A day of seconds would be
-#: 350 KB for each expression that somebody makes up.
+#: 350 KB for each expression.
 _FEW_TIMES = 1_440
 
 #: The starts of the minutes of a day, in seconds.

@@ -1,17 +1,28 @@
-"""The text of a cron expression or macro in, its fields out.
+"""The text of a cron expression or macro in, its fields out: the grammar of cron.
 
 Five fields are minute hour day-of-month month day-of-week; six have seconds first; seven have the
 year last. White space separates, line ends included. Macros (``@daily``) are rewritten as the
-expression they stand for. ``@every`` and ``@at`` are not cron and are told apart in compile.py.
+expression they stand for. ``@every`` and ``@at`` are not cron; compile.py handles them.
+
+A field is a list of items separated by commas; each item is read alone and the results are joined.
+Items are ``*``, ``?``, ``5``, ``1-5``, ``MON-FRI``, any of them with ``/step``, ``H`` in its four
+forms, and for days ``L``, ``LW``, ``15W``, ``5L``, ``1#2``. As in CronJob, numbers may have leading
+zeros, those outside the forms of our own a plus sign, and empty items of a list are passed over.
+Every error names the field, the column in the whole text and, where there is an obvious one, the
+text to write instead (advice.py).
+
+The CRD carries the same grammar as rules (tools/jobschema/expression_rules.py); tests hold the two
+together text by text.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
 from duepoint import errors
-from duepoint.expressions import advice, days, fields, items
+from duepoint.expressions import advice, days, fields, spread
 
 MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -71,7 +82,7 @@ def parse(text: str, *, identity: str) -> CronFields:
             hint=advice.for_field_count([word for word, _ in words], MACROS),
         )
     read = {
-        kind.name: items.parse(kind, word, position=position, identity=identity)
+        kind.name: parse_field(kind, word, position=position, identity=identity)
         for kind, (word, position) in zip(kinds, words, strict=True)
     }
     return _combined(read)
@@ -123,3 +134,225 @@ def _years(mask: int) -> frozenset[int]:
     return frozenset(
         year for year in range(fields.YEAR.low, fields.YEAR.high + 1) if mask >> year & 1
     )
+
+
+# -- one field -----------------------------------------------------------------------------------
+
+_PLAIN = re.compile(
+    r"(?:(?P<star>[*?])"
+    r"|(?P<hash>H)(?:\((?P<hash_low>\d+|[A-Z]{3})-(?P<hash_high>\d+|[A-Z]{3})\))?"
+    r"|(?P<low>\+?\d+|[A-Z]{3})(?:-(?P<high>\+?\d+|[A-Z]{3}))?)"
+    r"(?:/(?P<step>\+?\d+))?",
+    re.ASCII | re.IGNORECASE,
+)
+_WORKDAY = re.compile(r"(?P<low>\d+)W", re.ASCII | re.IGNORECASE)
+_LAST_WEEKDAY = re.compile(r"(?P<low>\d+|[A-Z]{3})L", re.ASCII | re.IGNORECASE)
+_NTH_WEEKDAY = re.compile(r"(?P<low>\d+|[A-Z]{3})#(?P<nth>\d+)", re.ASCII | re.IGNORECASE)
+
+
+def parse_field(
+    kind: fields.FieldKind, text: str, *, position: int, identity: str
+) -> fields.Values:
+    """The values of the field written as ``text`` at ``position`` of the whole expression.
+
+    Args:
+        kind: which field it is.
+        text: the field, without blanks.
+        position: offset of the field, for error messages.
+        identity: ``namespace/name``, hashed by H items.
+
+    Raises:
+        InvalidExpression: reason InvalidSchedule.
+    """
+    if "H" not in text.upper():
+        try:
+            return _plain(kind, text)
+        except errors.InvalidExpression:
+            pass  # once more, now with the position
+    return _joined(kind, text, position, identity)
+
+
+@functools.lru_cache(maxsize=4096)
+def _plain(kind: fields.FieldKind, text: str) -> fields.Values:
+    """Most fields of most expressions are one of a few, such as ``*``."""
+    return _joined(kind, text, 0, "")
+
+
+def _joined(kind: fields.FieldKind, text: str, position: int, identity: str) -> fields.Values:
+    items = []
+    for item in text.split(","):
+        if item:
+            items.append(_Item(kind, item, position).values(identity))
+        position += len(item) + 1
+    if not items:
+        raise errors.InvalidExpression(
+            f"{kind.name}, column {position - len(text)}: the list has no item",
+            field=kind.name,
+            position=position - len(text) - 1,
+            hint=f'write "*" for every {kind.name}, or a value such as "{kind.low}"',
+        )
+    values = functools.reduce(fields.Values.joined, items)
+    if not values.sweeping and values.mask == kind.full:
+        return values.joined(fields.Values(sweeping=True))
+    return values
+
+
+class _Item:
+    """One item of a list, with what its error messages need."""
+
+    def __init__(self, kind: fields.FieldKind, text: str, position: int) -> None:
+        self._kind = kind
+        self._text = text
+        self._position = position
+
+    def values(self, identity: str) -> fields.Values:
+        parts = _PLAIN.fullmatch(self._text)
+        if parts is None:
+            return self._special()
+        if parts["star"]:
+            return self._star(parts)
+        if parts["hash"]:
+            return self._hashed(parts, identity)
+        return self._range(parts)
+
+    def _star(self, parts: re.Match[str]) -> fields.Values:
+        step = self._step(parts)
+        mask = self._mask(self._kind.low, self._kind.high, step)
+        return fields.Values(mask=mask, starred=step == 1, sweeping=True)
+
+    def _range(self, parts: re.Match[str]) -> fields.Values:
+        kind, step = self._kind, self._step(parts)
+        if parts["high"]:
+            low, high = self._ends(parts, "low", "high")
+        else:
+            low = self._wrapped(self._number(parts, "low"))
+            high = kind.high if parts["step"] else low
+        whole = low == kind.low and high >= kind.high
+        return fields.Values(mask=self._mask(low, high, step), sweeping=whole)
+
+    def _ends(self, parts: re.Match[str], first: str, last: str) -> tuple[int, int]:
+        """A range's ends; the upper one lies in the next round when names wrap, as in FRI-MON."""
+        low, high = self._number(parts, first), self._number(parts, last)
+        if low <= high:
+            return low, high
+        words = parts[first].upper(), parts[last].upper()
+        if _is_number(words[0]) and _is_number(words[1]):
+            raise self._wrong(
+                f'the range "{words[0]}-{words[1]}" runs downward',
+                hint=f'write "{words[1]}-{words[0]}", or a list for what wraps round',
+            )
+        return low, high + self._kind.size
+
+    def _mask(self, low: int, high: int, step: int) -> int:
+        if step == 1 and high <= self._kind.high:
+            return (1 << high + 1) - (1 << low)
+        mask = 0
+        for value in range(low, high + 1, step):
+            mask |= 1 << self._wrapped(value)
+        return mask
+
+    def _wrapped(self, value: int) -> int:
+        """7 as a day of the week is Sunday, and a range of names may pass the end once."""
+        return value if value <= self._kind.high else value - self._kind.size
+
+    def _hashed(self, parts: re.Match[str], identity: str) -> fields.Values:
+        kind = self._kind
+        if kind.hash_high is None:
+            raise self._wrong("H means nothing here", hint='list the years, such as "2026-2030"')
+        low, high, step = kind.low, kind.hash_high, self._step(parts)
+        if parts["hash_low"]:
+            low, high = self._ends(parts, "hash_low", "hash_high")
+        if not parts["step"]:
+            value = spread.hashed_value(identity, kind.name, low, high)
+            return fields.Values(mask=1 << self._wrapped(value))
+        start = spread.hashed_value(identity, kind.name, low, min(high, low + step - 1))
+        whole = low == kind.low and high >= kind.hash_high
+        return fields.Values(mask=self._mask(start, high, step), sweeping=whole)
+
+    def _step(self, parts: re.Match[str]) -> int:
+        if not parts["step"]:
+            return 1
+        kind, step = self._kind, int(parts["step"])
+        if step == 0:
+            raise self._wrong("a step of 0 leads nowhere", parts.start("step"))
+        if step <= kind.size:
+            return step
+        hint = f"the largest step here is {kind.size}"
+        if kind.unit:
+            hint += f'; did you mean "@every {_cut(str(step))}{kind.unit}"?'
+        what = f"a step of {_cut(str(step))} is larger than the field, which has {kind.size} values"
+        raise self._wrong(what, parts.start("step"), hint=hint)
+
+    def _number(self, parts: re.Match[str], group: str) -> int:
+        kind, word = self._kind, parts[group]
+        if not _is_number(word):
+            return self._named(word, parts.start(group))
+        number = int(word)
+        high = 7 if kind is fields.WEEKDAY else kind.high
+        if not kind.low <= number <= high:
+            raise self._wrong(
+                f'"{_cut(word)}" is outside {kind.low}-{high}',
+                parts.start(group),
+                hint=advice.for_number(kind, number),
+            )
+        return number
+
+    def _named(self, word: str, offset: int) -> int:
+        kind = self._kind
+        if word.upper() in kind.names:
+            return kind.low + kind.names.index(word.upper())
+        if kind.names:
+            hint = f"names are {kind.names[0]} to {kind.names[-1]}"
+        else:
+            hint = f"this field takes numbers {kind.low}-{kind.high}"
+        raise self._wrong(f'"{word}" is no name here', offset, hint=hint)
+
+    def _special(self) -> fields.Values:
+        """The forms that only the two day fields have."""
+        text = self._text.upper()
+        if self._kind is fields.DAY:
+            if text == "L":
+                return fields.Values(last=True)
+            if text == "LW":
+                return fields.Values(last_workday=True)
+            if parts := _WORKDAY.fullmatch(text):
+                return fields.Values(nearest=1 << self._number(parts, "low"))
+        if self._kind is fields.WEEKDAY:
+            if parts := _LAST_WEEKDAY.fullmatch(text):
+                return fields.Values(last_weekdays=1 << self._wrapped(self._number(parts, "low")))
+            if parts := _NTH_WEEKDAY.fullmatch(text):
+                return self._nth(parts)
+        raise self._unreadable()
+
+    def _nth(self, parts: re.Match[str]) -> fields.Values:
+        weekday, nth = self._wrapped(self._number(parts, "low")), int(parts["nth"])
+        if not 1 <= nth <= 5:
+            raise self._wrong(
+                "a weekday comes at most five times a month",
+                parts.start("nth"),
+                hint='write "#1" to "#5", or "L" for the last one',
+            )
+        return fields.Values(nth_weekdays=frozenset({(weekday, nth)}))
+
+    def _unreadable(self) -> errors.InvalidExpression:
+        text = self._text
+        return self._wrong(
+            f"{errors.quoted(text)} is not understood", hint=advice.for_item(self._kind, text)
+        )
+
+    def _wrong(self, what: str, offset: int = 0, *, hint: str = "") -> errors.InvalidExpression:
+        position = self._position + offset
+        return errors.InvalidExpression(
+            f"{self._kind.name}, column {position + 1}: {what}",
+            field=self._kind.name,
+            position=position,
+            hint=hint,
+        )
+
+
+def _is_number(word: str) -> bool:
+    return word[-1].isdecimal()
+
+
+def _cut(digits: str) -> str:
+    return digits if len(digits) <= 20 else f"{digits[:20]}…"

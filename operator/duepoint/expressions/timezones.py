@@ -1,22 +1,33 @@
 """Time zones from the ``tzdata`` package shipped with the program, and from nowhere else.
 
 What a version knows of a zone from 2025 on is written in short as text (``data_of``) and stored
-with each rule, so that every replica agrees on every slot, whatever zone files its image or node
-holds and of whatever version it is: ``located`` reads such a text. A zone is known when the
-package's own list names it, letter for letter; so no text of a user ever becomes a file name
-unchecked. A loaded zone is a list of periods of constant offset; dst.py turns them and the user's
-choices into what the engine walks over.
+with each rule, so that every replica agrees on every slot, independent of its version and of the
+zone files of its image or node: ``located`` reads such a text. A zone is known when the package's
+own list names it, letter for letter; so no text of a user ever becomes a file name unchecked. A
+loaded zone is a list of periods of constant offset; dst.py turns them and the user's choices into
+what the engine walks over.
+
+The bytes of a compiled zone (RFC 8536, "TZif") are read here: ``zoneinfo`` answers "what is the
+offset then?", and the engine asks "until when does it stay?". Transitions are those listed in the
+file, then those that its footer, a POSIX TZ rule such as ``EST5EDT,M3.2.0,M11.1.0``, produces up to
+a given year. The tests compare every zone with zoneinfo. Offsets and instants are seconds; an
+offset is what is added to UTC to get local time.
 """
 
 from __future__ import annotations
 
 import bisect
+import datetime as dt
 import functools
 import importlib.resources
+import re
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from duepoint import errors
-from duepoint.expressions import expression, tzif, zonehints
+from duepoint.expressions import advice, expression
 
 #: Local days of LAST_US reach into this year at most.
 _LAST_YEAR = 2112
@@ -31,7 +42,7 @@ _OWN = "*"
 #: Between a zone's name and its data; no name has one.
 _MARK = "|"
 
-#: A placeholder in the database for "somebody forgot to choose".
+#: A placeholder in the database for "no zone was chosen".
 _NOT_A_PLACE = "Factory"
 
 
@@ -83,11 +94,11 @@ def load(zone: str) -> Zone:
             f"the time zone {errors.quoted(zone)} is not in the IANA database of this version",
             reason="UnknownTimeZone",
             field="timeZone",
-            hint=zonehints.for_zone(zone, known_names()),
+            hint=advice.for_zone(zone, known_names()),
         )
     data = importlib.resources.files("tzdata").joinpath("zoneinfo", *zone.split("/")).read_bytes()
-    before, changes = tzif.parse(data, through_year=_LAST_YEAR)
-    return _trimmed(zone, before, changes, tzif.footer(data))
+    before, changes = parse_tzif(data, through_year=_LAST_YEAR)
+    return _trimmed(zone, before, changes, footer_of(data))
 
 
 def data_of(zone: str) -> str:
@@ -130,7 +141,7 @@ def _data(zone: Zone) -> str:
     return f"{offset};{_listed(changes[:_MOST_LISTED])};{_OWN}"
 
 
-def _listed(changes: tzif.Changes) -> str:
+def _listed(changes: Changes) -> str:
     return ",".join(f"{when}:{after}" for when, after in changes)
 
 
@@ -161,24 +172,24 @@ def _located(name: str, data: str) -> Zone:
     return Zone(name, starts, offsets, footer)
 
 
-def _ruled(offset: int, listed: tzif.Changes, footer: str) -> tzif.Changes:
+def _ruled(offset: int, listed: Changes, footer: str) -> Changes:
     """The changes from 2025 on: those listed, then those of the rule."""
     latest = listed[-1][0] if listed else _SHARED_FROM
     last_us = expression.LAST_US // 1_000_000
-    ruled = tzif.ruled(footer, latest, _LAST_YEAR)
-    return [one for one in tzif.only_real(offset, [*listed, *ruled]) if one[0] <= last_us]
+    ruled = changes_by_rule(footer, latest, _LAST_YEAR)
+    return [one for one in only_real(offset, [*listed, *ruled]) if one[0] <= last_us]
 
 
 def _offset_at(zone: Zone, second: int) -> int:
     return zone.offsets[bisect.bisect_right(zone.starts, second) - 1]
 
 
-def _changes_after(zone: Zone, second: int) -> tzif.Changes:
+def _changes_after(zone: Zone, second: int) -> Changes:
     first = bisect.bisect_right(zone.starts, second)
     return list(zip(zone.starts[first:], zone.offsets[first:], strict=True))
 
 
-def _trimmed(zone: str, before: int, changes: tzif.Changes, footer: str) -> Zone:
+def _trimmed(zone: str, before: int, changes: Changes, footer: str) -> Zone:
     """Only the periods in which slots can lie; the oldest of them reaches back for ever."""
     first, last = expression.FIRST_US // 1_000_000, expression.LAST_US // 1_000_000
     for when, offset in changes:
@@ -191,3 +202,129 @@ def _trimmed(zone: str, before: int, changes: tzif.Changes, footer: str) -> Zone
         (before, *(offset for _, offset in later)),
         footer,
     )
+
+
+# -- the bytes of a zone (RFC 8536) --------------------------------------------------------------
+
+_HEADER = struct.Struct(">4sc15x6L")
+_DAY = 86_400
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+
+_NAME = r"(?:[A-Za-z]{3,}|<[A-Za-z0-9+-]+>)"
+_CLOCK = r"[+-]?\d{1,3}(?::\d\d){0,2}"
+_FOOTER = re.compile(
+    rf"{_NAME}(?P<std>{_CLOCK})(?:{_NAME}(?P<dst>{_CLOCK})?,(?P<begin>[^,]+),(?P<end>[^,]+))?"
+)
+
+#: (instant from which it holds, offset), in order.
+Changes = list[tuple[int, int]]
+
+
+def parse_tzif(data: bytes, *, through_year: int) -> tuple[int, Changes]:
+    """The offset before the first change, and the changes up to the end of the year.
+
+    Raises:
+        ValueError: the bytes are no TZif file of version 2 or later.
+    """
+    start, _ = _block(data, 0, width=4)
+    end, (first_offset, changes) = _block(data, start, width=8)
+    latest = changes[-1][0] if changes else None
+    changes += changes_by_rule(_footer(data, end), latest, through_year)
+    return first_offset, only_real(first_offset, changes)
+
+
+def footer_of(data: bytes) -> str:
+    """The POSIX TZ rule for what comes after the listed changes; empty where there is none.
+
+    Raises:
+        ValueError: the bytes are no TZif file of version 2 or later.
+    """
+    start, _ = _block(data, 0, width=4)
+    end, _ = _block(data, start, width=8)
+    return _footer(data, end)
+
+
+def _footer(data: bytes, at: int) -> str:
+    return data[at:].strip(b"\n").decode("ascii")
+
+
+def _block(data: bytes, at: int, *, width: int) -> tuple[int, tuple[int, Changes]]:
+    magic, version, _, _, leaps, times, kinds, letters = (*_HEADER.unpack_from(data, at),)
+    if magic != b"TZif" or version < b"2":
+        raise ValueError("not a TZif file of version 2 or later")
+    at += _HEADER.size
+    counts = _HEADER.unpack_from(data, at - _HEADER.size)[2:]
+    utc_marks, std_marks = counts[0], counts[1]
+    instants = struct.unpack_from(f">{times}{'l' if width == 4 else 'q'}", data, at)
+    at += times * width
+    kind_of = struct.unpack_from(f">{times}B", data, at)
+    at += times
+    offsets = [struct.unpack_from(">lBB", data, at + 6 * kind)[0] for kind in range(kinds)]
+    at += 6 * kinds + letters + leaps * (width + 4) + std_marks + utc_marks
+    changes = [(when, offsets[kind]) for when, kind in zip(instants, kind_of, strict=True)]
+    return at, (offsets[0], changes)
+
+
+def only_real(first_offset: int, changes: Changes) -> Changes:
+    """The changes that move the clock: others change only a name or a flag."""
+    steps = pairwise([(0, first_offset), *changes])
+    return [after for before, after in steps if before[1] != after[1]]
+
+
+def changes_by_rule(footer: str, latest: int | None, through_year: int) -> Changes:
+    """The changes that a footer's rule makes after the last listed one.
+
+    Raises:
+        ValueError: it is no such rule.
+    """
+    if not footer:
+        return []
+    rule = _FOOTER.fullmatch(footer)
+    if rule is None:
+        raise ValueError(f"the POSIX TZ rule {footer!r} is of a form that is not known here")
+    standard = -_seconds(rule["std"])
+    if rule["begin"] is None:
+        return [] if latest is None else [(latest + 1, standard)]
+    summer = -_seconds(rule["dst"]) if rule["dst"] else standard + 3_600
+    first_year = 1970 if latest is None else dt.datetime.fromtimestamp(latest, dt.UTC).year
+    changes = [
+        change
+        for year in range(first_year, through_year + 1)
+        for change in (
+            (_local(rule["begin"], year) - standard, summer),
+            (_local(rule["end"], year) - summer, standard),
+        )
+    ]
+    return sorted(change for change in changes if latest is None or change[0] > latest)
+
+
+def _seconds(clock: str) -> int:
+    sign = -1 if clock.startswith("-") else 1
+    parts = [int(part) for part in clock.lstrip("+-").split(":")]
+    return sign * sum(part * unit for part, unit in zip(parts, (3_600, 60, 1), strict=False))
+
+
+def _local(rule: str, year: int) -> int:
+    """The local second, counted from 1970, at which a rule such as ``M3.2.0/2`` strikes."""
+    date, _, clock = rule.partition("/")
+    return _day(date, year) * _DAY + _seconds(clock or "2")
+
+
+def _day(date: str, year: int) -> int:
+    if date.startswith("M"):
+        month, week, weekday = (int(part) for part in date[1:].split("."))
+        return list(_weekdays_of(year, month, weekday))[:week][-1] - _EPOCH_DAY
+    number = int(date.lstrip("J"))
+    leap = dt.date(year, 12, 31).timetuple().tm_yday == 366
+    if date.startswith("J"):  # 1..365, February 29 is never counted
+        number += -1 if not leap or number < 60 else 0
+    return dt.date(year, 1, 1).toordinal() + number - _EPOCH_DAY
+
+
+def _weekdays_of(year: int, month: int, weekday: int) -> Iterator[int]:
+    """The ordinals of all such weekdays (Sunday is 0) of a month."""
+    first = dt.date(year, month, 1)
+    day = first.toordinal() + (weekday - first.isoweekday()) % 7
+    while dt.date.fromordinal(day).month == month:
+        yield day
+        day += 7

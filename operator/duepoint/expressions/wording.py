@@ -18,7 +18,7 @@ _MONTHS = (
 )
 _NTH = ("", "first", "second", "third", "fourth", "fifth")
 
-#: As many times of day are listed one by one; more are told by minute and hour.
+#: As many times of day are listed one by one; more are described by minute and hour.
 _LISTED_TIMES = 6
 
 

@@ -21,7 +21,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Kind(enum.Enum):
+class AddressKind(enum.Enum):
     """What an address is good for. ``SPECIAL`` is no receiver in any mode."""
 
     PUBLIC = "public"
@@ -129,12 +129,14 @@ def reached_by(address: Address) -> tuple[Address, ...]:
     return (_v4(number),)
 
 
-def kind(address: Address) -> tuple[Kind, str]:
+def kind(address: Address) -> tuple[AddressKind, str]:
     """The kind of an address that ``reached_by`` named, and the word for it."""
     for network, word in SPECIAL:
         if address in network:
-            return Kind.SPECIAL, word
-    return (Kind.PUBLIC, "public") if _is_public(address) else (Kind.PRIVATE, "private")
+            return AddressKind.SPECIAL, word
+    if _is_public(address):
+        return AddressKind.PUBLIC, "public"
+    return AddressKind.PRIVATE, "private"
 
 
 def _is_public(address: Address) -> bool:

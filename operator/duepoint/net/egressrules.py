@@ -18,7 +18,7 @@ from duepoint.net import addresses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class EgressPolicy:
     """What the operator decided.
 
     Attributes:
@@ -79,7 +79,7 @@ OTHER_PORTS = frozenset({22, 23, 25, 53, 465, 587, 2379, 2380, 6379, 10250, 1025
 
 
 def verdict(
-    address: str, port: int, policy: Policy, route: Route, own: Own = frozenset()
+    address: str, port: int, policy: EgressPolicy, route: Route, own: Own = frozenset()
 ) -> Verdict:
     """Whether this address may be dialled. Pure.
 
@@ -109,25 +109,25 @@ class _Aim:
     port: int
 
     def within(self, networks: Sequence[addresses.Network]) -> bool:
-        return any(self.reached in one or self.dialled in one for one in networks)
+        return any(self.reached in network or self.dialled in network for network in networks)
 
     def named_by(self, networks: Sequence[addresses.Network]) -> bool:
         """Whether an entry names this very address, not a range around it."""
-        return self.within([one for one in networks if one.num_addresses == 1])
+        return self.within([network for network in networks if network.num_addresses == 1])
 
     def __str__(self) -> str:
         same = self.dialled == self.reached
         return str(self.reached) if same else f"{self.dialled} (that is {self.reached})"
 
 
-def _judge(aim: _Aim, policy: Policy, route: Route, own: Own) -> Verdict:
+def _judge(aim: _Aim, policy: EgressPolicy, route: Route, own: Own) -> Verdict:
     if (aim.reached, aim.port) in own:
         return Denied(f"{aim} port {aim.port} is Duepoint's own Redis or API server")
     if aim.within(policy.denied):
         return Denied(f"{aim} is in the ranges of {_name('egress_denied_cidrs')}")
     kind, word = addresses.kind(aim.reached)
     ours = any(aim.reached == address for address, _ in own)
-    if (kind is addresses.Kind.SPECIAL or ours) and not aim.named_by(policy.allowed):
+    if (kind is addresses.AddressKind.SPECIAL or ours) and not aim.named_by(policy.allowed):
         word = "the address of Duepoint's own Redis or API server" if ours else word
         return Denied(f"{aim} is {word}; only an entry of {_allow(aim, exact=True)} opens it")
     is_in_cluster = aim.within(policy.cluster) and not (route.service and route.vouched)
@@ -142,7 +142,7 @@ def _judge(aim: _Aim, policy: Policy, route: Route, own: Own) -> Verdict:
     return _judge_url(aim, kind, policy, route)
 
 
-def _judge_service(aim: _Aim, policy: Policy, route: Route) -> Verdict:
+def _judge_service(aim: _Aim, policy: EgressPolicy, route: Route) -> Verdict:
     if policy.mode == "public-only":
         return Denied(f"{_name('egress_mode')} is public-only, which permits no webhook.service")
     if route.vouched or aim.within(policy.allowed):
@@ -154,8 +154,10 @@ def _judge_service(aim: _Aim, policy: Policy, route: Route) -> Verdict:
     )
 
 
-def _judge_url(aim: _Aim, kind: addresses.Kind, policy: Policy, route: Route) -> Verdict:
-    if kind is addresses.Kind.PUBLIC and route.scheme == "http" and not policy.allow_http:
+def _judge_url(
+    aim: _Aim, kind: addresses.AddressKind, policy: EgressPolicy, route: Route
+) -> Verdict:
+    if kind is addresses.AddressKind.PUBLIC and route.scheme == "http" and not policy.allow_http:
         return Denied(
             f"{aim} is public and the URL is plain http; write https, or set "
             f"{_name('egress_allow_http')}=true"
@@ -169,7 +171,7 @@ def _judge_url(aim: _Aim, kind: addresses.Kind, policy: Policy, route: Route) ->
         )
     if policy.mode == "allowlist":
         return Denied(f"{aim} is not in {_allow(aim)}, and {_name('egress_mode')} is allowlist")
-    if policy.mode == "open" or kind is addresses.Kind.PUBLIC:
+    if policy.mode == "open" or kind is addresses.AddressKind.PUBLIC:
         return _ALLOWED
     return Denied(
         f"{aim} is private; use webhook.service for a Service of this namespace, or have the "

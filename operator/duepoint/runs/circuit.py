@@ -22,7 +22,7 @@ BUCKETS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class CircuitRule:
     """When a circuit opens and for how long.
 
     Attributes:
@@ -30,8 +30,8 @@ class Rule:
         least_calls: calls in the window below which their share of failures says nothing.
         window_us: the window; more than half of its calls failed opens the circuit.
         first_wait_us, most_wait_us: how long it stays open at first, and at most.
-        forget_us: a receiver that nobody calls any more is forgotten after this.
-        gone_us: and that one is gone, after this: then a Schedule that was deleted takes no room.
+        forget_us: a receiver that is not called any more is forgotten after this.
+        gone_us: the same for a receiver that is gone, so that a deleted Schedule takes no room.
     """
 
     most_in_a_row: int = 10
@@ -56,12 +56,12 @@ class Circuit(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     Attributes:
         is_open: whether calls wait.
-        in_a_row: failures since the last success; of an open one, those that opened it.
-        until_us: of an open one: before this nobody may probe.
+        in_a_row: failures since the last success; of an open circuit, those that opened it.
+        until_us: of an open circuit: no probe before this.
         wait_us: how long it was opened for the last time; 0 = it is closed.
-        probe_us: until when the probe is somebody's, and so its name; 0 = nobody's.
+        probe_us: until when the probe is held, and so its name; 0 = not held.
         since_us: when it opened.
-        cause: what the newest failure was, in our words; empty where nobody said.
+        cause: what the newest failure was, in our words; empty where it is not known.
     """
 
     is_open: bool = False
@@ -95,7 +95,7 @@ class News:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
+class GoneReceiver:
     """A Schedule whose receiver said 410, as of this generation; 0 = it is to be called again."""
 
     uid: str
@@ -120,8 +120,8 @@ class Board:
     probes: tuple[int, ...] = ()
 
 
-def after(known: Circuit | None, news: News, *, now_us: int, rule: Rule) -> Circuit | None:
-    """The circuit after the calls that ``news`` tells of; None = nothing bad is known."""
+def after(known: Circuit | None, news: News, *, now_us: int, rule: CircuitRule) -> Circuit | None:
+    """The circuit after the calls in ``news``; None = nothing bad is known."""
     circuit = known or Circuit()
     if not circuit.is_open:
         return _after_calls(circuit, news, now_us=now_us, rule=rule)
@@ -151,7 +151,7 @@ def asked(circuit: Circuit | None, news: News, *, now_us: int) -> tuple[Circuit 
     return msgspec.structs.replace(circuit, probe_us=probe_us), probe_us
 
 
-def trouble(known: Circuit, rule: Rule) -> str:
+def trouble(known: Circuit, rule: CircuitRule) -> str:
     """Why an open circuit is open, in words that stay the same until the cause is another."""
     cause = f", the last: {known.cause}" if known.cause else ""
     if known.in_a_row >= rule.most_in_a_row:
@@ -160,10 +160,10 @@ def trouble(known: Circuit, rule: Rule) -> str:
     return f"more than half of its requests failed within {seconds} s{cause}"
 
 
-def _after_calls(circuit: Circuit, news: News, *, now_us: int, rule: Rule) -> Circuit | None:
+def _after_calls(circuit: Circuit, news: News, *, now_us: int, rule: CircuitRule) -> Circuit | None:
     cause = news.cause or circuit.cause
     number = now_us * BUCKETS // rule.window_us
-    buckets = [one for one in circuit.buckets if one.number > number - BUCKETS]
+    buckets = [bucket for bucket in circuit.buckets if bucket.number > number - BUCKETS]
     if not buckets or buckets[-1].number < number:
         buckets.append(Bucket(number, 0, 0))
     in_a_row = circuit.in_a_row
@@ -181,12 +181,12 @@ def _after_calls(circuit: Circuit, news: News, *, now_us: int, rule: Rule) -> Ci
                 since_us=now_us,
                 cause=cause,
             )
-    if not in_a_row and not any(one.failed for one in buckets):
+    if not in_a_row and not any(bucket.failed for bucket in buckets):
         return None
     return Circuit(in_a_row=in_a_row, buckets=tuple(buckets), cause=cause)
 
 
-def _is_too_much(buckets: Sequence[Bucket], in_a_row: int, rule: Rule) -> bool:
-    failed = sum(one.failed for one in buckets)
-    calls = failed + sum(one.succeeded for one in buckets)
+def _is_too_much(buckets: Sequence[Bucket], in_a_row: int, rule: CircuitRule) -> bool:
+    failed = sum(bucket.failed for bucket in buckets)
+    calls = failed + sum(bucket.succeeded for bucket in buckets)
     return in_a_row >= rule.most_in_a_row or (calls >= rule.least_calls and 2 * failed > calls)

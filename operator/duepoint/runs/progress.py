@@ -34,7 +34,7 @@ class RunSlot:
     Attributes:
         started_us: when its run began; 0 = not yet.
         job_name: of its Job, once that is known.
-        attempts: of the newest attempt of which an event tells; 0 = of none.
+        attempts: of the newest attempt of which an event is known; 0 = of none.
         is_replaced: a worker was about to delete its Job in favour of a newer slot.
         trouble: why its delivery failed and is tried again, in words; empty = it runs.
     """
@@ -86,7 +86,7 @@ class Progress:
 
     def in_standing(self, standing: Standing) -> list[int]:
         """The open slots of which this is true, in the order in which they were opened."""
-        return [slot_us for slot_us, one in self.open.items() if one.standing is standing]
+        return [slot_us for slot_us, slot in self.open.items() if slot.standing is standing]
 
 
 def opened(course: Progress, slot_us: int, standing: Standing = Standing.WANTED) -> RunSlot:
@@ -104,56 +104,56 @@ def dropped(course: Progress, slot_us: int) -> None:
 
 def doubted(course: Progress) -> None:
     """Mark open slots as unknown: the queue may have lost some of them."""
-    for one in course.open.values():
-        if one.standing is Standing.HANDED:
-            one.standing = Standing.UNKNOWN
+    for slot in course.open.values():
+        if slot.standing is Standing.HANDED:
+            slot.standing = Standing.UNKNOWN
 
 
-def told(course: Progress, event: RunEvent) -> bool:
+def applied(course: Progress, event: RunEvent) -> bool:
     """Apply an event; False where it changes nothing."""
-    one = course.open.get(event.slot_us)
-    if one is None:
+    slot = course.open.get(event.slot_us)
+    if slot is None:
         return False
-    one.attempts = max(one.attempts, event.attempts)
+    slot.attempts = max(slot.attempts, event.attempts)
     match event.state:
         case RunState.RUNNING:
-            is_news = _notes_trouble(one, event)
-            return _started(course, one, event) or is_news
+            is_news = _notes_trouble(slot, event)
+            return _started(course, slot, event) or is_news
         case RunState.SUCCEEDED | RunState.FAILED | RunState.REPLACED:
-            _started(course, one, event)
+            _started(course, slot, event)
             _ended(course, event)
         case RunState.MISSED | RunState.SUPERSEDED | RunState.SKIPPED:
             _ended(course, event)
         case RunState.PENDING:
-            return _waits(course, one, event)
+            return _waits(course, slot, event)
         case RunState.REPLACING:
-            one.is_replaced = True
+            slot.is_replaced = True
             return False
         case RunState.CHECKED:
             return False
     return True
 
 
-def _started(course: Progress, one: RunSlot, event: RunEvent) -> bool:
-    if one.standing is Standing.WANTED:  # in doubt it stays: the event may be an old one
-        one.standing = Standing.HANDED
-    one.job_name = event.job_name or one.job_name
-    if one.started_us:
+def _started(course: Progress, slot: RunSlot, event: RunEvent) -> bool:
+    if slot.standing is Standing.WANTED:  # in doubt it stays: the event may be an old one
+        slot.standing = Standing.HANDED
+    slot.job_name = event.job_name or slot.job_name
+    if slot.started_us:
         return False
-    one.started_us = event.started_us or event.at_us
+    slot.started_us = event.started_us or event.at_us
     course.started += 1
     course.waits_for = ""
-    course.first_us = min(course.first_us or one.started_us, one.started_us)
+    course.first_us = min(course.first_us or slot.started_us, slot.started_us)
     return True
 
 
-def _notes_trouble(one: RunSlot, event: RunEvent) -> bool:
+def _notes_trouble(slot: RunSlot, event: RunEvent) -> bool:
     """Whether its run is tried again, or not any more, or for another reason than before."""
-    former = one.trouble
-    one.trouble = ""
+    former = slot.trouble
+    slot.trouble = ""
     if event.is_retrying:
-        one.trouble = f"{event.reason}: {event.message}" if event.message else event.reason
-    return one.trouble != former
+        slot.trouble = f"{event.reason}: {event.message}" if event.message else event.reason
+    return slot.trouble != former
 
 
 def _ended(course: Progress, event: RunEvent) -> None:
@@ -174,11 +174,11 @@ def _ended(course: Progress, event: RunEvent) -> None:
             course.trouble = f"{_instant(event.slot_us)} {said}"
 
 
-def _waits(course: Progress, one: RunSlot, event: RunEvent) -> bool:
+def _waits(course: Progress, slot: RunSlot, event: RunEvent) -> bool:
     said = f"{event.reason}: {event.message}" if event.message else event.reason
-    if one.standing is Standing.WANTED:
-        one.standing = Standing.HANDED
-    if not said or said == course.waits_for or one.started_us:
+    if slot.standing is Standing.WANTED:
+        slot.standing = Standing.HANDED
+    if not said or said == course.waits_for or slot.started_us:
         return False
     course.waits_for = said
     return True

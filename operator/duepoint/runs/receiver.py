@@ -1,4 +1,4 @@
-"""What run events tell of a Schedule's receiver: that it is gone, or that deliveries to it wait.
+"""What run events say of a Schedule's receiver: that it is gone, or that deliveries to it wait.
 
 Gone is of one generation: an edit of the Schedule ends it, and so does a delivery by hand. That
 deliveries wait (an open circuit) ends with the first answer. Events arrive more than once and out
@@ -23,7 +23,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receiver:
+class ReceiverState:
     """Both troubles; None = not known of."""
 
     gone: Note | None = None
@@ -31,10 +31,10 @@ class Receiver:
 
 
 #: Nothing is wrong.
-WELL = Receiver()
+WELL = ReceiverState()
 
 
-def fold(known: Receiver, event: RunEvent) -> Receiver:
+def fold(known: ReceiverState, event: RunEvent) -> ReceiverState:
     """The receiver after an event."""
     if event.reason == Reason.ENDPOINT_GONE:
         return replace(known, gone=_newer(known.gone, event), waits=None)
@@ -43,7 +43,7 @@ def fold(known: Receiver, event: RunEvent) -> Receiver:
     if known.gone is None and known.waits is None:
         return known
     succeeded = event.state is RunState.SUCCEEDED
-    return Receiver(
+    return ReceiverState(
         gone=_unless(known.gone, event, ended=succeeded),
         waits=_unless(known.waits, event, ended=succeeded or _was_answered(event)),
     )

@@ -1,4 +1,4 @@
-"""A run event: what has become of a slot, as workers tell it and the status writer reads it.
+"""A run event: what has become of a slot, as workers write it and the status writer reads it.
 
 Events go through the shard's ``runs`` stream, many per entry: a msgpack array of events, or a map
 of ``events`` and of those that were delivered ``together``, which are kept by column. Fields are
@@ -43,7 +43,7 @@ class RunState(enum.StrEnum):
     The first four are runs, the next three slots that ended without one. A pending slot has not
     ended: it was handed over or put off, and later slots may end before it. Neither has a running
     one without a Job: its target has not taken it yet. Replacing is said of a run right before its
-    Job is told to go in favour of a newer slot: it goes on, as Running does, until the Job is seen
+    Job is deleted in favour of a newer slot: it goes on, as Running does, until the Job is seen
     to be gone or to have ended. Checked is no slot at
     all: what a generation refers to (Secrets) was looked at; an empty reason says that it is there.
     """
@@ -85,9 +85,9 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         completed: no slot is left.
         due_us: of a pending slot: slot plus jitter.
         since_us: of several missed slots, the oldest; 0 = ``slot_us`` alone is meant.
-        more_us: further slots of which a pending event tells the same.
+        more_us: further slots for which a pending event says the same.
         run_uid: uid of the ScheduleRun that wanted it; empty for regular slots.
-        again: a former event has told that it started.
+        again: an earlier event has said that it started.
         job_uid: uid of the Job, where the event comes from having seen it; never stored.
         may_come_again: a request for this Job that got no answer may be under way; stored behind
             an empty ``job_uid``.
@@ -192,7 +192,7 @@ def column(values: Sequence[_ValueT]) -> Sequence[_ValueT]:
 
 
 class _News(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry that tells of slots delivered together, too."""
+    """An entry with slots delivered together, too."""
 
     events: list[RunEvent]
     together: list[Together]
@@ -235,7 +235,7 @@ def unpack(entry: bytes) -> list[RunEvent]:
     if not isinstance(found, _News):
         return found
     try:
-        told = [event for group in found.together for event in group.events()]
+        grouped = [event for group in found.together for event in group.events()]
     except ValueError as error:
         raise msgspec.DecodeError("columns of different lengths") from error
-    return found.events + told
+    return found.events + grouped

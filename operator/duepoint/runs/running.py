@@ -2,7 +2,7 @@
 
 Counters and active runs of a status belong to one moment because they change together: a run that
 starts is counted and joins this set in one step, and leaves it in the step that counts its end. So
-``started`` is always what has ended and what is in here, whatever came late, twice or never.
+``started`` is always what has ended and what is in here, even if events are late or lost.
 
 A status lists only some of many runs that go on. A process that reads it back knows the others by
 their number alone, as ``unlisted``, until an event or a sighting names them.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-#: A run as told apart from others: its slot, and by whom it was wanted ("" = its schedule).
+#: What identifies a run: its slot, and what wanted it ("" = its schedule).
 Key = tuple[int, str]
 
 

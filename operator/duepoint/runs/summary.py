@@ -3,11 +3,10 @@
 A ``Summary`` is loaded once from a status and then only folded: ``fold(summary, event)`` returns
 the summary after the event. Events arrive at least once and out of order, so each is recognised by
 its slot: within a process by ``running`` and ``recent``, across a restart by ``floors``, the marks
-that the loaded status carried. What the floors cannot tell apart is left uncounted: a counter that
+that the loaded status carried. What the floors cannot distinguish is left uncounted: a counter that
 is one short is better than one that counts a run twice. ``started`` is always what has ended and
 what is running: an end whose start was lost counts both. The watermark and the times of last things
-never fall.
-Pure; instants in microseconds since the epoch, 0 = never.
+never fall. Pure; instants in microseconds since the epoch, 0 = never.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from duepoint.runs.running import Key, Running
 from duepoint.runs.watermark import NOTHING, Watermark
 from duepoint.schedules.conditions import Reason
 
-#: Slots remembered by name; older ones are told by the floors.
+#: Slots remembered by name; the floors cover older ones.
 REMEMBERED = 32
 
 #: Triggers of a schedule's own slots.
@@ -33,7 +32,7 @@ _SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class RunTotals:
     """``status.runs``; ``manual`` are those of the started runs that a ScheduleRun wanted."""
 
     started: int = 0
@@ -72,7 +71,7 @@ class LastRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class LastResult:
     """How the newest run went that came to an end of its own; a replaced one did not."""
 
     at_us: int
@@ -82,7 +81,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
+class TakenName:
     """A slot without a Job because its name was taken."""
 
     slot_us: int
@@ -116,18 +115,18 @@ class Summary:
         recent: newest slots that have ended, and how, oldest first.
     """
 
-    counts: Counts = Counts()
+    counts: RunTotals = RunTotals()
     last_run: LastRun | None = None
     last_slot_us: int = 0
     last_success_us: int = 0
     last_failure_us: int = 0
     last_replaced_us: int = 0
-    verdict: Verdict | None = None
+    last_result: LastResult | None = None
     settled_us: int = 0
     reached_us: int = 0
     completed: bool = False
-    conflict: Conflict | None = None
-    receiver: receivers.Receiver = receivers.WELL
+    conflict: TakenName | None = None
+    receiver: receivers.ReceiverState = receivers.WELL
     floors: Floors = Floors()
     running: Running = runnings.NONE
     recent: tuple[tuple[Key, RunState], ...] = ()
@@ -139,9 +138,9 @@ def same_result(before: Summary, after: Summary) -> bool:
 
 
 def _result(summary: Summary) -> tuple[object, ...]:
-    verdict = summary.verdict
-    told = None if verdict is None else (verdict.succeeded, verdict.reason)
-    return told, summary.completed, summary.conflict, summary.receiver
+    result = summary.last_result
+    newest = None if result is None else (result.succeeded, result.reason)
+    return newest, summary.completed, summary.conflict, summary.receiver
 
 
 def loaded(summary: Summary, settled: Watermark | None = None) -> Summary:
@@ -179,7 +178,7 @@ def settled(summary: Summary, through_us: int, *, ceiling_us: int | None = None)
 
 
 def passed(summary: Summary, through_us: int) -> Summary:
-    """The summary with its watermark raised by somebody who decides: an edit passes open slots."""
+    """The summary with its watermark raised by a decision: an edit passes open slots."""
     return replace(
         summary,
         settled_us=max(summary.settled_us, through_us),
@@ -209,7 +208,7 @@ def fold(
         summary: before it.
         event: of this very schedule.
         replayed: the event may have been folded by an earlier process.
-        is_over: the slot is known to have ended: it does not go on, whatever an old event says.
+        is_over: the slot is known to have ended: an old event cannot make it go on.
         timing_generation: generation of the last edit of a timing field; an older event's
             ``completed`` speaks of slots that do not count any more.
         ceiling_us: as ``settled`` takes it, the event taken into account.
@@ -231,27 +230,25 @@ def fold(
 
 
 def put_off(summary: Summary, event: RunEvent) -> Summary:
-    """The summary after what the event tells of the receiver; a pending one tells no more."""
+    """The summary after what the event says of the receiver; a pending event says no more."""
     receiver = receivers.fold(summary.receiver, event)
     return summary if receiver is summary.receiver else replace(summary, receiver=receiver)
 
 
-def state_of(summary: Summary, slot_us: int, trigger: str, job_name: str) -> RunState | None:
-    """How far a run has come; None where it is not remembered."""
+def state_of(
+    summary: Summary, slot_us: int, trigger: str = "Schedule", job_name: str = ""
+) -> RunState | None:
+    """How far a run has come, by default that of a regular slot; None where not remembered."""
     key = _run_key(slot_us, trigger, job_name)
     return RunState.RUNNING if key in summary.running else dict(summary.recent).get(key)
 
 
-def regular_state(summary: Summary, slot_us: int) -> RunState | None:
-    """How far the run of a regular slot has come; None where it is not remembered."""
-    return state_of(summary, slot_us, "Schedule", "")
-
-
 def _key(event: RunEvent) -> Key:
     if event.state not in _RUN:
-        told = f"{event.state} {event.reason}"
+        ending = f"{event.state} {event.reason}"
         # What a ScheduleRun wanted of a slot says nothing of the slot itself.
-        return (event.slot_us, f"{event.trigger} {event.run_uid} {told}" if event.run_uid else told)
+        owner = f"{event.trigger} {event.run_uid} " if event.run_uid else ""
+        return event.slot_us, owner + ending
     return _run_key(event.slot_us, event.trigger, event.job_name or event.run_uid)
 
 
@@ -291,7 +288,7 @@ def _is_regular(event: RunEvent) -> bool:
 
 
 def _is_old(summary: Summary, event: RunEvent, *, replayed: bool, is_over: bool) -> bool:
-    """Whether the event tells of a run that was counted, and has ended, before."""
+    """Whether the event is of a run that was counted, and has ended, before."""
     floors = summary.floors
     has_ended = _is_regular(event) and floors.settled.has_ended(event.slot_us)
     if event.state in ENDED:
@@ -303,7 +300,7 @@ def _is_old(summary: Summary, event: RunEvent, *, replayed: bool, is_over: bool)
     if is_over:
         return True
     # A Job that is seen to run has not ended: it is a new one, or one that was not listed. The
-    # start of another may be told, for the first time even, after it was seen to run and to end.
+    # start of another may arrive, for the first time even, after it was seen to run and to end.
     may_be_counted = not event.job_uid and (replayed or bool(event.job_name) or has_ended)
     was_counted = may_be_counted and _is_covered(summary, event)
     return was_counted and not summary.running.unlisted
@@ -312,7 +309,7 @@ def _is_old(summary: Summary, event: RunEvent, *, replayed: bool, is_over: bool)
 def _is_covered(summary: Summary, event: RunEvent) -> bool:
     """Whether the loaded status may have counted this start.
 
-    A Job that was seen tells when the API server made it, by its clock and in whole seconds.
+    A Job that was seen says when the API server made it, by its clock and in whole seconds.
     """
     floors = summary.floors
     if _is_regular(event):
@@ -328,13 +325,8 @@ def _ended_us(event: RunEvent) -> int:
 
 
 def _end_floor_us(floors: Floors, state: RunState) -> int:
-    match state:
-        case RunState.SUCCEEDED:
-            return floors.success_us
-        case RunState.REPLACED:
-            return floors.replaced_us
-        case _:
-            return floors.failure_us
+    floor_us = {RunState.SUCCEEDED: floors.success_us, RunState.REPLACED: floors.replaced_us}
+    return floor_us.get(state, floors.failure_us)
 
 
 def _fold_end(summary: Summary, event: RunEvent) -> Summary:
@@ -352,20 +344,22 @@ def _fold_end(summary: Summary, event: RunEvent) -> Summary:
         case _:
             counts = replace(counts, failed=counts.failed + 1)
             summary = replace(summary, last_failure_us=max(summary.last_failure_us, at_us))
-    return replace(summary, counts=counts, verdict=_newest_verdict(summary.verdict, event, at_us))
+    return replace(
+        summary, counts=counts, last_result=_newest_result(summary.last_result, event, at_us)
+    )
 
 
 def without_unlisted(summary: Summary) -> Summary:
-    """The runs of which only their number was known are gone; nobody saw how they ended."""
+    """The runs of which only their number was known are gone; how they ended is not known."""
     gone = summary.running.unlisted
     counts = replace(summary.counts, failed=summary.counts.failed + gone)
     return replace(summary, counts=counts, running=replace(summary.running, unlisted=0))
 
 
-def _newest_verdict(shown: Verdict | None, event: RunEvent, at_us: int) -> Verdict:
+def _newest_result(shown: LastResult | None, event: RunEvent, at_us: int) -> LastResult:
     if shown is not None and shown.at_us > at_us:
         return shown
-    return Verdict(
+    return LastResult(
         at_us=at_us,
         succeeded=event.state is RunState.SUCCEEDED,
         reason=event.reason,
@@ -374,7 +368,7 @@ def _newest_verdict(shown: Verdict | None, event: RunEvent, at_us: int) -> Verdi
 
 
 def _newest(shown: LastRun | None, event: RunEvent) -> LastRun:
-    """The later started of the run shown and the one told of; news of the one shown are taken."""
+    """The later started of the run shown and the event's; an event of the run shown updates it."""
     if shown is None:
         return _run_of(event)
     is_same = shown.slot_us == event.slot_us and (
@@ -438,7 +432,7 @@ def _fold_conflict(summary: Summary, event: RunEvent) -> Summary:
     if known is not None and event.slot_us <= known.slot_us:
         return summary
     if event.state is RunState.MISSED and event.reason == Reason.NAME_CONFLICT:
-        return replace(summary, conflict=Conflict(slot_us=event.slot_us, message=event.message))
+        return replace(summary, conflict=TakenName(slot_us=event.slot_us, message=event.message))
     if known is not None and event.state in _RUN and _is_regular(event):
         return replace(summary, conflict=None)
     return summary
@@ -450,10 +444,7 @@ def _fold_conflict(summary: Summary, event: RunEvent) -> Summary:
 def _remembering(summary: Summary, key: Key, state: RunState, known: RunState | None) -> Summary:
     if state is RunState.RUNNING or (known is not None and (known in ENDED or known is state)):
         return summary
-    others = tuple(entry for entry in summary.recent if entry[0] != key)
-    return replace(summary, recent=_bounded((*others, (key, state))))
-
-
-def _bounded(recent: tuple[tuple[Key, RunState], ...]) -> tuple[tuple[Key, RunState], ...]:
-    """At most twice as many as are kept, so that forgetting is rare."""
-    return recent if len(recent) <= 2 * REMEMBERED else recent[-REMEMBERED:]
+    recent = (*(entry for entry in summary.recent if entry[0] != key), (key, state))
+    if len(recent) > 2 * REMEMBERED:  # so that forgetting is rare
+        recent = recent[-REMEMBERED:]
+    return replace(summary, recent=recent)

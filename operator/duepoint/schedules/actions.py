@@ -30,7 +30,7 @@ class JobAction(msgspec.Struct, frozen=True, kw_only=True, tag="job", tag_field=
 class PackedTemplate(Mapping[str, Any]):
     """A template as text: objects made of it take a dozen times as much memory.
 
-    ``opened`` it is a dict for as long as somebody holds that; so is whatever is asked of it.
+    ``opened`` returns a dict, which lives as long as its caller holds it; so does each lookup.
 
     Attributes:
         size: bytes of the text, or of the one that this stands for.
@@ -156,7 +156,7 @@ class WebhookAction(
 
     @property
     def is_plain(self) -> bool:
-        """Whether it can be sent without asking anybody for Secrets, tokens or certificates."""
+        """Whether it can be sent without reading Secrets, tokens or certificates."""
         return (
             not self.signing
             and self.url_secret is None

@@ -127,7 +127,7 @@ def ready(reason: Reason, message: str) -> tuple[Condition, ...]:
 
 
 def reconciling(reason: Reason, message: str) -> tuple[Condition, ...]:
-    """This generation is not ready to run yet, and nobody needs to edit anything."""
+    """This generation is not ready to run yet, and no edit is needed."""
     return (
         Condition(type=ConditionType.READY, status="Unknown", reason=reason, message=message),
         Condition(type=ConditionType.RECONCILING, status="True", reason=reason, message=message),

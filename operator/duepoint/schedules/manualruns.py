@@ -86,7 +86,7 @@ class Wanted:
 
     @property
     def trigger(self) -> str:
-        """As Jobs, receivers and statuses are told."""
+        """The word that Jobs, receivers and statuses carry."""
         return TRIGGER_MANUAL if isinstance(self.slots, Trigger) else TRIGGER_BACKFILL
 
 
@@ -112,17 +112,8 @@ def fitted(slot_us: int, *, whole_seconds: bool) -> int:
     return slot_us - slot_us % (_SECOND_US if whole_seconds else _MILLISECOND_US)
 
 
-def count(wanted: Wanted, line: Slots) -> int:
-    """How many slots are asked for."""
-    match wanted.slots:
-        case Trigger():
-            return 1
-        case Backfill() as range_:
-            return line.count(range_.from_us - 1, range_.through_us)
-
-
-def left(wanted: Wanted, line: Slots, cursor_us: int | None) -> int:
-    """How many of them come after the cursor; None = nothing was handed over yet."""
+def left(wanted: Wanted, line: Slots, cursor_us: int | None = None) -> int:
+    """How many of the slots asked for come after the cursor; None = nothing was handed over yet."""
     match wanted.slots:
         case Trigger():
             return int(cursor_us is None)

@@ -1,7 +1,7 @@
 """How deep JSON text is nested, found out without recursion.
 
 The API server keeps objects of up to 10,000 levels. Decoders give up between one thousand and ten
-thousand, depending on the version of Python, with RecursionError and whatever else stands in the
+thousand, depending on the version of Python, with RecursionError and all else that stands in the
 same text: one such object on a page would hide all the others. So the limit is ours, far below
 theirs. In: JSON text, of the API server or of a file. ``clipped`` makes it readable, ``too_deep``
 says which field of a spec is to blame. Linear in the bytes; nothing is decoded. Pure.

@@ -1,8 +1,7 @@
 """What an installation allows of streams in Duepoint's own Redis.
 
-The operator refuses a Schedule that asks for more, and the worker keeps to it whatever it was
-handed: a definition may be older than the rule. A stream in another Redis is nobody's concern
-here. Pure.
+The operator refuses a Schedule that asks for more, and the worker applies the same rule to each
+point: a definition may be older than the rule. Streams in another Redis are not limited. Pure.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class OwnStreams:
         )
 
 
-#: Where nobody says otherwise.
+#: The rule without settings.
 USUAL = OwnStreams()
 
 

@@ -183,5 +183,5 @@ def timing_version(uid: str, timing_generation: int) -> TimingVersion:
 
 
 def run_tag(run_uid: str) -> RunTag:
-    """What tells two manual runs of one slot apart."""
+    """Distinguishes two manual runs of one slot."""
     return RunTag(hashlib.sha256(run_uid.encode()).digest()[:4])

@@ -35,7 +35,7 @@ class Missed:
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A slot that will run; ``catch_up`` tells that it was late or one of several."""
+    """A slot that will run; ``catch_up``: it was late or one of several."""
 
     slot_us: int
     due_us: int

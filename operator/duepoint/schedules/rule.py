@@ -100,8 +100,8 @@ def timing_hash(rule: Rule) -> str:
     Other zone data are no other timing: what has ended stays ended.
     """
     timing = msgspec.structs.replace(rule.timing, zone_data="")
-    told = msgspec.json.encode((timing, rule.whole_seconds), order="deterministic")
-    return hashlib.blake2b(told, digest_size=4).hexdigest()
+    content = msgspec.json.encode((timing, rule.whole_seconds), order="deterministic")
+    return hashlib.blake2b(content, digest_size=4).hexdigest()
 
 
 def parse(data: bytes) -> Rule:

@@ -139,7 +139,7 @@ def is_alike(timing: rules.Timing) -> bool:
 
 
 def are_shared(timing: rules.Timing) -> bool:
-    """Whether all schedules of this timing have the same slots, whoever and however old they are.
+    """Whether all schedules of this timing have the same slots, independent of name and age.
 
     An expression that lists no years has a slot in any eight years or in none.
     """

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -20,13 +19,12 @@ import msgspec
 from duepoint import errors, expressions
 from duepoint.expressions import durations, timezones
 from duepoint.expressions.expression import LAST_US
-from duepoint.schedules import actions, nesting, slots, webhookspec
+from duepoint.schedules import actions, nesting, slots, targetspec
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 
 PAYLOAD_LIMIT_BYTES = 64 * 1024
-TEMPLATE_LIMIT_BYTES = 256 * 1024
 _MAX_SCHEDULES = 32
 _MOST_CAUGHT_UP = 10_000
 _MOST_AT_ONCE = 10_000
@@ -65,21 +63,6 @@ class _Dst(msgspec.Struct, rename="camel"):
     overlap: str | None = None
 
 
-class _SecretRef(msgspec.Struct):
-    name: str
-
-
-class _Stream(msgspec.Struct, rename="camel"):
-    name: str
-    max_length: int | None = None
-    connection_secret_ref: _SecretRef | None = None
-
-
-class _Kafka(msgspec.Struct, rename="camel"):
-    topic: str
-    connection_secret_ref: _SecretRef
-
-
 class _Spec(msgspec.Struct, rename="camel"):
     """The fields as the API server sends them."""
 
@@ -104,9 +87,9 @@ class _Spec(msgspec.Struct, rename="camel"):
     job_template: msgspec.Raw = msgspec.Raw()
     successful_jobs_history_limit: int | None = None
     failed_jobs_history_limit: int | None = None
-    webhook: webhookspec.WebhookFields | None = None
-    stream: _Stream | None = None
-    kafka: _Kafka | None = None
+    webhook: targetspec.WebhookFields | None = None
+    stream: targetspec.StreamFields | None = None
+    kafka: targetspec.KafkaFields | None = None
 
 
 class _History(msgspec.Struct, rename="camel"):
@@ -118,10 +101,6 @@ class _History(msgspec.Struct, rename="camel"):
 
 _decoder = msgspec.json.Decoder(_Spec)
 _history_decoder = msgspec.json.Decoder(_History)
-_OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_STREAM = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/:-]*[A-Za-z0-9])?")
-_MOST_STREAM_NAME = 200
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 #: Longer texts are not kept: some megabytes of memory, at most.
 _SHAPE_LIMIT = 4_096
 _NULL = b"null"
@@ -153,6 +132,10 @@ class _Findings:
 
     def add(self, reason: Reason, path: str, message: str) -> None:
         self.errors.append(errors.FieldError(reason=reason, path=path, message=message))
+
+    def of(self, reason: Reason) -> targetspec.Report:
+        """A function that adds errors with this reason."""
+        return functools.partial(self.add, reason)
 
     def collect(self, path: str, make: Callable[[], T], otherwise: T) -> T:
         """The made value, or ``otherwise`` with its ValueError noted under the path."""
@@ -197,7 +180,7 @@ def parse(
 
 
 def _check(shape: _Shape, *, identity: str, created_us: int) -> None:
-    """Raises what is wrong with the spec; notes where that is nothing, of whomever it is."""
+    """Raise what is wrong with the spec; mark the shape where it is right for every schedule."""
     findings = _Findings(list(shape.errors))
     if not findings.errors:
         _check_slots(shape.rule, findings, identity=identity, created_us=created_us)
@@ -209,7 +192,7 @@ def _check(shape: _Shape, *, identity: str, created_us: int) -> None:
 
 @dataclass(slots=True)
 class _Shape:
-    """What a text says, whoever it is the spec of; of wrong ones what is wrong.
+    """What a text says, for every schedule with this spec; with the errors of a wrong one.
 
     Attributes:
         has_sound_slots: they were found in order for one schedule, and all have the same.
@@ -240,10 +223,10 @@ def _shape(raw: bytes) -> _Shape:
 
 def _decode(raw: bytes) -> _Spec:
     if field_ := nesting.too_deep(raw):
-        told = f"is nested deeper than {nesting.DEEPEST} levels; write it flatter"
+        message = f"is nested deeper than {nesting.DEEPEST} levels; write it flatter"
         path = f"spec.{field_}"
         raise errors.InvalidSpec(
-            (errors.FieldError(reason=Reason.INVALID_SCHEDULE, path=path, message=told),)
+            (errors.FieldError(reason=Reason.INVALID_SCHEDULE, path=path, message=message),)
         )
     try:
         return _decoder.decode(raw)
@@ -321,7 +304,7 @@ def _instant(time: dt.datetime | None) -> int | None:
 
 
 def _reachable(instant_us: int | None, path: str, findings: _Findings) -> int | None:
-    """The instant, when the queue has slots after it; a far end, to the contrary, harms nobody."""
+    """The instant, when the queue has slots after it; a far end does no harm."""
     if instant_us is not None and instant_us > LAST_US:
         findings.add(Reason.OUT_OF_RANGE, path, "lies beyond the year 2112; write a nearer time")
     return instant_us
@@ -448,84 +431,10 @@ def _target(fields: _Spec, findings: _Findings) -> actions.Target | None:
         )
         return None
     if job:
-        return _job(fields.job_template, findings)
+        return targetspec.job(fields.job_template, findings.of(Reason.INVALID_JOB_TEMPLATE))
     if fields.webhook is not None:
-        return webhookspec.action(
-            fields.webhook, lambda path, text: findings.add(Reason.INVALID_WEBHOOK, path, text)
-        )
+        return targetspec.webhook(fields.webhook, findings.of(Reason.INVALID_WEBHOOK))
+    report = findings.of(Reason.INVALID_SCHEDULE)
     if fields.kafka is not None:
-        return _kafka(fields.kafka, findings)
-    return _stream(fields.stream, findings) if fields.stream is not None else None
-
-
-def _job(template: msgspec.Raw, findings: _Findings) -> actions.JobAction | None:
-    if len(template) > TEMPLATE_LIMIT_BYTES:
-        findings.add(
-            Reason.INVALID_JOB_TEMPLATE,
-            "spec.jobTemplate",
-            f"has {len(template)} bytes; at most {TEMPLATE_LIMIT_BYTES} are accepted",
-        )
-        return None
-    decoded = msgspec.json.decode(template)
-    if not isinstance(decoded, dict) or not isinstance(decoded.get("spec"), dict):
-        findings.add(
-            Reason.INVALID_JOB_TEMPLATE, "spec.jobTemplate", "write a Job's template with a spec"
-        )
-        return None
-    _check_selector(decoded["spec"], findings)
-    return actions.JobAction(template=decoded)
-
-
-def _check_selector(job: dict[str, object], findings: _Findings) -> None:
-    """The API server takes a selector that matches, and all Jobs of the Schedule would share it."""
-    for name, is_written in (
-        ("manualSelector", bool(job.get("manualSelector"))),
-        ("selector", job.get("selector") is not None),
-    ):
-        if is_written:
-            findings.add(
-                Reason.INVALID_JOB_TEMPLATE,
-                f"spec.jobTemplate.spec.{name}",
-                f"take {name} out: each Job gets a selector of its own",
-            )
-
-
-def _stream(stream: _Stream, findings: _Findings) -> actions.StreamAction:
-    if not _STREAM.fullmatch(stream.name) or len(stream.name) > _MOST_STREAM_NAME:
-        findings.add(
-            Reason.INVALID_SCHEDULE,
-            "spec.stream.name",
-            f"{errors.quoted(stream.name)}: write letters, digits and . _ - / : between them, such "
-            "as ticks or orders:nightly",
-        )
-    _at_least(stream.max_length, 1, "spec.stream.maxLength", findings)
-    connection = stream.connection_secret_ref
-    return actions.StreamAction(
-        name=stream.name,
-        max_length=stream.max_length,
-        connection=_secret_name(connection, "spec.stream.connectionSecretRef", findings),
-    )
-
-
-def _kafka(kafka: _Kafka, findings: _Findings) -> actions.KafkaAction:
-    if not _TOPIC.fullmatch(kafka.topic) or kafka.topic in {".", ".."}:
-        findings.add(
-            Reason.INVALID_SCHEDULE,
-            "spec.kafka.topic",
-            f"{errors.quoted(kafka.topic)}: write up to 249 letters, digits and . _ -",
-        )
-    path = "spec.kafka.connectionSecretRef"
-    connection = _secret_name(kafka.connection_secret_ref, path, findings)
-    return actions.KafkaAction(topic=kafka.topic, connection=connection or "")
-
-
-def _secret_name(ref: _SecretRef | None, path: str, findings: _Findings) -> str | None:
-    if ref is None:
-        return None
-    if not _OBJECT.fullmatch(ref.name):
-        findings.add(
-            Reason.INVALID_SCHEDULE,
-            f"{path}.name",
-            f"{errors.quoted(ref.name)} is no name of a Secret",
-        )
-    return ref.name
+        return targetspec.kafka(fields.kafka, report)
+    return None if fields.stream is None else targetspec.stream(fields.stream, report)

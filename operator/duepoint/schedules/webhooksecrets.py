@@ -1,8 +1,8 @@
 """``signing``, ``auth``, ``tls`` and ``headers`` of a webhook -> what an action says of them.
 
 Owns the fields that name Secrets, ConfigMaps and ServiceAccounts. None of them has a namespace: it
-is always the Schedule's own. What stands in the objects is nobody's business here; whether they
-exist is found out by the worker, which alone may read them. Errors are told one by one, with the
+is always the Schedule's own. The objects are not read here; the worker, which alone may read
+them, finds out whether they exist. Errors are reported one by one, with the
 field's path. Pure.
 """
 
@@ -17,7 +17,7 @@ from duepoint import errors
 from duepoint.schedules import actions
 
 #: Called with the field's path and what is wrong with it.
-Tell = Callable[[str, str], None]
+Report = Callable[[str, str], None]
 
 _MOST_SIGNING_SECRETS = 8
 _MOST_HEADERS = 32
@@ -98,7 +98,7 @@ class TlsFields(msgspec.Struct, rename="camel"):
 
 
 def headers(
-    fields: tuple[HeaderFields, ...], cloud_events: str, *, authorized: bool, tell: Tell
+    fields: tuple[HeaderFields, ...], cloud_events: str, *, authorized: bool, report: Report
 ) -> tuple[actions.Header, ...]:
     """The user's headers.
 
@@ -106,26 +106,26 @@ def headers(
         fields: as they were written.
         cloud_events: the format if it is one of CloudEvents, which owns headers; else empty.
         authorized: whether ``auth`` sends the Authorization header.
-        tell: called with what is wrong.
+        report: called with what is wrong.
     """
     if len(fields) > _MOST_HEADERS:
-        tell("spec.webhook.headers", f"has {len(fields)} entries; write at most {_MOST_HEADERS}")
-    if sum(len(one.name) + len(one.value or "") for one in fields) > _MOST_HEADER_BYTES:
-        tell("spec.webhook.headers", f"is larger than {_MOST_HEADER_BYTES} bytes; shorten it")
+        report("spec.webhook.headers", f"has {len(fields)} entries; write at most {_MOST_HEADERS}")
+    if sum(len(header.name) + len(header.value or "") for header in fields) > _MOST_HEADER_BYTES:
+        report("spec.webhook.headers", f"is larger than {_MOST_HEADER_BYTES} bytes; shorten it")
     made = []
     for index, field in enumerate(fields):
         path = f"spec.webhook.headers[{index}]"
         if trouble := _header_trouble(field, cloud_events, authorized=authorized):
-            tell(path, trouble)
-        made.append(_header(field, path, tell))
+            report(path, trouble)
+        made.append(_header(field, path, report))
     return tuple(made)
 
 
-def _header(field: HeaderFields, path: str, tell: Tell) -> actions.Header:
+def _header(field: HeaderFields, path: str, report: Report) -> actions.Header:
     reference = None if field.value_from is None else field.value_from.secret_key_ref
     if reference is None:
         return actions.Header(name=field.name, value=field.value or "")
-    secret = _secret_key(reference, f"{path}.valueFrom.secretKeyRef", tell)
+    secret = _secret_key(reference, f"{path}.valueFrom.secretKeyRef", report)
     return actions.Header(name=field.name, value="", secret=secret)
 
 
@@ -156,104 +156,104 @@ def _value_trouble(field: HeaderFields, name: str, shown: str) -> str:
 
 
 def is_unsendable(value: str) -> bool:
-    """Whether a header with this value would end its line, or be cut by somebody on the way."""
+    """Whether a header with this value would end its line, or be cut by a proxy on the way."""
     return any((char < " " and char != "\t") or char == "\x7f" for char in value)
 
 
 # -- the receiver's address ----------------------------------------------------------------------
 
 
-def url(fields: ValueFromFields | None, tell: Tell) -> actions.SecretKey | None:
+def url(fields: ValueFromFields | None, report: Report) -> actions.SecretKey | None:
     """The key that holds the URL."""
     if fields is None:
         return None
     path = "spec.webhook.urlFrom"
     if fields.secret_key_ref is None:
-        tell(path, "write urlFrom.secretKeyRef")
+        report(path, "write urlFrom.secretKeyRef")
         return None
-    return _secret_key(fields.secret_key_ref, f"{path}.secretKeyRef", tell)
+    return _secret_key(fields.secret_key_ref, f"{path}.secretKeyRef", report)
 
 
 # -- signing, auth, tls ------------------------------------------------------------------------
 
 
-def signing(fields: SigningFields | None, tell: Tell) -> tuple[actions.SecretKey, ...]:
+def signing(fields: SigningFields | None, report: Report) -> tuple[actions.SecretKey, ...]:
     """The keys that hold the signing secrets; all of them sign."""
     if fields is None:
         return ()
     path = "spec.webhook.signing.secretKeyRefs"
     listed = fields.secret_key_refs or ()
     if not 1 <= len(listed) <= _MOST_SIGNING_SECRETS:
-        tell(path, f"has {len(listed)} entries; write 1 to {_MOST_SIGNING_SECRETS}")
-    return tuple(_secret_key(one, f"{path}[{index}]", tell) for index, one in enumerate(listed))
+        report(path, f"has {len(listed)} entries; write 1 to {_MOST_SIGNING_SECRETS}")
+    return tuple(_secret_key(ref, f"{path}[{index}]", report) for index, ref in enumerate(listed))
 
 
 def auth(
-    fields: AuthFields | None, tell: Tell
+    fields: AuthFields | None, report: Report
 ) -> actions.Bearer | actions.Basic | actions.AccountToken | None:
     """How we say who we are."""
     if fields is None:
         return None
     path = "spec.webhook.auth"
     given = (fields.bearer, fields.basic, fields.service_account_token)
-    if sum(one is not None for one in given) != 1:
-        tell(path, "write exactly one of bearer, basic and serviceAccountToken")
+    if sum(field is not None for field in given) != 1:
+        report(path, "write exactly one of bearer, basic and serviceAccountToken")
     if fields.bearer is not None:
         reference = fields.bearer.secret_key_ref
-        return actions.Bearer(secret=_secret_key(reference, f"{path}.bearer.secretKeyRef", tell))
+        return actions.Bearer(secret=_secret_key(reference, f"{path}.bearer.secretKeyRef", report))
     if fields.basic is not None:
-        name = _name(fields.basic.secret_ref.name, f"{path}.basic.secretRef.name", tell)
+        name = _name(fields.basic.secret_ref.name, f"{path}.basic.secretRef.name", report)
         return actions.Basic(secret_name=name)
     if fields.service_account_token is not None:
-        return _account_token(fields.service_account_token, f"{path}.serviceAccountToken", tell)
+        return _account_token(fields.service_account_token, f"{path}.serviceAccountToken", report)
     return None
 
 
-def _account_token(fields: AccountTokenFields, path: str, tell: Tell) -> actions.AccountToken:
+def _account_token(fields: AccountTokenFields, path: str, report: Report) -> actions.AccountToken:
     if not fields.audience.strip() or not fields.audience.isprintable():
-        tell(f"{path}.audience", "is empty; write whom the token is for, such as billing.example")
+        report(f"{path}.audience", "is empty; write whom the token is for, such as billing.example")
     return actions.AccountToken(
-        account=_name(fields.service_account_name, f"{path}.serviceAccountName", tell),
+        account=_name(fields.service_account_name, f"{path}.serviceAccountName", report),
         audience=fields.audience,
     )
 
 
-def tls(fields: TlsFields | None, tell: Tell) -> actions.Tls | None:
+def tls(fields: TlsFields | None, report: Report) -> actions.Tls | None:
     """How the receiver's certificate is checked, and ours shown."""
     if fields is None:
         return None
     path = "spec.webhook.tls"
     if fields.server_name is not None and not _HOST.match(fields.server_name):
-        tell(f"{path}.serverName", f"{errors.quoted(fields.server_name)} is no host name")
+        report(f"{path}.serverName", f"{errors.quoted(fields.server_name)} is no host name")
     certificate = fields.client_certificate_secret_ref
     return actions.Tls(
-        ca=None if fields.ca_ref is None else _ca(fields.ca_ref, f"{path}.caRef", tell),
+        ca=None if fields.ca_ref is None else _ca(fields.ca_ref, f"{path}.caRef", report),
         client_certificate=None
         if certificate is None
-        else _name(certificate.name, f"{path}.clientCertificateSecretRef.name", tell),
+        else _name(certificate.name, f"{path}.clientCertificateSecretRef.name", report),
         server_name=fields.server_name,
         insecure_skip_verify=bool(fields.insecure_skip_verify),
     )
 
 
-def _ca(fields: CaFields, path: str, tell: Tell) -> actions.CaRef:
+def _ca(fields: CaFields, path: str, report: Report) -> actions.CaRef:
     if (fields.config_map is None) == (fields.secret is None):
-        tell(path, "write exactly one of configMap and secret")
+        report(path, "write exactly one of configMap and secret")
     kind, name = ("Secret", fields.secret) if fields.secret else ("ConfigMap", fields.config_map)
-    _check(fields.key, _KEY, f"{path}.key", "key", tell)
-    return actions.CaRef(kind=kind, name=_name(name or "x", path, tell), key=fields.key)
+    _check(fields.key, _KEY, f"{path}.key", "key", report)
+    return actions.CaRef(kind=kind, name=_name(name or "x", path, report), key=fields.key)
 
 
-def _secret_key(fields: SecretKeyFields, path: str, tell: Tell) -> actions.SecretKey:
-    _check(fields.key, _KEY, f"{path}.key", "key", tell)
-    return actions.SecretKey(name=_name(fields.name, f"{path}.name", tell), key=fields.key)
+def _secret_key(fields: SecretKeyFields, path: str, report: Report) -> actions.SecretKey:
+    _check(fields.key, _KEY, f"{path}.key", "key", report)
+    return actions.SecretKey(name=_name(fields.name, f"{path}.name", report), key=fields.key)
 
 
-def _name(name: str, path: str, tell: Tell) -> str:
-    _check(name, _OBJECT, path, "name", tell)
+def _name(name: str, path: str, report: Report) -> str:
+    _check(name, _OBJECT, path, "name", report)
     return name
 
 
-def _check(text: str, pattern: re.Pattern[str], path: str, what: str, tell: Tell) -> None:
+def _check(text: str, pattern: re.Pattern[str], path: str, what: str, report: Report) -> None:
     if not pattern.match(text):
-        tell(path, f"{errors.quoted(text)} is no {what} of an object of this namespace")
+        report(path, f"{errors.quoted(text)} is no {what} of an object of this namespace")

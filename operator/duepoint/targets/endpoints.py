@@ -27,7 +27,7 @@ from duepoint import errors
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, services
 from duepoint.net import egressrules
-from duepoint.schedules import actions, webhookspec
+from duepoint.schedules import actions, targetspec
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
 
@@ -86,9 +86,9 @@ def of_url(text: str) -> Destination | target.Trouble:
         url = yarl.URL(text, encoded=True)  # the path goes out as it was written
         host = url.raw_host or ""
     except ValueError:
-        return _invalid(f"{errors.quoted(webhookspec.shown(text))} cannot be read as a URL")
+        return _invalid(f"{errors.quoted(targetspec.shown(text))} cannot be read as a URL")
     if url.scheme not in ("http", "https") or not host or url.user is not None:
-        quoted = errors.quoted(webhookspec.shown(text))
+        quoted = errors.quoted(targetspec.shown(text))
         return _invalid(f"{quoted} is no http or https URL without user names")
     return Destination(url=url, host=host, route=egressrules.Route(scheme=url.scheme, web=True))
 

@@ -28,7 +28,7 @@ from typing import Protocol, TypeVar
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
 from duepoint.delayqueue import messages
-from duepoint.runs import outcome, retries
+from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 
@@ -171,7 +171,7 @@ def attempt_limit_seconds(action: actions.Action) -> float:
 
 def retry_limits(
     action: actions.Action, firing: Firing, policy_deadline_us: int | None
-) -> retries.RetryLimits:
+) -> outcome.RetryLimits:
     """How often and how long the slot of a firing is tried.
 
     Args:
@@ -183,7 +183,7 @@ def retry_limits(
     """
     match action.target:
         case actions.WebhookAction(retry=rule):
-            return retries.RetryLimits(
+            return outcome.RetryLimits(
                 first_us=rule.initial_backoff_us,
                 most_us=rule.max_backoff_us,
                 max_attempts=rule.max_attempts,
@@ -191,7 +191,7 @@ def retry_limits(
             )
         case actions.JobAction() | actions.StreamAction() | actions.KafkaAction():
             deadline_us = firing.due_us + MAX_AGE_US
-            return retries.RetryLimits(
+            return outcome.RetryLimits(
                 first_us=_FIRST_WAIT_US,
                 most_us=_MOST_WAIT_US,
                 max_attempts=_UNCOUNTED,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from duepoint import bytescache, errors
+from duepoint import errors, shares
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import records
@@ -66,9 +66,7 @@ class ActionCache:
 
     def __init__(self, queue: DelayQueue, *, most_bytes: int = MOST_BYTES) -> None:
         self._queue = queue
-        self._entries: bytescache.BytesCache[str, actions.Action] = bytescache.BytesCache(
-            most_bytes
-        )
+        self._entries: shares.BytesCache[str, actions.Action] = shares.BytesCache(most_bytes)
         self._sketches: OrderedDict[tuple[str, str], Sketch | ActionUnreadable] = OrderedDict()
         self._reads = asyncio.Semaphore(_READS)
 

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from duepoint import agreedclock, clockwatch, errors, services, telemetry
+from duepoint import agreedclock, errors, services, telemetry
 from duepoint import clock as clocks
 from duepoint.clock import Clock
 from duepoint.delayqueue import errors as queue_errors
@@ -78,7 +78,7 @@ class Claimer:
         *,
         worker: str,
         limits: Limits,
-        watch: clockwatch.ClockWatch | None = None,
+        watch: agreedclock.ClockWatch | None = None,
         before_claims: Callable[[], Awaitable[None]] = _at_once,
     ) -> None:
         self._queue = queue
@@ -91,7 +91,7 @@ class Claimer:
         self._under_way = 0
         self._budget = claim_budget.ClaimBudget()
         self._suspects = suspects.SuspectClaims(limits.lease_seconds)
-        self._watch = watch or clockwatch.ClockWatch(agreedclock.AgreedClock(clock), health)
+        self._watch = watch or agreedclock.ClockWatch(agreedclock.AgreedClock(clock), health)
         self._keepalive = keepalive.Keepalive(queue, clock, health, self._watch, worker=worker)
         self._isolation = suspects.Isolation(queue, clock, lease_seconds=limits.lease_seconds)
         self._asked = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 
-from duepoint import clockwatch, errors, services, telemetry
+from duepoint import agreedclock, errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, serverhealth, sharding
@@ -41,7 +41,7 @@ class Keepalive:
         queue: DelayQueue,
         clock: Clock,
         health: services.Health,
-        watch: clockwatch.ClockWatch,
+        watch: agreedclock.ClockWatch,
         *,
         worker: str,
     ) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import records
 from duepoint.runs import outcome as outcomes
-from duepoint.runs import retries, run, unanswered
+from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
@@ -39,7 +39,7 @@ class Tried:
     attempt: Attempt
     outcome: outcomes.Outcome
     kind: type[actions.Target]
-    limits: retries.RetryLimits
+    limits: outcomes.RetryLimits
     started_us: int
     now_us: int
     fraction: float
@@ -55,7 +55,7 @@ def closing(tried: Tried) -> Closing:
             return _given_up(tried, rejected)
         case outcomes.Retry() as wanted:
             return _tried_again(tried, wanted)
-        case outcomes.Skipped() as skipped:
+        case outcomes.Skip() as skipped:
             event = _event(tried, RunState.SKIPPED, skipped.reason, skipped.message)
             return _end(tried, events=(event,))
 
@@ -74,7 +74,7 @@ def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Closing:
     if delivered.job_name and (
         delivered.may_come_again
         or tried.had_owner
-        or unanswered.may_come(tried.attempt.record.unanswered_us, tried.now_us)
+        or outcomes.may_still_come(tried.attempt.record.unanswered_us, tried.now_us)
     ):  # a request for this Job may be carried out once more
         event = msgspec.structs.replace(event, may_come_again=True)
     return _end(tried, events=(event,))
@@ -85,7 +85,7 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
     limits = tried.limits
     if not wanted.counted:  # what never began uses up no attempt, not even the only one
         limits = dataclasses.replace(limits, max_attempts=limits.max_attempts + 1)
-    due_us = retries.next_try(
+    due_us = outcomes.next_try(
         limits,
         attempts_made=max(made, 1),
         now_us=tried.now_us,

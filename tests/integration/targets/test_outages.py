@@ -17,7 +17,7 @@ from tests.support import webhookscene
 from tests.support.webhookscene import FAILS, GONE, HANGS, WELL
 
 SECOND_US = 1_000_000
-RULE = circuit.Rule(first_wait_us=60_000, most_wait_us=400_000)
+RULE = circuit.CircuitRule(first_wait_us=60_000, most_wait_us=400_000)
 RETRY = actions.RetryRule(
     initial_backoff_us=50_000, max_backoff_us=1_000_000, max_attempts=1000, max_age_us=60_000_000
 )
@@ -96,7 +96,7 @@ async def test_after_an_outage_everything_arrives_once_in_its_time_and_within_th
 
 
 async def test_while_it_is_away_it_is_asked_by_probes_only(url, key_prefix):
-    rule = circuit.Rule(first_wait_us=400_000, most_wait_us=400_000)
+    rule = circuit.CircuitRule(first_wait_us=400_000, most_wait_us=400_000)
     wants = webhookscene.Wants(workers=2, per_host=3, rule=rule)
     async with webhookscene.scene(url, key_prefix, wants) as scene:
         watched = Watched(scene, mood=FAILS)

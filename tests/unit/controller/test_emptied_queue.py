@@ -9,8 +9,8 @@ import pytest
 
 from duepoint import errors
 from duepoint.delayqueue import messages
+from duepoint.runs import outcome
 from duepoint.runs import outcome as outcomes
-from duepoint.runs import unanswered
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
 from tests.fakes.recordingtarget import RecordingTarget
@@ -192,7 +192,7 @@ async def test_a_settlement_under_way_while_the_queue_is_emptied_doubles_no_job(
         assert world.status()["runs"]["started"] == 1
         assert world.status()["runs"]["succeeded"] == 1
         # The slot had an owner before: a request of that one may make its Job again for so long.
-        await world.clock.advance(unanswered.LATE_US / S)
+        await world.clock.advance(outcome.LATE_US / S)
         assert world.api.all_stored("jobs") == []
 
 

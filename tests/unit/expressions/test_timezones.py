@@ -7,7 +7,7 @@ import zoneinfo
 import pytest
 
 from duepoint import errors
-from duepoint.expressions import timezones, tzif
+from duepoint.expressions import timezones
 
 
 def test_the_list_of_the_package_decides():
@@ -51,7 +51,7 @@ def a_file(footer, version=b"2"):
     ],
 )
 def test_footer_rules_of_every_form_are_understood(footer, first):
-    before, changes = tzif.parse(a_file(footer), through_year=1972)
+    before, changes = timezones.parse_tzif(a_file(footer), through_year=1972)
     assert before == 0
     when = dt.datetime.fromtimestamp(changes[0][0], dt.UTC)
     assert when.isoformat().startswith(first)
@@ -59,7 +59,7 @@ def test_footer_rules_of_every_form_are_understood(footer, first):
 
 
 def test_leap_years_do_not_move_a_day_counted_without_leap_days():
-    _, changes = tzif.parse(a_file(b"AAA0BBB,J60/0,J300/0"), through_year=1972)
+    _, changes = timezones.parse_tzif(a_file(b"AAA0BBB,J60/0,J300/0"), through_year=1972)
     days = [dt.datetime.fromtimestamp(when, dt.UTC).strftime("%Y-%m-%d") for when, _ in changes]
     assert days[4] == "1972-03-01"
 
@@ -67,9 +67,9 @@ def test_leap_years_do_not_move_a_day_counted_without_leap_days():
 @pytest.mark.parametrize("data", [a_file(b"UTC0", version=b"\0"), b"PNG" + b"\0" * 60])
 def test_another_kind_of_file_is_refused(data):
     with pytest.raises(ValueError, match="TZif"):
-        tzif.parse(data, through_year=1970)
+        timezones.parse_tzif(data, through_year=1970)
 
 
 def test_an_unknown_footer_is_refused_rather_than_guessed():
     with pytest.raises(ValueError, match="not known"):
-        tzif.parse(a_file(b"AAA"), through_year=1970)
+        timezones.parse_tzif(a_file(b"AAA"), through_year=1970)

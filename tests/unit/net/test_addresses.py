@@ -9,9 +9,9 @@ import pytest
 from duepoint.net import addresses
 
 SPECIAL, PRIVATE, PUBLIC = (
-    addresses.Kind.SPECIAL,
-    addresses.Kind.PRIVATE,
-    addresses.Kind.PUBLIC,
+    addresses.AddressKind.SPECIAL,
+    addresses.AddressKind.PRIVATE,
+    addresses.AddressKind.PUBLIC,
 )
 
 

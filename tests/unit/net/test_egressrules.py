@@ -21,7 +21,7 @@ def networks(*texts):
 
 
 def policy(mode="same-namespace", *, allowed=(), denied=(), cluster=(), allow_http=False):
-    return egressrules.Policy(
+    return egressrules.EgressPolicy(
         mode=mode,
         allowed=networks(*allowed),
         denied=networks(*denied),
@@ -191,10 +191,10 @@ def test_a_denial_names_the_setting_that_would_change_it(address, rules, route, 
 @pytest.mark.parametrize("mode", ["public-only", "same-namespace", "open"])
 def test_ports_of_other_servers_need_the_allow_list(mode, port):
     route = egressrules.Route(scheme="https", web=True)
-    judged = egressrules.verdict("8.8.8.8", port, egressrules.Policy(mode=mode), route)
+    judged = egressrules.verdict("8.8.8.8", port, egressrules.EgressPolicy(mode=mode), route)
     assert isinstance(judged, egressrules.Denied)
     assert f"port {port}" in judged.reason
-    allowed = egressrules.Policy(mode=mode, allowed=(ipaddress.ip_network("8.8.8.8/32"),))
+    allowed = egressrules.EgressPolicy(mode=mode, allowed=(ipaddress.ip_network("8.8.8.8/32"),))
     assert isinstance(egressrules.verdict("8.8.8.8", port, allowed, route), egressrules.Allowed)
 
 

@@ -37,7 +37,7 @@ def test_every_slot_ends_once_and_nothing_is_counted_twice(told):
     ended: set[int] = set()
     succeeded = 0
     for slot_us, state in told:
-        is_news = courses.told(course, an_event(slot_us, state))
+        is_news = courses.applied(course, an_event(slot_us, state))
         assert not (slot_us in ended and is_news)
         if slot_us not in ended:
             succeeded += state is RunState.SUCCEEDED
@@ -53,7 +53,7 @@ def test_every_slot_ends_once_and_nothing_is_counted_twice(told):
 def test_a_replaced_run_is_counted_as_such():
     course = Progress()
     courses.opened(course, 1, Standing.HANDED)
-    courses.told(course, an_event(1, RunState.REPLACED))
+    courses.applied(course, an_event(1, RunState.REPLACED))
     assert (course.started, course.replaced, course.failed, course.ended) == (1, 1, 0, 1)
     assert course.trouble == ""
 
@@ -61,7 +61,7 @@ def test_a_replaced_run_is_counted_as_such():
 def test_an_end_without_a_start_counts_as_both():
     course = Progress()
     courses.opened(course, 1, Standing.HANDED)
-    courses.told(course, an_event(1, RunState.SUCCEEDED, started_us=3, finished_us=9))
+    courses.applied(course, an_event(1, RunState.SUCCEEDED, started_us=3, finished_us=9))
     assert (course.started, course.succeeded) == (1, 1)
     assert (course.first_us, course.last_us) == (3, 9)
 
@@ -69,7 +69,7 @@ def test_an_end_without_a_start_counts_as_both():
 def test_a_slot_that_never_started_has_failed_without_a_run():
     course = Progress()
     courses.opened(course, 1, Standing.HANDED)
-    courses.told(course, an_event(1, RunState.MISSED))
+    courses.applied(course, an_event(1, RunState.MISSED))
     assert (course.started, course.failed) == (0, 1)
     assert course.trouble == "1970-01-01T00:00:00.000001Z Because"
 
@@ -77,5 +77,5 @@ def test_a_slot_that_never_started_has_failed_without_a_run():
 def test_old_news_do_not_dispel_a_doubt():
     course = Progress()
     courses.opened(course, 1, Standing.UNKNOWN)
-    courses.told(course, an_event(1, RunState.RUNNING))
+    courses.applied(course, an_event(1, RunState.RUNNING))
     assert course.in_standing(Standing.UNKNOWN) == [1]

@@ -8,7 +8,7 @@ import pytest
 
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import ENDED, RunEvent, RunState
-from duepoint.runs.summary import Counts, Summary
+from duepoint.runs.summary import RunTotals, Summary
 
 S = 1_000_000
 
@@ -46,18 +46,18 @@ def restarted(summary: Summary) -> Summary:
 
 def test_a_run_that_starts_and_succeeds_counts_once_each():
     after = folded(event(state=RunState.RUNNING), event())
-    assert after.counts == Counts(started=1, succeeded=1)
+    assert after.counts == RunTotals(started=1, succeeded=1)
     assert after.last_run.outcome is RunState.SUCCEEDED
     assert after.last_success_us == 101 * S
     assert after.last_slot_us == 100 * S
-    assert after.verdict.succeeded
+    assert after.last_result.succeeded
 
 
 def test_a_failed_run_leaves_the_last_success_alone():
     after = folded(event(100), event(200, RunState.FAILED))
     assert (after.last_success_us, after.last_failure_us) == (101 * S, 201 * S)
-    assert not after.verdict.succeeded
-    assert after.counts == Counts(started=2, succeeded=1, failed=1)
+    assert not after.last_result.succeeded
+    assert after.counts == RunTotals(started=2, succeeded=1, failed=1)
 
 
 @pytest.mark.parametrize("state", list(RunState))
@@ -69,10 +69,10 @@ def test_the_same_event_twice_changes_nothing_the_second_time(state):
 def test_a_replaced_run_has_ended_and_is_no_failure():
     before = folded(event(100))
     after = folded(event(200, RunState.RUNNING), event(200, RunState.REPLACED), into=before)
-    assert after.counts == Counts(started=2, succeeded=1, replaced=1)
+    assert after.counts == RunTotals(started=2, succeeded=1, replaced=1)
     assert after.last_run.outcome is RunState.REPLACED
     assert (after.last_replaced_us, after.last_failure_us) == (201 * S, 0)
-    assert after.verdict == before.verdict
+    assert after.last_result == before.last_result
     assert summaries.same_result(before, after)
 
 
@@ -85,20 +85,20 @@ def test_a_replaced_run_stays_one_whatever_is_told_later(late):
 def test_a_replacement_told_again_after_a_restart_is_not_counted_again():
     before = folded(event(100, RunState.REPLACED))
     after = folded(event(100, RunState.REPLACED), into=restarted(before), replayed=True)
-    assert after.counts == before.counts == Counts(started=1, replaced=1)
+    assert after.counts == before.counts == RunTotals(started=1, replaced=1)
     further = folded(event(200, RunState.REPLACED), into=restarted(before), replayed=True)
-    assert further.counts == Counts(started=2, replaced=2)
+    assert further.counts == RunTotals(started=2, replaced=2)
 
 
 def test_an_end_told_before_its_start_counts_one_run():
     after = folded(event(), event(state=RunState.RUNNING))
-    assert after.counts == Counts(started=1, succeeded=1)
+    assert after.counts == RunTotals(started=1, succeeded=1)
     assert after.last_run.outcome is RunState.SUCCEEDED
 
 
 def test_slots_told_out_of_order_are_all_counted():
     after = folded(event(300), event(100), event(200))
-    assert after.counts == Counts(started=3, succeeded=3)
+    assert after.counts == RunTotals(started=3, succeeded=3)
     assert after.last_run.slot_us == 300 * S
     assert after.last_slot_us == 300 * S
 
@@ -112,19 +112,19 @@ def test_replays_after_a_restart_count_nothing_that_the_status_shows():
 def test_news_after_a_restart_are_counted():
     shown = restarted(folded(event(100)))
     after = folded(event(100), event(200), into=shown, replayed=True)
-    assert after.counts == Counts(started=2, succeeded=2)
+    assert after.counts == RunTotals(started=2, succeeded=2)
 
 
 def test_the_end_of_a_job_that_ran_through_a_restart_is_counted():
     shown = restarted(folded(event(100), event(200, RunState.RUNNING)))
     after = folded(event(200, finished_us=500 * S), into=shown, replayed=True)
-    assert after.counts == Counts(started=2, succeeded=2)
+    assert after.counts == RunTotals(started=2, succeeded=2)
     assert after.last_run.outcome is RunState.SUCCEEDED
 
 
 def test_missed_slots_count_by_their_number_and_are_no_runs():
     after = folded(event(state=RunState.MISSED, count=7, reason="CatchUpPolicy"))
-    assert after.counts == Counts(missed=7)
+    assert after.counts == RunTotals(missed=7)
     assert after.last_run is None
     assert after.last_slot_us == 0
 
@@ -172,13 +172,13 @@ def test_two_manual_runs_of_one_slot_are_two_runs():
 
 def test_a_caught_up_slot_and_its_regular_event_are_one_run():
     after = folded(event(state=RunState.RUNNING, trigger="CatchUp"), event(trigger="Schedule"))
-    assert after.counts == Counts(started=1, succeeded=1)
+    assert after.counts == RunTotals(started=1, succeeded=1)
 
 
 def test_an_older_run_that_ends_later_decides_the_verdict_but_not_the_last_run():
     after = folded(event(200), event(100, RunState.FAILED, finished_us=300 * S))
     assert after.last_run.slot_us == 200 * S
-    assert not after.verdict.succeeded
+    assert not after.last_result.succeeded
 
 
 def test_what_is_remembered_is_bounded_and_what_runs_is_kept():
@@ -198,20 +198,20 @@ def test_a_hundred_deliveries_that_are_tried_again_and_again_are_a_hundred_start
         tries = (event(slot, RunState.RUNNING, attempts=attempt, again=True) for slot in slots)
         after = folded(*tries, into=after)
     after = folded(*(event(slot, again=True) for slot in slots), into=after)
-    assert after.counts == Counts(started=100, succeeded=100)
+    assert after.counts == RunTotals(started=100, succeeded=100)
 
 
 def test_an_older_slot_that_starts_after_a_restart_is_counted():
     shown = restarted(folded(event(300, RunState.RUNNING)))
     after = folded(event(200, RunState.RUNNING), event(200), into=shown)
-    assert after.counts == Counts(started=2, succeeded=1)
+    assert after.counts == RunTotals(started=2, succeeded=1)
 
 
 def test_a_replayed_start_that_is_newer_than_the_last_one_shown_is_counted():
     shown = restarted(folded(event(300)))
     late = event(200, started_us=400 * S, finished_us=401 * S)
     after = folded(late, into=shown, replayed=True)
-    assert after.counts == Counts(started=2, succeeded=2)
+    assert after.counts == RunTotals(started=2, succeeded=2)
     assert folded(late, into=restarted(after), replayed=True).counts == after.counts
 
 
@@ -219,7 +219,7 @@ def test_a_job_seen_again_after_a_restart_is_not_another_start():
     """Its start is told by another clock than that of the worker that told of it first."""
     shown = restarted(folded(event(300, RunState.RUNNING)))
     seen = event(300, started_us=300 * S + 5, finished_us=320 * S, job_uid="j")
-    assert folded(seen, into=shown, replayed=True).counts == Counts(started=1, succeeded=1)
+    assert folded(seen, into=shown, replayed=True).counts == RunTotals(started=1, succeeded=1)
 
 
 @pytest.mark.parametrize("trigger", ["Schedule", "Manual"])

@@ -33,7 +33,7 @@ def all_of(wanted, timeline, cursor=None):
 def test_the_begin_belongs_to_a_range_and_the_end_does_not():
     wanted = a_backfill(NOW - 3 * HOUR, NOW)
     assert all_of(wanted, line()) == [NOW - 3 * HOUR, NOW - 2 * HOUR, NOW - HOUR]
-    assert manualruns.count(wanted, line()) == 3
+    assert manualruns.left(wanted, line()) == 3
 
 
 def test_a_slot_after_the_asking_does_not_belong_to_a_range():
@@ -53,7 +53,7 @@ def test_a_cursor_divides_a_range_without_loss_or_doubling(begin, length, taken,
     cursor = first[-1] if first else None
     assert first + all_of(wanted, line(), cursor) == whole
     assert whole == sorted(whole, reverse=newest_first)
-    assert manualruns.count(wanted, line()) == len(whole)
+    assert manualruns.left(wanted, line()) == len(whole)
     assert manualruns.left(wanted, line(), cursor) == len(whole) - len(first)
     for slot_us in whole:
         is_after = manualruns.is_after(wanted, slot_us, cursor)

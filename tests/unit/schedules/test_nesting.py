@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from duepoint import errors
 from duepoint.kube import port, scheduleruns, schedules, wire
-from duepoint.schedules import nesting, spec
+from duepoint.schedules import nesting, spec, targetspec
 
 
 def nested(levels: int) -> str:
@@ -116,7 +116,7 @@ def a_template(size: int) -> str:
 
 
 def test_a_template_over_its_limit_is_refused_with_its_size():
-    limit = spec.TEMPLATE_LIMIT_BYTES
+    limit = targetspec.TEMPLATE_LIMIT_BYTES
     parsed(f'{{"schedule": "@daily", "jobTemplate": {a_template(limit)}}}')
     with pytest.raises(errors.InvalidSpec, match=f"has {limit + 1} bytes") as refused:
         parsed(f'{{"schedule": "@daily", "jobTemplate": {a_template(limit + 1)}}}')

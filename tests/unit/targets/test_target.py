@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from duepoint import telemetry
-from duepoint.runs import outcome, retries
+from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.targets import target
 from tests.fakes import fakeclock, recordingtarget
@@ -62,7 +62,7 @@ def test_a_webhooks_retries_are_its_specs_counted_from_the_due():
     rule = actions.RetryRule(
         max_attempts=3, initial_backoff_us=1, max_backoff_us=2, max_age_us=HOUR_US
     )
-    assert limits(firings.a_webhook(retry=rule)) == retries.RetryLimits(
+    assert limits(firings.a_webhook(retry=rule)) == outcome.RetryLimits(
         first_us=1, most_us=2, max_attempts=3, give_up_us=firings.SLOT_US + 5 + HOUR_US
     )
 
@@ -84,7 +84,7 @@ def test_a_job_is_tried_until_its_deadline_however_often_that_is():
     tries = 0
     while at_us is not None:
         tries += 1
-        at_us = retries.next_try(
+        at_us = outcome.next_try(
             limits(firings.a_job()), attempts_made=tries, now_us=at_us, fraction=0.5
         )
     assert tries > 1000  # 24 h at 30 s

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tools import callchain
@@ -10,8 +12,13 @@ MOST_FUNCTIONS = 30
 MOST_FILES = 12
 
 
-async def test_the_chain_from_a_due_point_to_its_post_is_short():
-    chain = await callchain.firing()
+@pytest.fixture(scope="module")
+def chain():
+    """The chain of a firing; every call of a worker is recorded for it, which takes a second."""
+    return asyncio.run(callchain.firing())
+
+
+def test_the_chain_from_a_due_point_to_its_post_is_short(chain):
     assert chain.is_complete, chain.report()
     assert len(chain.functions) <= MOST_FUNCTIONS, chain.report()
     assert len(chain.files) <= MOST_FILES, chain.report()
@@ -34,8 +41,7 @@ async def test_the_chain_from_a_watch_event_to_the_stored_point_is_short(is_edit
     assert {one.file.partition("/")[0] for one in chain.functions} == {"controller"}
 
 
-async def test_steps_are_the_chain_and_what_its_functions_call():
-    chain = await callchain.firing()
+def test_steps_are_the_chain_and_what_its_functions_call(chain):
     assert set(chain.functions) <= set(chain.steps) <= set(chain.visited)
     assert len(chain.steps) < len(chain.visited)
 

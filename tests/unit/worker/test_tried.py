@@ -8,8 +8,8 @@ import pytest
 
 from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
-from duepoint.runs import run, unanswered
-from duepoint.runs.retries import RetryLimits
+from duepoint.runs import run
+from duepoint.runs.outcome import RetryLimits
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -115,7 +115,7 @@ def test_a_job_for_which_a_request_may_be_under_way_may_come_again(told, age_us,
 
 
 def test_a_request_that_is_too_old_to_be_carried_out_does_not_count():
-    asked = messages.OccurrenceRecord(unanswered_us=NOON - unanswered.LATE_US)
+    asked = messages.OccurrenceRecord(unanswered_us=NOON - outcomes.LATE_US)
     closed = close(an_attempt(PointKind.RETRY, record=asked), JOB, kind=actions.JobAction)
     assert not closed.events[0].may_come_again
 
@@ -333,7 +333,7 @@ def test_a_run_that_started_and_then_waited_too_long_has_failed():
 
 
 def test_a_slot_whose_receiver_is_gone_is_skipped_and_the_chain_goes_on():
-    gone = outcomes.Skipped(reason=Reason.ENDPOINT_GONE, message="410")
+    gone = outcomes.Skip(reason=Reason.ENDPOINT_GONE, message="410")
     closed = close(an_attempt(), gone)
     assert closed.chains
     assert not closed.dead

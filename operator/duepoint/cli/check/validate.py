@@ -127,7 +127,7 @@ def _may_be_public(host: str) -> bool:
     """By the host alone: a public address, or a name that is none of a cluster or a machine."""
     address = addresses.parse(host)
     if address is not None:
-        return addresses.kind(address)[0] is addresses.Kind.PUBLIC
+        return addresses.kind(address)[0] is addresses.AddressKind.PUBLIC
     name = host.lower().rstrip(".")
     return "." in name and not name.endswith(_PRIVATE_NAMES)
 

@@ -48,7 +48,7 @@ class Preview:
     @property
     def count(self) -> int:
         """Slots in the range."""
-        return manualruns.count(self.wanted, self.slots)
+        return manualruns.left(self.wanted, self.slots)
 
     def check(self) -> None:
         """Raise errors.InvalidSetting where the operator would refuse it."""

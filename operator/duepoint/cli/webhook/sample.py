@@ -112,7 +112,7 @@ async def run(sample: Sample, *, send: bool) -> SampleResult:
         if not send:
             return result
         dialler = dialling.Dialler(
-            egressrules.Policy(mode="open", allowed=_LOOPBACK, allow_http=True)
+            egressrules.EgressPolicy(mode="open", allowed=_LOOPBACK, allow_http=True)
         )
         replies: list[http1.Response] = []
         sender = webhooktarget.WebhookTarget(

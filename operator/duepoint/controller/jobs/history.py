@@ -26,14 +26,14 @@ from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs
-from duepoint.runs import unanswered
+from duepoint.runs import outcome
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.rule import Policy
 
 #: A worker goes on for so long with a claim that was lost.
 _CLAIM_US = 60_000_000
 #: A Job that went is remembered for so long: twice as long as a request may be late.
-_REMEMBERED_US = 2 * unanswered.LATE_US
+_REMEMBERED_US = 2 * outcome.LATE_US
 
 _Name = tuple[str, str]
 
@@ -78,11 +78,11 @@ class LateRequests:
         """Until when the Job must not be deleted; an instant of the past where it may."""
         reported = self._reported.get((job.namespace, job.name))
         if reported is None:
-            until_us = job.created_us + unanswered.LATE_US
+            until_us = job.created_us + outcome.LATE_US
         else:
-            until_us = reported.at_us + unanswered.LATE_US if reported.may_come else 0
+            until_us = reported.at_us + outcome.LATE_US if reported.may_come else 0
         if 0 < job.slot_us <= self._lost_us:
-            until_us = max(until_us, self._lost_us + _CLAIM_US + unanswered.LATE_US)
+            until_us = max(until_us, self._lost_us + _CLAIM_US + outcome.LATE_US)
         return until_us
 
     def record_gone(self, schedule_uid: str, job_name: str, uid: str, now_us: int) -> None:

@@ -286,7 +286,7 @@ def apply(run: ScheduleRunState, event: RunEvent, ack: Acknowledgement | None) -
             ack.expect()
         run.early.append((event, ack))
         return run.orphaned is not None
-    if not courses.told(run.course, event):
+    if not courses.applied(run.course, event):
         return False
     if ack is not None:
         ack.expect()
@@ -300,7 +300,7 @@ def apply_early(run: ScheduleRunState) -> None:
     for event, ack in early:
         if run.known is not None:
             _open_through(run, event.slot_us)
-        courses.told(run.course, event)
+        courses.applied(run.course, event)
         if ack is not None:
             run.acks.append(ack)
 
@@ -367,10 +367,10 @@ def _resolve(run: ScheduleRunState, slot_us: int, job: jobs.Job | None, *, is_he
 def apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
     """A Job exists: its run has started, and perhaps ended."""
     owner = run.owner()
-    courses.told(run.course, jobevents.started(job, owner, slot_us))
+    courses.applied(run.course, jobevents.started(job, owner, slot_us))
     ended = jobevents.ended(job, owner, slot_us, jobevents.created_us(job))
     if ended is not None:
-        courses.told(run.course, ended)
+        courses.applied(run.course, ended)
 
 
 def fail(run: ScheduleRunState, slot_us: int, message: str, now_us: int) -> None:
@@ -395,7 +395,7 @@ def _end(
         message=why.message,
         run_uid=run.seen.uid,
     )
-    courses.told(run.course, event)
+    courses.applied(run.course, event)
 
 
 def slots_of(run: ScheduleRunState, found: Iterable[jobs.Job]) -> set[int]:

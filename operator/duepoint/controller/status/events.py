@@ -13,7 +13,7 @@ from duepoint.controller.status.texts import instant
 from duepoint.controller.statusconditions import Report
 from duepoint.kube import jobbuilder
 from duepoint.kube.events import Event, ObjectReference
-from duepoint.runs.receiver import Receiver
+from duepoint.runs.receiver import ReceiverState
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.summary import Summary
 from duepoint.schedules.conditions import ConditionType, Reason
@@ -147,7 +147,9 @@ def of_job_made_again(about: ObjectReference, job: ObjectReference) -> Event:
     )
 
 
-def _of_receiver(about: ObjectReference, before: Receiver, after: Receiver) -> Iterator[Event]:
+def _of_receiver(
+    about: ObjectReference, before: ReceiverState, after: ReceiverState
+) -> Iterator[Event]:
     """A receiver that is gone, or whose circuit is open, once for each generation."""
     for reason, was, note in (
         (Reason.ENDPOINT_GONE, before.gone, after.gone),
@@ -162,9 +164,9 @@ def _newest_reason(runs: Summary) -> str:
 
 
 def _has_recovered(before: Summary, after: Summary) -> bool:
-    if before.verdict is None or after.verdict is None:
+    if before.last_result is None or after.last_result is None:
         return False
-    return after.verdict.succeeded and not before.verdict.succeeded
+    return after.last_result.succeeded and not before.last_result.succeeded
 
 
 def _why(event: RunEvent) -> str:

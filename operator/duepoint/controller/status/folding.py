@@ -14,8 +14,8 @@ from dataclasses import replace
 from duepoint.controller import statusconditions
 from duepoint.controller.status.state import ScheduleState
 from duepoint.runs import summary as summaries
-from duepoint.runs.openslots import OpenSlot
 from duepoint.runs.run import ENDED, RunEvent, RunState
+from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.conditions import Reason
 
 #: A delivery that is published as active and that the queue does not hold has ended unobserved
@@ -90,7 +90,7 @@ def knows_end(state: ScheduleState, slot_us: int, *, of_job: bool) -> bool:
 
     A Job's slot ends with its creation; any other run that is active may be tried again.
     """
-    known = summaries.regular_state(state.runs(), slot_us)
+    known = summaries.state_of(state.runs(), slot_us)
     if slot_us in state.open and not of_job:
         return known in ENDED
     if known is None:

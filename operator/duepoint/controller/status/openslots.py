@@ -25,7 +25,7 @@ from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import ledger, messages, sharding
 from duepoint.delayqueue.definitions import occurrences, reading
-from duepoint.runs.openslots import OpenSlot
+from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.points import TIMED_KINDS, PointKind
 

@@ -25,7 +25,7 @@ from duepoint.controller.plan import PublishedStatus
 from duepoint.controller.status import texts
 from duepoint.kube import times
 from duepoint.runs import summary as summaries
-from duepoint.runs.receiver import Note, Receiver
+from duepoint.runs.receiver import Note, ReceiverState
 from duepoint.runs.run import ENDED, RunState
 from duepoint.schedules.conditions import ConditionType, Reason
 
@@ -209,7 +209,7 @@ def managed_by(status: bytes) -> str:
 def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
     """The summary of runs that a status of this Schedule was rendered from."""
     runs = _mapping(status.get("runs"))
-    counts = summaries.Counts(**{name: _count(runs, name) for name in _COUNTS})
+    counts = summaries.RunTotals(**{name: _count(runs, name) for name in _COUNTS})
     running = texts.running(status, schedule_name, counts.started - counts.ended)
     success_us = texts.instant_us(status.get("lastSuccessfulTime"))
     failure_us = texts.instant_us(status.get("lastFailureTime"))
@@ -227,11 +227,11 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
             last_success_us=success_us,
             last_failure_us=failure_us,
             last_replaced_us=texts.instant_us(status.get("lastReplacedTime")),
-            verdict=_verdict(conditions, max(success_us, failure_us)),
+            last_result=_last_result(conditions, max(success_us, failure_us)),
             settled_us=settled_us,
             completed=ready.get("reason") == Reason.COMPLETED,
             conflict=_conflict(conditions, max(settled_us, last_slot_us)),
-            receiver=Receiver(
+            receiver=ReceiverState(
                 gone=_note(conditions.get(ConditionType.ENDPOINT_GONE)),
                 waits=_note(conditions.get(ConditionType.CIRCUIT_OPEN)),
             ),
@@ -269,11 +269,13 @@ def _last_run(fields: Mapping[str, Any]) -> summaries.LastRun | None:
     )
 
 
-def _verdict(conditions: Mapping[str, Mapping[str, Any]], at_us: int) -> summaries.Verdict | None:
+def _last_result(
+    conditions: Mapping[str, Mapping[str, Any]], at_us: int
+) -> summaries.LastResult | None:
     condition = conditions.get(ConditionType.LAST_RUN_SUCCEEDED)
     if condition is None:
         return None
-    return summaries.Verdict(
+    return summaries.LastResult(
         at_us=at_us,
         succeeded=condition.get("status") == "True",
         reason=str(condition.get("reason") or ""),
@@ -283,12 +285,12 @@ def _verdict(conditions: Mapping[str, Mapping[str, Any]], at_us: int) -> summari
 
 def _conflict(
     conditions: Mapping[str, Mapping[str, Any]], slot_us: int
-) -> summaries.Conflict | None:
+) -> summaries.TakenName | None:
     """The slot is not published; it is at most the newest one that has ended."""
     condition = conditions.get(ConditionType.NAME_CONFLICT)
     if condition is None:
         return None
-    return summaries.Conflict(slot_us=slot_us, message=str(condition.get("message") or ""))
+    return summaries.TakenName(slot_us=slot_us, message=str(condition.get("message") or ""))
 
 
 def _note(condition: Mapping[str, Any] | None) -> Note | None:

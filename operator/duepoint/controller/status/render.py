@@ -19,9 +19,9 @@ from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.texts import instant
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
-from duepoint.runs.openslots import OpenSlot, OpenSlots
-from duepoint.runs.receiver import Receiver
+from duepoint.runs.receiver import ReceiverState
 from duepoint.runs.run import RunState, is_retry
+from duepoint.runs.watermark import OpenSlot, OpenSlots
 from duepoint.schedules import conditions
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
@@ -178,11 +178,11 @@ def _derived(
     state: ScheduleState, runs: summaries.Summary, previous: list[dict[str, Any]], now_us: int
 ) -> Iterable[Condition]:
     """The conditions that follow from runs, slots and Jobs."""
-    if (verdict := runs.verdict) is not None:
+    if (result := runs.last_result) is not None:
         yield conditions.last_run(
-            succeeded=verdict.succeeded,
-            reason=_reason(verdict.reason, succeeded=verdict.succeeded),
-            message=verdict.message,
+            succeeded=result.succeeded,
+            reason=_reason(result.reason, succeeded=result.succeeded),
+            message=result.message,
         )
     if (slot := state.open.overdue(now_us)) is not None:
         yield _overdue(slot, previous)
@@ -215,7 +215,7 @@ def _refused_pods(state: ScheduleState, previous: list[dict[str, Any]]) -> str:
     return ""
 
 
-def _of_receiver(receiver: Receiver, generation: int) -> Iterable[Condition]:
+def _of_receiver(receiver: ReceiverState, generation: int) -> Iterable[Condition]:
     """A note about the receiver of an older generation says nothing about this one."""
     for type_, reason, note in (
         (ConditionType.ENDPOINT_GONE, Reason.ENDPOINT_GONE, receiver.gone),
@@ -281,11 +281,11 @@ def _newest_run(runs: summaries.Summary) -> str:
     last = runs.last_run
     if last is not None and _is_retrying(last):
         return f"the run of {instant(last.slot_us)} is tried again: {_why(last)}"
-    verdict = runs.verdict
-    if verdict is not None and not verdict.succeeded:
-        return f"the last run failed: {_why(verdict)}"
+    result = runs.last_result
+    if result is not None and not result.succeeded:
+        return f"the last run failed: {_why(result)}"
     return ""
 
 
-def _why(run: summaries.LastRun | summaries.Verdict) -> str:
+def _why(run: summaries.LastRun | summaries.LastResult) -> str:
     return f"{run.reason}: {run.message}" if run.message else run.reason

@@ -27,11 +27,10 @@ from duepoint.controller.statusconditions import Report
 from duepoint.controller.term import Acknowledgement, RunningJob, TermContext
 from duepoint.kube import events as kube_events
 from duepoint.kube import schedules
-from duepoint.runs import openslots
 from duepoint.runs import summary as summaries
-from duepoint.runs.openslots import OpenSlot
+from duepoint.runs import watermark
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.runs.watermark import Watermark
+from duepoint.runs.watermark import OpenSlot, Watermark
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 
@@ -238,7 +237,7 @@ class Reporter:
 
     def _look_when_overdue(self, event: RunEvent) -> None:
         """A minute after its due; an overdue slot may have another reason by now."""
-        overdue_us = event.due_us + openslots.OVERDUE_US - self._clock.now_us()
+        overdue_us = event.due_us + watermark.OVERDUE_US - self._clock.now_us()
         self._writer.look(event.uid, overdue_us / 1e6 if overdue_us > 0 else _SAME_REASON_SECONDS)
 
     def _check(self, known: ScheduleState, check: RunEvent, ack: Acknowledgement | None) -> None:

@@ -21,9 +21,8 @@ from duepoint.controller.status import published, texts
 from duepoint.controller.statusconditions import Report
 from duepoint.kube import events
 from duepoint.runs import summary as summaries
-from duepoint.runs.openslots import OpenSlot, OpenSlots
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.runs.watermark import Watermark
+from duepoint.runs.watermark import OpenSlot, OpenSlots, Watermark
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.rule import Policy

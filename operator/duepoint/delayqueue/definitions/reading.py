@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from duepoint import bytescache, errors, telemetry
+from duepoint import errors, shares, telemetry
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, signedblobs
@@ -107,7 +107,7 @@ class DefinitionReader:
         self._layouts = layouts
         self._interned = interned
         self._signed_blobs = signed_blobs
-        self._blobs: bytescache.BytesCache[str, bytes] = bytescache.BytesCache(_BLOBS_CACHED_BYTES)
+        self._blobs: shares.BytesCache[str, bytes] = shares.BytesCache(_BLOBS_CACHED_BYTES)
 
     async def definition(
         self,

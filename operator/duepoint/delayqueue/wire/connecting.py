@@ -281,7 +281,7 @@ def make_pool(
         named |= {"connection_class": redis.asyncio.UnixDomainSocketConnection}
         return RedisPool(path=address.path, **named)
     named["socket_keepalive"] = True
-    if host is None and address.kind is redisurl.Kind.SENTINEL:
+    if host is None and address.kind is redisurl.ServerKind.SENTINEL:
         named["connection_class"] = _ToPrimaryTls if address.tls else _ToPrimary
         return _SentinelPool(Sentinels(server).primary, **named)
     name, port = host or address.hosts[0]

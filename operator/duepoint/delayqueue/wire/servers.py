@@ -135,6 +135,6 @@ class OneServer:
 
 def open_servers(server: connecting.Server, *, connections: int) -> Servers:
     """What the URL leads to; raises InvalidSetting where it is none. Does not connect."""
-    if server.address().kind is redisurl.Kind.CLUSTER:
+    if server.address().kind is redisurl.ServerKind.CLUSTER:
         return cluster.Cluster(server, connections=connections)
     return OneServer(server, connections=connections)

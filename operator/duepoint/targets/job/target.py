@@ -15,11 +15,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from duepoint import bytescache
 from duepoint import clock as clocks
 from duepoint import errors as base
+from duepoint import shares
 from duepoint.kube import errors, jobbuilder, jobcreation, port
-from duepoint.runs import outcome, unanswered
+from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
@@ -27,7 +27,7 @@ from duepoint.targets import target
 #: Of frames that are kept, with what they were made of; some kilobytes each.
 _FRAME_BYTES = 16 * 1024 * 1024
 #: A request without an answer may be carried out for so long.
-_LATE_SECONDS = unanswered.LATE_US / 1_000_000
+_LATE_SECONDS = outcome.LATE_US / 1_000_000
 
 
 class JobTarget:
@@ -107,9 +107,7 @@ class _Frames:
     """The bytes of Jobs of one action, by whether there is a slot before."""
 
     def __init__(self) -> None:
-        self._kept: bytescache.BytesCache[tuple[int, bool], _Kept] = bytescache.BytesCache(
-            _FRAME_BYTES
-        )
+        self._kept: shares.BytesCache[tuple[int, bool], _Kept] = shares.BytesCache(_FRAME_BYTES)
 
     def get(self, firing: target.Firing) -> jobbuilder.JobFrame | None:
         """None where the builder has to say how long the annotations are, or what is wrong."""

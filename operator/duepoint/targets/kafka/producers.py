@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import aiokafka
 from aiokafka import errors as kafka_errors
 
-from duepoint.net import dialling, guardedloop
+from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
 from duepoint.targets.kafka import brokersettings
@@ -59,7 +59,7 @@ class _Broker:
         self._dialler = dialler
         self._loop = asyncio.get_running_loop()
 
-    async def dial(self, host: str, port: int, tls: bool) -> socket.socket:  # noqa: FBT001 - guardedloop.Dial
+    async def dial(self, host: str, port: int, tls: bool) -> socket.socket:  # noqa: FBT001 - dialling.Dial
         """Called on the guarded loop."""
         dialled = asyncio.run_coroutine_threadsafe(self._judged(host, port, tls=tls), self._loop)
         return await asyncio.wrap_future(dialled)
@@ -92,7 +92,7 @@ class _Held:
         self, topic: str, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]]
     ) -> str:
         """Where the record is."""
-        guardedloop.dial_by(self.broker.dial)
+        dialling.dial_by(self.broker.dial)
         producer = await self._started()
         sent = await producer.send_and_wait(topic, value=value, key=key, headers=headers)
         return f"partition {sent.partition} offset {sent.offset} of {topic}"
@@ -121,7 +121,7 @@ class Producers:
     def __init__(self) -> None:
         self._held: OrderedDict[bytes, _Held] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
-        self._thread = guardedloop.GuardedThread()
+        self._thread = dialling.GuardedThread()
 
     async def send(
         self,

@@ -161,7 +161,7 @@ class ExternalStreams:
             address = redisurl.parse(found.values["url"])
         except ValueError as error:
             return servers.unusable(found, "url", str(error))
-        if address.kind is not redisurl.Kind.SERVER or not address.hosts:
+        if address.kind is not redisurl.ServerKind.SERVER or not address.hosts:
             return servers.unusable(
                 found, "url", "leads to no single server; write redis://host:6379/0 or rediss://"
             )

@@ -139,7 +139,7 @@ def _gone(firing: target.Firing) -> outcome.Outcome:
     )
     if firing.attempt > 1:
         return outcome.Rejected(reason=Reason.ENDPOINT_GONE, message=message)
-    return outcome.Skipped(reason=Reason.ENDPOINT_GONE, message=message)
+    return outcome.Skip(reason=Reason.ENDPOINT_GONE, message=message)
 
 
 def _circuit_open(

@@ -44,10 +44,10 @@ class Shared(Protocol):
     async def report(
         self,
         news: Sequence[circuit.News] = (),
-        gone: Sequence[circuit.Gone] = (),
+        gone: Sequence[circuit.GoneReceiver] = (),
         *,
         known: int = -1,
-        rule: circuit.Rule,
+        rule: circuit.CircuitRule,
     ) -> circuit.Board: ...
 
 
@@ -96,18 +96,18 @@ class CircuitBreaker:
     """One worker's side of the circuit breaker."""
 
     def __init__(
-        self, shared: Shared, clock: clocks.Clock, rule: circuit.Rule | None = None
+        self, shared: Shared, clock: clocks.Clock, rule: circuit.CircuitRule | None = None
     ) -> None:
         self._shared = shared
         self._clock = clock
-        self._rule = rule or circuit.Rule()
+        self._rule = rule or circuit.CircuitRule()
         self._version = -1
         self._hosts: dict[str, _Known] = {}
         self._gone: dict[str, int] = {}
         self._looked_at = float("-inf")
         self._calls: dict[str, list[int]] = {}
         self._causes: dict[str, str] = {}
-        self._gone_news: list[circuit.Gone] = []
+        self._gone_news: list[circuit.GoneReceiver] = []
         self._asking: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._will_report = False
@@ -210,7 +210,7 @@ class CircuitBreaker:
             self._gone[uid] = generation
         elif self._gone.pop(uid, None) is None:
             return
-        self._gone_news.append(circuit.Gone(uid=uid, generation=generation))
+        self._gone_news.append(circuit.GoneReceiver(uid=uid, generation=generation))
         self._report_now()
 
     # -- the board -------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ class CircuitBreaker:
         await self._report_quietly(news, gone)
 
     async def _report_quietly(
-        self, news: Sequence[circuit.News], gone: Sequence[circuit.Gone] = ()
+        self, news: Sequence[circuit.News], gone: Sequence[circuit.GoneReceiver] = ()
     ) -> None:
         try:
             await self._report(news, gone)
@@ -245,7 +245,7 @@ class CircuitBreaker:
             telemetry.logger.debug("circuits not reported", error=str(trouble))
 
     async def _report(
-        self, news: Sequence[circuit.News], gone: Sequence[circuit.Gone] = ()
+        self, news: Sequence[circuit.News], gone: Sequence[circuit.GoneReceiver] = ()
     ) -> circuit.Board:
         self._looked_at = self._clock.monotonic()
         self._asked += 1

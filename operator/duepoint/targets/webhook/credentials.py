@@ -23,7 +23,7 @@ from duepoint import clock as clocks
 from duepoint import errors as base
 from duepoint import settings
 from duepoint.kube import errors
-from duepoint.schedules import actions, webhooksecrets, webhookspec
+from duepoint.schedules import actions, targetspec, webhooksecrets
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
 from duepoint.targets.secretaccess import references, secretcache, tlscontexts
@@ -221,7 +221,7 @@ class Vault:
         data = await self._keys.whole(to)
         references.require_any_consent(to, data)
         text = await self._keys.line(to, webhook.url_secret.key)
-        if trouble := webhookspec.url_trouble(text) or _tls_trouble(text, webhook):
+        if trouble := targetspec.url_trouble(text) or _tls_trouble(text, webhook):
             raise references.Missing(to, f"key {webhook.url_secret.key} of {to.object} {trouble}")
         unspeakable += _spellings(text)
         references.require_consent(to, data, _receiver(namespace, webhook, text))

@@ -7,8 +7,8 @@ import pytest
 from duepoint import telemetry
 from duepoint.controller.jobs.history import LateRequests
 from duepoint.kube import jobs
+from duepoint.runs import outcome
 from duepoint.runs import run as runs
-from duepoint.runs import unanswered
 from duepoint.runs.run import RunState
 from tests.support.builders import at
 from tests.unit.controller.status.test_reporter import event
@@ -105,7 +105,7 @@ def test_what_was_told_twice_stays_uncertain_and_is_forgotten_in_the_end():
     late.record("a", "job", S, may_come=True)
     late.record("a", "job", 2 * S, may_come=False)
     assert late._reported["a", "job"].may_come
-    late.record("a", "other", 3 * S + 2 * unanswered.LATE_US, may_come=False)
+    late.record("a", "other", 3 * S + 2 * outcome.LATE_US, may_come=False)
     assert ("a", "job") not in late._reported
 
 

@@ -17,8 +17,8 @@ from duepoint.targets.webhook import admission, circuitbreaker, response
 from tests.fakes import memoryqueue
 from tests.support import firings, receiver, webhooktargets
 
-RULE = circuit.Rule(most_in_a_row=3, first_wait_us=100_000, most_wait_us=400_000)
-LONG = circuit.Rule(most_in_a_row=3)
+RULE = circuit.CircuitRule(most_in_a_row=3, first_wait_us=100_000, most_wait_us=400_000)
+LONG = circuit.CircuitRule(most_in_a_row=3)
 
 
 class Shared(memoryqueue.MemoryDelayQueue):
@@ -279,7 +279,7 @@ async def test_after_410_a_schedule_is_not_delivered_until_it_is_edited():
         assert first.reason is Reason.ENDPOINT_GONE
         await settle(shared)
         again = await targets[0].fire(a_firing(hears, generation=3, slot_us=60_000_000))
-        assert again == outcome.Skipped(reason=Reason.ENDPOINT_GONE, message=again.message)
+        assert again == outcome.Skip(reason=Reason.ENDPOINT_GONE, message=again.message)
         assert (await targets[1].fire(a_firing(hears))).reason is Reason.ENDPOINT_GONE
         assert len(hears.requests) == 1
         hears.answer = receiver.status(204)

@@ -134,7 +134,7 @@ async def test_a_name_that_changes_its_answer_is_judged_each_time():
 
 async def test_the_socket_factory_judges_without_the_resolver():
     """The last line: whatever way an address took, it is judged where it is dialled."""
-    guard = dialling.Dialler(egressrules.Policy())
+    guard = dialling.Dialler(egressrules.EgressPolicy())
     info = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("10.0.0.1", 443))
     with pytest.raises(dialling.Blocked, match=r"10\.0\.0\.1"):
         guard._socket(egressrules.Route(scheme="https"), info)
@@ -142,7 +142,7 @@ async def test_the_socket_factory_judges_without_the_resolver():
 
 
 async def test_a_connection_past_the_guard_is_refused():
-    guard = dialling.Dialler(egressrules.Policy())
+    guard = dialling.Dialler(egressrules.EgressPolicy())
     with pytest.raises(dialling.Blocked, match="past the egress rules"):
         await guard.connect(connections.Endpoint(host="8.8.8.8", port=443))
     await guard.close()
@@ -274,7 +274,7 @@ async def test_a_connection_to_a_service_never_serves_a_url_of_the_same_host():
         async with webhooktargets.a_target(known=known, lookup=lookup) as (target, guard):
             service = firings.a_webhook(service=_service_ref(hears.port))
             assert isinstance(await target.fire(firings.a_firing(service)), outcome.Delivered)
-            guard._policy = egressrules.Policy()  # loopback is not allowed from here on
+            guard._policy = egressrules.EgressPolicy()  # loopback is not allowed from here on
 
             url = firings.a_webhook(f"http://{name}:{hears.port}/")
             given = await target.fire(firings.a_firing(url, namespace="other"))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from duepoint.runs import summary as summaries
-from duepoint.runs.openslots import OpenSlot, OpenSlots
 from duepoint.runs.run import RunState
-from duepoint.runs.watermark import MOST_LISTED, Watermark, newest
+from duepoint.runs.watermark import MOST_LISTED, OpenSlot, OpenSlots, Watermark, newest
 from tests.unit.runs.test_summary import S, event, folded, restarted
 
 HOUR = 3_600 * S

@@ -5,23 +5,23 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duepoint.runs import retries
+from duepoint.runs import outcome
 
-LIMITS = retries.RetryLimits(
+LIMITS = outcome.RetryLimits(
     first_us=5_000_000, most_us=900_000_000, max_attempts=20, give_up_us=86_400_000_000
 )
 
 
 @given(st.integers(1, 19), st.floats(0, 0.999999))
 def test_a_wait_is_within_its_ceiling(attempts, fraction):
-    due = retries.next_try(LIMITS, attempts_made=attempts, now_us=0, fraction=fraction)
+    due = outcome.next_try(LIMITS, attempts_made=attempts, now_us=0, fraction=fraction)
     ceiling = min(LIMITS.most_us, LIMITS.first_us * 2 ** (attempts - 1))
-    assert retries.LEAST_WAIT_US <= due <= ceiling
+    assert outcome.LEAST_WAIT_US <= due <= ceiling
 
 
 def test_the_ceiling_doubles_until_the_most():
     waits = [
-        retries.next_try(LIMITS, attempts_made=number, now_us=0, fraction=0.999999999)
+        outcome.next_try(LIMITS, attempts_made=number, now_us=0, fraction=0.999999999)
         for number in range(1, 12)
     ]
     assert waits[1] > 1.9 * waits[0]
@@ -29,17 +29,17 @@ def test_the_ceiling_doubles_until_the_most():
 
 
 def test_the_last_attempt_is_the_last():
-    assert retries.next_try(LIMITS, attempts_made=20, now_us=0, fraction=0.5) is None
+    assert outcome.next_try(LIMITS, attempts_made=20, now_us=0, fraction=0.5) is None
 
 
 def test_nothing_starts_after_the_age_limit():
     late = LIMITS.give_up_us - 1_000
-    assert retries.next_try(LIMITS, attempts_made=1, now_us=late, fraction=0.9) is None
+    assert outcome.next_try(LIMITS, attempts_made=1, now_us=late, fraction=0.9) is None
 
 
 def test_a_huge_number_of_attempts_does_not_overflow():
-    wide = retries.RetryLimits(
+    wide = outcome.RetryLimits(
         first_us=1_000_000, most_us=60_000_000, max_attempts=10**6, give_up_us=2**52
     )
-    due = retries.next_try(wide, attempts_made=100_000, now_us=0, fraction=0.5)
+    due = outcome.next_try(wide, attempts_made=100_000, now_us=0, fraction=0.5)
     assert due == 30_000_000

@@ -9,13 +9,13 @@ import socket
 import aiokafka
 import pytest
 
-from duepoint.net import dialling, guardedloop
+from duepoint.net import dialling
 from tests.support import listeners
 
 
 @pytest.fixture
 async def thread():
-    made = guardedloop.GuardedThread()
+    made = dialling.GuardedThread()
     yield made
     await made.close()
 
@@ -72,7 +72,7 @@ async def test_what_asyncio_could_connect_by_is_known():
         and inspect.iscoroutinefunction(getattr(asyncio.AbstractEventLoop, name))
     }
     pipes = {"connect_read_pipe", "connect_write_pipe"}
-    assert ways - pipes == set(vars(guardedloop.GuardedLoop)) & ways
+    assert ways - pipes == set(vars(dialling.GuardedLoop)) & ways
 
 
 async def test_aiokafka_asks_the_dialler_for_every_connection(thread):
@@ -84,7 +84,7 @@ async def test_aiokafka_asks_the_dialler_for_every_connection(thread):
         raise dialling.Blocked("no")
 
     async def start():
-        guardedloop.dial_by(dial)
+        dialling.dial_by(dial)
         made = aiokafka.AIOKafkaProducer(bootstrap_servers="broker.example:9092")
         try:
             await made.start()
@@ -110,7 +110,7 @@ async def test_what_the_dialler_connects_is_what_is_spoken_over(thread):
             return made
 
         async def talk():
-            guardedloop.dial_by(dial)
+            dialling.dial_by(dial)
             reader, writer = await asyncio.create_task(asyncio.open_connection("echo.example", 7))
             writer.write(b"ping")
             answer = await reader.readexactly(4)

@@ -4,15 +4,7 @@ from random import Random
 
 import pytest
 
-from duepoint.expressions import (
-    Gap,
-    Overlap,
-    compile_expression,
-    merged,
-    progression,
-    rows,
-    windowed,
-)
+from duepoint.expressions import Gap, Overlap, combined, compile_expression, every, merged, windowed
 from tests.property.expressions import generators
 from tests.unit.expressions import moments, stopwatch
 
@@ -82,10 +74,10 @@ def test_the_count_of_a_union_is_what_walking_it_gives(seed):
 @pytest.mark.parametrize("most", [0, 10**6], ids=["marked", "summed-up"])
 @pytest.mark.parametrize("seed", range(generators.samples(20)))
 def test_both_ways_of_counting_periods_agree_with_walking_them(seed, most, monkeypatch):
-    monkeypatch.setattr(progression, "_MOST_MEETINGS", most)
-    monkeypatch.setattr(progression, "_ROW", 50)
-    monkeypatch.setattr(rows, "_MOST_MEETINGS", most)
-    monkeypatch.setattr(rows, "_FEW", 5)
+    monkeypatch.setattr(every, "_MOST_MEETINGS", most)
+    monkeypatch.setattr(every, "_ROW", 50)
+    monkeypatch.setattr(combined, "_MOST_MEETINGS", most)
+    monkeypatch.setattr(combined, "_FEW", 5)
     rng = Random(seed)
     anchor_us = moments.us("2026-03-08T06:00:00Z") + rng.choice((0, 10**6, 250_000))
     members = [

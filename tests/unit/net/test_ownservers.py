@@ -7,15 +7,17 @@ import socket
 
 import pytest
 
-from duepoint.net import podnetwork
+from duepoint.net import ownservers
 
 
 def test_outside_a_pod_no_network_is_taken_for_the_clusters():
-    assert podnetwork.of_pod({}) == ()
+    assert ownservers.pod_networks({}) == ()
 
 
 def test_in_a_pod_its_own_network_is_the_clusters():
-    assert podnetwork.of_pod({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}) == podnetwork.networks()
+    assert (
+        ownservers.pod_networks({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}) == ownservers.networks()
+    )
 
 
 def test_an_address_of_this_machine_is_in_one_of_the_networks():
@@ -25,13 +27,13 @@ def test_an_address_of_this_machine_is_in_one_of_the_networks():
         except OSError:
             pytest.skip("this machine has no address but loopback")
         own = ipaddress.ip_address(probe.getsockname()[0])
-    found = [one for one in podnetwork.networks() if own in one]
+    found = [one for one in ownservers.networks() if own in one]
     assert found
     assert all(one.prefixlen <= 24 for one in found)
 
 
 def test_loopback_is_no_network_of_the_cluster():
-    assert not any(one.is_loopback for one in podnetwork.networks())
+    assert not any(one.is_loopback for one in ownservers.networks())
 
 
 @pytest.mark.parametrize(
@@ -46,8 +48,8 @@ def test_loopback_is_no_network_of_the_cluster():
 def test_an_ipv6_network_is_a_nodes_share_at_least(tmp_path, line, network):
     listed = tmp_path / "if_inet6"
     listed.write_text(line + "\n")
-    assert list(podnetwork._ipv6(listed)) == [ipaddress.ip_network(network)]
+    assert list(ownservers._ipv6(listed)) == [ipaddress.ip_network(network)]
 
 
 def test_a_kernel_without_ipv6_has_no_ipv6_networks(tmp_path):
-    assert list(podnetwork._ipv6(tmp_path / "absent")) == []
+    assert list(ownservers._ipv6(tmp_path / "absent")) == []

@@ -1,0 +1,106 @@
+"""Targets of a spec: which URLs and Services of a webhook are taken."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.runs import outcome
+from duepoint.schedules import targetspec
+from tests.support import firings, webhooktargets
+
+REFUSED = [
+    ("https://hooks.example.com/canary#canary", "https://hooks.example.com/…"),
+    ("https://canary:canary@hooks.example.com/", "https://hooks.example.com/…"),
+    ("ftp://hooks.example.com/canary", "ftp://hooks.example.com/…"),
+    ("https://hooks.example.com canary", "https://hooks.example.com/…"),
+    ("https://hooks.example.com\\canary", "https://hooks.example.com/…"),
+    ("https://hooks.example.com?canary#", "https://hooks.example.com/…"),
+    ("hooks.example.com/canary", "hooks.example.com/…"),
+    ("https://[:::]/canary", "https://[:::]/…"),
+    ("https://[1.2.3.4]:443/canary", "https://[1.2.3.4]:443/…"),
+    ("https://hooks.example.com:99999/canary", "https://hooks.example.com:99999/…"),
+]
+
+
+@pytest.mark.parametrize(("url", "named"), REFUSED)
+def test_a_url_that_is_refused_is_told_without_its_path_and_login(url, named):
+    told = []
+    fields = targetspec.WebhookFields(url=url)
+    targetspec.webhook(fields, lambda path, message: told.append((path, message)))
+    ((path, message),) = told
+    assert path == "spec.webhook.url"
+    assert message.startswith(f'"{named}" ')
+    assert "canary" not in message
+
+
+@pytest.mark.parametrize(
+    "url", ["https://canary:canary@hooks.example.com/canary", "ftp://hooks.example.com/canary"]
+)
+async def test_a_worker_that_cannot_call_a_url_names_its_host_alone(url):
+    async with webhooktargets.a_target() as (target, _):
+        given = await target.fire(firings.a_firing(firings.a_webhook(url=url)))
+    assert isinstance(given, outcome.Rejected)
+    assert "hooks.example.com" in given.message
+    assert "canary" not in given.message
+
+
+@pytest.mark.parametrize("url", ["https://[2001:db8::1]/a", "https://[::ffff:192.0.2.1]:8443?a=b"])
+def test_an_address_in_brackets_is_a_host(url):
+    assert targetspec.url_trouble(url) == ""
+
+
+def troubles(**service):
+    told = []
+    fields = targetspec.WebhookFields(service=targetspec.ServiceFields(**service))
+    targetspec.webhook(fields, lambda path, message: told.append((path, message)))
+    return told
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "hooks", "@evil.example/", ":80@evil.example/", "", "/a b", "/a#b", "/a\r\nHost: x", "/a\n",
+        "/\u00e4", "/" + "x" * 2048,
+    ],
+    ids=ascii,
+)  # fmt: skip
+def test_what_is_no_path_is_refused(path):
+    ((field, message),) = troubles(name="billing", path=path)
+    assert field == "spec.webhook.service.path"
+    assert "write /hooks/run" in message
+
+
+@pytest.mark.parametrize("path", ["/", "/hooks/run?x=1&y=%20", "//x", None])
+def test_a_path_with_its_query_is_accepted(path):
+    assert troubles(name="billing", path=path) == []
+
+
+@pytest.mark.parametrize("name", ["", "billing.shop", "a/b", "../x", "Billing", "billing\n"])
+def test_what_is_no_name_of_a_service_is_refused(name):
+    ((field, _),) = troubles(name=name)
+    assert field == "spec.webhook.service.name"
+
+
+@pytest.mark.parametrize("port", [0, 65536, -1, "80", "a_b", "", "x" * 16, "http\n"])
+def test_what_is_no_port_is_refused(port):
+    ((field, _),) = troubles(name="billing", port=port)
+    assert field == "spec.webhook.service.port"
+
+
+@pytest.mark.parametrize("port", [1, 65535, "http", "8080-tcp"])
+def test_numbers_and_names_of_ports_are_accepted(port):
+    assert troubles(name="billing", port=port) == []
+
+
+def test_another_scheme_than_http_is_refused():
+    ((field, message),) = troubles(name="billing", scheme="gopher")
+    assert field == "spec.webhook.service.scheme"
+    assert "http or https" in message
+
+
+@pytest.mark.parametrize("url", ["https://a/\n", "https://a\n", "https://a:80\n"])
+def test_a_line_end_behind_a_url_is_refused(url):
+    told = []
+    fields = targetspec.WebhookFields(url=url)
+    targetspec.webhook(fields, lambda path, message: told.append(path))
+    assert told == ["spec.webhook.url"]
