@@ -64,6 +64,14 @@ def index_of(shard: messages.ShardId) -> int:
     return shard % MOST_SHARDS
 
 
+def namespaces_of(shard: messages.ShardId) -> int:
+    """A number that shards of a layout have in common which hold the same namespaces' schedules.
+
+    Four shards in a row share theirs, as ids are made (``schedules.points``).
+    """
+    return shard >> 2
+
+
 def is_power_of_two(shards: int) -> bool:
     return shards > 0 and shards & (shards - 1) == 0
 

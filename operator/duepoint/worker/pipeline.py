@@ -13,12 +13,12 @@ import contextlib
 import dataclasses
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.targets import target as targets
 from duepoint.targets.job import activejobs
@@ -30,10 +30,10 @@ from duepoint.worker.settler import Settler
 _CHECK_SECONDS = 1.0
 #: After a longer outage the release of a claim changes nothing any more.
 _COME_BACK_SECONDS = 600.0
-#: A claim of so many points or more lets smaller ones go first, for as long as this. Most claims
-#: have ended by then; those that wait for a receiver have sent their requests.
+#: A claim of so many points or more lets smaller ones of other namespaces go first, for as long as
+#: this. Most have ended by then; those that wait for a receiver have sent their requests.
 _LARGE_CLAIM = 8
-_SMALLER_FIRST_SECONDS = 0.02
+SMALLER_FIRST_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +49,32 @@ class Bounds:
     lease_seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """A claim in progress.
+
+    Attributes:
+        group: which namespaces its shard holds.
+        at: monotonic time of the beginning.
+    """
+
+    group: int
+    points: int
+    at: float
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class SmallerFirst:
     """Lets a large claim wait a moment for claims that came with it and are half as large.
 
     One namespace's burst and another's single slot are due in the same second, in shards of their
     own. The loop is one thread: the claim that begins first delays the other by all of its work.
+    Claims of shards with the same namespaces do not wait for one another.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: Size, time of the beginning, and whether it has ended.
-        self._begun: collections.deque[tuple[int, float, asyncio.Event]] = collections.deque()
+        self._begun: collections.deque[_Begun] = collections.deque()
 
     @property
     def known(self) -> int:
@@ -67,30 +82,31 @@ class SmallerFirst:
         return len(self._begun)
 
     @contextlib.asynccontextmanager
-    async def turn(self, points: int) -> AsyncIterator[None]:
-        """Around one claim of so many points."""
+    async def turn(self, shard: messages.ShardId, points: int) -> AsyncIterator[None]:
+        """Around one claim of so many points of this shard."""
+        group = sharding.namespaces_of(shard)
         if points >= _LARGE_CLAIM:
-            await self._wait_for_smaller(points)
-        ended = asyncio.Event()
-        self._begun.append((points, self._clock.monotonic(), ended))
+            await self._wait_for_smaller(group, points)
+        claim = _Begun(group=group, points=points, at=self._clock.monotonic())
+        self._begun.append(claim)
         try:
             yield
         finally:
-            ended.set()
+            claim.ended.set()
             self._forget()
 
-    async def _wait_for_smaller(self, points: int) -> None:
+    async def _wait_for_smaller(self, group: int, points: int) -> None:
         await asyncio.sleep(0)  # those that were handed over in the same moment begin
-        for others, begun_at, ended in tuple(self._begun):
-            left = begun_at + _SMALLER_FIRST_SECONDS - self._clock.monotonic()
-            if left > 0 and 2 * others <= points:
-                await clocks.wait_for(ended, left, self._clock)
+        for other in tuple(self._begun):
+            left = other.at + SMALLER_FIRST_SECONDS - self._clock.monotonic()
+            if left > 0 and other.group != group and 2 * other.points <= points:
+                await clocks.wait_for(other.ended, left, self._clock)
 
     def _forget(self) -> None:
         """Of those that have ended, or that are waited for no longer."""
-        latest = self._clock.monotonic() - _SMALLER_FIRST_SECONDS
+        latest = self._clock.monotonic() - SMALLER_FIRST_SECONDS
         begun = self._begun
-        while begun and (begun[0][1] <= latest or begun[0][2].is_set()):
+        while begun and (begun[0].at <= latest or begun[0].ended.is_set()):
             begun.popleft()
 
 
@@ -150,7 +166,7 @@ class Pipeline:
                 # What was read with the claim, and the time, may be old by now.
                 now_us = settler.now_us()
                 claim = dataclasses.replace(settler.claim, definitions={}, now_us=now_us)
-            async with self._order.turn(len(claim.points)):
+            async with self._order.turn(claim.shard, len(claim.points)):
                 plan = await self._planner.plan(settler, claim)
                 if plan is None:
                     settler.lost = True

@@ -40,7 +40,7 @@ _SOON_SECONDS = 0.05
 #: Large Jobs that are created at a time; no namespace has all of these places.
 _LARGE_PLACES = 4
 #: A place rests as long as the creation took for each of these bytes, and no longer than this.
-_REST_BYTES = 16 * 1024
+_REST_BYTES = 8 * 1024
 _MOST_REST_SECONDS = 5.0
 
 #: While places for receivers keep coming free, one is waited for as long as this: of a burst that

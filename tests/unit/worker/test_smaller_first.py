@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 from duepoint import clock
+from duepoint.delayqueue import messages
 from duepoint.worker import pipeline
 
 
@@ -14,9 +16,14 @@ class Claims:
     def __init__(self) -> None:
         self.order = pipeline.SmallerFirst(clock.SystemClock())
         self.begun: list[str] = []
+        self.shards = itertools.count(0, 4)
 
-    async def carry_out(self, name: str, points: int, seconds: float = 0.0) -> None:
-        async with self.order.turn(points):
+    async def carry_out(
+        self, name: str, points: int, seconds: float = 0.0, shard: int | None = None
+    ) -> None:
+        # Each in another group of shards, so that no two hold the same namespaces.
+        shard = next(self.shards) if shard is None else shard
+        async with self.order.turn(messages.ShardId(shard), points):
             self.begun.append(name)
             await asyncio.sleep(seconds)
 
@@ -51,6 +58,16 @@ async def test_claims_of_like_size_wait_for_none():
     await asyncio.sleep(0)
     async with asyncio.timeout(0.2):
         await running.carry_out("second", 60)
+    holder.cancel()
+
+
+async def test_claims_of_the_same_namespaces_do_not_wait_for_each_other():
+    running = Claims()
+    holder = asyncio.create_task(running.carry_out("webhooks", 1, 30.0, shard=33))
+    await asyncio.sleep(0)
+    begun_at = asyncio.get_running_loop().time()
+    await running.carry_out("jobs", 100, shard=35)
+    assert asyncio.get_running_loop().time() - begun_at < pipeline.SMALLER_FIRST_SECONDS
     holder.cancel()
 
 
