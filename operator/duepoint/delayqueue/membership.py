@@ -1,6 +1,6 @@
 """The layout of the index, and who is alive.
 
-The operator makes the index (``open_layout``); everybody reads it. Shards are initialised before
+The operator makes the index (``open``); everybody reads it. Shards are initialised before
 the layout record names them, so that no process meets a half-made index; a shard that was emptied
 alone is created anew the same way.
 """

@@ -1,6 +1,6 @@
-"""How fast turns come free where some wait for them, and when who was put off is to come back.
+"""How fast turns come free where some wait for them, and when what was put off is to come back.
 
-Whoever waits in memory holds something that others could use, so a turn is waited for only where
+What waits in memory holds something that others could use, so a turn is waited for only where
 one is to be had soon. What is put off comes back in order, about twice as fast as turns come free,
 and further apart the longer none has: more of them would find no turn, and each that comes back
 and is put off again costs a claim and a settlement, for which other slots wait. Pure; instants are
@@ -9,18 +9,19 @@ monotonic seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 #: A turn is waited for in memory for about so long.
 PATIENCE_SECONDS = 0.25
 #: Bounds of what a delivery is put off by.
 LEAST_SECONDS, MOST_SECONDS = 0.2, 30.0
 #: So far from one another do those come back that were put off, at least.
-_SPACING_SECONDS = 0.01
+_SPACING_SECONDS = 0.001
 #: And as a part of the interval at which turns come free: some come back to a turn that is taken.
 _SPACING_OF_INTERVAL = 0.5
-#: The longer no turn has come free, the further apart.
+#: The longer no turn has come free, the further apart, up to this.
 _SPACING_OF_STILLNESS = 0.1
+_MOST_SPACING_SECONDS = 2.0
 #: Weight of the newest interval between two turns that ended.
 _WEIGHT = 0.1
 
@@ -35,8 +36,8 @@ class Pace:
 
     moved_at: float
     _interval: float = 0.0
-    #: When the last of those that were put off comes back.
-    _last_back_at: float = 0.0
+    #: By owner, when the last of those that were put off comes back.
+    _last_back_at: dict[str, float] = field(default_factory=dict)
 
     def note_free(self, now: float, *, is_scarce: bool) -> None:
         """A turn has come free; where somebody may have to wait it matters how fast they do."""
@@ -49,15 +50,20 @@ class Pace:
         stood = now - self.moved_at
         return (stood if stood > PATIENCE_SECONDS else self._interval) * (waiting + 1)
 
-    def put_off(self, now: float) -> float:
-        """Seconds after which the next one that gets no turn is to come back."""
+    def put_off(self, now: float, owner: str = "") -> float:
+        """Seconds after which the next one that gets no turn is to come back.
+
+        Args:
+            owner: what one owner has put off does not put off another's.
+        """
         stood = now - self.moved_at
-        spacing = max(
-            self._interval * _SPACING_OF_INTERVAL, stood * _SPACING_OF_STILLNESS, _SPACING_SECONDS
-        )
+        wanted = max(self._interval * _SPACING_OF_INTERVAL, stood * _SPACING_OF_STILLNESS)
+        spacing = min(max(wanted, _SPACING_SECONDS), _MOST_SPACING_SECONDS)
+        backs = {other: at for other, at in self._last_back_at.items() if at > now}
         first = now + LEAST_SECONDS
-        at = max(self._last_back_at + spacing, first)
+        at = backs[owner] + spacing if owner in backs else first
         if at > now + MOST_SECONDS:  # the order begins anew, between those that are expected
-            at = first
-        self._last_back_at = at
+            at = first + (at - first) % (MOST_SECONDS - LEAST_SECONDS)
+        backs[owner] = at = max(at, first)
+        self._last_back_at = backs
         return max(at - now, LEAST_SECONDS)

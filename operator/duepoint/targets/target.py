@@ -237,10 +237,19 @@ _KINDS: dict[type[actions.Target], str] = {
 }
 
 
+#: Values of the metric's label.
+_OUTCOMES: dict[type, str] = {
+    outcome.Delivered: "delivered",
+    outcome.Retry: "retry",
+    outcome.Rejected: "rejected",
+    outcome.Skip: "skipped",
+}
+
+
 def count(action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
     """Count an outcome of an action, so many times."""
     kind = _KINDS[type(action.target)]
-    telemetry.runs_total.labels(kind, type(answer).__name__.lower()).inc(times)
+    telemetry.runs_total.labels(kind, _OUTCOMES[type(answer)]).inc(times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,11 @@
 """Actions by content: what a definition's target digest stands for.
 
 A digest names its content for ever, so an entry is never stale. Entries are bounded by the memory
-that they take, with a share for each namespace (``bytescache``); a Job's large template is kept as
-text. What had to go is remembered by its *sketch*, which says how an attempt waits and how long
-it may take, and is read again when the attempt begins: so what many attempts wait with is small,
-however large their actions are. Reading checks that the blob was written by an operator that holds
-our key, for this namespace.
+that they take, with a share for each namespace (``shares.BytesCache``); a Job's large template is
+kept as text. What had to go is remembered by its *sketch*, which says how an attempt waits and how
+long it may take, and is read again when the attempt begins: so what many attempts wait with is
+small, however large their actions are. Reading checks that the blob was written by an operator that
+holds our key, for this namespace.
 """
 
 from __future__ import annotations

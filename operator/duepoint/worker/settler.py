@@ -191,7 +191,7 @@ class Settler:
     ) -> Handed | None:
         """Settle these closings and append their entries, both or neither; None = it is lost.
 
-        What ``Queue.deliver`` raises because a stream refused is returned: nothing was done.
+        What ``Settlements.deliver`` raises because a stream refused is returned: nothing was done.
         """
         async with self._turn:
             self._number += 1

@@ -189,7 +189,7 @@ class JobSlots:
         has_any = self._places.held(namespace) or self._places.waiting(namespace)
         if not has_any or not (self.is_crowded() if is_crowded is None else is_crowded):
             return 0.0
-        return self._pace.put_off(self._clock.monotonic())
+        return self._pace.put_off(self._clock.monotonic(), namespace)
 
     def _enter(self) -> None:
         if self.length == self._least:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from duepoint import errors
+from duepoint.controller.status.reporter import Reporter
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, quotas
 from duepoint.kube import errors as kube_errors
@@ -270,6 +271,27 @@ async def test_a_bug_concerns_one_schedule_and_is_retried_with_backoff():
         gaps = [after - before for before, after in itertools.pairwise(tries[1:])]
         # full jitter of the upper half, under a ceiling that doubles from one second
         assert all(2**n / 2 <= gap <= 2**n for n, gap in enumerate(gaps))
+
+
+async def test_a_bug_while_the_result_is_recorded_concerns_one_schedule(monkeypatch):
+    real, broken = Reporter.report, []
+
+    def breaking(self, uid, report):
+        if uid in broken[:1] or not broken:  # of the first one that is reported
+            broken.append(uid)
+            if len(broken) == 1:
+                raise ZeroDivisionError("a bug of ours")
+        real(self, uid, report)
+
+    monkeypatch.setattr(Reporter, "report", breaking)
+    async with World().leader() as world:
+        await world.apply("cursed")
+        await world.apply("other")
+        await world.clock.settle()
+        assert world.ready("other") == ("True", "Armed")
+        await world.clock.advance(120)
+        assert len(broken) > 1
+        assert world.ready("cursed") == ("True", "Armed")
 
 
 async def test_an_upsert_whose_answer_was_lost_is_found_done():

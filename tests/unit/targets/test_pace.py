@@ -30,7 +30,7 @@ def test_a_turn_that_comes_free_does_not_bring_the_next_ones_back_before_the_oth
     assert now + 0.02 + known.put_off(now + 0.02) > latest
 
 
-@pytest.mark.parametrize("every", [0.05, 0.25])
+@pytest.mark.parametrize("every", [0.005, 0.01, 0.05, 0.25])
 def test_about_twice_as_many_come_back_as_find_a_turn(every):
     known, now = freeing(every)
     backs = sorted(known.put_off(now) for _ in range(50))
@@ -43,3 +43,18 @@ def test_whatever_waits_comes_back_within_the_bound():
     waits = [known.put_off(now) for _ in range(1_000)]
     assert max(waits) <= pace.MOST_SECONDS
     assert min(waits) >= pace.LEAST_SECONDS
+
+
+@pytest.mark.parametrize("stood", [60.0, 150.0, 290.0, 298.0, 300.0, 7_200.0])
+def test_where_nothing_moves_they_do_not_come_back_together(stood):
+    known, now = freeing(0.02)
+    waits = [known.put_off(now + stood) for _ in range(300)]
+    assert max(waits) <= pace.MOST_SECONDS
+    in_the_first_second = sum(wait < 1.0 + pace.LEAST_SECONDS for wait in waits)
+    assert in_the_first_second <= 30  # of thirty seconds
+
+
+def test_what_one_namespace_has_put_off_does_not_hold_up_another():
+    known, now = freeing(0.25)
+    assert max(known.put_off(now, "flood") for _ in range(200)) > 20
+    assert known.put_off(now, "quiet") == pytest.approx(pace.LEAST_SECONDS)

@@ -1,8 +1,8 @@
 """What a Job says of its run, as run events; and how a run ends whose Job went away.
 
 A Job that went away before its end was seen is a failed run, because as far as is known the work
-was not completed. The one exception is a Job that Duepoint deleted itself in favour of a newer slot
-(``replacements``). Pure.
+was not completed. The one exception is a Job that Duepoint deleted itself in favour of a newer
+slot. Pure.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Level-based: lists and the watch show objects, events and Jobs say what became of slots, and each
 ScheduleRun is looked at again whenever something may have changed (``_look``). At the beginning of
 a term, after every comparison of all objects and whenever an enqueue got no answer, an *inventory*
-says which slots are where; until then nothing is enqueued. ``inventory`` has the order of its
-steps, and why a slot can be neither lost nor run twice.
+says which slots are where; until then nothing is enqueued. ``occurrences`` has the order of
+its steps, and why a slot can be neither lost nor run twice.
 
 Before the first slot is enqueued the status names the uid of the Schedule, to which the ScheduleRun
 belongs from then on; ``orphaned`` has what follows when that one is deleted. Otherwise slots never

@@ -330,7 +330,7 @@ class Reconcile:
         if isinstance(one.verdict, jobcreation.NotNow):
             report = statusconditions.dry_run_pending(one.spec, one.plan, one.verdict.message)
             return Applied(report=report, definition=known, is_final=False, is_wider=is_wider)
-        if one.stored is None and self._is_reported(one):
+        if not is_alone and one.stored is None and self._is_reported(one):
             return Applied(report=None, definition=known)
         report = statusconditions.ready(one.spec, one.plan, awaits_check=one.needs_check)
         return Applied(report=report, definition=known, is_wider=is_wider)

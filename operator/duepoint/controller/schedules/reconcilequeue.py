@@ -136,9 +136,15 @@ class ReconcileQueue:
         for task, one in zip(tasks_read, applied, strict=True):
             if one is None:
                 self._observations.look_alone(task)
-            else:
+                continue
+            try:
                 waits[task.seen.uid] = self._record(task, one, results)
-        self._count(results, tasks_read, began)
+            except (queue_errors.Fenced, queue_errors.LayoutChanged):
+                raise
+            except Exception as bug:  # noqa: BLE001 - as above
+                waits[task.seen.uid] = self._went_wrong(task, bug)
+        if any(applied):
+            self._count(results, tasks_read, began)
         return [waits.get(task.seen.uid) for task in tasks]
 
     async def _read_all(
@@ -167,6 +173,8 @@ class ReconcileQueue:
                 self._observations.look_alone(task)
             elif task.seen.deleted or not self._observations.has_applied(task.seen):
                 found.append(task)  # an older state must not undo what a newer one did
+            else:
+                self._object_waits.pop(task.seen.uid, None)
         return found
 
     async def _with_text(self, task: Task) -> Task | None:
@@ -271,8 +279,16 @@ class ReconcileQueue:
         telemetry.reconcile_seconds.observe(time.perf_counter() - began)
         for result, count in results.items():
             telemetry.reconciled_total.labels(result).inc(count)
+        if len(tasks) > 1:
+            telemetry.logger.debug("schedules applied", results=dict(results))
+            return
+        seen = tasks[0].seen
         telemetry.logger.debug(
-            "schedules applied", first=tasks[0].seen.identity, results=dict(results)
+            "schedule applied",
+            namespace=seen.namespace,
+            schedule=seen.name,
+            generation=seen.generation,
+            result=next(iter(results), "again"),
         )
 
     # -- trouble ---------------------------------------------------------------------------------

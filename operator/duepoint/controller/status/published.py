@@ -49,7 +49,7 @@ class _Runs(msgspec.Struct):
 
 
 class _OpenSlots(msgspec.Struct):
-    """Open slots as ``slotlist`` writes them."""
+    """Open slots as ``texts.slots_text`` writes them."""
 
     started: str = ""
     waiting: str = ""

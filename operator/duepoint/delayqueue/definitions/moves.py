@@ -4,7 +4,7 @@ A batch leaves in three steps: ``export`` takes its points out of reach and note
 the batch, ``import`` stores it in the new shards, ``forget`` removes what is left. Each step may be
 repeated by any process, so a mover may die between two of them: a worker that meets a
 batch older than five seconds, or an operator that waits for one, finishes it. What needs the
-leader's term (which schedules leave, and when) is ``partitioning``'s.
+leader's term (which schedules leave, and when) is in ``resharding``.
 
 Definitions name texts by the numbers of their shard, so they are written anew on the way.
 """

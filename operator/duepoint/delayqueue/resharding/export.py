@@ -4,7 +4,8 @@ A pass goes over all buckets, then over the lanes (occurrences that a worker hel
 definition went, and points without a claim), then over the dead letters. Where it goes on is its
 cursor: ``d`` and a bucket, ``p`` and a lane, ``x`` for the letters. What a worker holds is left out
 until another pass. What cannot be read holds up nothing: its points are buried, its definition is
-written anew from its object. How one batch travels is ``moving``'s.
+written anew from its object. How one batch travels is in
+``definitions.moves``.
 """
 
 from __future__ import annotations

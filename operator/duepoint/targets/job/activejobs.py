@@ -116,7 +116,7 @@ class _Lists:
 
 
 class ActiveJobs:
-    """``Jobs`` through one API server."""
+    """``ScheduleJobs`` through one API server."""
 
     def __init__(self, api: port.Api) -> None:
         self._api = api

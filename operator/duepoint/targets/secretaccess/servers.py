@@ -49,7 +49,7 @@ class SecretConnection:
         digest: of all that was read: another one is another connection.
         data: the object that was read; its annotations say where its values may go.
         pem: certificates and key, as they stand there.
-        tls: for a server that is spoken to with TLS, by ``Reader.secured``.
+        tls: for a server that is spoken to with TLS, by ``ConnectionReader.secured``.
     """
 
     to: references.Reference
