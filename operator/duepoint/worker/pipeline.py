@@ -34,6 +34,8 @@ _COME_BACK_SECONDS = 600.0
 #: this. Most have ended by then; those that wait for a receiver have sent their requests.
 _LARGE_CLAIM = 8
 SMALLER_FIRST_SECONDS = 0.05
+#: So many times as many points. Within one burst claims differ less: none of it waits for the rest.
+_MUCH_LARGER = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,7 @@ class _Begun:
 
 
 class SmallerFirst:
-    """Lets a large claim wait a moment for claims that came with it and are half as large.
+    """Lets a large claim wait a moment for much smaller claims that came with it.
 
     One namespace's burst and another's single slot are due in the same second, in shards of their
     own. The loop is one thread: the claim that begins first delays the other by all of its work.
@@ -99,7 +101,7 @@ class SmallerFirst:
         await asyncio.sleep(0)  # those that were handed over in the same moment begin
         for other in tuple(self._begun):
             left = other.at + SMALLER_FIRST_SECONDS - self._clock.monotonic()
-            if left > 0 and other.group != group and 2 * other.points <= points:
+            if left > 0 and other.group != group and _MUCH_LARGER * other.points <= points:
                 await clocks.wait_for(other.ended, left, self._clock)
 
     def _forget(self) -> None:
