@@ -8,28 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duepoint import shares
+from tests.support.taking import take_all
 
 
 @given(places=st.integers(16, 128), seed=st.integers(0, 1000))
 def test_places_that_end_and_are_taken_again_become_equal(places, seed):
     chance = random.Random(seed)
     given_out = shares.Shares(places)
-    _take_all(given_out, "first")
+    take_all(given_out, "first")
     for _ in range(40 * places):
         given_out.give_back(chance.choice(_holders(given_out)))
         for owner in chance.sample(["first", "second"], 2):
-            _take_all(given_out, owner, most=1)
+            take_all(given_out, owner, most=1)
     held = given_out.held("first"), given_out.held("second")
     assert max(held) - min(held) <= places // 2  # it began with all of them and none
     assert min(held) >= places // 7
-
-
-def _take_all(given_out, owner, most=10_000):
-    for taken in range(most):
-        if not given_out.has_room(owner):
-            return taken
-        given_out.take(owner)
-    return most
 
 
 def _holders(given_out):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duepoint import shares
+from tests.support.taking import take_all
 
 OWNERS = st.sampled_from("abcde")
 
@@ -18,14 +19,14 @@ OWNERS = st.sampled_from("abcde")
 def test_alone_an_owner_gets_three_quarters(places, alone):
     given_out = shares.Shares(places)
     assert given_out.most("greedy") == alone
-    assert _take_all(given_out, "greedy") == alone
+    assert take_all(given_out, "greedy") == alone
     assert given_out.held("greedy") == alone
 
 
 def test_two_greedy_owners_leave_enough_for_a_newcomer_to_begin_at_once():
     given_out = shares.Shares(256)
-    _take_all(given_out, "first")
-    _take_all(given_out, "second")
+    take_all(given_out, "first")
+    take_all(given_out, "second")
     assert given_out.most("quiet") >= 8
 
 
@@ -141,14 +142,6 @@ async def test_a_place_given_to_somebody_who_was_cancelled_goes_to_the_next():
     assert await second
     assert places.held("b") == 1
     assert places.held("a") == 0
-
-
-def _take_all(given_out, owner, most=10_000):
-    for taken in range(most):
-        if not given_out.has_room(owner):
-            return taken
-        given_out.take(owner)
-    return most
 
 
 def test_a_flood_of_one_namespace_leaves_what_another_one_holds():

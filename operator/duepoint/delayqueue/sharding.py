@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import keys, messages
 from duepoint.schedules import points
 
 #: Most shards of a layout, and the distance between the numbers of two layouts' shards.
@@ -67,9 +67,9 @@ def index_of(shard: messages.ShardId) -> int:
 def namespaces_of(shard: messages.ShardId) -> int:
     """A number that shards of a layout have in common which hold the same namespaces' schedules.
 
-    Four shards in a row share theirs, as ids are made (``schedules.points``).
+    Shards in a row share theirs, because the lowest bits of an id are its own.
     """
-    return shard >> 2
+    return shard // keys.SHARDS_OF_A_NAMESPACE
 
 
 def is_power_of_two(shards: int) -> bool:

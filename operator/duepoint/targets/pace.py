@@ -9,6 +9,7 @@ monotonic seconds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 #: A turn is waited for in memory for about so long.
@@ -28,7 +29,7 @@ _WEIGHT = 0.1
 
 @dataclass(slots=True)
 class Pace:
-    """Of the turns of one receiver, or of one namespace.
+    """Of the turns of one receiver, of one namespace, or of all Jobs.
 
     Attributes:
         moved_at: when a turn came free last, or turns became scarce.
@@ -36,7 +37,7 @@ class Pace:
 
     moved_at: float
     _interval: float = 0.0
-    #: By owner, when the last of those that were put off comes back.
+    #: By owner of what waits, when the last that was put off comes back.
     _last_back_at: dict[str, float] = field(default_factory=dict)
 
     def note_free(self, now: float, *, is_scarce: bool) -> None:
@@ -60,10 +61,9 @@ class Pace:
         wanted = max(self._interval * _SPACING_OF_INTERVAL, stood * _SPACING_OF_STILLNESS)
         spacing = min(max(wanted, _SPACING_SECONDS), _MOST_SPACING_SECONDS)
         backs = {other: at for other, at in self._last_back_at.items() if at > now}
-        first = now + LEAST_SECONDS
-        at = backs[owner] + spacing if owner in backs else first
-        if at > now + MOST_SECONDS:  # the order begins anew, between those that are expected
-            at = first + (at - first) % (MOST_SECONDS - LEAST_SECONDS)
-        backs[owner] = at = max(at, first)
+        seconds = max(backs.get(owner, -math.inf) + spacing - now, LEAST_SECONDS)
+        if seconds > MOST_SECONDS:  # the order begins anew, between those that are expected
+            seconds = LEAST_SECONDS + (seconds - LEAST_SECONDS) % (MOST_SECONDS - LEAST_SECONDS)
+        backs[owner] = now + seconds
         self._last_back_at = backs
-        return max(at - now, LEAST_SECONDS)
+        return seconds

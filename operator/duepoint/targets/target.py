@@ -127,6 +127,20 @@ class Firings:
     attempt: int = 1
     run_uid: str = ""
 
+    @classmethod
+    def of(cls, firing: Firing) -> Firings:
+        """One attempt, as one row."""
+        return cls(
+            action=firing.action,
+            namespace=firing.namespace,
+            trigger=firing.trigger,
+            uids=(firing.uid,),
+            generations=(firing.generation,),
+            slots_us=(firing.slot_us,),
+            attempt=firing.attempt,
+            run_uid=firing.run_uid,
+        )
+
 
 class Target(Protocol):
     """One kind of effect that a slot can have."""

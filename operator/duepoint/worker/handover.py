@@ -135,17 +135,7 @@ class AttemptItem:
 
     @property
     def firings(self) -> targets.Firings:
-        firing = self.firing
-        return targets.Firings(
-            action=firing.action,
-            namespace=firing.namespace,
-            trigger=firing.trigger,
-            uids=(firing.uid,),
-            generations=(firing.generation,),
-            slots_us=(firing.slot_us,),
-            attempt=firing.attempt,
-            run_uid=firing.run_uid,
-        )
+        return targets.Firings.of(self.firing)
 
     def pick(self, rows: Sequence[int]) -> AttemptItem:  # noqa: ARG002 - it has one
         return self

@@ -111,16 +111,7 @@ COMMON_FIELDS = ("generated_at", "payload", "attempt", "trigger")
 
 def entry(firing: target.Firing, now_us: int) -> dict[str, bytes | str]:
     """The fields of the slot's entry; no payload is an empty text."""
-    one = target.Firings(
-        action=firing.action,
-        namespace=firing.namespace,
-        trigger=firing.trigger,
-        uids=(firing.uid,),
-        generations=(firing.generation,),
-        slots_us=(firing.slot_us,),
-        attempt=firing.attempt,
-        run_uid=firing.run_uid,
-    )
+    one = target.Firings.of(firing)
     common = _common(one, now_us)
     (own,) = _own_values(one)
     fields = dict(zip(OWN_FIELDS, own, strict=True))
