@@ -18,7 +18,7 @@ import datetime as dt
 import json
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -31,13 +31,14 @@ from tests.support import stack as stacks
 from tests.support.builders import JOB_TEMPLATE
 from tests.support.redisserver import RedisServer
 from tests.support.stack import Process, Stack
+from tests.support.waiting import wait_until
 
 POLICIES = ("All", "Latest", "None")
 LIMITS = (0, 1)
 #: So long before the fallback the state is true on all sides: no Job's status is on its way.
 _BEFORE_SECONDS = 4
 _LEASE_SECONDS = "2"
-#: So long after a slot a worker has its points in hand: the snapshot holds them under a claim.
+#: So long after a slot a worker has its points in hand: the snapshot holds some under a claim.
 _IN_HAND_SECONDS = 0.02
 #: A term that nobody ends lasts 15 s at most; what waits then is compared, judged, run and told.
 _SETTLING_SECONDS = 60
@@ -173,6 +174,7 @@ class Scene:
     def _snapshot(self) -> bytes:
         """The state that will come back."""
         with self._stack.redis.client() as client:
+            wait_until_chains_wait(client)
             client.save()
         return self._stack.redis.snapshot.read_bytes()
 
@@ -331,21 +333,33 @@ class _Job(msgspec.Struct, frozen=True):
     metadata: port.Metadata
 
 
+def wait_until_chains_wait(client: Any) -> None:
+    """Returns when the first points of a second are settled, so that their chains wait again.
+
+    Right after a slot a quick worker has all chains under claims, and a state without a chain that
+    waits has nothing to compare.
+    """
+    wait_until(lambda: any(is_chain for *_, is_chain in _waiting(client)), "a chain waits")
+
+
 def put_chains_back(client: Any, seconds: int) -> int:
     """Each chain that waits in a lane is due so much earlier; how many are."""
     moved = 0
-    for key in client.scan_iter(count=1000):
-        if client.type(key) != b"zset":
-            continue
+    for key, member, score, is_chain in list(_waiting(client)):
+        client.zadd(key, {member: score - seconds * 1_000_000}, xx=True)
+        moved += is_chain
+    return moved
+
+
+def _waiting(client: Any) -> Iterator[tuple[bytes, bytes, float, bool]]:
+    """Key, member and score of chains that wait, and of the heads of their lanes; which it is."""
+    for key in client.scan_iter(count=1000, _type="zset"):
         is_heads, is_lane = key.endswith(b":heads"), b":points:" in key
         for member, score in client.zscan_iter(key, count=1000):
-            is_chain = (
-                is_lane and len(member) == points.CHAIN_LENGTH
-            )  # so long is a claim's id, too
+            # A claim's id is as long, so the key counts, too.
+            is_chain = is_lane and len(member) == points.CHAIN_LENGTH
             if (is_chain or (is_heads and member)) and 0 < score < points.DUE_LIMIT_US:
-                client.zadd(key, {member: score - seconds * 1_000_000}, xx=True)
-                moved += is_chain
-    return moved
+                yield key, member, score, is_chain
 
 
 def _is_at_rest(status: dict[str, Any], newest: dt.datetime) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support import redisusers
-from tests.support.fallingback import Scene, Wanted
+from tests.support.fallingback import Scene, Wanted, wait_until_chains_wait
 from tests.support.sentinels import NAME, Watched
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
@@ -29,6 +29,7 @@ class PromotedScene(Scene):
 
     def _snapshot(self) -> bytes:
         with self._primary.client() as client:
+            wait_until_chains_wait(client)
             assert client.execute_command("WAIT", 1, 10_000) == 1
             self._replica.pause()
             client.execute_command("CLIENT", "KILL", "TYPE", "replica")  # its socket would fill
