@@ -27,7 +27,7 @@ from duepoint.runs.run import RunEvent
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target as targets
-from duepoint.worker import actioncache, concurrency, handover, results, slots
+from duepoint.worker import actioncache, claim_order, concurrency, handover, results, slots
 from duepoint.worker import closing as closings
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.claim_budget import Holding
@@ -41,9 +41,8 @@ _MOST_PLANNED = 500
 _UNREADABLE_WAIT_US = (500_000, 60_000_000)
 #: Turns of the loop after which an attempt with an open connection has sent its request.
 _TURNS_TO_REQUEST = 4
-#: Attempts of large claims that begin in one turn of the loop, of all claims together. The loop
-#: looks for answers and for due points between two turns, and a hundred beginnings take 30 ms.
-_BEGIN_AT_ONCE = 8
+#: A claim of more attempts begins them a few in each turn of the loop.
+_SMALL_CLAIM = 8
 #: How long a check may take: several objects, each with a limit of its own.
 _CHECK_SECONDS = 30.0
 
@@ -92,7 +91,7 @@ class Firer:
         self._handover = handover.Handover(queue=queue, target=target, clock=clock)
         self._is_draining = False
         self._pending: set[PendingAttempts] = set()
-        self._beginning = asyncio.Lock()
+        self._few = claim_order.FewInATurn()
 
     def drain(self) -> None:
         """No attempt begins from now on; those that have not are due for other workers at once."""
@@ -139,14 +138,11 @@ class Firer:
         self, group: asyncio.TaskGroup, work: _Work, requests: Sequence[InTurn]
     ) -> list[asyncio.Task[None]]:
         """Begin the attempts; those of large claims a few in each turn of the loop."""
-        if len(requests) <= _BEGIN_AT_ONCE:
-            return [group.create_task(self._fire_in_turn(work, one)) for one in requests]
         tries: list[asyncio.Task[None]] = []
-        for first in range(0, len(requests), _BEGIN_AT_ONCE):
-            part = requests[first : first + _BEGIN_AT_ONCE]
-            async with self._beginning:
-                tries += [group.create_task(self._fire_in_turn(work, one)) for one in part]
-                await asyncio.sleep(0)
+        for one in requests:
+            if len(requests) > _SMALL_CLAIM:
+                await self._few.turn()
+            tries.append(group.create_task(self._fire_in_turn(work, one)))
         return tries
 
     @contextlib.asynccontextmanager
@@ -246,11 +242,11 @@ class Firer:
             async with place as wait_seconds:
                 if not pending.begins(_members([attempts[number:]])):
                     break
-                closed = (
-                    self._put_off(settler, attempt, wait_seconds)
-                    if wait_seconds
-                    else await self._fire_one(settler, attempt)
-                )
+                if wait_seconds:
+                    await self._few.turn()  # mostly many are put off in one moment
+                    closed = self._put_off(settler, attempt, wait_seconds)
+                else:
+                    closed = await self._fire_one(settler, attempt)
             await pending.split.wait()
             settler.add(closed)
             pending.add(_members([attempts[number + 1 :]]))
@@ -265,6 +261,8 @@ class Firer:
             return await self._fire_judged(settler, attempt, firing)
         started_us = settler.now_us()
         answer = await self._request(settler, attempt, firing)
+        if isinstance(answer, outcomes.Retry):
+            await self._few.turn()  # mostly many fail in one moment: their server is away
         return self._results.record(settler, attempt, firing, answer, started_us)
 
     async def _prepared(
