@@ -32,7 +32,7 @@ from duepoint.targets.kafka import target as kafkatarget
 from duepoint.targets.secretaccess import secretcache, servers
 from duepoint.targets.stream import external
 from duepoint.targets.stream import target as streamtarget
-from duepoint.targets.webhook import admission, circuitbreaker, hostlimits
+from duepoint.targets.webhook import admission, circuitbreaker
 from duepoint.targets.webhook import credentials as webhookcredentials
 from duepoint.targets.webhook import target as webhooktarget
 from duepoint.worker import claimer, ownership, pipeline
@@ -173,7 +173,7 @@ def webhook_admission(
     chosen: settings.WorkerSettings, queue: delayqueue.DelayQueue, clock: clocks.Clock
 ) -> admission.Admission:
     """What holds webhooks back: circuits that all workers share, and this worker's limits."""
-    limits = hostlimits.HostLimits(
+    limits = admission.HostLimits(
         clock, per_host=chosen.webhook_host_concurrency, places=chosen.concurrency
     )
     return admission.Admission(limits, circuitbreaker.CircuitBreaker(queue.circuits, clock))
