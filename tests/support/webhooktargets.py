@@ -84,7 +84,7 @@ async def a_target(
     tls: ssl.SSLContext | None = None,
     limit_per_host: int = 8,
     places: int = 256,
-    source: credentials.CredentialSource | None = None,
+    source: credentials.Vault | None = None,
     breaker: circuitbreaker.CircuitBreaker | None = None,
 ) -> AsyncIterator[tuple[webhooktarget.WebhookTarget, CountingDialler]]:
     policy = egressrules.EgressPolicy(

@@ -80,7 +80,10 @@ class Isolation:
             self.end(claim)
             return
         self._is_noted = True
-        self._until = self._clock.monotonic() + _seconds_alone(claim)
+        self._until = self._clock.monotonic()
+        if claim.reclaimed >= ALONE_FROM:
+            twice = 2.0 ** (claim.reclaimed - ALONE_FROM)
+            self._until += min(_FIRST_SECONDS * twice, _MOST_SECONDS)
         self.note_change()
 
     async def wait_to_ask(self) -> None:
@@ -88,7 +91,7 @@ class Isolation:
 
         Raises TryLater while the note cannot be taken back.
         """
-        if not self._is_taken:
+        if self._claim is None:
             return
         async with self._turn:
             while (claim := self._claim) is not None and not self._is_over:
@@ -114,10 +117,6 @@ class Isolation:
         self._is_over = True
         self.note_change()
 
-    @property
-    def _is_taken(self) -> bool:
-        return self._claim is not None
-
     async def _take_back(self, claim: messages.Claim) -> None:
         now = self._clock.monotonic()
         try:
@@ -130,12 +129,6 @@ class Isolation:
         except errors.WorldChanged:
             pass  # the index is another one, and knows nothing of it
         self.end(claim)
-
-
-def _seconds_alone(claim: messages.Claim) -> float:
-    if claim.reclaimed < ALONE_FROM:
-        return 0.0
-    return float(min(_FIRST_SECONDS * 2 ** (claim.reclaimed - ALONE_FROM), _MOST_SECONDS))
 
 
 class SuspectClaims:

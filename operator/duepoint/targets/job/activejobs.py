@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -132,7 +132,7 @@ class ActiveJobs:
         if len(names) > _MOST_LOOKED_AT:
             listed = await self.of_schedule(namespace, schedule, uid)
             return dict.fromkeys(names, JobState.ABSENT) | {one.name: one.state for one in listed}
-        found = await _all(self._read(namespace, name) for name in names)
+        found = await asyncio.gather(*(self._read(namespace, name) for name in names))
         owner = jobs.JobOwner(namespace, schedule, uid)
         return {
             name: JobState.ABSENT if job is None else _state(job, owner)
@@ -156,25 +156,13 @@ class ActiveJobs:
 class _NoJobs:
     """Of who has no API server: slots that depend on Jobs are put off."""
 
-    async def of_schedule(self, *place: str) -> tuple[Listed, ...]:
-        raise _not_asked(*place)
+    async def _refuse(self, *place: Any, **_: Any) -> Any:  # noqa: ANN401 - for all three methods
+        raise errors.Unavailable(f"Jobs of {place[0]}/{place[1]}: no API server", sent=False)
 
-    async def states(self, *place: str | Collection[str]) -> Mapping[str, JobState]:
-        raise _not_asked(*place[:2])
-
-    async def delete(self, *place: str) -> None:
-        raise _not_asked(*place)
-
-
-def _not_asked(*place: object) -> errors.Unavailable:
-    return errors.Unavailable(f"Jobs of {place[0]}/{place[1]}: no API server", sent=False)
+    of_schedule = states = delete = _refuse
 
 
 NO_JOBS: ScheduleJobs = _NoJobs()
-
-
-async def _all(reads: Iterable[Coroutine[Any, Any, jobs.Job | None]]) -> list[jobs.Job | None]:
-    return list(await asyncio.gather(*reads))
 
 
 def _state(job: jobs.Job, owner: jobs.JobOwner) -> JobState:

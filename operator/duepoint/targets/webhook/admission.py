@@ -78,7 +78,9 @@ class Admission:
                 return _circuit_open(host, wait, last_us)
         seconds = await self._limits.enter(host, firing.namespace)
         if seconds:
-            message = f"{_url_of(host)} has as many requests open as it may have; the delivery waits"
+            message = (
+                f"{_url_of(host)} has as many requests open as it may have; the delivery waits"
+            )
             return _waiting(Reason.RECEIVER_BUSY, message, seconds, last_us)
         if self._breaker is None:
             return Admitted(host, circuitbreaker.PASS)

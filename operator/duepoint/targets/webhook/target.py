@@ -5,7 +5,8 @@ what of it is secret, ``endpoints`` says where it goes; ``duepoint.net`` decides
 sends it and reads the response; ``response`` says what follows.
 
 Nothing is sent after the claim's end: waiting for a connection counts towards that. What a delivery
-needs is read before its receiver is asked for a turn. The same ``webhook-id`` goes with every attempt of a slot; the timestamp is the attempt's.
+needs is read before its receiver is asked for a turn. The same ``webhook-id`` goes with every
+attempt of a slot; the timestamp is the attempt's.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class WebhookTarget:
     def __init__(
         self,
         dialler: dialling.Dialler,
-        services: endpoints.Services,
-        source: credentials.CredentialSource,
+        services: endpoints.ServiceCache,
+        source: credentials.Vault,
         clock: clocks.Clock,
         *,
         admission: admissions.Admission | None = None,
@@ -118,7 +119,7 @@ class WebhookTarget:
 
     async def check(self, firing: target.Firing) -> target.Trouble | None:
         """Whether what the webhook refers to can be read and used; sends nothing."""
-        webhook = cast(actions.WebhookAction, firing.action.target)
+        webhook = cast("actions.WebhookAction", firing.action.target)
         if webhook.is_plain:
             return None
         found = await self._source.of(firing.namespace, webhook)
@@ -134,7 +135,7 @@ class WebhookTarget:
 
     def _at_hand(self, firing: target.Firing) -> _Ready | None:
         """What a delivery needs, where all of it is known already."""
-        webhook = cast(actions.WebhookAction, firing.action.target)
+        webhook = cast("actions.WebhookAction", firing.action.target)
         kept = None if webhook.is_plain else self._source.at_hand(firing.namespace, webhook)
         if (kept is None and not webhook.is_plain) or webhook.url is None:
             return None
@@ -143,7 +144,7 @@ class WebhookTarget:
 
     async def _prepared(self, firing: target.Firing, seconds: float) -> _Ready | target.Trouble:
         """What a delivery needs, read now; or what is missing."""
-        webhook = cast(actions.WebhookAction, firing.action.target)
+        webhook = cast("actions.WebhookAction", firing.action.target)
         kept: credentials.WebhookCredentials | None = None
         try:
             async with asyncio.timeout(seconds):
@@ -228,7 +229,7 @@ class WebhookTarget:
         """What follows from an answer to an attempt that began at this monotonic instant."""
         _attempts(answer.code_class).inc()
         telemetry.webhook_seconds.observe(self._clock.monotonic() - begun)
-        webhook = cast(actions.WebhookAction, firing.action.target)
+        webhook = cast("actions.WebhookAction", firing.action.target)
         if isinstance(answer, target.Trouble) and webhook.service is not None:
             self._services.forget(firing.namespace, webhook.service.name)
         return response.judge(answer, webhook, now_us=self._clock.now_us(), due_us=firing.due_us)
