@@ -9,7 +9,7 @@ namespace does not keep the others waiting. Pure; instants are monotonic seconds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from duepoint.clock import Clock
@@ -37,23 +37,19 @@ Asks = tuple[list[Ask], Sequence[messages.ShardId]]
 
 
 class ClaimBudget:
-    """Knows whether points are fired together, and which shards are deep."""
+    """Knows whether points are fired together.
+
+    Attributes:
+        deep: shards that had more than they could give when they were claimed from last.
+    """
 
     def __init__(self) -> None:
         self._together_until = float("-inf")
-        self._deep: set[messages.ShardId] = set()
+        self.deep: set[messages.ShardId] = set()
 
     def fired_together(self, now: float) -> None:
         """Some points have just been fired together."""
         self._together_until = now + _TOGETHER_SECONDS
-
-    def record(self, answers: Iterable[messages.Claimed]) -> None:
-        """Whether these shards had more than they could give."""
-        for claimed in answers:
-            if claimed.more:
-                self._deep.add(claimed.shard)
-            else:
-                self._deep.discard(claimed.shard)
 
     def free(self, usual: int, *, batch: int, now: float) -> int:
         """How many points more may be claimed, where it would usually be so many."""
@@ -64,12 +60,12 @@ class ClaimBudget:
         if not due:
             return [], ()
         free = max(1, self.free(usual, batch=batch, now=now))
-        deep = [shard for shard in due if shard in self._deep]
+        deep = [shard for shard in due if shard in self.deep]
         if now >= self._together_until or free >= batch * len(due) or not deep:
             # The batch is per shard: together they may fill the room, not each of them.
             first, later = tuple(due[:free]), due[free:]
             return [Ask(shards=first, batch=min(batch, free // len(first)))], later
-        quiet = tuple(shard for shard in due if shard not in self._deep)
+        quiet = tuple(shard for shard in due if shard not in self.deep)
         whole = max(1, free // batch)
         asks = [Ask(shards=tuple(deep[:whole]), batch=batch)]
         if quiet:

@@ -204,7 +204,8 @@ class Claimer:
         self, ask: claim_budget.Ask, *, of_suspects: bool = False
     ) -> list[messages.Claimed]:
         """Ask, and hand over what is answered; what is suspect is asked for afterwards."""
-        await self._isolation.wait_to_ask()
+        if self._isolation.claim is not None:
+            await self._isolation.wait_to_ask()
         self._asked += 1
         try:
             if self._draining.is_set():
@@ -216,17 +217,21 @@ class Claimer:
             claims = [answer.claim for answer in answers if answer.claim is not None]
             for answer in answers:
                 self._wakeups.note(answer)
-            self._budget.record(answers)
+                keep = self._budget.deep.add if answer.more else self._budget.deep.discard
+                keep(answer.shard)
             for claim in claims:
                 self._hand_over(claim, is_only=len(claims) == 1)
         finally:
             self._asked -= 1
-            self._isolation.note_change()
+            if self._isolation.claim is not None:
+                self._isolation.note_change()
         if not of_suspects:
             for answer in answers:
                 if answer.has_suspects:
                     await self._claim_suspects(answer.shard)
-            if self._keepalive.outages.record(answers, ended):
+            outages = self._keepalive.outages
+            if outages.away or any(answer.trouble is not None for answer in answers):
+                outages.record(answers, ended)
                 self._keepalive.report()
         return answers
 

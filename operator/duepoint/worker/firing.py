@@ -65,10 +65,10 @@ class _Work:
     is_over: bool = False
     giving_back: list[asyncio.Task[None]] = field(default_factory=list)
 
-    def begins(self, members: Iterable[bytes]) -> bool:
+    def begins(self, attempts: Iterable[Attempt]) -> bool:
         """Whether the first of these may be tried now; the others wait for it then."""
         if not self.is_over:
-            self.begun.update(members)
+            self.begun.update([attempt.point.member for attempt in attempts])
         return not self.is_over
 
 
@@ -128,11 +128,13 @@ class Firer:
                 turns = [
                     self._fire_in_turn(work, one)
                     for one in plan.attempts
-                    if not (plan.splits and one[0].begins_first) and one[0].point.member not in lost
+                    if not (plan.splits and one[0].begins_first)
+                    and not (lost and one[0].point.member in lost)
                 ]
                 turns += [self._check(work, one) for one in plan.checks]
                 asyncio.get_running_loop().call_soon(holding.kinds_known)  # each has begun by then
-                holding.ended(holding.left - len(tries) - len(turns))
+                if (settled := holding.left - len(tries) - len(turns)) > 0:
+                    holding.ended(settled)
                 settling = group.create_task(settler.run())
                 if plan.closing is not None:
                     settler.add(plan.closing)
@@ -175,7 +177,8 @@ class Firer:
         for group in work.plan.groups:
             action = self._actions.at_hand(group.namespace, group.target)
             assert isinstance(action, actions.Action)  # noqa: S101 - as it was when it was planned
-            if work.begins(group.members):
+            if not work.is_over:
+                work.begun.update(group.members)
                 items.append(handover.GroupItem(group, action))
         await self._handover.append(work.settler, items)
         work.holding.ended_together(sum(len(one.members) for one in work.plan.groups))
@@ -185,7 +188,7 @@ class Firer:
         items: list[handover.HandoverItem] = []
         kept = (one for one in work.plan.entries if one[0].point.member not in lost)
         for attempt in itertools.chain.from_iterable(kept):
-            if work.begins([attempt.point.member]):
+            if work.begins([attempt]):
                 prepared = await self._prepared(work.settler, attempt)
                 if isinstance(prepared, Closing):
                     work.settler.add(prepared)
@@ -223,7 +226,7 @@ class Firer:
         for number, attempt in enumerate(attempts):
             place = self._slots.of(attempt, is_crowded=None if number else work.is_crowded)
             async with place as wait_seconds:
-                if not work.begins([one.point.member for one in attempts[number:]]):
+                if not work.begins(attempts[number:]):
                     break
                 closed = (
                     self._put_off(settler, attempt, wait_seconds)

@@ -8,10 +8,6 @@ from duepoint.worker import claim_budget
 SHARDS = tuple(map(messages.ShardId, range(8)))
 
 
-def _answer(shard, *, more):
-    return messages.Claimed(shard=shard, claim=None, wait_seconds=None, more=more)
-
-
 def test_due_shards_share_the_room():
     (ask,), _ = claim_budget.ClaimBudget().asks(SHARDS, 80, batch=500, now=0.0)
     assert (ask.shards, ask.batch) == (SHARDS, 10)
@@ -30,7 +26,7 @@ def test_shards_beyond_the_room_wait():
 def test_while_points_go_together_a_deep_shard_is_asked_for_a_whole_batch():
     made = claim_budget.ClaimBudget()
     made.fired_together(0.0)
-    made.record(_answer(shard, more=shard < 6) for shard in SHARDS)
+    made.deep.update(SHARDS[:6])
     (quiet, deep), later = made.asks(SHARDS, 500, batch=500, now=0.5)
     assert quiet.shards == SHARDS[6:]
     assert (deep.shards, deep.batch) == (SHARDS[:2], 500)

@@ -87,7 +87,6 @@ class ConnectionReader:
         self._objects = objects
         self._keys = references.KeyReader(objects, reader_role)
         self._contexts = tlscontexts.TlsContexts()
-        self._making = asyncio.Lock()
 
     async def read(
         self, path: str, namespace: str, name: str, wanted: tuple[str, ...], required: str
@@ -141,8 +140,7 @@ class ConnectionReader:
             owner=(to.namespace, False), ca=pem.get("ca.crt"), certificate=certificate, key=key
         )
         try:
-            async with self._making:  # of many that ask at a time, one makes it
-                context = await self._contexts.get(wanted)
+            context = await self._contexts.get(wanted)
         except tlscontexts.Unusable as error:
             return unusable(plain, "ca.crt" if error.part == "ca" else "tls.crt", str(error))
         return dataclasses.replace(plain, tls=context)

@@ -68,15 +68,15 @@ class TlsContexts:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, ssl.SSLContext] = OrderedDict()
+        self._making = asyncio.Lock()
 
     async def get(self, wanted: TlsMaterial) -> ssl.SSLContext:
         """The context; raises Unusable."""
         digest = wanted.digest()
-        found = self._kept.get(digest)
-        if found is None:
-            # In a thread: reading the public authorities takes longer than others may wait.
-            found = await asyncio.to_thread(made, wanted)
-            found = self._kept.setdefault(digest, found)
+        async with self._making:  # of many that ask at a time, one makes it
+            if (found := self._kept.get(digest)) is None:
+                # In a thread: reading the public authorities takes longer than others may wait.
+                found = self._kept[digest] = await asyncio.to_thread(made, wanted)
         self._kept.move_to_end(digest)
         while len(self._kept) > MOST_CONTEXTS:
             self._kept.popitem(last=False)
