@@ -30,8 +30,8 @@ class Scripts:
         ]
 
 
-def call(name: str) -> scripting.ScriptCall:
-    return scripting.ScriptCall(script=name, keys=(), arguments=())
+def call(name: str) -> scripting.Call:
+    return scripting.Call(name, ())
 
 
 @pytest.fixture
