@@ -42,7 +42,7 @@ class JobsWithoutPods:
         self._reporter = reporter
         self._reported: set[str] = set()
         self._waits: dict[str, Iterator[float]] = {}
-        self._work: WorkQueue[str] = WorkQueue(term.clock)
+        self._work: WorkQueue[str] = WorkQueue(term.clock, "pods of jobs not looked at")
 
     async def run(self) -> None:
         """Ask until cancelled."""

@@ -65,7 +65,9 @@ class Observations:
         self._reconcile = reconcile
         self._reporter = reporter
         self._clock = term.clock
-        self.tasks: WorkQueue[Task] = WorkQueue(term.clock, fits=self.is_new)
+        self.tasks: WorkQueue[Task] = WorkQueue(
+            term.clock, "schedule not applied", fits=self.is_new
+        )
         self.large = largeobjects.LargeObjects()
         self._applied: dict[str, int] = {}
         self._deleted: OrderedDict[str, int] = OrderedDict()
