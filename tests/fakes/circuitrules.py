@@ -1,4 +1,4 @@
-"""The rules of ``circuits.lua`` in Python: for the queue in memory, and to compare the script with."""
+"""The rules of ``circuits.lua`` in Python, for the queue in memory and for tests of the script."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from duepoint.runs.circuit import Bucket, Circuit, CircuitRule, News
-
-#: The window is counted in so many buckets; it ends to a bucket.
-BUCKETS = 6
+from duepoint.runs.circuit import BUCKETS, Bucket, Circuit, CircuitRule, News
 
 
 def after(known: Circuit | None, news: News, *, now_us: int, rule: CircuitRule) -> Circuit | None:

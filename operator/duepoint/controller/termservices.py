@@ -111,7 +111,7 @@ class TermServices:
         )
         self.fallbacks = Fallbacks(
             term,
-            knowledge=Endings(states=self.states, jobs=self.jobs, runs=self.runs.states),
+            endings=Endings(states=self.states, jobs=self.jobs, runs=self.runs.states),
             reporter=self.reporter,
             catch_up=catch_up,
             ready=self.jobs.listed.wait,

@@ -5,8 +5,8 @@ it is being worked on is done right afterwards. A handler that wants another try
 seconds to wait; one that raises is tried again with backoff, whether that is an expected trouble or
 a bug, so that one object does not stop the others. Only what ends the term (a newer leader, another
 layout) ends the workers. A newer item cuts each wait short. ``pause`` holds all workers back, for
-trouble that concerns every key alike. A key that is not dirty costs nothing, so 100,000 objects that
-were seen and found in order leave nothing behind.
+trouble that concerns every key alike. A key that is not dirty costs nothing, so 100,000 objects
+that were seen and found in order leave nothing behind.
 
 Items that can be worked on together stand in a line of their own with a few workers of its own:
 100,000 of them hold up no other, and no more work is begun than the event loop gets done while the

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+#: The window is counted in so many buckets; it ends to a bucket.
+BUCKETS = 6
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitRule:

@@ -17,6 +17,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
+import msgspec
+
 from duepoint import errors, services, telemetry
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import (
@@ -135,7 +137,9 @@ class ScheduleRuns:
         run = self.states.get(uid)
         if run is None or run.ended_us is not None or not runstate.is_about(run, event):
             return
-        if runstate.apply(run, occurrences.for_slot(event, slot_us), ack):
+        if event.slot_us != slot_us:  # a Job's annotation may say another
+            event = msgspec.structs.replace(event, slot_us=slot_us)
+        if runstate.apply(run, event, ack):
             self._look_soon(uid)
 
     def schedule_changed(self, seen: Observed) -> None:
@@ -178,7 +182,7 @@ class ScheduleRuns:
             if run.ended_us is None and not run.is_outdated
         }
         before = self.states.uids()
-        found = occurrences.Inventory()
+        found: dict[str, list[occurrences.HeldOccurrence]] = {}
         if known or not self.states.is_complete:  # else this term has nothing in the queue
             found = await occurrences.read(self._queue)
             await self._catch_up()
@@ -187,9 +191,8 @@ class ScheduleRuns:
         for run in self.states:
             if run.ended_us is None and run.wanted is not None:
                 uid = run.seen.uid
-                self._apply(
-                    run, runstate.InventoryFacts(held=found.slots_of(uid), about=known.get(uid))
-                )
+                held = frozenset(occurrence.slot_us for occurrence in found.get(uid, ()))
+                self._apply(run, runstate.InventoryFacts(held=held, about=known.get(uid)))
         self.states.is_complete = True
         self._apply_early_events()
         await self._withdraw_ghosts(found, listed)
@@ -221,10 +224,10 @@ class ScheduleRuns:
                 ack.settle()
 
     async def _withdraw_ghosts(
-        self, found: occurrences.Inventory, listed: Mapping[str, Observed]
+        self, found: Mapping[str, list[occurrences.HeldOccurrence]], listed: Mapping[str, Observed]
     ) -> None:
         """ScheduleRuns that were deleted while no leader watched leave the queue."""
-        for uid, held in found.by_run.items():
+        for uid, held in found.items():
             if uid not in self.states and uid not in listed:
                 await self._report_withdrawn(await self._enqueuer.withdraw_all(held))
 
