@@ -222,7 +222,7 @@ class Scene:
                 timing=timing,
                 policy=rules.Policy(catch_up="All", catch_up_limit=1000),
             ),
-            target=self.queue.definitions.digest(namespace, blob),
+            target=self.queue.signed_blobs.digest(namespace, blob),
         )
         timeline = slots.for_rule(known.rule, identity=known.identity, created_us=start_us)
         due = timeline.next_after(start_us - 1)
@@ -233,7 +233,7 @@ class Scene:
             )
             due = timeline.next_after(due.slot_us)
         arming = messages.Arming(definition=known, due_us=start_us)
-        await self.queue.definitions.upsert([(arming, blob)], queueing.EPOCH)
+        await self.queue.writer.upsert([(arming, blob)], queueing.EPOCH)
         return known
 
     @contextlib.asynccontextmanager

@@ -297,7 +297,7 @@ class Firer:
         action = await self._actions.get(shard, known.namespace, known.target)
         if not attempt.record.payload or isinstance(action, ActionUnreadable):
             return action
-        return actioncache.with_payload(action, attempt, self._queue.definitions.digest)
+        return actioncache.with_payload(action, attempt, self._queue.signed_blobs.digest)
 
     def _firing(self, settler: Settler, attempt: Attempt, action: actions.Action) -> targets.Firing:
         now = self._clock.monotonic()

@@ -215,7 +215,7 @@ def _nature(kind: columns.DefinitionKind) -> tuple[int, bool] | None:
 def columns_of(
     chains: Sequence[points.DuePoint], known: messages.KnownDefinitions
 ) -> columns.Columns:
-    """What ``definitions.read_columns`` says of these chains, from definitions that are at hand."""
+    """What ``columns.read_columns`` says of these chains, from definitions that are at hand."""
     rows = [
         (index, found)
         for index, point in enumerate(chains)

@@ -72,9 +72,7 @@ class Planner:
             found = grouping.columns_of(claim.points, claim.definitions)
         else:
             read = await settler.while_held(
-                functools.partial(
-                    self._queue.definitions.read_columns, claim.shard, chains.members
-                ),
+                functools.partial(self._queue.columns.read_columns, claim.shard, chains.members),
                 "definitions not read",
             )
             if read is None:

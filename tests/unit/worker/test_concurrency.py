@@ -145,7 +145,7 @@ async def test_a_job_made_before_the_policy_counts(place):
     async with place.working(place.a_worker()):
         await place.clock.advance(11)
         edited = a_rule("@every 10s", whole_seconds=True, policy={"concurrency": "Forbid"})
-        await place.queue.definitions.upsert(
+        await place.queue.writer.upsert(
             [
                 (
                     messages.Arming(
@@ -480,7 +480,7 @@ async def test_an_edit_that_lets_nothing_wait_starts_what_catch_up_allows(place,
             rule=a_rule("@every 10s", whole_seconds=True, policy={"concurrency": "Allow", **also}),
         )
         arming = messages.Arming(definition=edited, due_us=None, keep_chain=True)
-        await place.queue.definitions.upsert([(arming, actions.encode(JOB))], EPOCH)
+        await place.queue.writer.upsert([(arming, actions.encode(JOB))], EPOCH)
         await place.queue.concurrency.finish(edited, [], EPOCH, every=True)
         await place.clock.advance(1)
     assert place.active() == [name(slot) for slot in (10, *run)]
@@ -498,7 +498,7 @@ async def test_a_waiting_slot_is_over_its_deadline_after_an_edit_too(place):
             rule=a_rule("@every 5m", whole_seconds=True, policy={"deadline_seconds": 2}),
         )
         arming = messages.Arming(definition=edited, due_us=None, keep_chain=True)
-        await place.queue.definitions.upsert([(arming, actions.encode(JOB))], EPOCH)
+        await place.queue.writer.upsert([(arming, actions.encode(JOB))], EPOCH)
         await place.queue.concurrency.finish(edited, [], EPOCH, every=True)
         await place.clock.advance(1)
     assert place.jobs_there() == [name(300)]
@@ -556,7 +556,7 @@ async def test_a_deleted_schedule_s_waiting_slots_go_with_it(place):
     known = await place.schedule("Queue")
     async with place.working(place.a_worker()):
         await place.clock.advance(25)
-        await place.queue.definitions.remove(known.id, known.uid, known.namespace, EPOCH)
+        await place.queue.writer.remove(known.id, known.uid, known.namespace, EPOCH)
         place.api.end_job("default", name(10))
         await place.queue.concurrency.finish(known, [name(10)], EPOCH)
         await place.clock.advance(600)
