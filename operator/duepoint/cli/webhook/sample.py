@@ -30,8 +30,8 @@ from duepoint.net import dialling, egressrules, http1
 from duepoint.runs import outcome
 from duepoint.schedules import actions, slots
 from duepoint.schedules.spec import ScheduleSpec
-from duepoint.targets import endpoints, target
-from duepoint.targets.secretaccess import references, secretcache
+from duepoint.targets import endpoints, memory, target
+from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import credentials, request
 from duepoint.targets.webhook import target as webhooktarget
 
@@ -213,12 +213,12 @@ def _audience(sample: Sample) -> str:
     return auth.audience if isinstance(auth, actions.AccountToken) else ""
 
 
-def _life(value: V) -> secretcache.Life[V]:
-    return secretcache.Life(value=value, fresh_seconds=600, usable_seconds=600, size=1)
+def _life(value: V) -> memory.Life[V]:
+    return memory.Life(value=value, fresh_seconds=600, usable_seconds=600, size=1)
 
 
 def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> credentials.Vault:
-    async def look(namespace: str, key: tuple[str, str]) -> secretcache.Life[secrets.Data]:
+    async def look(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Data]:
         kind, name = key
         if name in sample.objects:  # given by the person who asks, and so for this receiver
             return _life(secrets.Data(sample.objects[name], {references.SEND_TO: "*"}))
@@ -228,7 +228,7 @@ def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> credent
             raise kube_errors.NotFound(name)
         return _life(await secrets.read(api, kind, namespace, name))
 
-    async def token(namespace: str, key: tuple[str, str]) -> secretcache.Life[secrets.Token]:
+    async def token(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Token]:
         if sample.token is not None:
             return _life(secrets.Token(text=sample.token, expires_us=0))
         if api is None:
@@ -236,7 +236,7 @@ def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> credent
         return _life(await secrets.token(api, namespace, *key))
 
     rules = credentials.CredentialRules(insecure_tls=True)
-    objects, tokens = secretcache.Memory(look, clock), secretcache.Memory(token, clock)
+    objects, tokens = memory.Memory(look, clock), memory.Memory(token, clock)
     return credentials.Vault(objects, tokens, clock, rules)
 
 
