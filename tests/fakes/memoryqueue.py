@@ -477,6 +477,9 @@ class MemoryDelayQueue:
                 shard=shard, claim=None, wait_seconds=claiming.AWAY_SECONDS, trouble=trouble
             )
 
+    def expected(self, shard: messages.ShardId) -> int:
+        return 0
+
     def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
         is_away = not self.away.isdisjoint(shards)
         return tuple(shard for shard in self.shards if is_away and shard not in self.away)

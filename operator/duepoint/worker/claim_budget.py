@@ -9,7 +9,7 @@ namespace does not keep the others waiting. Pure; instants are monotonic seconds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from duepoint.clock import Clock
@@ -22,6 +22,8 @@ from duepoint.worker.slots import JobSlots
 _MORE_BATCHES = 1
 #: So long after the last ones.
 _TOGETHER_SECONDS = 1.0
+#: A shard with so many points is asked after those with fewer.
+_MANY = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,22 +57,47 @@ class ClaimBudget:
         """How many points more may be claimed, where it would usually be so many."""
         return usual + (_MORE_BATCHES * batch if now < self._together_until else 0)
 
-    def asks(self, due: Sequence[messages.ShardId], usual: int, *, batch: int, now: float) -> Asks:
-        """What to claim of the shards that are due, a point at least; of none, nothing."""
+    def asks(
+        self,
+        due: Sequence[messages.ShardId],
+        usual: int,
+        *,
+        batch: int,
+        now: float,
+        expected: Callable[[messages.ShardId], int] = lambda _: 0,
+    ) -> Asks:
+        """What to claim of the shards that are due, a point at least; of none, nothing.
+
+        Args:
+            expected: how many points a shard will probably give.
+        """
         if not due:
             return [], ()
         free = max(1, self.free(usual, batch=batch, now=now))
         deep = [shard for shard in due if shard in self.deep]
         if now >= self._together_until or free >= batch * len(due) or not deep:
             # The batch is per shard: together they may fill the room, not each of them.
-            first, later = tuple(due[:free]), due[free:]
-            return [Ask(shards=first, batch=min(batch, free // len(first)))], later
+            first, later = due[:free], due[free:]
+            size = min(batch, free // len(first))
+            return [Ask(shards=part, batch=size) for part in _few_first(first, expected)], later
         quiet = tuple(shard for shard in due if shard not in self.deep)
         whole = max(1, free // batch)
         asks = [Ask(shards=tuple(deep[:whole]), batch=batch)]
         if quiet:
             asks.insert(0, Ask(shards=quiet, batch=max(1, free // len(due))))
         return asks, deep[whole:]
+
+
+def _few_first(
+    shards: Sequence[messages.ShardId], expected: Callable[[messages.ShardId], int]
+) -> Iterator[tuple[messages.ShardId, ...]]:
+    """The shards in a part or two: an answer with many points keeps no few points waiting.
+
+    Answers of one round trip come together, and the server collects 400 points in 10 ms.
+    """
+    many = tuple(shard for shard in shards if expected(shard) >= _MANY)
+    few = tuple(shard for shard in shards if shard not in many)
+    yield from (part for part in (few, many) if part)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

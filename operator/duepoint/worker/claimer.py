@@ -183,7 +183,13 @@ class Claimer:
 
     def _asks(self, due: Sequence[messages.ShardId]) -> claim_budget.Asks:
         now = self._clock.monotonic()
-        return self._budget.asks(due, self._usual_room(), batch=self._limits.batch, now=now)
+        return self._budget.asks(
+            due,
+            self._usual_room(),
+            batch=self._limits.batch,
+            now=now,
+            expected=self._queue.claims.expected,
+        )
 
     def _look_ahead(
         self, looks: set[asyncio.Task[Any]], shards: tuple[messages.ShardId, ...]

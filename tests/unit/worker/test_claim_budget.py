@@ -38,3 +38,19 @@ def test_a_second_after_the_last_ones_the_room_is_the_usual_one():
     made.fired_together(0.0)
     assert made.free(10, batch=500, now=0.9) == 510
     assert made.free(10, batch=500, now=1.0) == 10
+
+
+def test_shards_with_many_points_are_asked_after_those_with_few():
+    expected = {SHARDS[0]: 64, SHARDS[3]: 16}
+    asks, _ = claim_budget.ClaimBudget().asks(
+        SHARDS[:4], 80, batch=500, now=0.0, expected=lambda shard: expected.get(shard, 1)
+    )
+    assert [ask.shards for ask in asks] == [SHARDS[1:3], (SHARDS[0], SHARDS[3])]
+    assert {ask.batch for ask in asks} == {20}
+
+
+def test_shards_alike_are_asked_together():
+    asks, _ = claim_budget.ClaimBudget().asks(
+        SHARDS, 800, batch=500, now=0.0, expected=lambda _: 64
+    )
+    assert [ask.shards for ask in asks] == [SHARDS]

@@ -162,6 +162,10 @@ class Claims:
         )
         return [answers.get(shard) or _look_again(shard, failed.get(shard)) for shard in shards]
 
+    def expected(self, shard: messages.ShardId) -> int:
+        """About how many points a shard gives next; of more than 64, and of retries, fewer."""
+        return self._prefetch.known(shard)
+
     def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
         """The shards of servers that hold none of these; none where there is one server."""
         by_meta = {
@@ -317,10 +321,14 @@ class Claims:
         started: float,
         known: messages.KnownDefinitions,
     ) -> messages.Claimed:
-        # The wait was computed about half way between question and answer.
-        passed = (self._index.clock.monotonic() - started) / 2
         self._puzzling.discard(shard)
-        if reply[0] == b"idle":
+        is_idle = reply[0] == b"idle"
+        server_us = int(reply[4 if is_idle else 3])
+        self._server_clock.note_answer(server_us, asked=started)
+        # An answer is read when the loop gets to it: of a busy loop's time none is to wait for.
+        passed = self._server_clock.age_seconds(server_us)
+        passed = min(max(passed, 0.0), self._index.clock.monotonic() - started)
+        if is_idle:
             self._lanes[shard] = _lanes_among(reply[2])
             return messages.Claimed(
                 shard=shard,
@@ -328,7 +336,6 @@ class Claims:
                 wait_seconds=_seconds(reply[1], passed),
                 has_suspects=bool(reply[3]),
             )
-        self._server_clock.note_answer(int(reply[3]), asked=started)
         _, cap, token, now, attempts, alone, more, wait, found, occurrences, *others = reply
         lanes, left, first, mark, back = others
         if int(mark) >= self._marks.get(shard, _NO_MARK)[0]:

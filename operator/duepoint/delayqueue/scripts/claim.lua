@@ -18,7 +18,7 @@
   Reply {'claimed', cap us, token us, server time us, attempts, alone, more (0 or 1), wait us,
            {lane, {member, due, ...}, ...}, {occurrence, record, ...}, {lane of each head ...},
            left alone (0 or 1), first claimed us, mark, back (us; 0: nothing is suspect)}
-        {'idle', wait us (-1: nothing to wait for), {lane of each head ...}, left alone (0 or 1)}
+        {'idle', wait us (-1: nothing to wait for), {lane of each head ...}, left alone (0 or 1), server time us}
         {'lanes', {number ...}}: these must be among KEYS; nothing was changed
         {'move', batch}: it is on its way to another shard for too long; finish it, then call again
 ]]
@@ -110,7 +110,7 @@ local function wait()
 end
 
 local function idle(waited)
-  return { 'idle', waited, first_lanes(), math.min(left_alone, 1) }
+  return { 'idle', waited, first_lanes(), math.min(left_alone, 1), digits(now) }
 end
 
 local function own(found_by_lane, attempts, suspects, first)
