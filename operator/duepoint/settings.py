@@ -164,8 +164,8 @@ def _own_namespace() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Settings that every process has."""
+class QueueSettings:
+    """Where the queue is."""
 
     redis_url: str = _setting(
         _redis_url,
@@ -202,6 +202,12 @@ class Settings:
         "dp",
         "prefix of every key and channel; each installation on a server needs one of its own",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(QueueSettings):
+    """Settings that every process has."""
+
     kubeconfig: Path | None = _setting(
         _file, None, "kubeconfig of the API server; unset = the Pod's own account"
     )
@@ -354,14 +360,14 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-S = TypeVar("S", bound="Settings")
+S = TypeVar("S", bound=QueueSettings)
 
 
 def read(kind: type[S], environ: Mapping[str, str], flags: Mapping[str, str]) -> S:
     """The settings of a process.
 
     Args:
-        kind: OperatorSettings or WorkerSettings.
+        kind: the settings to read.
         environ: the environment; only names with our prefix are looked at.
         flags: values given on the command line, by setting name.
 

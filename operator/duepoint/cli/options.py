@@ -9,6 +9,8 @@ wrong; ``@every`` is anchored where ``--anchor`` says, else at the instant that 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -26,10 +28,6 @@ from duepoint.expressions import durations, timezones
 _INPUT_LIMIT = 4096
 #: Largest file that an option may name, in bytes.
 LARGEST_FILE = 32 * 1024 * 1024
-#: ScheduleRuns of these commands are deleted so long after they have ended.
-TTL_SECONDS = 3600
-#: The longest time to live that the API takes, in seconds.
-_MOST_SECONDS = 2**31 - 1
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -85,13 +83,13 @@ def _duration_us(option: str, text: str) -> int:
         raise errors.InvalidSetting(option, str(error)) from None
 
 
-def _ttl_seconds(option: str, text: str) -> int | None:
-    if text.lower() == "never":
-        return None
-    if not text.isascii() or not text.isdecimal() or int(text[:18]) > _MOST_SECONDS:
-        message = f"{errors.quoted(text)}: write a whole number of seconds up to {_MOST_SECONDS}"
-        raise errors.InvalidSetting(option, f"{message}, or never")
-    return int(text)
+def _identity(option: str, text: str) -> str:
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name) or "/" in name or not text.isprintable() or " " in text:
+        raise errors.InvalidSetting(
+            option, f"{errors.quoted(text)}: write namespace/name, such as reports/nightly"
+        )
+    return text
 
 
 #: The name of an object.
@@ -109,6 +107,24 @@ def together(*options: Callable[[CommandT], CommandT]) -> Callable[[CommandT], C
         for option in reversed(options):
             command = option(command)
         return command
+
+    return decorate
+
+
+def gathered(
+    name: str, make: Callable[..., Any], *options: Callable[[Any], Any]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Options whose values reach the command as one, ``name=make(**values)``."""
+    own = tuple(inspect.signature(make).parameters)
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def gather(**given: Any) -> Any:  # noqa: ANN401 - click's values
+            made = make(**{each: given.pop(each) for each in own})
+            return command(**given, **{name: made})
+
+        gathering: Callable[..., Any] = together(*options)(gather)
+        return gathering
 
     return decorate
 
@@ -164,49 +180,6 @@ text_format = click.option(
     type=words("json", "text"),
     help="Unset: text.",
 )
-#: EXPR and the options that decide its slots, for ``asked``.
-asking = together(
-    click.argument("expr"),
-    click.option(
-        "--time-zone",
-        default="Etc/UTC",
-        metavar="ZONE",
-        show_default=True,
-        help="IANA zone of the expression.",
-    ),
-    click.option(
-        "--from",
-        "from_",
-        default="now",
-        metavar="TIME",
-        show_default=True,
-        help="RFC 3339; without an offset in the zone asked for.",
-    ),
-    click.option("--identity", metavar="NAMESPACE/NAME", help="The object whose name H hashes."),
-    click.option(
-        "--dst-gap",
-        "gap",
-        default="RunOnce",
-        metavar="RunOnce|Skip",
-        type=words("RunOnce", "Skip"),
-        show_default=True,
-        help="A fixed time that does not exist: run once right after the gap, or not at all.",
-    ),
-    click.option(
-        "--dst-overlap",
-        "overlap",
-        default="First",
-        metavar="First|Second|Both",
-        type=words("First", "Second", "Both"),
-        show_default=True,
-        help="A fixed time that exists twice: which of the two runs.",
-    ),
-    click.option(
-        "--anchor",
-        metavar="TIME",
-        help="Where @every counts from, as startTime does. Unset: the time of --from.",
-    ),
-)
 files = click.option(
     "--filename",
     "-f",
@@ -243,39 +216,20 @@ def count(most: int) -> Callable[[CommandT], CommandT]:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where to look: a kubeconfig, a context of it, a namespace; None = kubectl's defaults."""
+
+    kubeconfig: Path | None
+    context: str | None
+    namespace: str | None
+
+
 of_cluster = together(
     click.option(
         "--kubeconfig", type=click.Path(path_type=Path), help="Unset: as kubectl finds it."
     ),
     click.option("--context", metavar="NAME", help="Of the kubeconfig; unset: the current one."),
-)
-#: What ``trigger`` and ``backfill`` share.
-of_run = together(
-    click.option(
-        "--namespace",
-        "-n",
-        metavar="NAME",
-        type=NAME,
-        help="Unset: the namespace of the context.",
-    ),
-    click.option(
-        "--ttl",
-        "ttl_seconds",
-        default=str(TTL_SECONDS),
-        metavar="SECONDS|never",
-        type=Converted(_ttl_seconds),
-        show_default=True,
-        help="Delete the ScheduleRun so long after it has ended.",
-    ),
-    click.option(
-        "--timeout",
-        "timeout_us",
-        metavar="DURATION",
-        type=DURATION_US,
-        help="Wait no longer than this, such as 90s or 2h.",
-    ),
-    text_format,
-    of_cluster,
 )
 
 
@@ -291,7 +245,7 @@ def confirmed(question: str, *, option: str, without_terminal: str) -> bool:
     return click.confirm(question, err=True)
 
 
-def check_schedule(namespace: str | None, schedule: str | None) -> None:
+def check_schedule(*, namespace: str | None, schedule: str | None, **_: object) -> None:
     """Raise errors.InvalidSetting where these do not name a Schedule together."""
     if schedule is not None and namespace is None:
         raise errors.InvalidSetting("--schedule", "needs its namespace: write --namespace NAME too")
@@ -315,9 +269,9 @@ class AskedExpression:
     expression: expressions.Expression
 
 
-def asked(
-    expr: str,
+def asked_expression(
     *,
+    expr: str,
     time_zone: str,
     from_: str,
     identity: str | None,
@@ -339,7 +293,7 @@ def asked(
     text = expr
     if expr == "-":
         text = sys.stdin.buffer.read(_INPUT_LIMIT).decode("utf-8", "replace").strip()
-    hashed = _identity(identity)
+    hashed = identity or ""
     gap_, overlap_ = expressions.Gap(gap), expressions.Overlap(overlap)
     try:
         compiled = expressions.compile_expression(
@@ -373,15 +327,56 @@ def check_zone(name: str) -> None:
         raise errors.InvalidSetting("--time-zone", str(error)) from None
 
 
-def _identity(text: str | None) -> str:
-    if text is None:
-        return ""
-    namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name) or "/" in name or not text.isprintable() or " " in text:
-        raise errors.InvalidSetting(
-            "--identity", f"{errors.quoted(text)}: write namespace/name, such as reports/nightly"
-        )
-    return text
+#: EXPR and the options that decide its slots, as ``asked``.
+asking = gathered(
+    "asked",
+    asked_expression,
+    click.argument("expr"),
+    click.option(
+        "--time-zone",
+        default="Etc/UTC",
+        metavar="ZONE",
+        show_default=True,
+        help="IANA zone of the expression.",
+    ),
+    click.option(
+        "--from",
+        "from_",
+        default="now",
+        metavar="TIME",
+        show_default=True,
+        help="RFC 3339; without an offset in the zone asked for.",
+    ),
+    click.option(
+        "--identity",
+        metavar="NAMESPACE/NAME",
+        type=Converted(_identity),
+        help="The object whose name H hashes.",
+    ),
+    click.option(
+        "--dst-gap",
+        "gap",
+        default="RunOnce",
+        metavar="RunOnce|Skip",
+        type=words("RunOnce", "Skip"),
+        show_default=True,
+        help="A fixed time that does not exist: run once right after the gap, or not at all.",
+    ),
+    click.option(
+        "--dst-overlap",
+        "overlap",
+        default="First",
+        metavar="First|Second|Both",
+        type=words("First", "Second", "Both"),
+        show_default=True,
+        help="A fixed time that exists twice: which of the two runs.",
+    ),
+    click.option(
+        "--anchor",
+        metavar="TIME",
+        help="Where @every counts from, as startTime does. Unset: the time of --from.",
+    ),
+)
 
 
 # -- files ---------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ class DelayQueue:
 
 
 def open_queue(
-    chosen: settings.Settings,
+    chosen: settings.QueueSettings,
     clock: clocks.Clock,
     blob_key: bytes,
     *,
@@ -159,7 +159,7 @@ def open_queue(
     )
 
 
-def server_of(chosen: settings.Settings) -> connecting.Server:
+def server_of(chosen: settings.QueueSettings) -> connecting.Server:
     """How to connect, by the ``redis_*`` settings."""
     return connecting.Server(
         url=chosen.redis_url,

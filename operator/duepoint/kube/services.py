@@ -11,6 +11,7 @@ egress guard, per address.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import ipaddress
 from collections.abc import Iterable
@@ -115,9 +116,7 @@ async def resolve(
     """Where a webhook to this Service goes.
 
     Args:
-        api: the API server.
         namespace: of the Schedule, and so of the Service.
-        name: of the Service.
         wanted_port: number or name of a port of the Service; None = its only one.
         timeout_seconds: for the read of the Service.
 
@@ -135,34 +134,27 @@ async def resolve(
     chosen = _chosen_port(spec.ports or (), wanted_port)
     if chosen is None or chosen.port is None:
         return _unresolved(namespace, name, ServiceTrouble.NO_PORT, f"{wanted_port}")
-    slices = await _slices(api, namespace, name)
-    vouched = bool(spec.selector) and all(map(_is_managed, slices))
-    addresses = _addresses(spec, chosen, slices, vouched=vouched)
+    slices = await port.listed(
+        api,
+        port.path("/apis/discovery.k8s.io/v1", namespace, "endpointslices"),
+        _Slice,
+        {"labelSelector": f"kubernetes.io/service-name={name}"},
+    )
+    vouched = bool(spec.selector) and all(
+        (each.metadata.labels or {}).get(_MANAGED_BY) == _CONTROLLER for each in slices
+    )
+    if vouched and spec.cluster_ip not in ("", "None"):  # None: headless
+        addresses: tuple[ServiceAddress, ...] = (
+            ServiceAddress(host=spec.cluster_ip, port=chosen.port),
+        )
+    else:
+        ready = (address for each in slices for address in _ready_addresses(each, chosen))
+        addresses = tuple(dict.fromkeys(ready))
     if not addresses:
         return _unresolved(namespace, name, ServiceTrouble.NO_ENDPOINTS)
     return ServiceResolved(
         addresses=addresses, server_name=f"{name}.{namespace}.svc", vouched=vouched
     )
-
-
-async def _slices(api: port.Api, namespace: str, name: str) -> list[_Slice]:
-    query = {"labelSelector": f"kubernetes.io/service-name={name}"}
-    path = port.path("/apis/discovery.k8s.io/v1", namespace, "endpointslices")
-    return await port.listed(api, path, _Slice, query)
-
-
-def _is_managed(slice_: _Slice) -> bool:
-    return (slice_.metadata.labels or {}).get(_MANAGED_BY) == _CONTROLLER
-
-
-def _addresses(
-    spec: _ServiceSpec, chosen: _Port, slices: Iterable[_Slice], *, vouched: bool
-) -> tuple[ServiceAddress, ...]:
-    is_headless = spec.cluster_ip in ("", "None")
-    if vouched and not is_headless:
-        return (ServiceAddress(host=spec.cluster_ip, port=chosen.port or 0),)
-    found = (address for slice_ in slices for address in _ready_addresses(slice_, chosen))
-    return tuple(dict.fromkeys(found))
 
 
 def _chosen_port(ports: Iterable[_Port], wanted: int | str | None) -> _Port | None:
@@ -177,26 +169,21 @@ def _chosen_port(ports: Iterable[_Port], wanted: int | str | None) -> _Port | No
 
 def _ready_addresses(slice_: _Slice, chosen: _Port) -> Iterable[ServiceAddress]:
     """Ports of a slice carry the Service port's name and the number to dial."""
-    numbers = [
-        entry.port
-        for entry in slice_.ports or ()
-        if (entry.name or "") == (chosen.name or "") and entry.port
-    ]
+    number = next(
+        (
+            entry.port
+            for entry in slice_.ports or ()
+            if (entry.name or "") == (chosen.name or "") and entry.port
+        ),
+        None,
+    )
     for endpoint in slice_.endpoints or ():
-        if endpoint.conditions is not None and endpoint.conditions.ready is False:
+        if number is None or (endpoint.conditions and endpoint.conditions.ready is False):
             continue
-        for host in filter(_is_address, endpoint.addresses):
-            for number in numbers[:1]:
+        for host in endpoint.addresses:
+            with contextlib.suppress(ValueError):  # of type FQDN: names are never looked up
+                ipaddress.ip_address(host)
                 yield ServiceAddress(host=host, port=number)
-
-
-def _is_address(text: str) -> bool:
-    """Slices of type FQDN hold names; those are never looked up."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _unresolved(

@@ -22,7 +22,7 @@ API_VERSION = "duepoint.dev/v1alpha1"
 GROUP = "duepoint.dev/"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Problem:
     """Something wrong, or with ``is_note`` something worth knowing.
 
@@ -38,6 +38,11 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
+
+
+def note(path: str, message: str) -> Problem:
+    """Something worth knowing."""
+    return Problem(path, message, is_note=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,28 +108,22 @@ def read(file: str) -> Iterator[Manifest | Unreadable]:
     """The objects of a file, ``-`` being standard input."""
     shown = "standard input" if file == "-" else file
     try:
-        data = _bytes(file)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        yield Unreadable(file=shown, document=0, message=f"cannot be read: {reason}")
+        data = options.file_bytes(file)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        why = f"cannot be read: {reason}" if isinstance(error, OSError) else str(error)
+        yield Unreadable(file=shown, document=0, message=why)
         return
-    except ValueError as error:
-        yield Unreadable(file=shown, document=0, message=str(error))
+    if len(data) > options.LARGEST_FILE:  # the API server takes 1.5 MB for an object
+        most = options.LARGEST_FILE >> 20
+        message = f"is larger than {most} MiB; split it into several files"
+        yield Unreadable(file=shown, document=0, message=message)
         return
     for number, found in enumerate(_documents(data), start=1):
         if isinstance(found, yamltext.InvalidText):
             yield Unreadable(file=shown, document=number, message=str(found))
         else:
             yield from _objects(shown, number, found)
-
-
-def _bytes(file: str) -> bytes:
-    """As much as is read of a file; the API server takes 1.5 MB for an object."""
-    data = options.file_bytes(file)
-    if len(data) > options.LARGEST_FILE:
-        most = options.LARGEST_FILE >> 20
-        raise ValueError(f"is larger than {most} MiB; split it into several files")
-    return data
 
 
 def _documents(data: bytes) -> Iterator[Any]:

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from duepoint.cli import cluster as clusters
+from duepoint.cli import options
 from duepoint.cli.check.manifests import Manifest, Unreadable
-from duepoint.cli.cluster import Place
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port
 
@@ -31,7 +31,7 @@ class _CronJob(msgspec.Struct):
 
 
 async def cronjobs(
-    place: Place, *, names: tuple[str, ...], everywhere: bool, selector: str | None
+    place: options.Place, *, names: tuple[str, ...], everywhere: bool, selector: str | None
 ) -> list[Found]:
     """The CronJobs asked for, or in the place of one why it could not be read.
 

@@ -14,7 +14,7 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +71,9 @@ _HEAD = (
 )
 
 
-def show(found: Iterable[Imported | Unreadable | None], form: str) -> None:
+def _show(found: Iterable[Imported | Unreadable | None], form: str) -> None:
     """Print everything; ends with an exit code where something was wrong, or nothing there."""
-    writer = _WRITERS[form]()
+    items: list[Any] = []
     made = wrong = passed_over = 0
     general: dict[str, None] = {}
     for imported in found:
@@ -89,10 +89,33 @@ def show(found: Iterable[Imported | Unreadable | None], form: str) -> None:
         else:
             made += 1
             general |= dict.fromkeys(str(note) for note in imported.notes if not note.path)
-            writer.add(imported)
-            _notes_beside(imported)
-    writer.end()
-    _notes_at_end(made, passed_over, list(general))
+            if form == "json":
+                items.append(imported.schedule)
+            else:
+                _write_yaml(imported, is_first=made == 1)
+            _repeat((str(note) for note in imported.notes if note.path), imported.source.name)
+    if items:  # one List, because JSON knows neither documents nor comments
+        listed = {"apiVersion": "v1", "kind": "List", "items": items}
+        sys.stdout.write(json.dumps(listed, indent=2) + "\n")
+    if made:
+        _repeat(general, "")
+    _end(made, wrong, passed_over)
+
+
+def _repeat(notes: Iterable[str], cronjob: str) -> None:
+    """Notes on standard error, too, where comments are not seen; ``cronjob`` "" = every one."""
+    if sys.stdout.isatty():
+        return
+    for text in notes:
+        output.complain(text, f"CronJob {cronjob}" if cronjob else "every CronJob")
+    if not cronjob:
+        output.complain(" ".join(_HEAD[1:]))
+
+
+def _end(made: int, wrong: int, passed_over: int) -> None:
+    if passed_over:
+        were = "object of another kind was" if passed_over == 1 else "objects of other kinds were"
+        output.complain(f"{passed_over} {were} passed over")
     if wrong and made:
         output.complain(f"{wrong} could not be ported, for the reasons above; {made} printed")
     if wrong:
@@ -102,64 +125,17 @@ def show(found: Iterable[Imported | Unreadable | None], form: str) -> None:
         raise click.exceptions.Exit(output.NOTHING)
 
 
-def _notes_beside(imported: Imported) -> None:
-    if sys.stdout.isatty():
-        return
-    for note in imported.notes:
-        if note.path:
-            output.complain(str(note), f"CronJob {imported.source.name}")
-
-
-def _notes_at_end(made: int, passed_over: int, general: list[str]) -> None:
-    if made and not sys.stdout.isatty():
-        for text in general:
-            output.complain(text, "every CronJob")
-        output.complain(" ".join(_HEAD[1:]))
-    if passed_over:
-        were = "object of another kind was" if passed_over == 1 else "objects of other kinds were"
-        output.complain(f"{passed_over} {were} passed over")
-
-
-class _Yaml:
-    """Documents with comments."""
-
-    def __init__(self) -> None:
-        self._is_empty = True
-
-    def add(self, imported: Imported) -> None:
-        """Write one at once, so that a thousand take no more memory than one."""
-        if self._is_empty:
-            self._is_empty = False
-            _comment(_HEAD)
-        sys.stdout.write("---\n")
-        _comment([imported.source.where, *(str(note) for note in imported.notes)])
-        sys.stdout.write(text_of(imported.schedule))
-
-    def end(self) -> None:
-        pass
-
-
-class _Json:
-    """One List, because JSON knows neither documents nor comments."""
-
-    def __init__(self) -> None:
-        self._items: list[Any] = []
-
-    def add(self, imported: Imported) -> None:
-        self._items.append(imported.schedule)
-
-    def end(self) -> None:
-        if self._items:
-            made = {"apiVersion": "v1", "kind": "List", "items": self._items}
-            sys.stdout.write(json.dumps(made, indent=2) + "\n")
-
-
-_WRITERS: dict[str, Callable[[], _Yaml | _Json]] = {"yaml": _Yaml, "json": _Json}
+def _write_yaml(imported: Imported, *, is_first: bool) -> None:
+    """Write one document at once, so that a thousand take no more memory than one."""
+    if is_first:
+        _comment(_HEAD)
+    sys.stdout.write("---\n")
+    _comment([imported.source.where, *map(str, imported.notes)])
+    sys.stdout.write(text_of(imported.schedule))
 
 
 def _comment(texts: Iterable[str]) -> None:
-    for text in texts:
-        sys.stdout.write(f"# {output.one_line(text)}\n")
+    sys.stdout.writelines(f"# {output.one_line(text)}\n" for text in texts)
 
 
 class _Kinds(click.Group):
@@ -218,17 +194,19 @@ def cronjob(
             map(manifests.read, files)
         )
     else:
-        from duepoint.cli import cluster  # noqa: PLC0415 - files need no cluster
-        from duepoint.cli.cronjob import clustercronjobs  # noqa: PLC0415
+        from duepoint.cli.cronjob import clustercronjobs  # noqa: PLC0415 - files need no cluster
 
-        place = cluster.Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
+        place = options.Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
         found = asyncio.run(
             clustercronjobs.cronjobs(place, names=names, everywhere=everywhere, selector=selector)
         )
-    given = conversion.Given(
-        namespace=namespace if files else None, time_zone=time_zone, now_us=instants.now_us()
+    made = conversion.imported(
+        found,
+        namespace=namespace if files else None,
+        time_zone=time_zone,
+        now_us=instants.now_us(),
     )
-    show(conversion.imported(found, given), form)
+    _show(made, form)
 
 
 def _check_choice(

@@ -15,9 +15,9 @@ could not be.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from duepoint.delayqueue.delayqueue import DelayQueue
     from duepoint.delayqueue.inspection import upcoming
 
-_ID = re.compile(r"(\d{1,5})\.(\d{1,5})/(\d{1,20}-\d{1,20})", re.ASCII)
 _PURGED_TOGETHER = 500
 
 #: Why a letter was left, by the queue's answer.
@@ -49,40 +48,54 @@ class DeadLetterSelection:
     """Which letters were asked for.
 
     Attributes:
-        ids: layout, shard and entry of letters that were named.
+        letter_ids: layout, shard and entry of letters that were named.
         older_than_us: only letters of slots given up on longer ago.
     """
 
-    ids: tuple[tuple[int, int, str], ...]
+    letter_ids: tuple[tuple[int, int, str], ...]
     namespace: str | None
     schedule: str | None
     reason: str | None
     older_than_us: int | None
     everything: bool
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         """Raise errors.InvalidSetting where nothing was chosen, or too much was."""
         filters = (self.namespace, self.schedule, self.reason, self.older_than_us)
         is_filtered = any(value is not None for value in filters)
-        if self.ids and (self.everything or is_filtered):
+        if self.letter_ids and (self.everything or is_filtered):
             message = "names letters by itself: leave the other choices out"
             raise errors.InvalidSetting("ID", message)
         if self.everything and is_filtered:
             raise errors.InvalidSetting("--all", "means every letter: leave the other choices out")
-        if not self.ids and not self.everything and not is_filtered:
+        if not self.letter_ids and not self.everything and not is_filtered:
             raise errors.InvalidSetting(
                 "ID", "is missing: write IDs as list shows them, or choose by --schedule,"
                 " --namespace, --reason or --older-than, or write --all",
             )  # fmt: skip
 
-    def has(self, letter: deadletters.DeadEntry, row: output.Row, now_us: int) -> bool:
-        """Whether a letter is among them."""
-        given_up_us = 1000 * int(letter.id.partition("-")[0])
-        return (
-            views.is_of(row, self.namespace, self.schedule)
-            and self.reason in (None, row["reason"])
-            and (not self.older_than_us or given_up_us <= now_us - self.older_than_us)
-        )
+    async def letters(
+        self, opened: DelayQueue, now_us: int
+    ) -> AsyncIterator[tuple[output.Row, deadletters.DeadEntry | None]]:
+        """The chosen letters with their rows; None for an id that is no letter's (any more)."""
+        for layout, shard, entry in dict.fromkeys(self.letter_ids):
+            letter = await opened.dead_letters.find(layout, shard, entry)
+            if letter is not None:
+                yield views.row_of(letter), letter
+                continue
+            names = ("givenUp", "namespace", "schedule", "uid", "scheduledTime", "reason")
+            yield {"id": f"{layout}.{shard}/{entry}", **dict.fromkeys(names, "")}, None
+        if self.letter_ids:
+            return
+        async for letter in opened.dead_letters.all():
+            row = views.row_of(letter)
+            given_up_us = 1000 * int(letter.id.partition("-")[0])
+            if (
+                views.is_of(row, self.namespace, self.schedule)
+                and self.reason in (None, row["reason"])
+                and (not self.older_than_us or given_up_us <= now_us - self.older_than_us)
+            ):
+                yield row, letter
 
 
 def _age_us(option: str, text: str) -> int:
@@ -98,55 +111,28 @@ def _age_us(option: str, text: str) -> int:
 
 
 _choosing = options.together(
-    click.argument("letter_ids", metavar="[ID]...", nargs=-1),
-    options.only_namespace,
-    click.option(
-        "--schedule", "-s", metavar="NAME|UID", type=options.NAME, help="Only of this Schedule."
+    options.gathered(
+        "selection",
+        DeadLetterSelection,
+        click.argument("letter_ids", metavar="[ID]...", nargs=-1, type=views.LETTER_ID),
+        options.only_namespace,
+        click.option(
+            "--schedule", "-s", metavar="NAME|UID", type=options.NAME, help="Only of this Schedule."
+        ),
+        click.option("--reason", metavar="REASON", help="Only with this reason."),
+        click.option(
+            "--older-than",
+            "older_than_us",
+            metavar="DURATION",
+            type=options.Converted(_age_us),
+            help="Only given up on longer ago than this, such as 36h or 7d.",
+        ),
+        click.option("--all", "everything", is_flag=True, help="All that there are."),
     ),
-    click.option("--reason", metavar="REASON", help="Only with this reason."),
-    click.option(
-        "--older-than",
-        "older_than_us",
-        metavar="DURATION",
-        type=options.Converted(_age_us),
-        help="Only given up on longer ago than this, such as 36h or 7d.",
-    ),
-    click.option("--all", "everything", is_flag=True, help="All that there are."),
     click.option("--dry-run", is_flag=True, help="Say what would be done; do nothing."),
     click.option("--yes", "-y", is_flag=True, help="Do not ask before all of them."),
     options.output_format,
-    connection.reaching,
 )
-
-
-def parsed_id(text: str) -> tuple[int, int, str]:
-    """Layout, shard and entry of a letter's id.
-
-    Raises:
-        errors.InvalidSetting: it is none.
-    """
-    parts = _ID.fullmatch(text)
-    if parts is None:
-        raise errors.InvalidSetting(
-            "ID", f"{errors.quoted(text)}: write SHARD/ENTRY as list shows it, such as"
-            " 1.17/1763771234567-0",
-        )  # fmt: skip
-    return int(parts[1]), int(parts[2]), parts[3]
-
-
-async def _chosen(
-    opened: DelayQueue, selection: DeadLetterSelection, now_us: int
-) -> AsyncIterator[tuple[str, deadletters.DeadEntry | None]]:
-    """The chosen letters with their ids; None for an id that is no letter's (any more)."""
-    if selection.ids:
-        for layout, shard, entry in selection.ids:
-            letter = await opened.dead_letters.find(layout, shard, entry)
-            yield f"{layout}.{shard}/{entry}", letter
-        return
-    async for letter in opened.dead_letters.all():
-        row = views.row_of(letter)
-        if selection.has(letter, row, now_us):
-            yield row["id"], letter
 
 
 @dataclass(slots=True)
@@ -162,158 +148,23 @@ class _Results:
         self.done, self.left = self.done + (not why), self.left + bool(why)
         self._rows.append({**row, "result": result, "why": why})
         if self.form == "json":
-            self.flush()
+            self._flush()
 
-    def flush(self) -> None:
-        if self._rows:
-            output.show_rows(
-                self._rows, self.form, _result_cells, spare=("scheduledTime", "id"), may_cut="why"
-            )
+    def _flush(self) -> None:
+        output.show_rows(
+            self._rows, self.form, _result_cells, spare=("scheduledTime", "id"), may_cut="why"
+        )
         self._rows.clear()
 
     def end(self, verb: str, *, dry: bool) -> int:
         """How many were done, 0 where any was left, for the exit code."""
-        self.flush()
+        self._flush()
         if not self.done and not self.left:
             output.complain("there is no such dead letter")
         elif self.left:
             would = "would be " if dry else ""
             output.complain(f"{self.done} {would}{verb}, {self.left} not; the rows say why")
         return 0 if self.left else self.done
-
-
-@click.command("replay")
-@_choosing
-def replay(**given: Any) -> None:  # noqa: ANN401 - for _change
-    """Run the slots of dead letters again, each once and under the id that it had.
-
-    Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
-    """
-    _change(_replay, "replayed", **given)
-
-
-@click.command("purge")
-@_choosing
-def purge(**given: Any) -> None:  # noqa: ANN401 - for _change
-    """Remove dead letters for good: their slots can not be replayed any more.
-
-    Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
-    """
-    _change(_purge, "purged", **given)
-
-
-def why_not(letter: deadletters.DeadEntry, known: upcoming.ScheduleView | None) -> str:
-    """Why a letter cannot be replayed; empty where it can."""
-    from duepoint.delayqueue import deadletters  # noqa: PLC0415 - only these commands pay for it
-
-    if deadletters.slot_of(letter) is None:
-        return "the letter names no Schedule and slot: its point could not be read"
-    return _WHY["absent"] if known is None else ""
-
-
-def _change(
-    change: Callable[..., Coroutine[None, None, None]],
-    verb: str,
-    *,
-    letter_ids: tuple[str, ...],
-    namespace: str | None,
-    schedule: str | None,
-    reason: str | None,
-    older_than_us: int | None,
-    everything: bool,
-    dry_run: bool,
-    yes: bool,
-    form: str,
-    **given: str | None,
-) -> None:
-    selection = DeadLetterSelection(
-        ids=tuple(parsed_id(text) for text in dict.fromkeys(letter_ids)),
-        namespace=namespace,
-        schedule=schedule,
-        reason=reason,
-        older_than_us=older_than_us,
-        everything=everything,
-    )
-    selection.check()
-    results = _Results(form)
-
-    async def go(opened: DelayQueue) -> int:
-        if everything and not dry_run and not yes:
-            count = await opened.dead_letters.count()
-            if not options.confirmed(
-                f"All {count} dead letters will be {verb}. Go on?",
-                option="--all",
-                without_terminal=f"{count} letters would be {verb}: write --yes where there is no"
-                " terminal to ask on",
-            ):
-                raise click.Abort
-        await change(opened, selection, results, dry=dry_run)
-        return results.end(verb, dry=dry_run)
-
-    connection.run(given, go)
-
-
-async def _replay(
-    opened: DelayQueue, selection: DeadLetterSelection, results: _Results, *, dry: bool
-) -> None:
-    now_us = clocks.SystemClock().now_us()
-    async for id_, letter in _chosen(opened, selection, now_us):
-        if letter is None:
-            results.add(_nothing(id_), "not replayed", "there is no such dead letter")
-            continue
-        result, why = await _replay_one(opened, letter, now_us, dry=dry)
-        results.add(views.row_of(letter), result, why)
-
-
-async def _replay_one(
-    opened: DelayQueue, letter: deadletters.DeadEntry, now_us: int, *, dry: bool
-) -> tuple[str, str]:
-    from duepoint.delayqueue import deadletters  # noqa: PLC0415 - only these commands pay for it
-
-    slot = deadletters.slot_of(letter)
-    known = (
-        None if slot is None else await opened.upcoming.schedule_view(slot.namespace, uid=slot.uid)
-    )
-    if why := why_not(letter, known):
-        return "not replayed", why
-    assert slot is not None  # noqa: S101 - ``why_not`` said so
-    assert known is not None  # noqa: S101 - and of this
-    if dry:
-        return "would be replayed", ""
-    answer = await opened.dead_letters.replay(letter, slot, (known.shard, known.known), now_us)
-    if answer is deadletters.Replayed.APPLIED:
-        return "replayed", ""
-    return "not replayed", _WHY[answer.value]
-
-
-async def _purge(
-    opened: DelayQueue, selection: DeadLetterSelection, results: _Results, *, dry: bool
-) -> None:
-    now_us = clocks.SystemClock().now_us()
-    batch: list[deadletters.DeadEntry] = []
-    async for id_, letter in _chosen(opened, selection, now_us):
-        if letter is None:
-            results.add(_nothing(id_), "not purged", "there is no such dead letter")
-            continue
-        batch.append(letter)
-        if len(batch) == _PURGED_TOGETHER:
-            await _purge_batch(opened, batch, results, dry=dry)
-            batch = []
-    await _purge_batch(opened, batch, results, dry=dry)
-
-
-async def _purge_batch(
-    opened: DelayQueue, batch: list[deadletters.DeadEntry], results: _Results, *, dry: bool
-) -> None:
-    if batch and not dry:
-        await opened.dead_letters.purge(batch)
-    for letter in batch:
-        results.add(views.row_of(letter), "would be purged" if dry else "purged")
-
-
-def _nothing(id_: str) -> output.Row:
-    names = ("givenUp", "namespace", "schedule", "uid", "scheduledTime", "reason")
-    return {"id": id_, **dict.fromkeys(names, "")}
 
 
 def _result_cells(row: output.Row) -> output.Cells:
@@ -325,3 +176,100 @@ def _result_cells(row: output.Row) -> output.Cells:
         "result": row["result"],
         "why": row["why"],
     }
+
+
+@click.command("replay")
+@_choosing
+@connection.looking()
+async def replay(
+    opened: DelayQueue, *, selection: DeadLetterSelection, dry_run: bool, yes: bool, form: str
+) -> int:
+    """Run the slots of dead letters again, each once and under the id that it had.
+
+    Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
+    """
+    await _confirm_all(opened, selection, "replayed", asked_before=dry_run or yes)
+    results, now_us = _Results(form), clocks.SystemClock().now_us()
+    async for row, letter in selection.letters(opened, now_us):
+        if letter is None:
+            results.add(row, "not replayed", "there is no such dead letter")
+        elif why := await _trouble_replaying(opened, letter, now_us, dry=dry_run):
+            results.add(row, "not replayed", why)
+        else:
+            results.add(row, "would be replayed" if dry_run else "replayed")
+    return results.end("replayed", dry=dry_run)
+
+
+@click.command("purge")
+@_choosing
+@connection.looking()
+async def purge(
+    opened: DelayQueue, *, selection: DeadLetterSelection, dry_run: bool, yes: bool, form: str
+) -> int:
+    """Remove dead letters for good: their slots can not be replayed any more.
+
+    Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
+    """
+    await _confirm_all(opened, selection, "purged", asked_before=dry_run or yes)
+    results, now_us = _Results(form), clocks.SystemClock().now_us()
+    batch: list[tuple[output.Row, deadletters.DeadEntry]] = []
+
+    async def purge_batch() -> None:
+        if batch and not dry_run:
+            await opened.dead_letters.purge([letter for _, letter in batch])
+        for row, _ in batch:
+            results.add(row, "would be purged" if dry_run else "purged")
+        batch.clear()
+
+    async for row, letter in selection.letters(opened, now_us):
+        if letter is None:
+            results.add(row, "not purged", "there is no such dead letter")
+            continue
+        batch.append((row, letter))
+        if len(batch) == _PURGED_TOGETHER:
+            await purge_batch()
+    await purge_batch()
+    return results.end("purged", dry=dry_run)
+
+
+async def _confirm_all(
+    opened: DelayQueue, selection: DeadLetterSelection, verb: str, *, asked_before: bool
+) -> None:
+    """Ask before all letters are changed; raises click.Abort."""
+    if not selection.everything or asked_before:
+        return
+    count = await opened.dead_letters.count()
+    if not options.confirmed(
+        f"All {count} dead letters will be {verb}. Go on?",
+        option="--all",
+        without_terminal=f"{count} letters would be {verb}: write --yes where there is no"
+        " terminal to ask on",
+    ):
+        raise click.Abort
+
+
+def why_not(letter: deadletters.DeadEntry, known: upcoming.ScheduleView | None) -> str:
+    """Why a letter cannot be replayed; empty where it can."""
+    from duepoint.delayqueue import deadletters  # noqa: PLC0415 - only these commands pay for it
+
+    if deadletters.slot_of(letter) is None:
+        return "the letter names no Schedule and slot: its point could not be read"
+    return _WHY["absent"] if known is None else ""
+
+
+async def _trouble_replaying(
+    opened: DelayQueue, letter: deadletters.DeadEntry, now_us: int, *, dry: bool
+) -> str:
+    """Replay a letter unless ``dry``: why it was not, or would not be; empty where it was."""
+    from duepoint.delayqueue import deadletters  # noqa: PLC0415 - only these commands pay for it
+
+    slot = deadletters.slot_of(letter)
+    if slot is None:
+        return why_not(letter, None)
+    known = await opened.upcoming.schedule_view(slot.namespace, uid=slot.uid)
+    if known is None:
+        return why_not(letter, None)
+    if dry:
+        return ""
+    answer = await opened.dead_letters.replay(letter, slot, (known.shard, known.known), now_us)
+    return "" if answer is deadletters.Replayed.APPLIED else _WHY[answer.value]

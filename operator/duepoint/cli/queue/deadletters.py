@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 _MOST_LETTERS = 10_000
 #: Letters that are looked at for a namespace or a Schedule before the search is ended.
 _LOOKED_AT = 200_000
-_schedule = click.option(
-    "--schedule", "-s", metavar="NAME|UID", type=options.NAME, help="Only this Schedule."
-)
 
 
 @click.group("dlq")
@@ -38,66 +35,59 @@ dlq.add_command(deadletterchanges.purge)
 @dlq.command("list")
 @options.count(_MOST_LETTERS)
 @options.only_namespace
-@_schedule
+@click.option("--schedule", "-s", metavar="NAME|UID", type=options.NAME, help="Only this Schedule.")
 @click.option("--reason", metavar="REASON", help="Only this reason, such as DeadlineExceeded.")
 @options.output_format
-@connection.reaching
-def list_letters(
+@connection.looking()
+async def list_letters(
+    opened: DelayQueue,
+    *,
     count: int,
     namespace: str | None,
     schedule: str | None,
     reason: str | None,
     form: str,
-    **given: str | None,
-) -> None:
+) -> int:
     """List dead letters, newest first."""
-
-    async def look(opened: DelayQueue) -> int:
-        rows: list[output.Row] = []
-        looked_at = 0
-        async for letter in opened.dead_letters.all():
-            row = views.row_of(letter)
-            if views.is_of(row, namespace, schedule) and reason in (None, row["reason"]):
-                rows.append(row)
-            looked_at += 1
-            if len(rows) == count:
-                break
-            if looked_at == _LOOKED_AT:
-                output.complain(f"only the newest {_LOOKED_AT} letters were looked at")
-                break
-        if not rows:
-            output.complain("there is no such dead letter")
-        for of, went in (await opened.dead_letters.dropped()).items():
-            if namespace in (None, of):
-                output.complain(
-                    f"{went} older letters of namespace {of} are gone: it had more than it may keep"
-                )
-        return output.show_rows(
-            rows, form, _cells, spare=("attempts", "scheduledTime", "id"), may_cut="message"
-        )
-
-    connection.run(given, look)
+    rows: list[output.Row] = []
+    looked_at = 0
+    async for letter in opened.dead_letters.all():
+        row = views.row_of(letter)
+        if views.is_of(row, namespace, schedule) and reason in (None, row["reason"]):
+            rows.append(row)
+        looked_at += 1
+        if len(rows) == count:
+            break
+        if looked_at == _LOOKED_AT:
+            output.complain(f"only the newest {_LOOKED_AT} letters were looked at")
+            break
+    if not rows:
+        output.complain("there is no such dead letter")
+    for of, went in (await opened.dead_letters.dropped()).items():
+        if namespace in (None, of):
+            output.complain(
+                f"{went} older letters of namespace {of} are gone: it had more than it may keep"
+            )
+    return output.show_rows(
+        rows, form, _cells, spare=("attempts", "scheduledTime", "id"), may_cut="message"
+    )
 
 
 @dlq.command("show")
-@click.argument("letter_id", metavar="ID")
+@click.argument("letter_id", metavar="ID", type=views.LETTER_ID)
 @options.output_format
-@connection.reaching
-def show_letter(letter_id: str, form: str, **given: str | None) -> None:
+@connection.looking()
+async def show_letter(opened: DelayQueue, *, letter_id: tuple[int, int, str], form: str) -> int:
     """Show one dead letter, by the ID that list shows, with what is needed to replay it."""
-    layout, shard, entry = deadletterchanges.parsed_id(letter_id)
-
-    async def look(opened: DelayQueue) -> int:
-        letter = await opened.dead_letters.find(layout, shard, entry)
-        if letter is None:
-            output.complain(f"there is no dead letter {letter_id}")
-            return 0
-        row = views.row_of(letter)
-        row |= {"fields": letter.entry, "member": letter.member.hex()}
-        row["replay"] = await _replayability(opened, letter, row)
-        return output.show_row(row, form, _all_cells(row))
-
-    connection.run(given, look)
+    letter = await opened.dead_letters.find(*letter_id)
+    if letter is None:
+        layout, shard, entry = letter_id
+        output.complain(f"there is no dead letter {layout}.{shard}/{entry}")
+        return 0
+    row = views.row_of(letter)
+    row |= {"fields": letter.entry, "member": letter.member.hex()}
+    row["replay"] = await _replayability(opened, letter, row)
+    return output.show_row(row, form, _all_cells(row))
 
 
 def _cells(row: output.Row) -> output.Cells:

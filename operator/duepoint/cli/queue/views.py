@@ -6,11 +6,13 @@ rule cannot be read, the row leaves the slot out.
 
 from __future__ import annotations
 
+import contextlib
+import re
 import uuid
 from typing import TYPE_CHECKING
 
 from duepoint import errors
-from duepoint.cli import output
+from duepoint.cli import options, output
 from duepoint.schedules import points, slots
 from duepoint.schedules.definition import State
 from duepoint.schedules.points import PointKind
@@ -30,9 +32,10 @@ def place_of(shard: messages.ShardId) -> tuple[int, int]:
 
 async def found(opened: DelayQueue, namespace: str, schedule: str) -> upcoming.ScheduleView | None:
     """The Schedule of this namespace with this uid or name."""
-    if _is_uid(schedule):
-        by_uid = await opened.upcoming.schedule_view(namespace, uid=schedule)
-        if by_uid is not None:
+    with contextlib.suppress(ValueError):
+        if str(uuid.UUID(schedule)) == schedule and (
+            by_uid := await opened.upcoming.schedule_view(namespace, uid=schedule)
+        ):
             return by_uid
     return await opened.upcoming.schedule_view(namespace, name=schedule)
 
@@ -109,11 +112,23 @@ def _slot_us(sight: upcoming.PointView) -> int | None:
     return timeline.at_or_before(sight.due_us)
 
 
-def _is_uid(text: str) -> bool:
-    try:
-        return str(uuid.UUID(text)) == text
-    except ValueError:
-        return False
+# -- dead letters --------------------------------------------------------------------------------
+
+_LETTER_ID = re.compile(r"(\d{1,5})\.(\d{1,5})/(\d{1,20}-\d{1,20})", re.ASCII)
+
+
+def _letter_id(_: str, text: str) -> tuple[int, int, str]:
+    parts = _LETTER_ID.fullmatch(text)
+    if parts is None:
+        raise errors.InvalidSetting(
+            "ID", f"{errors.quoted(text)}: write SHARD/ENTRY as list shows it, such as"
+            " 1.17/1763771234567-0",
+        )  # fmt: skip
+    return int(parts[1]), int(parts[2]), parts[3]
+
+
+#: A letter's id: its layout, shard and entry.
+LETTER_ID = options.Converted(_letter_id)
 
 
 def row_of(letter: deadletters.DeadEntry) -> output.Row:
