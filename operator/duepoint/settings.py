@@ -131,14 +131,6 @@ def _true_or_false(value: str) -> bool:
     return _one_of("true", "false")(value) == "true"
 
 
-def _no() -> bool:
-    return False
-
-
-def _yes() -> bool:
-    return True
-
-
 def _file(value: str) -> Path:
     path = Path(value)
     if not path.is_file():
@@ -155,6 +147,7 @@ def _setting(read: Callable[[str], Any], default: Any, help_text: str) -> Any:  
         return dataclasses.field(metadata=metadata)
     if callable(default):
         return dataclasses.field(default_factory=default, metadata=metadata)
+    default = read(default) if isinstance(default, str) else default
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -236,7 +229,7 @@ class Settings(QueueSettings):
     )
     own_streams: bool = _setting(
         _true_or_false,
-        _yes,
+        "true",
         "false = no Schedule may append to streams in Duepoint's own Redis",
     )
     own_stream_length: int = _setting(
@@ -329,12 +322,12 @@ class WorkerSettings(Settings):
     )
     egress_allow_http: bool = _setting(
         _true_or_false,
-        _no,
+        "false",
         "true lets webhooks use plain http to public hosts",
     )
     webhook_insecure_tls: bool = _setting(
         _true_or_false,
-        _no,
+        "false",
         "true lets webhooks leave their receiver's certificate unverified",
     )
     webhook_api_audiences: tuple[str, ...] = _setting(
@@ -381,8 +374,11 @@ def read(kind: type[S], environ: Mapping[str, str], flags: Mapping[str, str]) ->
         given = flags.get(name, environ.get(variable(name)))
         spelled = flag(name) if name in flags else variable(name)
         if given is not None:
-            values[name] = _value(field, given, spelled)
-        elif _is_required(field):
+            try:
+                values[name] = field.metadata["read"](given)
+            except ValueError as error:
+                raise errors.InvalidSetting(spelled, str(error)) from None
+        elif dataclasses.MISSING is field.default is field.default_factory:
             raise errors.InvalidSetting(
                 spelled, f"is not set; write {variable(name)}=... or {flag(name)} ..."
             )
@@ -392,17 +388,6 @@ def read(kind: type[S], environ: Mapping[str, str], flags: Mapping[str, str]) ->
 def from_environment(kind: type[S], flags: Mapping[str, str]) -> S:
     """The settings of this process."""
     return read(kind, os.environ, flags)
-
-
-def _value(field: dataclasses.Field[Any], given: str, spelled: str) -> Any:  # noqa: ANN401
-    try:
-        return field.metadata["read"](given)
-    except ValueError as error:
-        raise errors.InvalidSetting(spelled, str(error)) from None
-
-
-def _is_required(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _refuse_unknown(environ: Mapping[str, str]) -> None:

@@ -24,10 +24,13 @@ _LISTED_TIMES = 6
 
 def describe(fields: syntax.CronFields) -> str:
     """One line without the zone."""
-    words = [_times(fields), _days(fields.day_rule), _months(fields.day_rule.months)]
+    words = [_times(fields), _days(fields.day_rule)]
+    months = _values(fields.day_rule.months)
+    if len(months) < 12:
+        words.append(f"in {_listing(_runs(months, names=_MONTHS))}")
     if fields.day_rule.years is not None:
         words.append(f"in {_listing(_runs(sorted(fields.day_rule.years)))}")
-    return " ".join(word for word in words if word)
+    return " ".join(words)
 
 
 def _times(fields: syntax.CronFields) -> str:
@@ -84,13 +87,6 @@ def _days_of_week(rule: days.DayRule) -> list[str]:
     named += [f"the last {_WEEKDAYS[day]} of the month" for day in _values(rule.last_weekdays)]
     nth = sorted(rule.nth_weekdays, key=lambda pair: (pair[1], pair[0]))
     return named + [f"the {_NTH[n]} {_WEEKDAYS[day]} of the month" for day, n in nth]
-
-
-def _months(mask: int) -> str:
-    months = _values(mask)
-    if len(months) == 12:
-        return ""
-    return f"in {_listing(_runs(months, names=_MONTHS))}"
 
 
 def _runs(values: Sequence[int], *, names: Sequence[str] | None = None) -> list[str]:

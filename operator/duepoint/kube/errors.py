@@ -177,7 +177,6 @@ def from_answer(
     Args:
         attempt: what was tried on what, such as ``POST /apis/batch/v1/namespaces/a/jobs``.
         status: HTTP status of the answer, or the code of an ERROR event.
-        headers: of the answer; Retry-After is looked at.
         body: a Status object, or what a proxy put in its place.
     """
     answer = parse_status(body)

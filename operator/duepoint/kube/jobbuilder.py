@@ -122,9 +122,7 @@ def job_for(template: Mapping[str, Any], facts: SlotFacts) -> dict[str, Any]:
     """The Job to create for a slot.
 
     Args:
-        template: ``spec.jobTemplate`` of the Schedule; it is not changed, and parts of it are
-            shared with the result.
-        facts: about the slot.
+        template: ``spec.jobTemplate`` of the Schedule.
 
     Raises:
         errors.InvalidSpec: the annotations together exceed 256 KiB, so no Job can carry them.
@@ -213,18 +211,14 @@ def _job_spec(spec: dict[str, Any], words: Words) -> dict[str, Any]:
         spec["ttlSecondsAfterFinished"] = MINIMUM_TTL_SECONDS
     pod = _mapping(spec.get("template"))
     metadata = _mapping(pod.get("metadata"))
-    own = _mapping(metadata.get("annotations"))
-    pod["metadata"] = metadata | {"annotations": _pod_annotations(own, words)}
-    pod["spec"] = _pod_spec(_mapping(pod.get("spec")))
-    spec["template"] = pod
-    return spec
-
-
-def _pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
+    pod["metadata"] = metadata | {
+        "annotations": _pod_annotations(_mapping(metadata.get("annotations")), words)
+    }
+    pod_spec = pod["spec"] = _mapping(pod.get("spec"))
     for field in ("initContainers", "containers"):
-        containers = spec.get(field)
-        if isinstance(containers, list):
-            spec[field] = [_with_environment(container) for container in containers]
+        if isinstance(containers := pod_spec.get(field), list):
+            pod_spec[field] = [_with_environment(container) for container in containers]
+    spec["template"] = pod
     return spec
 
 
@@ -236,13 +230,12 @@ def _with_environment(container: object) -> object:
     if not isinstance(own, list):
         return container
     defined = {entry.get("name") for entry in own if isinstance(entry, Mapping)}
-    ours = [_variable(name) for name in ENVIRONMENT if name not in defined]
+    ours = []
+    for name, annotation in ENVIRONMENT.items():
+        if name not in defined:
+            field = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{annotation}']"}
+            ours.append({"name": name, "valueFrom": {"fieldRef": field}})
     return {**container, "env": [*ours, *own]}
-
-
-def _variable(name: str) -> dict[str, Any]:
-    field = f"metadata.annotations['{ENVIRONMENT[name]}']"
-    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": field}}}
 
 
 def _mapping(value: object) -> dict[str, Any]:

@@ -131,7 +131,7 @@ class Dialler:
 
     def _check(self, address: str, port: int, route: egressrules.Route) -> None:
         judged = egressrules.verdict(address, port, self._policy, route, self._own.known)
-        if isinstance(judged, egressrules.Denied):
+        if judged is not None:
             raise Blocked(judged.reason)
 
 
