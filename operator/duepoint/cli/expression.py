@@ -118,21 +118,17 @@ def explain(form: str, asked: AskedExpression) -> None:
     if form == "json":
         sys.stdout.write(json.dumps(found) + "\n")
     else:
-        _show_meaning(found)
+        output.say(found["expression"])
+        output.say(f"  {found['meaning']}")
+        for times in found["next"]:
+            output.say(f"  next {times['scheduledTime']}  {times['local']}")
+        for change in found["clockChanges"]:
+            output.say(f"  {change['text']}")
+        for line in found["cronJob"]:
+            output.say(f"  CronJob: {line}")
     if not found["next"]:
         output.complain(f"{errors.quoted(asked.text)} has no slot after --from")
         raise click.exceptions.Exit(output.NOTHING)
-
-
-def _show_meaning(found: dict[str, Any]) -> None:
-    output.say(found["expression"])
-    output.say(f"  {found['meaning']}")
-    for times in found["next"]:
-        output.say(f"  next {times['scheduledTime']}  {times['local']}")
-    for change in found["clockChanges"]:
-        output.say(f"  {change['text']}")
-    for line in found["cronJob"]:
-        output.say(f"  CronJob: {line}")
 
 
 # -- daylight saving -------------------------------------------------------------------------

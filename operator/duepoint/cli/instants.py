@@ -138,10 +138,11 @@ def _offset_seconds(text: str | None) -> int | None:
 def _second_in(local: int, zone_name: str) -> int:
     """The first UTC second at which the wall clock shows ``local`` or has just jumped over it."""
     zone = timezones.load(zone_name)
-    for start, offset, end in zip(zone.starts, zone.offsets, (*zone.starts[1:], None), strict=True):
-        if end is None or local - offset < end:
-            return max(local - offset, start)
-    raise errors.Bug("a zone has no last period")
+    ends = (*zone.starts[1:], 1 << 62)
+    periods = zip(zone.starts, zone.offsets, ends, strict=True)
+    return next(
+        max(local - offset, start) for start, offset, end in periods if local - offset < end
+    )
 
 
 def _out_of_range(name: str, text: str, why: str) -> errors.InvalidSetting:

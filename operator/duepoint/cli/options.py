@@ -153,10 +153,6 @@ def written(given: dict[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _chosen_format(_context: click.Context, _option: click.Parameter, given: str | None) -> str:
-    return given or ("table" if sys.stdout.isatty() else "json")
-
-
 def rows_format(unset: str) -> Callable[[CommandT], CommandT]:
     """``--output`` of a command that prints rows; ``unset`` describes its default."""
     return click.option(
@@ -165,7 +161,7 @@ def rows_format(unset: str) -> Callable[[CommandT], CommandT]:
         "form",
         metavar="json|table",
         type=words("json", "table"),
-        callback=_chosen_format,
+        default=lambda: "table" if sys.stdout.isatty() else "json",
         help=f"Unset: {unset}, elsewhere JSON, one object a line.",
     )
 

@@ -184,13 +184,8 @@ def from_answer(
     # A resource version that the server has not reached: its store came back from a backup.
     if any(cause.reason == "ResourceVersionTooLarge" for cause in answer.causes):
         return Gone(message, status=status, reason=answer.reason)
-    error = _by_status(status, message, answer, _retry_after(headers, answer))
-    error.server_message = answer.message[:MESSAGE_LIMIT]
-    return error
-
-
-def _by_status(status: int, message: str, answer: ApiStatus, retry_after: float | None) -> ApiError:
     known: dict[str, Any] = {"status": status, "reason": answer.reason}
+    retry_after = _retry_after(headers, answer)
     match status:
         case 400 | 413 | 415 | 422:
             known["causes"] = tuple(
@@ -206,7 +201,9 @@ def _by_status(status: int, message: str, answer: ApiStatus, retry_after: float 
             known |= {"sent": False, "retry_after_seconds": retry_after or 1.0}
         case status if status not in _BY_STATUS:
             known["retry_after_seconds"] = retry_after
-    return _BY_STATUS.get(status, Unavailable)(message, **known)
+    error = _BY_STATUS.get(status, Unavailable)(message, **known)
+    error.server_message = answer.message[:MESSAGE_LIMIT]
+    return error
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {

@@ -137,15 +137,12 @@ def kind(address: Address) -> tuple[AddressKind, str]:
     for network, word in SPECIAL:
         if address in network:
             return AddressKind.SPECIAL, word
-    if _is_public(address):
-        return AddressKind.PUBLIC, "public"
-    return AddressKind.PRIVATE, "private"
-
-
-def _is_public(address: Address) -> bool:
     if isinstance(address, ipaddress.IPv4Address):
-        return not any(address in network for network in _NOT_PUBLIC_V4)
-    return address in _GLOBAL_V6 and not any(address in network for network in _NOT_PUBLIC_V6)
+        is_public = not any(address in network for network in _NOT_PUBLIC_V4)
+    else:
+        others = any(address in network for network in _NOT_PUBLIC_V6)
+        is_public = address in _GLOBAL_V6 and not others
+    return (AddressKind.PUBLIC, "public") if is_public else (AddressKind.PRIVATE, "private")
 
 
 def _v4(number: int) -> ipaddress.IPv4Address:

@@ -152,7 +152,7 @@ class _Results:
 
     def _flush(self) -> None:
         output.show_rows(
-            self._rows, self.form, _result_cells, spare=("scheduledTime", "id"), may_cut="why"
+            self._rows, self.form, _COLUMNS, spare=("scheduledTime", "id"), may_cut="why"
         )
         self._rows.clear()
 
@@ -167,15 +167,14 @@ class _Results:
         return 0 if self.left else self.done
 
 
-def _result_cells(row: output.Row) -> output.Cells:
-    return {
-        "id": row["id"],
-        "schedule": output.name(row),
-        "scheduledTime": output.text(row["scheduledTime"]),
-        "reason": row["reason"],
-        "result": row["result"],
-        "why": row["why"],
-    }
+_COLUMNS: output.Columns = {
+    "id": "id",
+    "schedule": output.name,
+    "scheduledTime": "scheduledTime",
+    "reason": "reason",
+    "result": "result",
+    "why": "why",
+}
 
 
 @click.command("replay")

@@ -69,7 +69,7 @@ async def list_letters(
                 f"{went} older letters of namespace {of} are gone: it had more than it may keep"
             )
     return output.show_rows(
-        rows, form, _cells, spare=("attempts", "scheduledTime", "id"), may_cut="message"
+        rows, form, _COLUMNS, spare=("attempts", "scheduledTime", "id"), may_cut="message"
     )
 
 
@@ -90,15 +90,14 @@ async def show_letter(opened: DelayQueue, *, letter_id: tuple[int, int, str], fo
     return output.show_row(row, form, _all_cells(row))
 
 
-def _cells(row: output.Row) -> output.Cells:
-    return {
-        "id": row["id"],
-        "schedule": output.name(row),
-        "scheduledTime": output.text(row["scheduledTime"]),
-        "attempts": output.text(row["attempts"]),
-        "reason": row["reason"],
-        "message": row["message"],
-    }
+_COLUMNS: output.Columns = {
+    "id": "id",
+    "schedule": output.name,
+    "scheduledTime": "scheduledTime",
+    "attempts": "attempts",
+    "reason": "reason",
+    "message": "message",
+}
 
 
 def _all_cells(row: output.Row) -> output.Cells:

@@ -15,6 +15,7 @@ import click
 
 from duepoint.cli import options, output
 from duepoint.cli.queue import connection, partition, views
+from duepoint.delayqueue import sharding
 
 if TYPE_CHECKING:
     from duepoint.delayqueue.delayqueue import DelayQueue
@@ -53,11 +54,11 @@ async def stats(opened: DelayQueue, *, by: str | None, form: str) -> int:
     seen = await opened.counts.index_view()
     if by == "namespace":
         rows = _by_namespace(await opened.counts.lane_views(), seen.now_us)
-        return output.show_rows(rows, form, _namespace_cells)
+        return output.show_rows(rows, form, _OF_NAMESPACE)
     shards = await opened.counts.shard_views()
     if by == "shard":
         rows = [_of_shard(shard, seen.now_us) for shard in shards]
-        return output.show_rows(rows, form, _shard_cells, spare=("claims", "state"))
+        return output.show_rows(rows, form, _OF_SHARD, spare=("claims", "state"))
     total = _total(seen, shards)
     return output.show_row(total, form, _total_cells(total))
 
@@ -80,11 +81,11 @@ def _counts(shards: Sequence[counts.ShardView], now_us: int) -> output.Row:
     def sums(names: dict[str, str]) -> output.Row:
         return {name: sum(getattr(each, of) for each in shards) for name, of in names.items()}
 
-    oldest_us = min((s.oldest_due_us for s in shards if s.oldest_due_us is not None), default=None)
-    return {**sums(_BEFORE_DUE), **_lateness(oldest_us, now_us), **sums(_AFTER_DUE)}
+    return {**sums(_BEFORE_DUE), **_lateness(shards, now_us), **sums(_AFTER_DUE)}
 
 
-def _lateness(oldest_us: int | None, now_us: int) -> output.Row:
+def _lateness(of: Iterable[counts.ShardView | counts.LaneView], now_us: int) -> output.Row:
+    oldest_us = min((s.oldest_due_us for s in of if s.oldest_due_us is not None), default=None)
     late_us = 0 if oldest_us is None else max(0, now_us - oldest_us)
     return {"oldestDue": output.time(oldest_us), "lagSeconds": late_us / 1_000_000}
 
@@ -132,58 +133,57 @@ def _total_cells(row: output.Row) -> output.Cells:
 
 
 def _of_shard(shard: counts.ShardView, now_us: int) -> output.Row:
-    layout, number = views.place_of(shard.shard)
     return {
-        "layout": layout,
-        "shard": number,
+        "layout": sharding.layout_of(shard.shard),
+        "shard": sharding.index_of(shard.shard),
         "state": shard.state,
         **_counts([shard], now_us),
         "exact": shard.is_exact,
     }
 
 
-def _shard_cells(row: output.Row) -> output.Cells:
-    return {
-        "shard": str(row["shard"] if row["state"] == "open" else f"{row['layout']}.{row['shard']}"),
-        "state": row["state"],
-        "defs": f"{row['definitions']}{'' if row['exact'] else '~'}",
-        "armed": str(row["armed"]),
-        "due": str(row["due"]),
-        "late": output.span(row["lagSeconds"]) if row["due"] else "",
-        "claimed": str(row["claimed"]),
-        "claims": str(row["claims"]),
-        "retries": str(row["retries"]),
-        "dead": str(row["deadLetters"]),
-        "runs": str(row["runsBacklog"]),
-    }
+_OF_SHARD: output.Columns = {
+    "shard": lambda row: (
+        str(row["shard"]) if row["state"] == "open" else f"{row['layout']}.{row['shard']}"
+    ),
+    "state": "state",
+    "defs": lambda row: f"{row['definitions']}{'' if row['exact'] else '~'}",
+    "armed": "armed",
+    "due": "due",
+    "late": output.late,
+    "claimed": "claimed",
+    "claims": "claims",
+    "retries": "retries",
+    "dead": "deadLetters",
+    "runs": "runsBacklog",
+}
 
 
 def _by_namespace(lanes: Iterable[counts.LaneView], now_us: int) -> list[output.Row]:
     """Those with the most due points first."""
-    found: dict[str, output.Row] = {}
+    found: dict[str, list[counts.LaneView]] = {}
     for lane in lanes:
-        row = found.setdefault(
-            lane.namespace,
-            {"namespace": lane.namespace, "points": 0, "due": 0, "claimed": 0, "oldest": None},
-        )
-        row["points"] += lane.points
-        row["due"] += lane.due
-        row["claimed"] += lane.claimed
-        both = [each for each in (row["oldest"], lane.oldest_due_us) if each is not None]
-        row["oldest"] = min(both, default=None)
-    for row in found.values():
-        row.update(_lateness(row.pop("oldest"), now_us))
-    return sorted(found.values(), key=lambda row: (-row["due"], -row["points"], row["namespace"]))
+        found.setdefault(lane.namespace, []).append(lane)
+    rows = [
+        {
+            "namespace": namespace,
+            "points": sum(lane.points for lane in its_lanes),
+            "due": sum(lane.due for lane in its_lanes),
+            "claimed": sum(lane.claimed for lane in its_lanes),
+            **_lateness(its_lanes, now_us),
+        }
+        for namespace, its_lanes in found.items()
+    ]
+    return sorted(rows, key=lambda row: (-row["due"], -row["points"], row["namespace"]))
 
 
-def _namespace_cells(row: output.Row) -> output.Cells:
-    return {
-        "namespace": row["namespace"],
-        "points": str(row["points"]),
-        "due": str(row["due"]),
-        "late": output.span(row["lagSeconds"]) if row["due"] else "",
-        "claimed": str(row["claimed"]),
-    }
+_OF_NAMESPACE: output.Columns = {
+    "namespace": "namespace",
+    "points": "points",
+    "due": "due",
+    "late": output.late,
+    "claimed": "claimed",
+}
 
 
 # -- peek ----------------------------------------------------------------------------------------
@@ -221,26 +221,27 @@ async def peek(
             output.complain("nothing is armed" + (f" in {namespace}" if namespace else ""))
     rows = [views.of_point(point, now_us) for point in found]
     return output.show_rows(
-        rows, form, _point_cells, spare=("scheduledTime", "attempt"), may_cut="last error"
+        rows, form, _OF_POINT, spare=("scheduledTime", "attempt"), may_cut="last error"
     )
 
 
-def _point_cells(row: output.Row) -> output.Cells:
+def _due_in(row: output.Row) -> str:
     seconds = row["inSeconds"]
     if seconds is None:
-        in_ = "held"
-    else:
-        in_ = output.span(seconds) if seconds > 0 else f"{output.span(-seconds)} late"
-    return {
-        "in": in_,
-        "due": output.short_time(row["due"]),
-        "kind": row["kind"],
-        "scheduledTime": output.text(row["scheduledTime"]),
-        "attempt": output.text(row["attempt"]),
-        "schedule": output.name(row),
-        # Of a retry: the reason, and the cause in words where it was kept.
-        "last error": ": ".join(text for text in (row["lastError"], row["lastCause"]) if text),
-    }
+        return "held"
+    return output.span(seconds) if seconds > 0 else f"{output.span(-seconds)} late"
+
+
+_OF_POINT: output.Columns = {
+    "in": _due_in,
+    "due": lambda row: output.short_time(row["due"]),
+    "kind": "kind",
+    "scheduledTime": "scheduledTime",
+    "attempt": "attempt",
+    "schedule": output.name,
+    # Of a retry: the reason, and the cause in words where it was kept.
+    "last error": lambda row: ": ".join(filter(None, (row["lastError"], row["lastCause"]))),
+}
 
 
 # -- leases --------------------------------------------------------------------------------------
@@ -276,19 +277,20 @@ async def leases(
             break
     if not rows:
         output.complain("no worker holds such points")
-    return output.show_rows(rows, form, _lease_cells, spare=("claim", "until"), may_cut="holds")
+    return output.show_rows(rows, form, _OF_LEASE, spare=("claim", "until"), may_cut="holds")
 
 
-def _lease_cells(row: output.Row) -> output.Cells:
-    held = list(dict.fromkeys(output.name(point) for point in row["points"]))
-    more = f" and {len(held) - 3} more" if len(held) > 3 else ""
-    left = row["inSeconds"]
-    return {
-        "worker": row["worker"],
-        "ends in": "ran out" if left <= 0 else output.span(left),
-        "until": output.short_time(row["until"]),
-        "taken over": str(row["attempts"]),
-        "points": str(row["count"]),
-        "claim": row["claim"],
-        "holds": ", ".join(held[:3]) + more,
-    }
+def _held(row: output.Row) -> str:
+    names = list(dict.fromkeys(output.name(point) for point in row["points"]))
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+_OF_LEASE: output.Columns = {
+    "worker": "worker",
+    "ends in": lambda row: "ran out" if row["inSeconds"] <= 0 else output.span(row["inSeconds"]),
+    "until": lambda row: output.short_time(row["until"]),
+    "taken over": "attempts",
+    "points": "count",
+    "claim": "claim",
+    "holds": _held,
+}

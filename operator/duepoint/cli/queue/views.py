@@ -13,21 +13,15 @@ from typing import TYPE_CHECKING
 
 from duepoint import errors
 from duepoint.cli import options, output
+from duepoint.delayqueue import sharding
 from duepoint.schedules import points, slots
 from duepoint.schedules.definition import State
 from duepoint.schedules.points import PointKind
 
 if TYPE_CHECKING:
-    from duepoint.delayqueue import deadletters, messages
+    from duepoint.delayqueue import deadletters
     from duepoint.delayqueue.delayqueue import DelayQueue
     from duepoint.delayqueue.inspection import upcoming
-
-
-def place_of(shard: messages.ShardId) -> tuple[int, int]:
-    """A shard's layout, of which there are two while their number changes, and its number there."""
-    from duepoint.delayqueue import sharding  # noqa: PLC0415 - only these commands pay for it
-
-    return sharding.layout_of(shard), sharding.index_of(shard)
 
 
 async def found(opened: DelayQueue, namespace: str, schedule: str) -> upcoming.ScheduleView | None:
@@ -49,7 +43,7 @@ def of_point(sight: upcoming.PointView, now_us: int) -> output.Row:
         "state": "held" if due_us is None else "due" if due_us <= now_us else "waiting",
         "lastError": "" if sight.record is None else sight.record.last_error,
         "lastCause": "" if sight.record is None else sight.record.last_cause,
-        "shard": place_of(sight.shard)[1],
+        "shard": sharding.index_of(sight.shard),
     }
 
 
@@ -63,7 +57,7 @@ def of_lease(lease: upcoming.ClaimView) -> output.Row:
         "expired": left_us <= 0,
         "attempts": lease.reclaimed,
         "claim": lease.id.hex(),
-        "shard": place_of(lease.shard)[1],
+        "shard": sharding.index_of(lease.shard),
         "count": len(lease.points),
         "points": [_point(sight) for sight in lease.points],
     }
@@ -133,7 +127,8 @@ LETTER_ID = options.Converted(_letter_id)
 
 def row_of(letter: deadletters.DeadEntry) -> output.Row:
     """What a letter says, under the names of the JSON output."""
-    entry, (layout, number) = letter.entry, place_of(letter.shard)
+    entry = letter.entry
+    layout, number = sharding.layout_of(letter.shard), sharding.index_of(letter.shard)
     point = points.parse_member(letter.member, 0) if letter.member else None
     slot_us = _number(entry.get("slot_us"))
     if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
