@@ -107,7 +107,7 @@ def explain(form: str, asked: AskedExpression) -> None:
     """
     local = instants.LocalTime(asked.time_zone)
     coming = itertools.islice(_walk(asked.expression.next_after, asked.from_us), _SHOWN)
-    found = {
+    found: dict[str, Any] = {
         "expression": asked.text.strip(),
         "timeZone": asked.time_zone,
         "meaning": asked.expression.describe(),
@@ -169,7 +169,7 @@ def _coming_changes(known: cron.Cron, zone: timezones.Zone, from_us: int) -> lis
         count = known.pattern.count(local_from, local_to)
         if not count or (after > before) in found:
             continue
-        times = []
+        times: list[str] = []
         time = known.pattern.first_from(local_from)
         while time < local_to and len(times) < _LISTED:
             times.append(_clock_text(time))

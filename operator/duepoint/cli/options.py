@@ -275,11 +275,7 @@ def asked_expression(
     overlap: str,
     anchor: str | None,
 ) -> AskedExpression:
-    """What the options say together.
-
-    Raises:
-        errors.InvalidSetting: an option or the expression is wrong, with field, column and hint.
-    """
+    """What the options say together; raises errors.InvalidSetting with field, column and hint."""
     check_zone(time_zone)
     from_us = instants.parse_us(from_, zone=time_zone, name="--from")
     if anchor is None:

@@ -173,14 +173,15 @@ def _parsed(
 ) -> tuple[specs.ScheduleSpec | None, list[Problem]]:
     metadata = _mapping(content.get("metadata"))
     created, generation = _instant(metadata.get("creationTimestamp")), metadata.get("generation")
-    is_usual = isinstance(generation, int) and 0 < generation < _LARGEST_NUMBER
+    if not isinstance(generation, int) or not 0 < generation < _LARGEST_NUMBER:
+        generation = 1
     try:
         spec = specs.parse(
             json.dumps(content["spec"], allow_nan=False).encode("ascii"),
             namespace=_text(metadata.get("namespace")) or namespace,
             name=_text(metadata.get("name")) or _text(metadata.get("generateName")),
             uid=_text(metadata.get("uid")) or _UID,
-            generation=generation if is_usual else 1,
+            generation=generation,
             created_us=created_us if created is None else created,
         )
     except errors.InvalidSpec as error:

@@ -19,7 +19,7 @@ from duepoint.cli import instants, options, output
 from duepoint.cli.check import checks, manifests, structure
 from duepoint.cli.check.checks import CheckedManifest
 from duepoint.cli.check.manifests import Problem, Unreadable, note
-from duepoint.cli.cronjob import notes as cronjob_notes
+from duepoint.cli.cronjob import differences
 from duepoint.net import addresses
 from duepoint.schedules import actions, ownstreams, slots
 from duepoint.schedules import spec as specs
@@ -186,7 +186,7 @@ def _notes(found: CheckedManifest, now_us: int) -> list[Problem]:
         return notes
     notes += doubts(found.spec, now_us)
     if found.manifest.kind == checks.CRONJOB:
-        notes += cronjob_notes.notes(found.manifest.content, found.spec, now_us)
+        notes += differences.notes(found.manifest.content, found.spec, now_us)
     return notes
 
 
@@ -206,11 +206,7 @@ def _standing(found: CheckedManifest, now_us: int) -> str:
 
 
 def accepted(files: tuple[str, ...], namespace: str, created_us: int) -> Iterator[CheckedManifest]:
-    """The Schedules of the files, for a command that needs them all to be valid.
-
-    Raises:
-        errors.InvalidSetting: one is not.
-    """
+    """The Schedules of the files; raises errors.InvalidSetting where one of them is not valid."""
     for found in _checked(files, namespace, created_us, newer_kubernetes=True):
         if isinstance(found, Unreadable):
             raise errors.InvalidSetting(found.where, found.message)

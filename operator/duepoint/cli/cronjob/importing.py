@@ -10,15 +10,18 @@ Kubernetes manifests takes it for the same values: readers differ in what they m
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import re
 import sys
+import urllib.parse
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import yaml
 
 from duepoint import errors
@@ -27,6 +30,8 @@ from duepoint.cli.check import manifests
 from duepoint.cli.check.manifests import Manifest, Unreadable
 from duepoint.cli.cronjob import conversion
 from duepoint.cli.cronjob.conversion import Imported
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import port
 
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -194,11 +199,9 @@ def cronjob(
             map(manifests.read, files)
         )
     else:
-        from duepoint.cli.cronjob import clustercronjobs  # noqa: PLC0415 - files need no cluster
-
         place = options.Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
         found = asyncio.run(
-            clustercronjobs.cronjobs(place, names=names, everywhere=everywhere, selector=selector)
+            _of_cluster(place, names=names, everywhere=everywhere, selector=selector)
         )
     made = conversion.imported(
         found,
@@ -225,3 +228,61 @@ def _check_choice(
         raise errors.InvalidSetting(
             "import cronjob", "write -f FILE, a NAME, -n NAMESPACE or --all-namespaces"
         )
+
+
+# -- the CronJobs of a cluster -------------------------------------------------------------------
+
+#: A list that took so long that its beginning was forgotten is begun again, so often.
+_ATTEMPTS = 3
+
+
+class _CronJob(msgspec.Struct):
+    """Everything of a CronJob but its status; unlike elsewhere the metadata stay as they are."""
+
+    metadata: dict[str, Any]
+    spec: dict[str, Any]
+
+
+async def _of_cluster(
+    place: options.Place, *, names: tuple[str, ...], everywhere: bool, selector: str | None
+) -> list[Manifest | Unreadable]:
+    """These CronJobs or all, or in the place of one why it could not be read.
+
+    A list is read page by page and is whole or an error: half of the CronJobs would be taken for
+    all of them. Raises errors.DuepointError where the cluster cannot be asked, or does not answer.
+    """
+    from duepoint.cli import cluster  # noqa: PLC0415 - files need no cluster
+
+    async with cluster.session(place) as server:
+        namespace = None if everywhere else server.namespace
+        path = port.path("/apis/batch/v1", namespace, "cronjobs")
+        if names:
+            return [await _named(server.api, path, name) for name in names]
+        query = {"labelSelector": selector} if selector else None
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(kube_errors.Gone):
+                return await _listed(server.api, path, query)
+        return await _listed(server.api, path, query)
+
+
+async def _named(api: port.Api, path: str, name: str) -> Manifest | Unreadable:
+    try:
+        body = await api.request("GET", f"{path}/{urllib.parse.quote(name, safe='')}")
+    except kube_errors.NotFound:
+        return Unreadable(file=f"CronJob {name}", document=0, message="does not exist")
+    except kube_errors.Forbidden as error:  # rights may name single objects
+        return Unreadable(file=f"CronJob {name}", document=0, message=str(error))
+    return _manifest(msgspec.json.decode(body, type=_CronJob))
+
+
+async def _listed(
+    api: port.Api, path: str, query: dict[str, str] | None
+) -> list[Manifest | Unreadable]:
+    found = await port.listed(api, path, _CronJob, query)  # type: ignore[type-var]
+    return [_manifest(item) for item in found]
+
+
+def _manifest(item: _CronJob) -> Manifest:
+    head = {"apiVersion": "batch/v1", "kind": "CronJob"}
+    content = {**head, "metadata": item.metadata, "spec": item.spec}
+    return Manifest(file="cluster", document=0, item="", content=content)
