@@ -147,7 +147,7 @@ async def _worked_off(puts: Sequence[tuple[str, int]], most: int) -> list[list[i
         seen.append(items)
         return [None] * len(items)
 
-    queue: WorkQueue[int] = WorkQueue(FakeClock(), lambda item: item < 10)
+    queue: WorkQueue[int] = WorkQueue(FakeClock(), "not done", lambda item: item < 10)
     for key, item in puts:
         queue.put(key, item)
     running = asyncio.create_task(queue.run(alone, 1, Batches(many, most=most, workers=1)))
@@ -182,7 +182,7 @@ async def test_one_of_many_may_ask_for_another_try():
     async def alone(item: int) -> None:
         seen.append([item])
 
-    queue: WorkQueue[int] = WorkQueue(clock, lambda item: True)
+    queue: WorkQueue[int] = WorkQueue(clock, "not done", lambda item: True)
     for number in (1, 2, 3):
         queue.put(str(number), number)
     running = asyncio.create_task(queue.run(alone, 1, Batches(many, most=10, workers=1)))
@@ -215,7 +215,7 @@ async def _gathering(put: list[tuple[float, int]]) -> tuple[list[int], FakeClock
         seen.append(len(items))
         return [None] * len(items)
 
-    queue: WorkQueue[int] = WorkQueue(clock, lambda _: True)
+    queue: WorkQueue[int] = WorkQueue(clock, "not done", lambda _: True)
     running = asyncio.create_task(queue.run(many, 1, Batches(many, most=500, workers=3)))
     await clock.settle()
     number = 0

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
   Workers report how receivers behave and may get to probe one; all of what is known goes back to a worker that
-  does not know it yet. The rules are those of `runs/circuit.py`, where they are explained. A field of
+  does not know it yet. `runs/circuit.py` explains the rules. A field of
   `circuits` is a receiver ('h' and its name), a Schedule whose receiver is gone ('g' and its uid) or the
   version of all ('v').
 
