@@ -35,13 +35,12 @@ _LISTED = 4
 _SHOWN = 3
 
 
-def _number(option: str, text: str) -> int:
+def _number(text: str) -> int:
     if not text.isascii() or not text.lstrip("-").isdecimal() or len(text) > 18:
-        raise errors.InvalidSetting(option, f"{errors.quoted(text)} is not a whole number")
-    number = int(text)
-    if number < 1:
-        raise errors.InvalidSetting(option, f"{number} is too small; write 1 or more")
-    return number
+        raise ValueError(f"{errors.quoted(text)} is not a whole number")
+    if int(text) < 1:
+        raise ValueError(f"{int(text)} is too small; write 1 or more")
+    return int(text)
 
 
 _count = click.option(

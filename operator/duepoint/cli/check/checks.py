@@ -68,6 +68,8 @@ def check(
         newer_kubernetes: the cluster may be newer than the Jobs known here, so that an unknown
             field of a template is a note.
     """
+    if manifest.trouble:
+        return _wrong(manifest, "", manifest.trouble)
     if not isinstance(manifest.content, dict) or not manifest.kind:
         return _wrong(
             manifest, "", "is no Kubernetes object; write apiVersion, kind, metadata and spec"

@@ -24,7 +24,7 @@ from typing import Any
 
 from duepoint import errors, expressions
 from duepoint.cli.check import checks, manifests
-from duepoint.cli.check.manifests import Manifest, Problem, Unreadable, note
+from duepoint.cli.check.manifests import Manifest, Problem, note
 from duepoint.cli.cronjob import differences
 from duepoint.expressions import fields
 
@@ -163,12 +163,12 @@ class Imported:
 
 
 def imported(
-    found: Iterable[Manifest | Unreadable],
+    found: Iterable[Manifest],
     *,
     namespace: str | None,
     time_zone: str | None,
     now_us: int,
-) -> Iterator[Imported | Unreadable | None]:
+) -> Iterator[Imported | None]:
     """One for each object in turn; None for one that is no CronJob.
 
     Args:
@@ -177,8 +177,8 @@ def imported(
         now_us: from when on differences are looked for.
     """
     for source in found:
-        if isinstance(source, Unreadable):
-            yield source
+        if source.trouble:
+            yield _refused(source, "", source.trouble)
         elif not isinstance(source.content, dict) or not source.kind:
             message = "is no Kubernetes object; write apiVersion, kind, metadata and spec"
             yield _refused(source, "", message)

@@ -27,7 +27,7 @@ import yaml
 from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import manifests
-from duepoint.cli.check.manifests import Manifest, Unreadable
+from duepoint.cli.check.manifests import Manifest
 from duepoint.cli.cronjob import conversion
 from duepoint.cli.cronjob.conversion import Imported
 from duepoint.kube import errors as kube_errors
@@ -76,7 +76,7 @@ _HEAD = (
 )
 
 
-def _show(found: Iterable[Imported | Unreadable | None], form: str) -> None:
+def _show(found: Iterable[Imported | None], form: str) -> None:
     """Print everything; ends with an exit code where something was wrong, or nothing there."""
     items: list[Any] = []
     made = wrong = passed_over = 0
@@ -84,9 +84,6 @@ def _show(found: Iterable[Imported | Unreadable | None], form: str) -> None:
     for imported in found:
         if imported is None:
             passed_over += 1
-        elif isinstance(imported, Unreadable):
-            wrong += 1
-            output.complain(imported.message, imported.where)
         elif imported.schedule is None:
             wrong += 1
             for problem in imported.problems:
@@ -174,7 +171,7 @@ def importing(context: click.Context) -> None:
 @click.option("--all-namespaces", "-A", "everywhere", is_flag=True, help="Of the whole cluster.")
 @click.option("--selector", "-l", metavar="LABELS", help="Of the cluster: only such CronJobs.")
 @click.option(
-    "--time-zone", metavar="ZONE",
+    "--time-zone", metavar="ZONE", type=options.ZONE,
     help="Written where a CronJob names no zone: that of its controller manager. Unset: Etc/UTC.",
 )  # fmt: skip
 @click.option(
@@ -191,13 +188,9 @@ def cronjob(
 
     Nothing is changed in the cluster. Needs -f, a NAME, -n or --all-namespaces.
     """
-    if time_zone is not None:
-        options.check_zone(time_zone)
     _check_choice(names, files, namespace, everywhere=everywhere, selector=selector)
     if files:
-        found: Iterable[Manifest | Unreadable] = itertools.chain.from_iterable(
-            map(manifests.read, files)
-        )
+        found: Iterable[Manifest] = itertools.chain.from_iterable(map(manifests.read, files))
     else:
         place = options.Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
         found = asyncio.run(
@@ -245,7 +238,7 @@ class _CronJob(msgspec.Struct):
 
 async def _of_cluster(
     place: options.Place, *, names: tuple[str, ...], everywhere: bool, selector: str | None
-) -> list[Manifest | Unreadable]:
+) -> list[Manifest]:
     """These CronJobs or all, or in the place of one why it could not be read.
 
     A list is read page by page and is whole or an error: half of the CronJobs would be taken for
@@ -265,19 +258,17 @@ async def _of_cluster(
         return await _listed(server.api, path, query)
 
 
-async def _named(api: port.Api, path: str, name: str) -> Manifest | Unreadable:
+async def _named(api: port.Api, path: str, name: str) -> Manifest:
     try:
         body = await api.request("GET", f"{path}/{urllib.parse.quote(name, safe='')}")
     except kube_errors.NotFound:
-        return Unreadable(file=f"CronJob {name}", document=0, message="does not exist")
+        return Manifest(file=f"CronJob {name}", document=0, trouble="does not exist")
     except kube_errors.Forbidden as error:  # rights may name single objects
-        return Unreadable(file=f"CronJob {name}", document=0, message=str(error))
+        return Manifest(file=f"CronJob {name}", document=0, trouble=str(error))
     return _manifest(msgspec.json.decode(body, type=_CronJob))
 
 
-async def _listed(
-    api: port.Api, path: str, query: dict[str, str] | None
-) -> list[Manifest | Unreadable]:
+async def _listed(api: port.Api, path: str, query: dict[str, str] | None) -> list[Manifest]:
     found = await port.listed(api, path, _CronJob, query)  # type: ignore[type-var]
     return [_manifest(item) for item in found]
 
@@ -285,4 +276,4 @@ async def _listed(
 def _manifest(item: _CronJob) -> Manifest:
     head = {"apiVersion": "batch/v1", "kind": "CronJob"}
     content = {**head, "metadata": item.metadata, "spec": item.spec}
-    return Manifest(file="cluster", document=0, item="", content=content)
+    return Manifest(file="cluster", document=0, content=content)

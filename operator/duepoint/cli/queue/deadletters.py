@@ -217,16 +217,16 @@ class DeadLetterSelection:
                 yield row, letter
 
 
-def _age_us(option: str, text: str) -> int:
+def _age_us(text: str) -> int:
     """A duration as it is written everywhere, and whole days besides."""
     days = re.fullmatch(r"(\d{1,5})d", text, re.ASCII)
     if days:
         return int(days[1]) * 86_400_000_000
     try:
         return durations.parse_duration_us(text)
-    except (errors.DuepointError, ValueError) as trouble:
+    except ValueError:
         message = f"{errors.quoted(text)}: write a duration such as 90m, 36h or 7d"
-        raise errors.InvalidSetting(option, message) from trouble
+        raise ValueError(message) from None
 
 
 _choosing = options.together(
