@@ -357,15 +357,9 @@ S = TypeVar("S", bound=QueueSettings)
 
 
 def read(kind: type[S], environ: Mapping[str, str], flags: Mapping[str, str]) -> S:
-    """The settings of a process.
+    """The settings of a process; raises InvalidSetting for the first wrong or missing one.
 
-    Args:
-        kind: the settings to read.
-        environ: the environment; only names with our prefix are looked at.
-        flags: values given on the command line, by setting name.
-
-    Raises:
-        InvalidSetting: for the first wrong, unknown or missing one.
+    ``flags`` are values given on the command line, by setting name.
     """
     known = {field.name: field for field in dataclasses.fields(kind)}
     _refuse_unknown(environ)

@@ -25,11 +25,7 @@ class ClusterSession:
 
 @contextlib.asynccontextmanager
 async def session(place: options.Place) -> AsyncIterator[ClusterSession]:
-    """A session with the cluster.
-
-    Raises:
-        errors.InvalidSetting: there are no credentials, or the kubeconfig is wrong.
-    """
+    """A session with the cluster; raises errors.InvalidSetting where no credentials are found."""
     access = credentials.found(place.kubeconfig, place.context)
     async with kubeapi.ApiSession(access, component="cli") as api:
         login = await access.login()

@@ -35,13 +35,12 @@ _LISTED = 4
 _SHOWN = 3
 
 
-def _number(option: str, text: str) -> int:
+def _number(text: str) -> int:
     if not text.isascii() or not text.lstrip("-").isdecimal() or len(text) > 18:
-        raise errors.InvalidSetting(option, f"{errors.quoted(text)} is not a whole number")
-    number = int(text)
-    if number < 1:
-        raise errors.InvalidSetting(option, f"{number} is too small; write 1 or more")
-    return number
+        raise ValueError(f"{errors.quoted(text)} is not a whole number")
+    if int(text) < 1:
+        raise ValueError(f"{int(text)} is too small; write 1 or more")
+    return int(text)
 
 
 _count = click.option(
@@ -107,7 +106,7 @@ def explain(form: str, asked: AskedExpression) -> None:
     """
     local = instants.LocalTime(asked.time_zone)
     coming = itertools.islice(_walk(asked.expression.next_after, asked.from_us), _SHOWN)
-    found = {
+    found: dict[str, Any] = {
         "expression": asked.text.strip(),
         "timeZone": asked.time_zone,
         "meaning": asked.expression.describe(),
@@ -169,7 +168,7 @@ def _coming_changes(known: cron.Cron, zone: timezones.Zone, from_us: int) -> lis
         count = known.pattern.count(local_from, local_to)
         if not count or (after > before) in found:
             continue
-        times = []
+        times: list[str] = []
         time = known.pattern.first_from(local_from)
         while time < local_to and len(times) < _LISTED:
             times.append(_clock_text(time))

@@ -35,25 +35,32 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
 class Converted(click.ParamType):  # type: ignore[type-arg]  # newer versions of click only
-    """Calls ``read`` with the option's name and the text; it raises errors.InvalidSetting."""
+    """Calls ``read`` with the text; its ValueError becomes an InvalidSetting of the option."""
 
     name = "text"
 
-    def __init__(self, read: Callable[[str, str], Any]) -> None:
+    def __init__(self, read: Callable[[str], Any]) -> None:
         self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401, ARG002 - click's signature
-        return self._read(param.opts[0], value) if param and isinstance(value, str) else value
+        if param is None or not isinstance(value, str):
+            return value
+        try:
+            return self._read(value)
+        except ValueError as error:
+            is_option = isinstance(param, click.Option)
+            name = param.opts[0] if is_option else (param.metavar or "").strip("[].")
+            raise errors.InvalidSetting(name, str(error)) from None
 
 
 def words(*known: str) -> Converted:
     """One of these words, in any case."""
 
-    def read(option: str, text: str) -> str:
+    def read(text: str) -> str:
         for word in known:
             if word.lower() == text.lower():
                 return word
-        raise errors.InvalidSetting(option, f"{errors.quoted(text)}: write {' or '.join(known)}")
+        raise ValueError(f"{errors.quoted(text)}: write {' or '.join(known)}")
 
     return Converted(read)
 
@@ -61,41 +68,40 @@ def words(*known: str) -> Converted:
 def whole(most: int) -> Converted:
     """A count from 1 to ``most``."""
 
-    def read(option: str, text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and len(text) < 18 and 1 <= int(text) <= most):
-            message = f"{errors.quoted(text)}: write a whole number from 1 to {most}"
-            raise errors.InvalidSetting(option, message)
-        return int(text)
+    def read(text: str) -> int:
+        if text.isascii() and text.isdecimal() and len(text) < 18 and 1 <= int(text) <= most:
+            return int(text)
+        raise ValueError(f"{errors.quoted(text)}: write a whole number from 1 to {most}")
 
     return Converted(read)
 
 
-def _name(option: str, text: str) -> str:
+def _name(text: str) -> str:
     if not text or len(text) > 253 or not text.isprintable() or " " in text:
-        raise errors.InvalidSetting(option, f"{errors.quoted(text)} is no name of an object")
+        raise ValueError(f"{errors.quoted(text)} is no name of an object")
     return text
 
 
-def _duration_us(option: str, text: str) -> int:
+def _zone(text: str) -> str:
     try:
-        return durations.parse_duration_us(text)
-    except ValueError as error:
-        raise errors.InvalidSetting(option, str(error)) from None
+        return timezones.load(text).name
+    except errors.InvalidExpression as error:
+        raise ValueError(str(error)) from None
 
 
-def _identity(option: str, text: str) -> str:
+def _identity(text: str) -> str:
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name) or "/" in name or not text.isprintable() or " " in text:
-        raise errors.InvalidSetting(
-            option, f"{errors.quoted(text)}: write namespace/name, such as reports/nightly"
-        )
+        raise ValueError(f"{errors.quoted(text)}: write namespace/name, such as reports/nightly")
     return text
 
 
 #: The name of an object.
 NAME = Converted(_name)
+#: A time zone that the engine has.
+ZONE = Converted(_zone)
 #: A length of time, in microseconds.
-DURATION_US = Converted(_duration_us)
+DURATION_US = Converted(durations.parse_duration_us)
 
 # -- options -------------------------------------------------------------------------------------
 
@@ -275,12 +281,7 @@ def asked_expression(
     overlap: str,
     anchor: str | None,
 ) -> AskedExpression:
-    """What the options say together.
-
-    Raises:
-        errors.InvalidSetting: an option or the expression is wrong, with field, column and hint.
-    """
-    check_zone(time_zone)
+    """What the options say together; raises errors.InvalidSetting with field, column and hint."""
     from_us = instants.parse_us(from_, zone=time_zone, name="--from")
     if anchor is None:
         anchor_us = from_us - from_us % 1_000_000  # as whole as a creationTimestamp
@@ -315,14 +316,6 @@ def asked_expression(
     )
 
 
-def check_zone(name: str) -> None:
-    """Raise errors.InvalidSetting where the engine has no such zone."""
-    try:
-        timezones.load(name)
-    except errors.InvalidExpression as error:
-        raise errors.InvalidSetting("--time-zone", str(error)) from None
-
-
 #: EXPR and the options that decide its slots, as ``asked``.
 asking = gathered(
     "asked",
@@ -332,6 +325,7 @@ asking = gathered(
         "--time-zone",
         default="Etc/UTC",
         metavar="ZONE",
+        type=ZONE,
         show_default=True,
         help="IANA zone of the expression.",
     ),

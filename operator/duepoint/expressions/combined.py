@@ -93,11 +93,7 @@ def _walk(part: expression.Instants, after_us: int, through_us: int) -> Iterator
 
 
 def merged(expressions: Sequence[expression.Expression]) -> expression.Expression:
-    """One expression for all; the only one itself when there is one.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """One expression for all; the only one itself. Raises ValueError where there is none."""
     distinct = tuple(dict.fromkeys(expressions))
     if not distinct:
         raise ValueError("there is no expression to merge")

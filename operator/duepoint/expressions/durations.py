@@ -48,11 +48,7 @@ class InvalidDuration(ValueError):
 
 
 def parse_duration_us(text: str) -> int:
-    """The length in microseconds, zero or more.
-
-    Raises:
-        InvalidDuration: with a message that says what to write instead.
-    """
+    """The length in microseconds; raises InvalidDuration, which says what to write instead."""
     if not text:
         raise InvalidDuration('a duration is missing; write one such as "90s" or "1h30m"')
     try:

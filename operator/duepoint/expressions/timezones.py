@@ -87,11 +87,7 @@ def known_names() -> frozenset[str]:
 
 @functools.cache
 def load(zone: str) -> Zone:
-    """The zone.
-
-    Raises:
-        InvalidExpression: reason UnknownTimeZone.
-    """
+    """The zone; raises InvalidExpression with reason UnknownTimeZone."""
     if not zone.strip():
         raise errors.InvalidExpression(
             "the time zone is empty",
@@ -263,11 +259,7 @@ def only_real(first_offset: int, changes: Changes) -> Changes:
 
 
 def changes_by_rule(footer: str, latest: int | None, through_year: int) -> Changes:
-    """The changes that a footer's rule makes after the last listed one.
-
-    Raises:
-        ValueError: it is no such rule.
-    """
+    """The changes that a footer's rule makes after the last listed one; raises ValueError."""
     if not footer:
         return []
     rule = _FOOTER.fullmatch(footer)

@@ -60,11 +60,10 @@ class Unavailable(ApiError, errors.ApiUnavailable):
         message: str,
         *,
         status: int = 0,
-        reason: str = "",
         sent: bool = True,
         retry_after_seconds: float | None = None,
     ) -> None:
-        ApiError.__init__(self, message, status=status, reason=reason)
+        ApiError.__init__(self, message, status=status)
         self.sent = sent
         self.retry_after_seconds = retry_after_seconds
 
@@ -111,10 +110,8 @@ class ForbiddenCause(enum.StrEnum):
 class Forbidden(ApiError):
     """403."""
 
-    def __init__(
-        self, message: str, *, cause: ForbiddenCause, status: int = 403, reason: str = "Forbidden"
-    ) -> None:
-        super().__init__(message, status=status, reason=reason)
+    def __init__(self, message: str, *, cause: ForbiddenCause, status: int = 403) -> None:
+        super().__init__(message, status=status, reason="Forbidden")
         self.cause = cause
 
 
@@ -127,14 +124,9 @@ class Invalid(ApiError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        status: int = 422,
-        reason: str = "",
-        causes: tuple[tuple[str, str], ...] = (),
+        self, message: str, *, status: int = 422, causes: tuple[tuple[str, str], ...] = ()
     ) -> None:
-        super().__init__(message, status=status, reason=reason)
+        super().__init__(message, status=status)
         self.causes = causes
 
     @property
@@ -184,7 +176,7 @@ def from_answer(
     # A resource version that the server has not reached: its store came back from a backup.
     if any(cause.reason == "ResourceVersionTooLarge" for cause in answer.causes):
         return Gone(message, status=status, reason=answer.reason)
-    known: dict[str, Any] = {"status": status, "reason": answer.reason}
+    known: dict[str, Any] = {"status": status}
     retry_after = _retry_after(headers, answer)
     match status:
         case 400 | 413 | 415 | 422:
@@ -202,7 +194,7 @@ def from_answer(
         case status if status not in _BY_STATUS:
             known["retry_after_seconds"] = retry_after
     error = _BY_STATUS.get(status, Unavailable)(message, **known)
-    error.server_message = answer.message[:MESSAGE_LIMIT]
+    error.reason, error.server_message = answer.reason, answer.message[:MESSAGE_LIMIT]
     return error
 
 

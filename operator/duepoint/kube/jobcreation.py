@@ -193,11 +193,7 @@ class NotNow:
 
 
 async def dry_run(
-    api: port.Api,
-    namespace: str,
-    job: Mapping[str, Any],
-    *,
-    timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
+    api: port.Api, namespace: str, job: Mapping[str, Any]
 ) -> Valid | InvalidTemplate | NotNow:
     """Ask whether this Job could be created, misspelt fields being errors; never raises ApiError.
 
@@ -209,7 +205,6 @@ async def dry_run(
             jobs.collection(namespace),
             job,
             query={"dryRun": "All", "fieldValidation": "Strict"},
-            timeout_seconds=timeout_seconds,
         )
     except errors.Conflict:
         return Valid()  # the name is taken, so everything before that check was right

@@ -106,32 +106,30 @@ _service_decoder = msgspec.json.Decoder(_Service)
 
 
 async def resolve(
-    api: port.Api,
-    namespace: str,
-    name: str,
-    wanted_port: int | str | None,
-    *,
-    timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
+    api: port.Api, namespace: str, name: str, wanted_port: int | str | None
 ) -> ServiceResolved | ServiceUnresolved:
     """Where a webhook to this Service goes.
 
     Args:
         namespace: of the Schedule, and so of the Service.
         wanted_port: number or name of a port of the Service; None = its only one.
-        timeout_seconds: for the read of the Service.
 
     Raises:
         errors.Unavailable: ask again. errors.Forbidden: the worker's rights are missing.
     """
     path = port.path("/api/v1", namespace, "services", name)
     try:
-        body = await api.request("GET", path, timeout_seconds=timeout_seconds)
+        body = await api.request("GET", path)
     except errors.NotFound:
         return _unresolved(namespace, name, ServiceTrouble.NOT_FOUND)
     spec = wire.decoded(_service_decoder, body, f"GET {path}").spec
     if spec.type == "ExternalName" or spec.external_name:
         return _unresolved(namespace, name, ServiceTrouble.EXTERNAL_NAME)
-    chosen = _chosen_port(spec.ports or (), wanted_port)
+    ports = [each for each in spec.ports or () if each.protocol in (None, "TCP")]
+    if wanted_port is not None:
+        named = str(wanted_port)
+        ports = [each for each in ports if named in (each.name, str(each.port))][:1]
+    chosen = ports[0] if len(ports) == 1 else None
     if chosen is None or chosen.port is None:
         return _unresolved(namespace, name, ServiceTrouble.NO_PORT, f"{wanted_port}")
     slices = await port.listed(
@@ -155,16 +153,6 @@ async def resolve(
     return ServiceResolved(
         addresses=addresses, server_name=f"{name}.{namespace}.svc", vouched=vouched
     )
-
-
-def _chosen_port(ports: Iterable[_Port], wanted: int | str | None) -> _Port | None:
-    usable = [entry for entry in ports if entry.protocol in (None, "TCP")]
-    if wanted is None:
-        return usable[0] if len(usable) == 1 else None
-    for entry in usable:
-        if wanted == entry.name or str(wanted) == str(entry.port):
-            return entry
-    return None
 
 
 def _ready_addresses(slice_: _Slice, chosen: _Port) -> Iterable[ServiceAddress]:

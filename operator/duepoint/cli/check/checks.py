@@ -68,6 +68,8 @@ def check(
         newer_kubernetes: the cluster may be newer than the Jobs known here, so that an unknown
             field of a template is a note.
     """
+    if manifest.trouble:
+        return _wrong(manifest, "", manifest.trouble)
     if not isinstance(manifest.content, dict) or not manifest.kind:
         return _wrong(
             manifest, "", "is no Kubernetes object; write apiVersion, kind, metadata and spec"
@@ -173,14 +175,15 @@ def _parsed(
 ) -> tuple[specs.ScheduleSpec | None, list[Problem]]:
     metadata = _mapping(content.get("metadata"))
     created, generation = _instant(metadata.get("creationTimestamp")), metadata.get("generation")
-    is_usual = isinstance(generation, int) and 0 < generation < _LARGEST_NUMBER
+    if not isinstance(generation, int) or not 0 < generation < _LARGEST_NUMBER:
+        generation = 1
     try:
         spec = specs.parse(
             json.dumps(content["spec"], allow_nan=False).encode("ascii"),
             namespace=_text(metadata.get("namespace")) or namespace,
             name=_text(metadata.get("name")) or _text(metadata.get("generateName")),
             uid=_text(metadata.get("uid")) or _UID,
-            generation=generation if is_usual else 1,
+            generation=generation,
             created_us=created_us if created is None else created,
         )
     except errors.InvalidSpec as error:

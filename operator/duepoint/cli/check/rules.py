@@ -23,11 +23,7 @@ _WORDS = re.compile(r"self in \[(?P<words>'[^']*'(?:, '[^']*')*)\]")
 
 @functools.cache
 def check(rule: str) -> Check:
-    """What the rule's text asks of a value.
-
-    Raises:
-        KeyError: the text is of no known form and not in the table.
-    """
+    """What the rule's text asks of a value; raises KeyError where no form or row of it is known."""
     if rule in _TABLE:
         return _TABLE[rule]
     if (parts := _PATTERN.fullmatch(rule)) and "self." not in parts["pattern"]:

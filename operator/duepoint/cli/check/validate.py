@@ -7,10 +7,12 @@ what will most probably not do what its author wants. Kinds that are not ours ar
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import urllib.parse
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -18,8 +20,8 @@ from duepoint import errors, expressions
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import checks, manifests, structure
 from duepoint.cli.check.checks import CheckedManifest
-from duepoint.cli.check.manifests import Problem, Unreadable, note
-from duepoint.cli.cronjob import notes as cronjob_notes
+from duepoint.cli.check.manifests import Problem, note
+from duepoint.cli.cronjob import differences
 from duepoint.net import addresses
 from duepoint.schedules import actions, ownstreams, slots
 from duepoint.schedules import spec as specs
@@ -114,13 +116,12 @@ def validate(*, files: tuple[str, ...], namespace: str, newer_kubernetes: bool, 
     A CronJob is checked as the Schedule that it becomes by changing apiVersion and kind, with notes
     on what it would do otherwise.
     """
-    show = _show_json if form == "json" else _show_text
     now_us = instants.now_us()
     seen = wrong = 0
     for found in _checked(files, namespace, now_us, newer_kubernetes=newer_kubernetes):
         seen += 1
-        wrong += isinstance(found, Unreadable) or not found.is_valid
-        show(found, now_us)
+        wrong += not found.is_valid
+        _show(found, form, now_us)
     if wrong:
         raise click.exceptions.Exit(output.BAD_INPUT)
     if not seen:
@@ -130,64 +131,41 @@ def validate(*, files: tuple[str, ...], namespace: str, newer_kubernetes: bool, 
 
 def _checked(
     files: tuple[str, ...], namespace: str, now_us: int, *, newer_kubernetes: bool
-) -> Iterator[CheckedManifest | Unreadable]:
-    for file in files:
-        for found in manifests.read(file):
-            if isinstance(found, Unreadable):
-                yield found
-            elif judged := checks.check(
-                found, namespace=namespace, created_us=now_us, newer_kubernetes=newer_kubernetes
-            ):
-                yield judged
+) -> Iterator[CheckedManifest]:
+    for manifest in itertools.chain.from_iterable(map(manifests.read, files)):
+        if found := checks.check(
+            manifest, namespace=namespace, created_us=now_us, newer_kubernetes=newer_kubernetes
+        ):
+            yield found
 
 
-def _show_text(found: CheckedManifest | Unreadable, now_us: int) -> None:
-    if isinstance(found, Unreadable):
-        output.complain(found.message, found.where)
+def _show(found: CheckedManifest, form: str, now_us: int) -> None:
+    manifest = found.manifest
+    problems = [problem for problem in found.problems if not problem.is_note]
+    notes = [problem for problem in found.problems if problem.is_note]
+    if found.spec is not None:
+        notes += doubts(found.spec, now_us)
+        if manifest.kind == checks.CRONJOB:
+            notes += differences.notes(manifest.content, found.spec, now_us)
+    if form == "json":
+        row: dict[str, Any] = {"file": manifest.file, "document": manifest.document}
+        if not manifest.trouble:
+            row |= {"item": manifest.item, "kind": manifest.kind, "name": manifest.name}
+        row |= {"valid": found.is_valid, "problems": [_fields(each) for each in problems]}
+        if not manifest.trouble:
+            row["notes"] = [_fields(each) for each in notes]
+        sys.stdout.write(json.dumps(row) + "\n")
         return
-    where = found.manifest.where
     if found.is_valid:
-        output.say(f"{where}: {_standing(found, now_us)}")
-    for problem in found.problems:
-        if not problem.is_note:
-            output.complain(str(problem), where)
-    for each in _notes(found, now_us):
+        output.say(f"{manifest.where}: {_standing(found, now_us)}")
+    for problem in problems:
+        output.complain(str(problem), manifest.where)
+    for each in notes:
         output.say(f"  {each}")
-
-
-def _show_json(found: CheckedManifest | Unreadable, now_us: int) -> None:
-    if isinstance(found, Unreadable):
-        row = {
-            "file": found.file, "document": found.document, "valid": False,
-            "problems": [{"field": "", "message": found.message}],
-        }  # fmt: skip
-    else:
-        manifest = found.manifest
-        row = {
-            "file": manifest.file,
-            "document": manifest.document,
-            "item": manifest.item,
-            "kind": manifest.kind,
-            "name": manifest.name,
-            "valid": found.is_valid,
-            "problems": [_fields(each) for each in found.problems if not each.is_note],
-            "notes": [_fields(each) for each in _notes(found, now_us)],
-        }
-    sys.stdout.write(json.dumps(row) + "\n")
 
 
 def _fields(problem: Problem) -> dict[str, str]:
     return {"field": problem.path, "message": problem.message}
-
-
-def _notes(found: CheckedManifest, now_us: int) -> list[Problem]:
-    notes = [problem for problem in found.problems if problem.is_note]
-    if found.spec is None:
-        return notes
-    notes += doubts(found.spec, now_us)
-    if found.manifest.kind == checks.CRONJOB:
-        notes += cronjob_notes.notes(found.manifest.content, found.spec, now_us)
-    return notes
 
 
 def _standing(found: CheckedManifest, now_us: int) -> str:
@@ -206,14 +184,8 @@ def _standing(found: CheckedManifest, now_us: int) -> str:
 
 
 def accepted(files: tuple[str, ...], namespace: str, created_us: int) -> Iterator[CheckedManifest]:
-    """The Schedules of the files, for a command that needs them all to be valid.
-
-    Raises:
-        errors.InvalidSetting: one is not.
-    """
+    """The Schedules of the files; raises errors.InvalidSetting where one of them is not valid."""
     for found in _checked(files, namespace, created_us, newer_kubernetes=True):
-        if isinstance(found, Unreadable):
-            raise errors.InvalidSetting(found.where, found.message)
         for problem in found.problems:
             if not problem.is_note:
                 raise errors.InvalidSetting(found.manifest.where, str(problem))

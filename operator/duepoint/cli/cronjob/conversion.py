@@ -24,8 +24,8 @@ from typing import Any
 
 from duepoint import errors, expressions
 from duepoint.cli.check import checks, manifests
-from duepoint.cli.check.manifests import Manifest, Problem, Unreadable, note
-from duepoint.cli.cronjob import notes as cronjob_notes
+from duepoint.cli.check.manifests import Manifest, Problem, note
+from duepoint.cli.cronjob import differences
 from duepoint.expressions import fields
 
 _OF_THE_SERVER = (
@@ -163,12 +163,12 @@ class Imported:
 
 
 def imported(
-    found: Iterable[Manifest | Unreadable],
+    found: Iterable[Manifest],
     *,
     namespace: str | None,
     time_zone: str | None,
     now_us: int,
-) -> Iterator[Imported | Unreadable | None]:
+) -> Iterator[Imported | None]:
     """One for each object in turn; None for one that is no CronJob.
 
     Args:
@@ -177,8 +177,8 @@ def imported(
         now_us: from when on differences are looked for.
     """
     for source in found:
-        if isinstance(source, Unreadable):
-            yield source
+        if source.trouble:
+            yield _refused(source, "", source.trouble)
         elif not isinstance(source.content, dict) or not source.kind:
             message = "is no Kubernetes object; write apiVersion, kind, metadata and spec"
             yield _refused(source, "", message)
@@ -211,7 +211,7 @@ def _judged(
     wrong = tuple(problem for problem in judged.problems if not problem.is_note)
     if wrong or judged.spec is None:
         return Imported(source=source, problems=wrong)
-    others = cronjob_notes.notes(content, judged.spec, now_us)
+    others = differences.notes(content, judged.spec, now_us)
     return Imported(source=source, schedule=content, notes=(*changes, *judged.problems, *others))
 
 

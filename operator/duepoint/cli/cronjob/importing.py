@@ -10,23 +10,28 @@ Kubernetes manifests takes it for the same values: readers differ in what they m
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import re
 import sys
+import urllib.parse
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import yaml
 
 from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import manifests
-from duepoint.cli.check.manifests import Manifest, Unreadable
+from duepoint.cli.check.manifests import Manifest
 from duepoint.cli.cronjob import conversion
 from duepoint.cli.cronjob.conversion import Imported
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import port
 
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -71,7 +76,7 @@ _HEAD = (
 )
 
 
-def _show(found: Iterable[Imported | Unreadable | None], form: str) -> None:
+def _show(found: Iterable[Imported | None], form: str) -> None:
     """Print everything; ends with an exit code where something was wrong, or nothing there."""
     items: list[Any] = []
     made = wrong = passed_over = 0
@@ -79,9 +84,6 @@ def _show(found: Iterable[Imported | Unreadable | None], form: str) -> None:
     for imported in found:
         if imported is None:
             passed_over += 1
-        elif isinstance(imported, Unreadable):
-            wrong += 1
-            output.complain(imported.message, imported.where)
         elif imported.schedule is None:
             wrong += 1
             for problem in imported.problems:
@@ -169,7 +171,7 @@ def importing(context: click.Context) -> None:
 @click.option("--all-namespaces", "-A", "everywhere", is_flag=True, help="Of the whole cluster.")
 @click.option("--selector", "-l", metavar="LABELS", help="Of the cluster: only such CronJobs.")
 @click.option(
-    "--time-zone", metavar="ZONE",
+    "--time-zone", metavar="ZONE", type=options.ZONE,
     help="Written where a CronJob names no zone: that of its controller manager. Unset: Etc/UTC.",
 )  # fmt: skip
 @click.option(
@@ -186,19 +188,13 @@ def cronjob(
 
     Nothing is changed in the cluster. Needs -f, a NAME, -n or --all-namespaces.
     """
-    if time_zone is not None:
-        options.check_zone(time_zone)
     _check_choice(names, files, namespace, everywhere=everywhere, selector=selector)
     if files:
-        found: Iterable[Manifest | Unreadable] = itertools.chain.from_iterable(
-            map(manifests.read, files)
-        )
+        found: Iterable[Manifest] = itertools.chain.from_iterable(map(manifests.read, files))
     else:
-        from duepoint.cli.cronjob import clustercronjobs  # noqa: PLC0415 - files need no cluster
-
         place = options.Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
         found = asyncio.run(
-            clustercronjobs.cronjobs(place, names=names, everywhere=everywhere, selector=selector)
+            _of_cluster(place, names=names, everywhere=everywhere, selector=selector)
         )
     made = conversion.imported(
         found,
@@ -225,3 +221,59 @@ def _check_choice(
         raise errors.InvalidSetting(
             "import cronjob", "write -f FILE, a NAME, -n NAMESPACE or --all-namespaces"
         )
+
+
+# -- the CronJobs of a cluster -------------------------------------------------------------------
+
+#: A list that took so long that its beginning was forgotten is begun again, so often.
+_ATTEMPTS = 3
+
+
+class _CronJob(msgspec.Struct):
+    """Everything of a CronJob but its status; unlike elsewhere the metadata stay as they are."""
+
+    metadata: dict[str, Any]
+    spec: dict[str, Any]
+
+
+async def _of_cluster(
+    place: options.Place, *, names: tuple[str, ...], everywhere: bool, selector: str | None
+) -> list[Manifest]:
+    """These CronJobs or all, or in the place of one why it could not be read.
+
+    A list is read page by page and is whole or an error: half of the CronJobs would be taken for
+    all of them. Raises errors.DuepointError where the cluster cannot be asked, or does not answer.
+    """
+    from duepoint.cli import cluster  # noqa: PLC0415 - files need no cluster
+
+    async with cluster.session(place) as server:
+        namespace = None if everywhere else server.namespace
+        path = port.path("/apis/batch/v1", namespace, "cronjobs")
+        if names:
+            return [await _named(server.api, path, name) for name in names]
+        query = {"labelSelector": selector} if selector else None
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(kube_errors.Gone):
+                return await _listed(server.api, path, query)
+        return await _listed(server.api, path, query)
+
+
+async def _named(api: port.Api, path: str, name: str) -> Manifest:
+    try:
+        body = await api.request("GET", f"{path}/{urllib.parse.quote(name, safe='')}")
+    except kube_errors.NotFound:
+        return Manifest(file=f"CronJob {name}", document=0, trouble="does not exist")
+    except kube_errors.Forbidden as error:  # rights may name single objects
+        return Manifest(file=f"CronJob {name}", document=0, trouble=str(error))
+    return _manifest(msgspec.json.decode(body, type=_CronJob))
+
+
+async def _listed(api: port.Api, path: str, query: dict[str, str] | None) -> list[Manifest]:
+    found = await port.listed(api, path, _CronJob, query)  # type: ignore[type-var]
+    return [_manifest(item) for item in found]
+
+
+def _manifest(item: _CronJob) -> Manifest:
+    head = {"apiVersion": "batch/v1", "kind": "CronJob"}
+    content = {**head, "metadata": item.metadata, "spec": item.spec}
+    return Manifest(file="cluster", document=0, content=content)

@@ -37,15 +37,13 @@ _UNHEARD_SECONDS = 60.0
 _AWAY_SECONDS = 30.0
 
 
-def _power_of_two(option: str, text: str) -> int:
+def _power_of_two(text: str) -> int:
     most = 65_536
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
     if number < 1 or number & (number - 1) or number > most:
         near = [1 << n for n in range(17) if number / 2 < 1 << n < number * 2 or (1 << n) == most]
         listed = " or ".join(str(n) for n in near[:2]) if 1 <= number <= most else "64 or 256"
-        raise errors.InvalidSetting(
-            option, f"{errors.quoted(text)} is no power of two up to {most}; write {listed}"
-        )
+        raise ValueError(f"{errors.quoted(text)} is no power of two up to {most}; write {listed}")
     return number
 
 

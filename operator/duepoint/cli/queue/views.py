@@ -111,14 +111,11 @@ def _slot_us(sight: upcoming.PointView) -> int | None:
 _LETTER_ID = re.compile(r"(\d{1,5})\.(\d{1,5})/(\d{1,20}-\d{1,20})", re.ASCII)
 
 
-def _letter_id(_: str, text: str) -> tuple[int, int, str]:
-    parts = _LETTER_ID.fullmatch(text)
-    if parts is None:
-        raise errors.InvalidSetting(
-            "ID", f"{errors.quoted(text)}: write SHARD/ENTRY as list shows it, such as"
-            " 1.17/1763771234567-0",
-        )  # fmt: skip
-    return int(parts[1]), int(parts[2]), parts[3]
+def _letter_id(text: str) -> tuple[int, int, str]:
+    if parts := _LETTER_ID.fullmatch(text):
+        return int(parts[1]), int(parts[2]), parts[3]
+    example = "write SHARD/ENTRY as list shows it, such as 1.17/1763771234567-0"
+    raise ValueError(f"{errors.quoted(text)}: {example}")
 
 
 #: A letter's id: its layout, shard and entry.

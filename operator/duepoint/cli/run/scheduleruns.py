@@ -56,13 +56,13 @@ class RunOptions(options.Place):
     form: str
 
 
-def _ttl_seconds(option: str, text: str) -> int | None:
+def _ttl_seconds(text: str) -> int | None:
     if text.lower() == "never":
         return None
-    if not text.isascii() or not text.isdecimal() or int(text[:18]) > _MOST_SECONDS:
-        message = f"{errors.quoted(text)}: write a whole number of seconds up to {_MOST_SECONDS}"
-        raise errors.InvalidSetting(option, f"{message}, or never")
-    return int(text)
+    if text.isascii() and text.isdecimal() and int(text[:18]) <= _MOST_SECONDS:
+        return int(text)
+    most = f"write a whole number of seconds up to {_MOST_SECONDS}, or never"
+    raise ValueError(f"{errors.quoted(text)}: {most}")
 
 
 def options_of_run(*, wait: bool) -> Callable[..., Any]:

@@ -89,8 +89,7 @@ class _FixedClock(clocks.SystemClock):
 async def run(sample: Sample, *, send: bool) -> SampleResult:
     """Compose the sample and, with ``send``, send it.
 
-    Raises:
-        errors.InvalidSetting: something that it refers to was not given.
+    Raises errors.InvalidSetting where something that it refers to was not given.
     """
     clock = _FixedClock()
     async with _cluster(sample) as api:
