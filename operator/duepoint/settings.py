@@ -55,7 +55,7 @@ def _redis_prefix(value: str) -> str:
 
 
 def _names(value: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in value.split(",") if part.strip())
+    names = _words(value)
     for name in names:
         if len(name) > 63 or not name.replace("-", "a").isalnum() or name != name.lower():
             raise ValueError(f"{errors.quoted(name)} is not a namespace name; write a,b,c")
@@ -64,7 +64,7 @@ def _names(value: str) -> tuple[str, ...]:
 
 def _networks(value: str) -> tuple[IpNetwork, ...]:
     networks = []
-    for part in filter(None, (piece.strip() for piece in value.split(","))):
+    for part in _words(value):
         try:
             networks.append(ipaddress.ip_network(part))
         except ValueError:

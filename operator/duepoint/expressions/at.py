@@ -41,8 +41,7 @@ class At:
         return int(after_us < self.slot_us <= through_us)
 
     def describe(self) -> str:
-        when = _EPOCH + dt.timedelta(microseconds=self.slot_us)
-        return f"once, at {when.isoformat().replace('+00:00', 'Z')}"
+        return f"once, at {expression.utc_text(self.slot_us)}"
 
 
 def parse(value: str, *, position: int, whole_seconds: bool) -> At:

@@ -16,7 +16,6 @@ the times of day are joined once, as flags of 86,400 seconds.
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -366,9 +365,9 @@ class Windowed:
     def describe(self) -> str:
         words = self.inner.describe()
         if self.start_us > expression.FIRST_US:
-            words += f", from {_utc(self.start_us)}"
+            words += f", from {expression.utc_text(self.start_us)}"
         if self.end_us <= expression.LAST_US:
-            words += f", before {_utc(self.end_us)}"
+            words += f", before {expression.utc_text(self.end_us)}"
         return words
 
 
@@ -383,8 +382,3 @@ def windowed(
         start_us=expression.FIRST_US if start_us is None else start_us,
         end_us=expression.LAST_US + 1 if end_us is None else end_us,
     )
-
-
-def _utc(instant_us: int) -> str:
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    return (epoch + dt.timedelta(microseconds=instant_us)).isoformat().replace("+00:00", "Z")

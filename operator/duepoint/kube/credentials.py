@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -60,39 +60,26 @@ class Login:
     ssl: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
 
 
-class Credentials(Protocol):
-    """Where logins come from."""
-
-    def known(self) -> Login | None:
-        """The login to use now, where it is known already."""
-        ...
-
-    async def login(self) -> Login:
-        """The login to use now."""
-        ...
-
-    async def renew(self) -> bool:
-        """Read everything again after a 401; False where nothing has changed."""
-        ...
-
-
-class FixedCredentials:
-    """A login that does not change."""
+class Credentials:
+    """Where logins come from; this one has a login that does not change."""
 
     def __init__(self, login: Login) -> None:
         self._login = with_context(login)
 
     def known(self) -> Login | None:
+        """The login to use now, where it is known already."""
         return self._login
 
     async def login(self) -> Login:
+        """The login to use now."""
         return self._login
 
     async def renew(self) -> bool:
+        """Read everything again after a 401; False where nothing has changed."""
         return False
 
 
-class FileToken(FixedCredentials):
+class FileToken(Credentials):
     """A login whose token lives in a file that is rotated."""
 
     def __init__(
@@ -123,26 +110,25 @@ class FileToken(FixedCredentials):
         return changed
 
 
-class LoadedCredentials:
+class LoadedCredentials(Credentials):
     """A login that has to be made, for example by an exec plugin."""
 
     def __init__(self, load: Callable[[], Login]) -> None:
         self._load = load
-        self._login: Login | None = None
+        self._made: Login | None = None
         self._lock = asyncio.Lock()
 
     def known(self) -> Login | None:
-        return self._login
+        return self._made
 
     async def login(self) -> Login:
         async with self._lock:
-            if self._login is None:
-                self._login = with_context(await asyncio.to_thread(self._load))
-            return self._login
+            if self._made is None:
+                self._made = with_context(await asyncio.to_thread(self._load))
+            return self._made
 
     async def renew(self) -> bool:
-        before = self._login
-        self._login = None
+        before, self._made = self._made, None
         return await self.login() != before
 
 
@@ -272,11 +258,11 @@ def _plain(
             ):
                 file.write_text(_data(user.get(name)) or "")
             certificate, key = map(str, files)
-            return FixedCredentials(replace(login, certificate_file=certificate, key_file=key))
+            return Credentials(replace(login, certificate_file=certificate, key_file=key))
     token_file = _file(folder, user.get("tokenFile"))
     if token_file and not login.token:
         return FileToken(login, Path(token_file))
-    return FixedCredentials(login)
+    return Credentials(login)
 
 
 def _official(path: Path, context: str, chosen: Mapping[str, Any]) -> Login:

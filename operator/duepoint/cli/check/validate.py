@@ -21,7 +21,7 @@ from duepoint.cli import instants, options, output
 from duepoint.cli.check import checks, manifests, structure
 from duepoint.cli.check.checks import CheckedManifest
 from duepoint.cli.check.manifests import Problem, note
-from duepoint.cli.cronjob import differences
+from duepoint.cli.cronjob import notes as cronjob_notes
 from duepoint.net import addresses
 from duepoint.schedules import actions, ownstreams, slots
 from duepoint.schedules import spec as specs
@@ -146,7 +146,7 @@ def _show(found: CheckedManifest, form: str, now_us: int) -> None:
     if found.spec is not None:
         notes += doubts(found.spec, now_us)
         if manifest.kind == checks.CRONJOB:
-            notes += differences.notes(manifest.content, found.spec, now_us)
+            notes += cronjob_notes.notes(manifest.content, found.spec, now_us)
     if form == "json":
         row: dict[str, Any] = {"file": manifest.file, "document": manifest.document}
         if not manifest.trouble:

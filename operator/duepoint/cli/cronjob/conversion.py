@@ -25,7 +25,7 @@ from typing import Any
 from duepoint import errors, expressions
 from duepoint.cli.check import checks, manifests
 from duepoint.cli.check.manifests import Manifest, Problem, note
-from duepoint.cli.cronjob import differences
+from duepoint.cli.cronjob import notes as cronjob_notes
 from duepoint.expressions import fields
 
 _OF_THE_SERVER = (
@@ -211,7 +211,7 @@ def _judged(
     wrong = tuple(problem for problem in judged.problems if not problem.is_note)
     if wrong or judged.spec is None:
         return Imported(source=source, problems=wrong)
-    others = differences.notes(content, judged.spec, now_us)
+    others = cronjob_notes.notes(content, judged.spec, now_us)
     return Imported(source=source, schedule=content, notes=(*changes, *judged.problems, *others))
 
 

@@ -3,25 +3,16 @@
 CronJob is built on robfig/cron v3. Which texts it takes is judged by a small grammar here; in UTC
 the times are the same by design, so differences are looked for where the clock of a zone changes,
 and read off both sides' times on that day. Source: ``parser.go`` of robfig/cron v3.0.1.
-
-``notes`` says what a CronJob's manifest means otherwise once it is a Schedule: only what can be
-seen in the manifest; the whole table of differences is in ``docs/howto/port-a-cronjob.md``.
 """
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from duepoint import expressions
 from duepoint.cli import instants
-from duepoint.cli.check.manifests import Problem, note
 from duepoint.cli.cronjob.cronjobtimes import CronJobTimes
 from duepoint.expressions import cron, expression, fields, syntax, timezones
-from duepoint.schedules.spec import ScheduleSpec
 
 _ITEM = re.compile(
     r"(?P<low>[*?]|\+?\d+|[A-Za-z]{3})(?:-(?P<high>\+?\d+|[A-Za-z]{3}))?(?:/\+?\d+)?", re.ASCII
@@ -33,18 +24,6 @@ _DAY = 86_400
 #: How far ahead differences are looked for; an expression with a busy day is the same every year.
 _YEARS, _YEARS_OF_BUSY = 12, 2
 _BUSY = 48
-#: The shortest life of a finished Job, whose name proves that its slot ran.
-_SHORTEST_TTL_SECONDS = 600
-_OF_BUSY_SLOTS = {
-    "Forbid": "a CronJob starts a slot that was due while a Job ran when that Job ends, if its "
-    "deadline allows; a Schedule skips it for good and counts it; the CronJob's way is "
-    "concurrencyPolicy: Queue",
-}
-_OF_ALL = (
-    "after an outage the newest missed slot runs, found exactly (a CronJob can miss it where "
-    "distances differ), and the others are counted; after an edit or a resume nothing runs that "
-    "was due before; Jobs' names end in the slot's unix seconds instead of minutes"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,70 +140,3 @@ def _listed(seconds: tuple[int, ...], local: instants.LocalTime) -> str:
     times = [local.text(second * _SECOND_US)[11:] for second in seconds[:4]]
     more = len(seconds) - len(times)
     return ", ".join(times) + (f" and {more} more times" if more else "")
-
-
-# -- notes ---------------------------------------------------------------------------------------
-
-
-def notes(content: dict[str, Any], spec: ScheduleSpec, from_us: int) -> Iterator[Problem]:
-    """Everything that differs, in the order of the fields."""
-    raw = content["spec"]
-    for text in spec.rule.timing.schedules:
-        yield from _of_expression(text, spec, from_us)
-    if raw.get("timeZone") is None:
-        yield note(
-            "spec.timeZone",
-            "unset: a CronJob takes the zone of its controller manager, a Schedule Etc/UTC",
-        )
-    deadline = spec.rule.policy.deadline_seconds
-    if deadline is not None and deadline < 10:
-        yield note(
-            "spec.startingDeadlineSeconds",
-            f"a CronJob with {deadline} may never run, because its controller looks every 10 s; "
-            "a Schedule runs what is on time",
-        )
-    if raw.get("concurrencyPolicy") in _OF_BUSY_SLOTS:
-        yield note("spec.concurrencyPolicy", _OF_BUSY_SLOTS[raw["concurrencyPolicy"]])
-    if raw.get("suspend"):
-        yield note(
-            "spec.suspend",
-            "the Schedule will be suspended, too; when it is resumed, it starts nothing that was "
-            "due before, where a CronJob starts the newest missed slot at once",
-        )
-    lives = raw["jobTemplate"]["spec"].get("ttlSecondsAfterFinished")
-    if isinstance(lives, int) and lives < _SHORTEST_TTL_SECONDS:
-        yield note(
-            "spec.jobTemplate.spec.ttlSecondsAfterFinished",
-            f"{lives} is raised to {_SHORTEST_TTL_SECONDS}: a Job's name proves that its slot ran",
-        )
-    yield note("", _OF_ALL)
-
-
-def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Problem]:
-    if text.lstrip().lower().startswith("@every"):
-        yield note(
-            "spec.schedule",
-            "a CronJob counts @every from its last run, a Schedule from startTime or its creation",
-        )
-        return
-    if why := refusal(text):
-        yield note("spec.schedule", f"a CronJob refuses this expression ({why})")
-        return
-    zone = spec.rule.timing.time_zone
-    local = instants.LocalTime(zone)
-    for difference in _differences(text, zone, from_us):
-        choice = "{gap: Skip}" if difference.is_gap else "{overlap: Both}"
-        ours = "does" if difference.left_out else "does not"
-        yield note(
-            "spec.schedule",
-            f"a CronJob {difference.text(local)}, a Schedule "
-            f"{ours}; the CronJob's way is mostly dst: {choice}",
-        )
-
-
-@functools.lru_cache(maxsize=4096)
-def _differences(text: str, zone: str, from_us: int) -> tuple[Difference, ...]:
-    """Of ten thousand CronJobs many are due at the same times, and a search takes a while."""
-    ours = expressions.compile_expression(text, time_zone=zone)  # H, which hashes a name, is ours
-    assert isinstance(ours, cron.Cron)  # noqa: S101 - nothing else is left that CronJob takes
-    return tuple(differences(text, ours, zone, from_us))

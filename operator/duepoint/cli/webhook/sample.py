@@ -16,7 +16,6 @@ import time
 import urllib.parse
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar, cast
 
 import msgspec
@@ -54,8 +53,7 @@ class Sample:
     url: str | None
     objects: Objects = field(repr=False)
     token: str | None = field(repr=False)
-    kubeconfig: str | None
-    context: str | None
+    place: options.Place | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,12 +256,10 @@ class _NoCluster:
 @contextlib.asynccontextmanager
 async def _cluster(sample: Sample) -> AsyncIterator[port.Api | None]:
     """The API server that was named on the command line, and no other."""
-    if sample.kubeconfig is None and sample.context is None:
+    if sample.place is None:
         yield None
         return
-    path = None if sample.kubeconfig is None else Path(sample.kubeconfig)
-    place = options.Place(kubeconfig=path, context=sample.context, namespace=None)
-    async with cluster.session(place) as found:
+    async with cluster.session(sample.place) as found:
         yield found.api
 
 

@@ -11,6 +11,7 @@ break too many, a body that was parsed and printed again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -174,32 +175,27 @@ def _why_not(
     signature: str,
 ) -> str:
     """The usual reasons, tried out; else that another secret signed it, or it was changed."""
-    versions = {entry.partition(",")[0] for entry in signature.split()}
-    for tried, why in _other_bodies(body):
-        content = signing.signed_content(webhook_id, timestamp, tried)
-        if _signed_by(verifiers, content, signature):
-            return f"the signature does not match this body: {why}"
-    listed = ", ".join(sorted(version for version in versions if version.isalnum())[:4])
-    return (
-        f"no entry of webhook-signature ({listed or 'none of a known form'}) matches: another "
-        "secret signed it, or id, time or body were changed on the way"
-    )
-
-
-def _other_bodies(body: bytes) -> list[tuple[bytes, str]]:
-    tried = [
+    others = [
         (body.removesuffix(b"\n"), "it ends in a line break that was not sent"),
         (body.removesuffix(b"\r\n"), "it ends in a line break that was not sent"),
         (body + b"\n", "the line break at its end is missing"),
         (b"", "the request was sent without a body"),
     ]
-    try:
+    with contextlib.suppress(ValueError):
         parsed = json.loads(nesting.clipped(body))  # nothing that deep was sent
-    except ValueError:
-        return tried
-    compact = json.dumps(parsed, separators=(",", ":"), ensure_ascii=False).encode()
-    why = "it was parsed and printed anew; sign and verify the bytes as they came"
-    return [*tried, (compact, why)]
+        compact = json.dumps(parsed, separators=(",", ":"), ensure_ascii=False).encode()
+        why = "it was parsed and printed anew; sign and verify the bytes as they came"
+        others.append((compact, why))
+    for tried, why in others:
+        content = signing.signed_content(webhook_id, timestamp, tried)
+        if _signed_by(verifiers, content, signature):
+            return f"the signature does not match this body: {why}"
+    versions = {entry.partition(",")[0] for entry in signature.split()}
+    listed = ", ".join(sorted(version for version in versions if version.isalnum())[:4])
+    return (
+        f"no entry of webhook-signature ({listed or 'none of a known form'}) matches: another "
+        "secret signed it, or id, time or body were changed on the way"
+    )
 
 
 def show(verdict: SignatureVerdict, form: str) -> None:
