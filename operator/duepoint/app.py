@@ -29,10 +29,10 @@ from duepoint.targets import endpoints, target
 from duepoint.targets.job import activejobs
 from duepoint.targets.job import target as jobtarget
 from duepoint.targets.kafka import target as kafkatarget
-from duepoint.targets.secretaccess import secretcache, servers
+from duepoint.targets.secretaccess import references, servers
 from duepoint.targets.stream import external
 from duepoint.targets.stream import target as streamtarget
-from duepoint.targets.webhook import admission, circuitbreaker, hostlimits
+from duepoint.targets.webhook import admission, circuitbreaker
 from duepoint.targets.webhook import credentials as webhookcredentials
 from duepoint.targets.webhook import target as webhooktarget
 from duepoint.worker import claimer, ownership, pipeline
@@ -83,8 +83,8 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
             egress_policy(chosen), lambda: (*own_hosts, *queue.health.hosts())
         )
         source = webhookcredentials.Vault(
-            secretcache.objects_of(api, clock),
-            secretcache.tokens_of(api, clock),
+            references.objects_of(api, clock),
+            references.tokens_of(api, clock),
             clock,
             secret_rules(chosen),
             lambda: webhookcredentials.audiences_of(
@@ -98,7 +98,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
             clock,
             # circuits that all workers share, and this worker's limits
             admission=admission.Admission(
-                hostlimits.HostLimits(
+                admission.HostLimits(
                     clock, per_host=chosen.webhook_host_concurrency, places=chosen.concurrency
                 ),
                 circuitbreaker.CircuitBreaker(queue.circuits, clock),
@@ -156,13 +156,13 @@ def _stream_targets(
     api: kubeapi.ApiSession,
 ) -> tuple[streamtarget.StreamTarget, kafkatarget.KafkaTarget]:
     """Those whose servers are ours, or stand in a Secret."""
-    reader = servers.ConnectionReader(secretcache.objects_of(api, clock), chosen.secret_reader_role)
+    reader = servers.ConnectionReader(references.objects_of(api, clock), chosen.secret_reader_role)
     services = endpoints.service_cache(api, clock)
-    elsewhere = external.ExternalStreams(reader, dialler, services)
 
     def dialler_for(namespace: str) -> servers.ServerDialler:
         return servers.ServerDialler(dialler, services, namespace)
 
+    elsewhere = external.ExternalStreams(reader, dialler_for)
     return (
         streamtarget.StreamTarget(clock, elsewhere, own_streams(chosen)),
         kafkatarget.KafkaTarget(reader, dialler_for, clock),

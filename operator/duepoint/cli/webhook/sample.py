@@ -29,8 +29,8 @@ from duepoint.net import dialling, egressrules, http1
 from duepoint.runs import outcome
 from duepoint.schedules import actions, slots
 from duepoint.schedules.spec import ScheduleSpec
-from duepoint.targets import endpoints, target
-from duepoint.targets.secretaccess import references, secretcache
+from duepoint.targets import endpoints, memory, target
+from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import credentials, request
 from duepoint.targets.webhook import target as webhooktarget
 
@@ -216,15 +216,15 @@ def _firing(sample: Sample, found: actions.WebhookAction) -> target.Firing:
     )
 
 
-def _life(value: V) -> secretcache.Life[V]:
-    return secretcache.Life(value=value, fresh_seconds=600, usable_seconds=600, size=1)
+def _life(value: V) -> memory.Life[V]:
+    return memory.Life(value=value, fresh_seconds=600, usable_seconds=600, size=1)
 
 
 def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> credentials.Vault:
     auth = _webhook(sample).auth
     audience = auth.audience if isinstance(auth, actions.AccountToken) else ""
 
-    async def look(namespace: str, key: tuple[str, str]) -> secretcache.Life[secrets.Data]:
+    async def look(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Data]:
         kind, name = key
         if name in sample.objects:  # given by the person who asks, and so for this receiver
             return _life(secrets.Data(sample.objects[name], {references.SEND_TO: "*"}))
@@ -234,7 +234,7 @@ def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> credent
             raise kube_errors.NotFound(name)
         return _life(await secrets.read(api, kind, namespace, name))
 
-    async def token(namespace: str, key: tuple[str, str]) -> secretcache.Life[secrets.Token]:
+    async def token(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Token]:
         if sample.token is not None:
             return _life(secrets.Token(text=sample.token, expires_us=0))
         if api is None:
@@ -242,7 +242,7 @@ def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> credent
         return _life(await secrets.token(api, namespace, *key))
 
     rules = credentials.CredentialRules(insecure_tls=True)
-    objects, tokens = secretcache.Memory(look, clock), secretcache.Memory(token, clock)
+    objects, tokens = memory.Memory(look, clock), memory.Memory(token, clock)
     return credentials.Vault(objects, tokens, clock, rules)
 
 

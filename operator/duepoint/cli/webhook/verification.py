@@ -128,7 +128,7 @@ class SignatureVerdict:
 
 def judge(
     captured: Captured,
-    verifiers: Sequence[signing.Verifier],
+    verifiers: Sequence[signing.Signer],
     *,
     tolerance_us: int,
     at_us: int,
@@ -159,7 +159,7 @@ def judge(
     return SignatureVerdict(webhook_id=webhook_id, sent_us=sent_us, secret=secret, reason=reason)
 
 
-def _signed_by(verifiers: Sequence[signing.Verifier], content: bytes, signature: str) -> int:
+def _signed_by(verifiers: Sequence[signing.Signer], content: bytes, signature: str) -> int:
     entries = signature.split()
     for number, verifier in enumerate(verifiers, start=1):
         if any(verifier.accepts(content, entry) for entry in entries):
@@ -169,7 +169,7 @@ def _signed_by(verifiers: Sequence[signing.Verifier], content: bytes, signature:
 
 def _why_not(
     body: bytes,
-    verifiers: Sequence[signing.Verifier],
+    verifiers: Sequence[signing.Signer],
     webhook_id: str,
     timestamp: str,
     signature: str,
