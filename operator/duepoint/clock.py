@@ -58,6 +58,20 @@ def timer_step_seconds(clock: Clock) -> float:
     return float(getattr(clock, "timer_step_seconds", 0.0))
 
 
+#: Microseconds of each second between which what may wait begins.
+_LULL_US = (300_000, 800_000)
+
+
+def seconds_to_lull(now_us: int) -> float:
+    """How long a costly request that may wait is put off; 0.0 = it may begin.
+
+    Nearly all slots are due at whole seconds, so their requests have the beginning of each second.
+    """
+    begins_us, ends_us = _LULL_US
+    part_us = now_us % 1_000_000
+    return 0.0 if begins_us <= part_us < ends_us else (begins_us - part_us) % 1_000_000 / 1e6
+
+
 async def wait_for(event: asyncio.Event, seconds: float | None, clock: Clock) -> None:
     """Return when the event is set or so many seconds have passed; None = only the event."""
     if event.is_set():

@@ -17,7 +17,7 @@ from duepoint.delayqueue import messages, sharding
 
 #: A claim of so many points or more lets smaller ones of other namespaces go first, for as long as
 #: this. Most have ended by then; those that wait for a receiver have sent their requests.
-_LARGE_CLAIM = 8
+_LARGE_CLAIM = 16
 SMALLER_FIRST_SECONDS = 0.05
 #: So many times as many points. Within one burst claims differ less: none of it waits for the rest.
 _MUCH_LARGER = 4

@@ -224,8 +224,7 @@ class LargeJobs:
                 return
             usable_at = heapq.heappop(self._rested)
             try:
-                if (left := usable_at - self._clock.monotonic()) > 0:
-                    await self._clock.sleep(left)
+                await self._rest(usable_at)
                 begun = self._clock.monotonic()
                 try:
                     yield 0.0
@@ -234,6 +233,14 @@ class LargeJobs:
                     usable_at = now + min((now - begun) * size / _REST_BYTES, _MOST_REST_SECONDS)
             finally:
                 heapq.heappush(self._rested, usable_at)
+
+    async def _rest(self, usable_at: float) -> None:
+        """Until the place may be used; of many large Jobs none begins when other slots are due."""
+        since = self._clock.monotonic() - usable_at
+        if since < 0:
+            await self._clock.sleep(-since)
+        if since < _MOST_REST_SECONDS and (left := clocks.seconds_to_lull(self._clock.now_us())):
+            await self._clock.sleep(left)
 
 
 class ReceiverSlots:

@@ -324,6 +324,8 @@ class StatusWriter:
                 await clocks.wait_for(self._some_large_due, wait, self._clock)
             elif self._is_arming():
                 await self._clock.sleep(_ARMING_SECONDS)
+            elif left := clocks.seconds_to_lull(self._clock.now_us()):
+                await self._clock.sleep(left)
             elif (uid := self._large.take(now)) is not None:
                 pending = self._pending_of(uid)
                 namespace, size = pending.namespace, pending.large_bytes
