@@ -10,7 +10,7 @@ import pytest
 from duepoint.clock import SystemClock
 from duepoint.targets import pace
 from duepoint.worker import slots
-from tests.fakes.fakeclock import FakeClock
+from tests.fakes.fakeclock import DEFAULT_START_US, FakeClock
 
 PLACES = 8
 IN_HAND = 4 * PLACES
@@ -63,7 +63,7 @@ class Making:
 
 
 async def test_many_large_jobs_leave_small_ones_and_other_namespaces_their_places():
-    making = Making(a_line(FakeClock()))
+    making = Making(a_line(FakeClock(DEFAULT_START_US + 500_000)))
     await making.begin("hostile", IN_HAND, large_bytes=LARGE)
     assert making.begun == ["hostile"] * 3  # one of the four is left for somebody else's
     await making.begin("quiet", 2)
@@ -72,6 +72,22 @@ async def test_many_large_jobs_leave_small_ones_and_other_namespaces_their_place
     await making.end()
     await making.begin("hostile", 1, large_bytes=LARGE)
     assert making.begun[6:] == ["hostile"]  # what was cut off has given its place back
+    await making.end()
+
+
+async def test_large_jobs_in_a_row_keep_out_of_the_beginning_of_a_second():
+    clock = FakeClock(DEFAULT_START_US + 900_000)
+    making = Making(a_line(clock))
+    making.done.set()
+    await making.begin("hostile", 1, large_bytes=LARGE)
+    assert making.begun == ["hostile"]  # one that comes alone waits for nothing
+    for _ in range(4):
+        await making.begin("hostile", 1, large_bytes=LARGE)
+    assert len(making.begun) == 4  # so many places have not been used before
+    for late, begun in ((0.39, 4), (0.02, 5)):
+        await clock.advance(late)
+        await making.begin("hostile", 0)
+        assert len(making.begun) == begun
     await making.end()
 
 
