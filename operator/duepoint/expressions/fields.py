@@ -6,6 +6,7 @@ matter; how text becomes Values is syntax.py's.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
@@ -72,13 +73,5 @@ class Values:
     nth_weekdays: frozenset[tuple[int, int]] = frozenset()
 
     def joined(self, other: Values) -> Values:
-        return Values(
-            mask=self.mask | other.mask,
-            starred=self.starred or other.starred,
-            sweeping=self.sweeping or other.sweeping,
-            last=self.last or other.last,
-            last_workday=self.last_workday or other.last_workday,
-            nearest=self.nearest | other.nearest,
-            last_weekdays=self.last_weekdays | other.last_weekdays,
-            nth_weekdays=self.nth_weekdays | other.nth_weekdays,
-        )
+        names = (field.name for field in dataclasses.fields(self))
+        return Values(**{name: getattr(self, name) | getattr(other, name) for name in names})

@@ -93,7 +93,6 @@ def parse(text: str, *, identity: str) -> CronFields:
         for kind, (word, position) in zip(kinds, words, strict=True)
     }
     minutes, hours = read[fields.MINUTE], read[fields.HOUR]
-    day, weekday = read[fields.DAY], read[fields.WEEKDAY]
     seconds, years = read.get(fields.SECOND), read.get(fields.YEAR)
     listed = None
     if years is not None and not years.starred:
@@ -104,16 +103,9 @@ def parse(text: str, *, identity: str) -> CronFields:
         minutes=minutes.mask,
         hours=hours.mask,
         day_rule=days.DayRule(
-            days=day.mask,
-            last_day=day.last,
-            last_workday=day.last_workday,
-            nearest=day.nearest,
-            any_day=day.starred,
+            day=read[fields.DAY],
             months=read[fields.MONTH].mask,
-            weekdays=weekday.mask,
-            any_weekday=weekday.starred,
-            last_weekdays=weekday.last_weekdays,
-            nth_weekdays=weekday.nth_weekdays,
+            weekday=read[fields.WEEKDAY],
             years=listed,
         ),
         sweeping=minutes.sweeping or hours.sweeping,

@@ -67,15 +67,15 @@ def _unit(values: Sequence[int], size: int, unit: str) -> str:
 
 def _days(rule: days.DayRule) -> str:
     by_day, by_weekday = list[str](), list[str]()
-    if not rule.any_day:
-        by_day += [f"day {run}" for run in _runs(_values(rule.days))]
-        by_day += [f"the weekday nearest to day {day}" for day in _values(rule.nearest)]
-        by_day += ["the last day"] * rule.last_day
-        by_day += ["the last weekday (Monday to Friday)"] * rule.last_workday
-    if not rule.any_weekday:
-        last = _values(rule.last_weekdays)
-        nth = sorted(rule.nth_weekdays, key=lambda pair: (pair[1], pair[0]))
-        by_weekday += _runs(_values(rule.weekdays), names=_WEEKDAYS)
+    if not rule.day.starred:
+        by_day += [f"day {run}" for run in _runs(_values(rule.day.mask))]
+        by_day += [f"the weekday nearest to day {day}" for day in _values(rule.day.nearest)]
+        by_day += ["the last day"] * rule.day.last
+        by_day += ["the last weekday (Monday to Friday)"] * rule.day.last_workday
+    if not rule.weekday.starred:
+        last = _values(rule.weekday.last_weekdays)
+        nth = sorted(rule.weekday.nth_weekdays, key=lambda pair: (pair[1], pair[0]))
+        by_weekday += _runs(_values(rule.weekday.mask), names=_WEEKDAYS)
         by_weekday += [f"the last {_WEEKDAYS[day]} of the month" for day in last]
         by_weekday += [f"the {_NTH[n]} {_WEEKDAYS[day]} of the month" for day, n in nth]
     month_days = f"on {_listing(by_day)} of the month" if by_day else ""
