@@ -7,6 +7,7 @@ matter; how text becomes Values is syntax.py's.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
@@ -49,6 +50,12 @@ DAY = FieldKind(name="day-of-month", low=1, high=31, hash_high=28, unit="d")
 MONTH = FieldKind(name="month", low=1, high=12, names=_MONTHS, hash_high=12)
 WEEKDAY = FieldKind(name="day-of-week", low=0, high=6, names=_WEEKDAYS, hash_high=6)
 YEAR = FieldKind(name="year", low=1970, high=2099)
+
+
+@functools.lru_cache(maxsize=1024)
+def values_of(mask: int) -> tuple[int, ...]:
+    """The values in a mask, in order."""
+    return tuple([value for value in range(mask.bit_length()) if mask >> value & 1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,8 +96,7 @@ def parse(text: str, *, identity: str) -> CronFields:
     seconds, years = read.get(fields.SECOND), read.get(fields.YEAR)
     listed = None
     if years is not None and not years.starred:
-        span = range(fields.YEAR.low, fields.YEAR.high + 1)
-        listed = frozenset(year for year in span if years.mask >> year & 1)
+        listed = frozenset(fields.values_of(years.mask))
     return CronFields(
         seconds=1 if seconds is None else seconds.mask,
         minutes=minutes.mask,
