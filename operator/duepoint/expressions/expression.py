@@ -12,6 +12,7 @@ beyond it there are no slots.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 from typing import Protocol
 
 #: Microseconds in a second; cron slots are whole seconds.
@@ -55,3 +56,11 @@ class Expression(Instants, Protocol):
     def describe(self) -> str:
         """One line of plain words for people, such as ``at 02:30 every day, Europe/Rome``."""
         ...
+
+
+def walk(instants: Instants, after_us: int, through_us: int) -> Iterator[int]:
+    """The slots in ``(after_us, through_us]``, in order."""
+    slot_us = instants.next_after(after_us)
+    while slot_us is not None and slot_us <= through_us:
+        yield slot_us
+        slot_us = instants.next_after(slot_us)

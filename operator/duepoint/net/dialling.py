@@ -189,7 +189,7 @@ class GuardedLoop(asyncio.SelectorEventLoop):
     async def _refusing(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
         _refuse()
 
-    sock_connect = create_datagram_endpoint = create_unix_connection = _refusing  # type: ignore[assignment]
+    sock_connect = create_datagram_endpoint = create_unix_connection = _refusing
 
 
 class GuardedThread:
