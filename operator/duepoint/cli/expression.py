@@ -12,8 +12,6 @@ says what a CronJob with the same expression would do otherwise.
 from __future__ import annotations
 
 import itertools
-import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -115,7 +113,7 @@ def explain(form: str, asked: AskedExpression) -> None:
         "cronJob": list(_cronjob(asked, local)),
     }
     if form == "json":
-        sys.stdout.write(json.dumps(found) + "\n")
+        output.write([found], "json")
     else:
         output.say(found["expression"])
         output.say(f"  {found['meaning']}")

@@ -34,6 +34,17 @@ def utc_text(instant_us: int) -> str:
     return when.isoformat().replace("+00:00", "Z")
 
 
+def offset_seconds(text: str) -> int:
+    """Local time minus UTC, written as ``Z`` or ``+01:00``; raises ValueError where none is so."""
+    if text in "Zz":
+        return 0
+    hours, minutes = int(text[1:3]), int(text[4:])
+    if hours > 23 or minutes > 59:
+        raise ValueError(f"there is no offset {text}")
+    seconds = hours * 3_600 + minutes * 60
+    return -seconds if text[0] == "-" else seconds
+
+
 class Instants(Protocol):
     """Instants that can be asked for in order."""
 

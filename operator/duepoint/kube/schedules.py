@@ -74,12 +74,7 @@ async def read_run(
 
 async def delete_run(api: port.Api, namespace: str, name: str, uid: str) -> bool:
     """Delete this very ScheduleRun. False: it was gone already."""
-    run = path(namespace, name, plural=RUN_PLURAL)
-    try:
-        await api.request("DELETE", run, {"preconditions": {"uid": uid}})
-    except (errors.NotFound, errors.Conflict):  # Conflict: another one has the name now
-        return False
-    return True
+    return await port.delete(api, path(namespace, name, plural=RUN_PLURAL), uid)
 
 
 # -- status ----------------------------------------------------------------------------------

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import json
-import sys
 import time
 import urllib.parse
 from collections.abc import AsyncIterator, Mapping
@@ -255,7 +253,7 @@ def show(result: SampleResult, form: str) -> None:
             "status": result.status,
             "message": result.message,
         }
-        sys.stdout.write(json.dumps(row) + "\n")
+        output.write([row], "json")
         return
     output.say(f"{result.method} {result.url}")
     for name, value in result.headers:
