@@ -22,7 +22,7 @@ from duepoint.cli import instants
 from duepoint.cli.check import manifests, structure
 from duepoint.cli.check.manifests import Manifest, Problem
 from duepoint.expressions import timezones
-from duepoint.kube import scheduleruns
+from duepoint.kube import schedules
 from duepoint.schedules import rule as rules
 from duepoint.schedules import spec as specs
 
@@ -198,7 +198,7 @@ def _of_run(content: dict[str, Any], *, created_us: int) -> list[Problem]:
         text = json.dumps(
             content["spec"], allow_nan=False, ensure_ascii=False, separators=(",", ":")
         )
-        scheduleruns.wanted(text.encode(), created_us=created_us if created is None else created)
+        schedules.wanted(text.encode(), created_us=created_us if created is None else created)
     except errors.InvalidSpec as error:
         return [Problem(each.path, each.message) for each in error.errors]
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
