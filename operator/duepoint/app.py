@@ -96,7 +96,13 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
             endpoints.service_cache(api, clock),
             source,
             clock,
-            admission=webhook_admission(chosen, queue, clock),
+            # circuits that all workers share, and this worker's limits
+            admission=admission.Admission(
+                admission.HostLimits(
+                    clock, per_host=chosen.webhook_host_concurrency, places=chosen.concurrency
+                ),
+                circuitbreaker.CircuitBreaker(queue.circuits, clock),
+            ),
         )
         owned = ownership.Ownership(api, queue, clock, namespace=chosen.namespace)
         jobs_api = ownership.OwnJobs(api, owned)
@@ -113,13 +119,20 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
                 queue=queue,
                 target=targets,
                 clock=own,
-                bounds=_bounds(chosen),
+                bounds=pipeline.Bounds(
+                    concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds
+                ),
                 jobs=activejobs.ActiveJobs(jobs_api),
             ),
             own,
             health,
             worker=chosen.identity,
-            limits=_limits(chosen),
+            limits=claimer.Limits(
+                batch=chosen.batch,
+                under_way=_POINTS_IN_HAND * chosen.concurrency,
+                lease_seconds=chosen.lease_seconds,
+                grace_seconds=chosen.grace_seconds,
+            ),
             watch=agreedclock.ClockWatch(clock, health, ask_api=functools.partial(_ask_time, api)),
             before_claims=owned.before_claims,
         )
@@ -154,29 +167,6 @@ def _stream_targets(
         streamtarget.StreamTarget(clock, elsewhere, own_streams(chosen)),
         kafkatarget.KafkaTarget(reader, dialler_for, clock),
     )
-
-
-def _bounds(chosen: settings.WorkerSettings) -> pipeline.Bounds:
-    return pipeline.Bounds(concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds)
-
-
-def _limits(chosen: settings.WorkerSettings) -> claimer.Limits:
-    return claimer.Limits(
-        batch=chosen.batch,
-        under_way=_POINTS_IN_HAND * chosen.concurrency,
-        lease_seconds=chosen.lease_seconds,
-        grace_seconds=chosen.grace_seconds,
-    )
-
-
-def webhook_admission(
-    chosen: settings.WorkerSettings, queue: delayqueue.DelayQueue, clock: clocks.Clock
-) -> admission.Admission:
-    """What holds webhooks back: circuits that all workers share, and this worker's limits."""
-    limits = admission.HostLimits(
-        clock, per_host=chosen.webhook_host_concurrency, places=chosen.concurrency
-    )
-    return admission.Admission(limits, circuitbreaker.CircuitBreaker(queue.circuits, clock))
 
 
 def egress_policy(chosen: settings.WorkerSettings) -> egressrules.EgressPolicy:
@@ -238,7 +228,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
         )
         watching = asyncio.create_task(watch.run(functools.partial(_redis_time, queue)))
         leading = asyncio.create_task(elected.run(work))
-        draining_on_signals(lambda: _cancel(leading))
+        draining_on_signals(leading.cancel)
         try:
             await leading
         except asyncio.CancelledError:
@@ -248,10 +238,6 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
             await asyncio.gather(watching, return_exceptions=True)
             watchdog.close()
             await queue.close()
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
 
 
 async def _redis_time(queue: delayqueue.DelayQueue) -> int:
@@ -311,19 +297,23 @@ async def _ask_time(api: kubeapi.ApiSession) -> None:
 
 def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.DelayQueue:
     """The delay queue of this installation; does not connect yet."""
-    buckets = keys.buckets_for(chosen.namespace_schedules, chosen.shards)
+    key = chosen.blob_key_file.read_bytes()
+    if len(key) < _KEY_BYTES:
+        raise errors.InvalidSetting(
+            settings.variable("blob_key_file"),
+            f"the file has {len(key)} bytes; write {_KEY_BYTES} random ones",
+        )
     return delayqueue.open_queue(
-        chosen, clock, _blob_key(chosen), buckets=buckets, quotas=quotas_of(chosen)
-    )
-
-
-def quotas_of(chosen: settings.Settings) -> quotas.Quotas:
-    """What one namespace may have in our Redis."""
-    return quotas.Quotas(
-        letters=chosen.dead_letters_per_namespace,
-        letter_bytes=chosen.dead_letter_bytes_per_namespace,
-        streams=chosen.own_streams_per_namespace,
-        stream_bytes=chosen.own_stream_bytes_per_namespace,
+        chosen,
+        clock,
+        key,
+        buckets=keys.buckets_for(chosen.namespace_schedules, chosen.shards),
+        quotas=quotas.Quotas(
+            letters=chosen.dead_letters_per_namespace,
+            letter_bytes=chosen.dead_letter_bytes_per_namespace,
+            streams=chosen.own_streams_per_namespace,
+            stream_bytes=chosen.own_stream_bytes_per_namespace,
+        ),
     )
 
 
@@ -336,17 +326,7 @@ def own_streams(chosen: settings.Settings) -> ownstreams.OwnStreams:
     )
 
 
-def _blob_key(chosen: settings.Settings) -> bytes:
-    key = chosen.blob_key_file.read_bytes()
-    if len(key) < _KEY_BYTES:
-        raise errors.InvalidSetting(
-            settings.variable("blob_key_file"),
-            f"the file has {len(key)} bytes; write {_KEY_BYTES} random ones",
-        )
-    return key
-
-
-def draining_on_signals(drain: Callable[[], None]) -> None:
+def draining_on_signals(drain: Callable[[], object]) -> None:
     """Drain on the first SIGTERM or SIGINT; a second one ends the process at once."""
     loop = asyncio.get_running_loop()
 

@@ -84,10 +84,6 @@ class DirectOpener:
         return made
 
 
-def _always() -> bool:
-    return True
-
-
 @dataclass(slots=True, kw_only=True)
 class Call:
     """One request.
@@ -107,7 +103,7 @@ class Call:
     connect_by: float
     is_repeatable: bool
     rule: http1.BodyRule = http1.WHOLE
-    may_send: Callable[[], bool] = _always
+    may_send: Callable[[], bool] | None = None
 
 
 class Pool:
@@ -173,7 +169,7 @@ class Pool:
             self._drop(connection)
 
     async def _exchange(self, connection: http1.Connection, call: Call) -> http1.Response:
-        if not call.may_send():
+        if call.may_send is not None and not call.may_send():
             self._keep(call.endpoint, connection)
             raise ConnectionLate("there was no time left to send")
         self._busy.add(connection)
