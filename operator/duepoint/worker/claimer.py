@@ -12,6 +12,7 @@ part of it away (one node of a cluster): its shards are waited for, the others f
 from __future__ import annotations
 
 import asyncio
+import collections
 import functools
 import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -31,6 +32,11 @@ from duepoint.worker.pipeline import Pipeline
 
 #: While there is no room for a claim it is looked for this often.
 _LOOK_FOR_ROOM_SECONDS = 0.05
+#: While room is scarce, namespaces with fewer points in hand are asked for so many of each shard,
+#: or for a part of the whole room where that is small: a quiet one does not wait until the burst of
+#: another is put off.
+_FEW = 16
+_FEW_OF_ROOM = 1 / 16
 #: A queue that is back is met within this: what is due between its answer and the first claim may
 #: have to wait for the leader.
 _MOST_AWAY_SECONDS = 0.5
@@ -97,8 +103,11 @@ class Claimer:
         #: Of the newest connection; there is one before anything is claimed.
         self._wakeups: Wakeups
         self._shards: frozenset[messages.ShardId] = frozenset()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._few = min(_FEW, int(limits.under_way * _FEW_OF_ROOM))
+        #: Points in hand, by the namespaces that their shards hold.
+        self._in_hand: collections.Counter[int] = collections.Counter()
+        #: Shards that are due, for which there was no room.
+        self._waiting: set[messages.ShardId] = set()
         self._running: set[asyncio.Task[None]] = set()
 
     def drain(self) -> None:
@@ -106,7 +115,6 @@ class Claimer:
         self._draining.set()
         self._pipeline.drain()
         self._isolation.close()
-        self._room.set()  # the wait for room ends, too
 
     async def run(self) -> None:
         """Claim and dispatch until drained; cancelled, give back what has not ended."""
@@ -173,13 +181,29 @@ class Claimer:
         due = await self._wait_until_due(beating, draining)
         if not due:
             return
-        await self._wait_for_room()
-        if self._draining.is_set():
-            return
+        if self._free() < self._few * len(due):
+            due = await self._claim_few(due)
+            if self._free() <= 0:
+                # What is under way may also stand still, which nothing announces.
+                self._wakeups.look_again(due, after_seconds=_LOOK_FOR_ROOM_SECONDS)
+                self._waiting.update(due)
+                return
         asks, later = self._asks(due)
         self._wakeups.look_again(later)
         for ask in asks:
             await self._claim(ask)
+
+    async def _claim_few(self, due: Sequence[messages.ShardId]) -> tuple[messages.ShardId, ...]:
+        """Claim a few points for namespaces that have few in hand; returns the other shards."""
+        few = [one for one in due if self._in_hand[sharding.namespaces_of(one)] < self._few]
+        if few:
+            await self._claim(claim_budget.Ask(shards=tuple(few), batch=self._few))
+        return tuple(shard for shard in due if shard not in few)
+
+    def _free(self) -> int:
+        """Points for which there is room."""
+        now = self._clock.monotonic()
+        return self._budget.free(self._usual_room(), batch=self._limits.batch, now=now)
 
     def _asks(self, due: Sequence[messages.ShardId]) -> claim_budget.Asks:
         now = self._clock.monotonic()
@@ -310,27 +334,6 @@ class Claimer:
             if not waiting.done():  # something is due: no turn of the loop is given away
                 await _end({waiting})
 
-    async def _wait_for_room(self) -> None:
-        if self._draining.is_set() or self._has_room():
-            return
-        looking = asyncio.create_task(self._look_for_room())
-        try:
-            while not (self._draining.is_set() or self._has_room()):
-                self._room.clear()
-                await self._room.wait()
-        finally:
-            await _end({looking})
-
-    def _has_room(self) -> bool:
-        now = self._clock.monotonic()
-        return self._budget.free(self._usual_room(), batch=self._limits.batch, now=now) > 0
-
-    async def _look_for_room(self) -> None:
-        """There may be room because what is under way stands still, which nothing announces."""
-        while True:
-            await self._clock.sleep(_LOOK_FOR_ROOM_SECONDS)
-            self._room.set()
-
     def _usual_room(self) -> int:
         return self._pipeline.jobs.room(self._limits.under_way - self._under_way)
 
@@ -346,13 +349,15 @@ class Claimer:
                 wait_to_begin = functools.partial(
                     self._isolation.begin, lambda: self._under_way <= size and not self._asked
                 )
+        group = sharding.namespaces_of(claim.shard)
         self._under_way += size
+        self._in_hand[group] += size
         self._pipeline.jobs.unknown += size
         holding = claim_budget.Holding(
             budget=self._budget,
             jobs=self._pipeline.jobs,
             clock=self._clock,
-            on_change=self._give_room,
+            on_change=functools.partial(self._give_room, group),
             left=size,
             unknown=size,
         )
@@ -360,10 +365,13 @@ class Claimer:
         self._running.add(task)
         task.add_done_callback(functools.partial(self._end_claim, claim, holding))
 
-    def _give_room(self, points: int) -> None:
+    def _give_room(self, group: int, points: int) -> None:
         """So many points less are in hand; with 0, perhaps fewer are Jobs."""
         self._under_way -= points
-        self._room.set()
+        self._in_hand[group] -= points
+        if self._waiting and self._free() > 0:
+            self._wakeups.look_again(self._waiting)
+            self._waiting.clear()
         self._isolation.note_change()
 
     def _end_claim(
