@@ -37,10 +37,10 @@ class Bench:
     def client(self) -> Any:
         return self.server.redis
 
-    async def run(self, call: scripting.Call) -> Any:
+    async def run(self, call: scripting.ScriptCall) -> Any:
         return await self.server.run(call)
 
-    def call(self, name: str, *keys: str, **named: Any) -> scripting.Call:
+    def call(self, name: str, *keys: str, **named: Any) -> scripting.ScriptCall:
         return self.queue.index.call(name, SHARD, *keys, epoch=queueing.EPOCH, **named)
 
     # -- each script, with its usual arguments ---------------------------------------------------

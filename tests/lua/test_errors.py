@@ -35,7 +35,7 @@ async def _call(bench, name, **named):
     n = bench.names
     keys = [n.meta, *(f"{n.tag}:unused{number}" for number in range(12))]
     values = {"layout": 1, "epoch": 7, "lanes": [], **named}
-    return await bench.run(scripting.Call(name, keys, **values))
+    return await bench.run(scripting.ScriptCall(name, keys, **values))
 
 
 async def _untouched(bench):
@@ -102,4 +102,4 @@ async def test_a_stream_under_another_type_is_told(bench):
 
 async def test_a_mistake_in_a_call_is_a_bug_of_ours(bench):
     with pytest.raises(errors.Bug):
-        await bench.run(scripting.Call("claim", [bench.names.meta], layout=1))
+        await bench.run(scripting.ScriptCall("claim", [bench.names.meta], layout=1))

@@ -106,7 +106,7 @@ async def test_letters_that_come_from_another_shard_are_counted_once(harness):
     letter_keys = [names.letters, names.letter_sums]
     for _ in range(2):  # the reply to the first was lost
         keys = [names.meta, names.dead, names.imported, *letter_keys]
-        call = scripting.Call("rebury", keys, layout=1, epoch=queueing.EPOCH, source="former")
+        call = scripting.ScriptCall("rebury", keys, layout=1, epoch=queueing.EPOCH, source="former")
         fields = call.run(["namespace", "team", "message", "moved"])
         call.put(letters=[("1767225600000-1", *fields)])
         await harness.server.run(call)

@@ -51,7 +51,7 @@ class ServerClient:
         self._opened.append(connected.close)
         return scripting.Scripts(connected)
 
-    async def run(self, call: scripting.Call) -> Any:
+    async def run(self, call: scripting.ScriptCall) -> Any:
         """The reply to a script, called as the user whose process calls it."""
         return await self._scripts.run(call)
 

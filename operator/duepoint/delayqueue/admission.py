@@ -136,7 +136,7 @@ class Concurrency:
 
     def _admit_call(
         self, claim: messages.Claim, entry: activeruns.AdmissionRequest
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names, schedule_id = self._index.shard(claim.shard), points.ScheduleId(entry.member[:8])
         lane, facts = claim.lanes[schedule_id], entry.facts
         keys = [names.lane(lane), names.active(schedule_id), names.looks(schedule_id)]
@@ -178,7 +178,7 @@ class Concurrency:
         known: definitions.Definition,
         lane: int,
         ended: _Ended,
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names = self._index.shard(shard)
         keys = names.active(known.id), names.looks(known.id), names.waiting(known.id)
         call = self._index.call(
@@ -208,7 +208,7 @@ def _in_parts(jobs: Collection[str], *, every: bool) -> Iterator[_Ended]:
         yield _Ended(jobs=listed[first : first + _JOBS_TOGETHER], every=every)
 
 
-def _put_found(call: scripting.Call, facts: activeruns.AdmissionFacts) -> None:
+def _put_found(call: scripting.ScriptCall, facts: activeruns.AdmissionFacts) -> None:
     call.put(
         seen=call.run(activeruns.pairs(facts.seen)),
         over=call.run(activeruns.pairs(facts.over)),

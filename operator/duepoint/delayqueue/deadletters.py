@@ -9,13 +9,14 @@ What is counted of a namespace's letters goes with them.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import enum
 import heapq
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import codec, reading, records
@@ -86,7 +87,7 @@ def _record(entry: Mapping[str, str]) -> messages.OccurrenceRecord:
             kept = records.unpack(bytes.fromhex(packed))
         except ValueError:  # also of records.UnknownFormat
             kept = messages.OccurrenceRecord()
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         kept,
         attempt=0,
         trigger=entry.get("trigger") or kept.trigger,
@@ -189,7 +190,7 @@ class DeadLetters:
             slot_us=slot.slot_us,
             run_tag=slot.run_tag,
         )
-        record = dataclasses.replace(slot.record, first_try_us=now_us, replayed_us=now_us)
+        record = msgspec.structs.replace(slot.record, first_try_us=now_us, replayed_us=now_us)
         names, buried = self._index.shard(shard), self._index.shard(letter.shard)
         call = self._index.call(
             "replay",

@@ -72,13 +72,13 @@ class Index:
 
     def call(
         self, script: str, shard: messages.ShardId | None, /, *keys: str, **named: object
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         """A call of a script, with the keys that it names.
 
         Args:
             shard: None = the script is about the whole index.
             keys: those that are not among the fixed keys of the shard or index, in their order.
-            named: see ``scripting.Call``.
+            named: see ``scripting.ScriptCall``.
         """
         names: keys_.ShardKeys | keys_.IndexKeys = self.keys
         if shard is not None:
@@ -86,7 +86,7 @@ class Index:
             names = self.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
         known = vars(names)
         fixed = [known[name] for name in scripting.fixed_keys(script) if name in known]
-        return scripting.Call(script, [*fixed, *keys], **named)
+        return scripting.ScriptCall(script, [*fixed, *keys], **named)
 
     def buckets_of(self, shard: messages.ShardId, namespaces: Iterable[str]) -> list[str]:
         """The buckets of a shard that may hold definitions of these namespaces."""

@@ -150,7 +150,7 @@ class ServerHealth:
         """The limits that a bucket of definitions would exceed, on any of the servers."""
         limits = {"value": LISTPACK_VALUE_BYTES, "entries": LISTPACK_ENTRIES}
         replies = await self._index.scripts.run_many(
-            [scripting.Call("compact", [key], **limits) for key in self._probes()]
+            [scripting.ScriptCall("compact", [key], **limits) for key in self._probes()]
         )
         found = [reply for reply in replies if not isinstance(reply, errors.DuepointError)]
         return [
@@ -176,7 +176,9 @@ class ServerHealth:
 
     async def _rights_problem(self, needed: Sequence[str]) -> str | None:
         key = self._index.keys.layout
-        call = scripting.Call("rights", [key], commands=[_example(name, key) for name in needed])
+        call = scripting.ScriptCall(
+            "rights", [key], commands=[_example(name, key) for name in needed]
+        )
         refused = await self._index.scripts.run(call)
         if not refused:
             return None

@@ -67,12 +67,14 @@ class Streams:
         For a cluster, where they cannot go in with a settlement. Raises ``errors.WrongType``, and
         QueueUnavailable where it is unknown whether they are in.
         """
-        call = scripting.Call("append", ())
+        call = scripting.ScriptCall("append", ())
         self.put_entries(call, [entries])
         ids = await self._index.pipelined_appends.run(call)
         return [id_.decode() for id_ in ids]
 
-    def put_entries(self, call: scripting.Call, groups: Sequence[messages.StreamEntries]) -> None:
+    def put_entries(
+        self, call: scripting.ScriptCall, groups: Sequence[messages.StreamEntries]
+    ) -> None:
         """Add entries of several streams, and the streams' keys, to a call."""
         put = []
         for group in groups:
@@ -87,7 +89,7 @@ class Streams:
         return names.stream(namespace, name), names.stream_state(namespace, name)
 
 
-def _entries(call: scripting.Call, entries: messages.StreamEntries) -> dict[str, object]:
+def _entries(call: scripting.ScriptCall, entries: messages.StreamEntries) -> dict[str, object]:
     """One stream's entries; what all of them have alike is sent and handled once."""
     are_chains = set(map(len, entries.members)) == {points.CHAIN_LENGTH}
     columns = list(zip(*entries.values, strict=True))

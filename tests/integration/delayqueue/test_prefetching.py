@@ -70,7 +70,7 @@ async def test_what_a_restarted_server_read_before_the_claim_is_read_again(harne
     (answer,) = await harness.queue.claims.claim([shard], worker="w1")
     assert answer.claim.definitions[schedule_id].generation == 1
     assert len(sent) >= 2
-    assert all(trip == ["Call", "tuple", "tuple"] for trip in sent)
+    assert all(trip == ["ScriptCall", "tuple", "tuple"] for trip in sent)
 
 
 async def test_a_schedule_is_foreseen_once(harness):

@@ -30,8 +30,8 @@ class Scripts:
         ]
 
 
-def call(name: str) -> scripting.Call:
-    return scripting.Call(name, ())
+def call(name: str) -> scripting.ScriptCall:
+    return scripting.ScriptCall(name, ())
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def test_a_long_message_is_cut():
 
 
 def test_arguments_are_named_and_values_stand_by_position():
-    call = scripting.Call("claim", ["key"], layout=1, id=b"\xff\x00")
+    call = scripting.ScriptCall("claim", ["key"], layout=1, id=b"\xff\x00")
     call.put(members=call.run([b"a", b"b"]), nothing=call.run([]))
     command = call.command("sha", owner="")
     first, *values = command[4:]

@@ -15,6 +15,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from duepoint.controller import plan
 from duepoint.controller.jobs.jobwatch import JobWatch
 from duepoint.controller.scheduleruns.runstates import ScheduleRunStates
@@ -235,7 +237,7 @@ def _go_on(
     record: messages.OccurrenceRecord,
     **changes: object,
 ) -> None:
-    found.compared.due.append((one, dataclasses.replace(record, **changes)))  # type: ignore[arg-type]
+    found.compared.due.append((one, msgspec.structs.replace(record, **changes)))
 
 
 def _lost(known: Definition, slot_us: int, settled: Watermark, due_us: int) -> messages.Occurrence:

@@ -285,7 +285,7 @@ class Claims:
         lease_seconds: float,
         standby: bool,
         skip_suspects: bool,
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names = self._index.shard(shard)
         lanes = self._lanes.get(shard, [])
         mark, marked_at = self._marks.get(shard, _NO_MARK)

@@ -171,7 +171,7 @@ class Settlements:
         claim: messages.Claim,
         settlement: messages.Settlement,
         entries: Sequence[messages.StreamEntries] = (),
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names = self._index.shard(claim.shard)
         parts, named = _parts(claim, settlement)
         if settlement.whole:
@@ -240,7 +240,7 @@ class Settlements:
 
     def _plan_call(
         self, claim: messages.Claim, plannings: Sequence[messages.Planning]
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names = self._index.shard(claim.shard)
         call = self._call("plan", claim)
         key_of = {lane: call.key(names.lane(lane)) for lane in chaincolumns.lanes_of(claim)}
@@ -265,7 +265,7 @@ class Settlements:
         )
         return call
 
-    def _call(self, script: str, claim: messages.Claim, **named: object) -> scripting.Call:
+    def _call(self, script: str, claim: messages.Claim, **named: object) -> scripting.ScriptCall:
         return self._index.call(
             script,
             claim.shard,
@@ -411,7 +411,7 @@ def _records(occurrences: Sequence[messages.Occurrence]) -> list[bytes | str]:
 
 
 def _crowds(
-    call: scripting.Call,
+    call: scripting.ScriptCall,
     claim: messages.Claim,
     settlement: messages.Settlement,
     key_of: Mapping[int, int],
@@ -434,7 +434,7 @@ def _crowds(
     return crowds
 
 
-def _dead(call: scripting.Call, letter: messages.DeadLetter) -> tuple[int, int, int]:
+def _dead(call: scripting.ScriptCall, letter: messages.DeadLetter) -> tuple[int, int, int]:
     position = call.position(letter.member) if letter.member else 0
     first, last = call.run(part for pair in letter.entry.items() for part in pair)
     return position, first, last

@@ -189,7 +189,7 @@ class ColumnReader:
         shard: messages.ShardId,
         chains: Sequence[bytes],
         by_place: dict[int, list[int]],
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         """The members of a bucket go as one value: a script costs both sides by its arguments."""
         buckets = [
             self._bucket_name((shard, place), chains[indexes[0]])

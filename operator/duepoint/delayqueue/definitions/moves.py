@@ -224,7 +224,7 @@ class Moves:
         travellers: Sequence[Traveller],
         numbered: Mapping[int, int],
         blobs: dict[bytes, bytes],
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names = self._index.shard(home)
         incarnation = self._interned.incarnation(home)
         call = self._index.call("import", home, incarnation=incarnation, batch=batch)

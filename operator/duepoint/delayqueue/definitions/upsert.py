@@ -196,7 +196,7 @@ class DefinitionWriter:
         absent: list[_Row] = []
         for several in _slices(_parts(rows, layout, self._index.buckets), _PARTS_TOGETHER):
             parts: list[_Part] = []
-            calls: list[scripting.Call] = []
+            calls: list[scripting.ScriptCall] = []
             for part in several:
                 if (call := await self._call_unless_closed(part, epoch)) is not None:
                     parts.append(part)
@@ -239,7 +239,7 @@ class DefinitionWriter:
 
     async def _call_unless_closed(
         self, part: _Part, epoch: messages.Epoch
-    ) -> scripting.Call | None:
+    ) -> scripting.ScriptCall | None:
         """None where the shard is of a former layout and closed: it has none of the rows."""
         try:
             return await self._call(part, epoch)
@@ -253,7 +253,7 @@ class DefinitionWriter:
         if sharding.layout_of(shard) == self._index.known_layout().number:
             raise queue_errors.LayoutChanged(f"shard {shard} is of another layout now")
 
-    async def _call(self, part: _Part, epoch: messages.Epoch) -> scripting.Call:
+    async def _call(self, part: _Part, epoch: messages.Epoch) -> scripting.ScriptCall:
         shard = part.shard
         kinds = dict.fromkeys(row.kind for row in part.rows())
         # In their order, so that namespaces, which all records name, have the smallest numbers.
@@ -355,7 +355,7 @@ def _values(rows: Iterable[_Row], numbers_of: Mapping[_Kind, _Numbers]) -> list[
     return values
 
 
-def _options(arming: messages.Arming, call: scripting.Call) -> dict[str, object]:
+def _options(arming: messages.Arming, call: scripting.ScriptCall) -> dict[str, object]:
     options: dict[str, object] = {}
     if arming.keep_chain:
         options = {"keep_chain": True, "after": arming.after_us}

@@ -33,7 +33,7 @@ _INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
 _CODE = re.compile(r"^([A-Z]+)\b")
 
 
-class Call:
+class ScriptCall:
     """One call of one script: its keys, and its arguments by name.
 
     ARGV[1] is a map of numbers and text; ``bytes``, for which cmsgpack has no type, follow it as
@@ -148,19 +148,19 @@ class Scripts:
             [("SCRIPT", "LOAD", text) for text in self._sources.values()]
         )
 
-    async def run(self, call: Call) -> Any:  # noqa: ANN401 - the one place with raw replies
+    async def run(self, call: ScriptCall) -> Any:  # noqa: ANN401 - the one place with raw replies
         """The reply to one call; raises the translation of its error."""
         (reply,) = await self.run_many([call])
         if isinstance(reply, errors.DuepointError):
             raise reply
         return reply
 
-    async def run_many_durably(self, calls: Sequence[Call | nodes.Command]) -> list[Any]:
+    async def run_many_durably(self, calls: Sequence[ScriptCall | nodes.Command]) -> list[Any]:
         """As ``run_many``; where a replica is attached it has it, or was too slow."""
         return await self.run_many(calls, confirmed=True)
 
     async def run_many(
-        self, calls: Sequence[Call | nodes.Command], *, confirmed: bool = False
+        self, calls: Sequence[ScriptCall | nodes.Command], *, confirmed: bool = False
     ) -> list[Any]:
         """The replies in order, in one round trip; an error stands in the place of its reply.
 
@@ -183,34 +183,36 @@ class Scripts:
         ]
 
     async def _round_trip(
-        self, calls: Sequence[Call | nodes.Command], *, confirmed: bool = False
+        self, calls: Sequence[ScriptCall | nodes.Command], *, confirmed: bool = False
     ) -> list[Any]:
         commands = [
-            call.command(self._shas[call.script], self.owner) if isinstance(call, Call) else call
+            call.command(self._shas[call.script], self.owner)
+            if isinstance(call, ScriptCall)
+            else call
             for call in calls
         ]
         return await self._servers.exchange(commands, confirmed=confirmed)
 
 
-def _refused(calls: Sequence[Call | nodes.Command], replies: Sequence[object]) -> list[int]:
+def _refused(calls: Sequence[ScriptCall | nodes.Command], replies: Sequence[object]) -> list[int]:
     """Scripts that the server did not know, and what was read after the first of them."""
     refused: list[int] = []
     for index, (call, reply) in enumerate(zip(calls, replies, strict=True)):
         unknown = isinstance(reply, redis.exceptions.NoScriptError)
-        if unknown or (refused and not isinstance(call, Call)):
+        if unknown or (refused and not isinstance(call, ScriptCall)):
             refused.append(index)
     return refused
 
 
-def _translated_of(call: Call | nodes.Command, error: Exception) -> errors.DuepointError:
+def _translated_of(call: ScriptCall | nodes.Command, error: Exception) -> errors.DuepointError:
     translation = translated(error, _attempted(call))
     if isinstance(translation, queue_errors.Damaged) and _attempted(call) in _TO_USERS_STREAMS:
         return queue_errors.WrongType(str(translation))
     return translation
 
 
-def _attempted(call: Call | nodes.Command) -> str:
-    return f"run {call.script}" if isinstance(call, Call) else "read"
+def _attempted(call: ScriptCall | nodes.Command) -> str:
+    return f"run {call.script}" if isinstance(call, ScriptCall) else "read"
 
 
 def good(replies: list[Any], attempted: str) -> list[Any]:
