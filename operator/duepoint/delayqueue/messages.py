@@ -264,8 +264,7 @@ class Settlement:
     Attributes:
         occurrences: new occurrences (a retry of a settled point, ...); stored unclaimed.
         chains: chain points at their next due; the old claimed score is replaced.
-        rearmed: the same as ``chains`` for many at a time: chain members and their next dues,
-            best as ``chaincolumns.NextDues``.
+        rearmed: the same as ``chains`` for many at a time: chain members and their next dues.
         finished: members that are done and disappear (occurrences, chains without a next slot).
         whole: every point of the claim is finished, as if ``finished`` named them all. Only for a
             claim of chains, and only in its first settlement.

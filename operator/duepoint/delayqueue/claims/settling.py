@@ -331,25 +331,21 @@ def _check_whole(claim: messages.Claim, settlement: messages.Settlement) -> None
 
 
 def _rearm(
-    claim: messages.Claim, rearmed: chaincolumns.NextDues, parts: dict[int, _LanePart]
+    claim: messages.Claim, rearmed: Sequence[tuple[bytes, int]], parts: dict[int, _LanePart]
 ) -> None:
     """Many chains at their next dues, of which few differ."""
     if len(parts) == 1:
         (part,) = parts.values()
         moved = part.moved
-        for due_us, member in zip(rearmed.dues_us, rearmed.members, strict=True):
+        for member, due_us in rearmed:
             moved[due_us].append(member)
-        return
-    lanes = _lanes_of(claim, rearmed.members)
-    for lane, due_us, member in zip(lanes, rearmed.dues_us, rearmed.members, strict=True):
-        parts[lane].moved[due_us].append(member)
-
-
-def _lanes_of(claim: messages.Claim, members: Sequence[bytes]) -> list[int]:
-    """The lane of each member."""
-    if isinstance(claim.lanes, chaincolumns.LanesOfChains):
-        return list(map(claim.lanes.by_member().__getitem__, members))
-    return [claim.lanes[member[:_ID_LENGTH]] for member in members]
+    elif isinstance(claim.lanes, chaincolumns.LanesOfChains):
+        lane_of = claim.lanes.by_member()
+        for member, due_us in rearmed:
+            parts[lane_of[member]].moved[due_us].append(member)
+    else:
+        for member, due_us in rearmed:
+            parts[claim.lanes[member[:_ID_LENGTH]]].moved[due_us].append(member)
 
 
 def _whole_lanes(
@@ -381,9 +377,8 @@ def _parts(
         part.chains += (str(records.checked_due(chain.due_us)), chain.member)
         named.add(chain.member)
     if settlement.rearmed:
-        rearmed = chaincolumns.next_dues(settlement.rearmed)
-        _rearm(claim, rearmed, parts)
-        named.update(rearmed.members)
+        _rearm(claim, settlement.rearmed, parts)
+        named.update(member for member, _ in settlement.rearmed)
     for occurrence in settlement.occurrences:
         point = occurrence.point
         part = parts[claim.lanes[point.schedule_id]]

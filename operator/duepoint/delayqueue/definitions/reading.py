@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 from collections.abc import (
     AsyncIterator,
     Collection,
@@ -20,7 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import structlog
@@ -77,21 +76,6 @@ class StoredDefinition:
     claimed: bool = False
 
 
-class StoredIdentity(NamedTuple):
-    """What a comparison with the objects needs of a stored definition; there may be millions.
-
-    ``collision`` counts the ids that others had before; ``fingerprint`` is of what this was made
-    from.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    generation: int
-    collision: int
-    fingerprint: bytes
-
-
 class DefinitionReader:
     """Reads definitions, occurrences and blobs."""
 
@@ -123,22 +107,18 @@ class DefinitionReader:
     ) -> messages.FoundDefinitions:
         found = await self.read_here(shard, ids)
         absent = [i for i in ids if i not in found and i not in found.unreadable]
-        if absent and await self._is_left(shard):
+        if not absent:
+            return found
+        # Asked after the reading that missed it: a shard never goes back to being open.
+        (state,) = await self._index.read(
+            "read a shard's state", ("HGET", self._index.shard(shard).meta, "state")
+        )
+        if state in (b"draining", b"closed"):  # what is not found may have moved on
             for home, moved in (await self._layouts.by_home(absent, beyond=shard)).items():
                 there = await self.read_definitions(home, moved)
                 found.update(there)
                 found.unreadable |= there.unreadable
         return found
-
-    async def _is_left(self, shard: messages.ShardId) -> bool:
-        """Whether what is not found here may have moved on.
-
-        Asked after the reading that missed it: a shard never goes back to being open.
-        """
-        (state,) = await self._index.read(
-            "read a shard's state", ("HGET", self._index.shard(shard).meta, "state")
-        )
-        return state in (b"draining", b"closed")
 
     async def read_here(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
@@ -151,7 +131,8 @@ class DefinitionReader:
             self.check_meta(shard, meta)
             records = dict(_pairs(by_bucket, replies))
             packed = unpacked(records.items())
-            if await self.learn_numbers(shard, _numbers_of(packed.values())):
+            numbers = {number for each in packed.values() for number in each.numbers()}
+            if await self.learn_numbers(shard, numbers):
                 break
         found = messages.FoundDefinitions(self._resolve_all(shard, packed))
         found.unreadable = frozenset(
@@ -214,13 +195,18 @@ class DefinitionReader:
                 log.exception("a text of a definition is lost", schedule_id=schedule_id.hex())
         return found
 
-    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[StoredIdentity]]:
+    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[codec.StoredIdentity]]:
         namespaces = await self.namespaces(shard)
         async for found in self._all_records(shard, namespaces):
+            usual = codec.identities([record for _, record in found], namespaces)
+            rest = [each for each, known in zip(found, usual, strict=True) if known is None]
             yield [
-                StoredIdentity(identity.uid, namespaces[identity.namespace], *identity[2:])
-                for identity in _identities(found)
-                if identity.namespace in namespaces
+                *filter(None, usual),
+                *(
+                    packed.identity(namespaces[packed.namespace])
+                    for packed in unpacked(rest).values()
+                    if packed.namespace in namespaces
+                ),
             ]
 
     async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[StoredDefinition]:
@@ -353,34 +339,28 @@ class DefinitionReader:
             for ids, values in zip(by_lane.values(), replies, strict=True)
             for schedule_id, score in zip(ids, values, strict=True)
         }
-        return [
-            _as_stored(shard, schedule_id, record, namespaces, scores[schedule_id])
-            for schedule_id, record in packed.items()
-            if record.namespace in namespaces
-        ]
-
-
-def _as_stored(
-    shard: messages.ShardId,
-    schedule_id: points.ScheduleId,
-    record: codec.Packed,
-    namespaces: dict[int, str],
-    score: float | bytes | None,
-) -> StoredDefinition:
-    due = None if score is None else int(float(score))
-    claimed = due is not None and due >= points.DUE_LIMIT_US
-    return StoredDefinition(
-        id=schedule_id,
-        shard=shard,
-        uid=record.uid,
-        namespace=namespaces[record.namespace],
-        name=record.name,
-        generation=record.generation,
-        timing_generation=record.timing_generation,
-        state=record.state,
-        due_us=None if claimed else due,
-        claimed=claimed,
-    )
+        stored = []
+        for schedule_id, record in packed.items():
+            if record.namespace not in namespaces:
+                continue
+            score = scores[schedule_id]
+            due = None if score is None else int(float(score))
+            claimed = due is not None and due >= points.DUE_LIMIT_US
+            stored.append(
+                StoredDefinition(
+                    id=schedule_id,
+                    shard=shard,
+                    uid=record.uid,
+                    namespace=namespaces[record.namespace],
+                    name=record.name,
+                    generation=record.generation,
+                    timing_generation=record.timing_generation,
+                    state=record.state,
+                    due_us=None if claimed else due,
+                    claimed=claimed,
+                )
+            )
+        return stored
 
 
 def _pairs(
@@ -396,31 +376,10 @@ def unpacked(
     """The records that can be read; the others are logged and counted."""
     unpacked = {}
     for schedule_id, record in records:
-        packed = None if record is None else _readable(schedule_id, record)
-        if packed is not None:
-            unpacked[schedule_id] = packed
+        try:
+            if record is not None:
+                unpacked[schedule_id] = _unpack(record)
+        except codec.UnknownRecord:
+            telemetry.unreadable_total.labels("definition").inc()
+            log.exception("definition cannot be read", schedule_id=schedule_id.hex())
     return unpacked
-
-
-def _identities(
-    found: Sequence[tuple[points.ScheduleId, bytes]],
-) -> Iterator[codec.RecordIdentity]:
-    answers = codec.identities([record for _, record in found])
-    for identity, (schedule_id, record) in zip(answers, found, strict=True):
-        if identity is not None:
-            yield identity
-        elif (packed := _readable(schedule_id, record)) is not None:
-            yield packed.identity
-
-
-def _numbers_of(packed: Iterable[codec.Packed]) -> set[int]:
-    return set(itertools.chain.from_iterable(record.numbers() for record in packed))
-
-
-def _readable(schedule_id: points.ScheduleId, record: bytes) -> codec.Packed | None:
-    try:
-        return _unpack(record)
-    except codec.UnknownRecord:
-        telemetry.unreadable_total.labels("definition").inc()
-        log.exception("definition cannot be read", schedule_id=schedule_id.hex())
-        return None
