@@ -353,7 +353,7 @@ async def pass_of_moving(harness, former):
     """How many the former shard has kept."""
     kept, cursor = 0, None
     while True:
-        step = await harness.queue.resharding.move(former, cursor, EPOCH)
+        step = await harness.queue.export.move(former, cursor, EPOCH)
         kept, cursor = kept + step.left_out, step.cursor
         if cursor is None:
             return kept

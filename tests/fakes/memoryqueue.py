@@ -105,6 +105,7 @@ SERVICES: Mapping[str, Mapping[str, str]] = {
         "close": "close_shard",
         "record_progress": "note_progress",
     },
+    "export": {},
     "sweeper": {},
     "collector": {},
     "suspect_points": {

@@ -33,15 +33,13 @@ class _Ended:
     every: bool = False
 
 
+@dataclass(eq=False)
 class Concurrency:
     """Says which claimed slots may start, and which runs are over."""
 
-    def __init__(
-        self, *, index: index.Index, layouts: layouts.Layouts, numbering: interning.Numbering
-    ) -> None:
-        self._index = index
-        self._layouts = layouts
-        self._numbering = numbering
+    index: index.Index
+    layouts: layouts.Layouts
+    numbering: interning.Numbering
 
     async def admit(
         self, claim: messages.Claim, entry: activeruns.AdmissionRequest
@@ -50,7 +48,7 @@ class Concurrency:
 
         If so it is one of them from here on; asking again is harmless.
         """
-        reply = await self._layouts.unless_gone(claim.shard, self._admit(claim, entry))
+        reply = await self.layouts.unless_gone(claim.shard, self._admit(claim, entry))
         if reply is None:
             return activeruns.AdmissionAnswer(verdict=activeruns.Verdict.LOST)
         verdict = activeruns.Verdict(reply[0].decode())
@@ -63,21 +61,21 @@ class Concurrency:
 
     async def _admit(self, claim: messages.Claim, entry: activeruns.AdmissionRequest) -> list[Any]:
         entry = await self._vouched(claim, entry)
-        reply: list[Any] = await self._index.pipelined.run(self._admit_call(claim, entry))
+        reply: list[Any] = await self.index.pipelined.run(self._admit_call(claim, entry))
         return reply
 
     async def _vouched(
         self, claim: messages.Claim, entry: activeruns.AdmissionRequest
     ) -> activeruns.AdmissionRequest:
         """The entry with what is left to say of many facts; the others are written down."""
-        names, schedule_id = self._index.shard(claim.shard), points.ScheduleId(entry.member[:8])
+        names, schedule_id = self.index.shard(claim.shard), points.ScheduleId(entry.member[:8])
         *first, facts = activeruns.pieces(entry.facts)
         look = facts.look
         for part in first:
             keys = names.active(schedule_id), names.looks(schedule_id)
-            call = self._index.call("vouch", claim.shard, *keys, look=look)
+            call = self.index.call("vouch", claim.shard, *keys, look=look)
             _put_found(call, part)
-            (look,) = await self._index.pipelined.run(call)
+            (look,) = await self.index.pipelined.run(call)
         return dataclasses.replace(entry, facts=dataclasses.replace(facts, look=int(look)))
 
     async def leave(
@@ -96,7 +94,7 @@ class Concurrency:
         """
         ended = _Ended(runs=runs, jobs=jobs, look=look)
         call = self._finish_call(claim.shard, known, claim.lanes[known.id], ended)
-        reply = await self._layouts.unless_gone(claim.shard, self._index.pipelined.run(call))
+        reply = await self.layouts.unless_gone(claim.shard, self.index.pipelined.run(call))
         return activeruns.Finished() if reply is None else _finished(reply)
 
     async def finish(
@@ -112,13 +110,13 @@ class Concurrency:
         ``every``: there is more room than by these ends, so all slots that wait are called up.
         """
         removed = called = 0
-        for shard in sharding.homes(known.id, self._index.known_layout()):
+        for shard in sharding.homes(known.id, self.index.known_layout()):
             try:
                 for ended in _in_parts(jobs, every=every):
                     found = await self._finish_at(shard, known, ended, epoch)
                     removed, called = removed + found.removed, called + found.called
             except queue_errors.LayoutChanged:
-                if shard == sharding.home(known.id, await self._layouts.read()):
+                if shard == sharding.home(known.id, await self.layouts.read()):
                     raise  # otherwise it is a former shard that is closed
         return activeruns.Finished(removed=removed, called=called)
 
@@ -130,19 +128,19 @@ class Concurrency:
         epoch: messages.Epoch,
     ) -> activeruns.Finished:
         text = interning.entry(interning.TextKind.NAMESPACE, known.namespace.encode())
-        lane = (await self._numbering.intern(shard, [text], epoch))[text]
+        lane = (await self.numbering.intern(shard, [text], epoch))[text]
         call = self._finish_call(shard, known, lane, ended)
-        return _finished(await self._index.pipelined.run(call))
+        return _finished(await self.index.pipelined.run(call))
 
     def _admit_call(
         self, claim: messages.Claim, entry: activeruns.AdmissionRequest
     ) -> scripting.ScriptCall:
-        names, schedule_id = self._index.shard(claim.shard), points.ScheduleId(entry.member[:8])
+        names, schedule_id = self.index.shard(claim.shard), points.ScheduleId(entry.member[:8])
         lane, facts = claim.lanes[schedule_id], entry.facts
         keys = [names.lane(lane), names.active(schedule_id), names.looks(schedule_id)]
         if entry.waiting is not None:
             keys.append(names.waiting(schedule_id))
-        call = self._index.call(
+        call = self.index.call(
             "admit",
             claim.shard,
             *keys,
@@ -179,9 +177,9 @@ class Concurrency:
         lane: int,
         ended: _Ended,
     ) -> scripting.ScriptCall:
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         keys = names.active(known.id), names.looks(known.id), names.waiting(known.id)
-        call = self._index.call(
+        call = self.index.call(
             "finish",
             shard,
             *(names.lane(lane), *keys),

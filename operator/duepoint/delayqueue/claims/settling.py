@@ -49,32 +49,24 @@ class _LanePart:
     sources: list[bytes | str] = field(default_factory=list)
 
 
+@dataclass(eq=False)
 class Settlements:
     """Ends claims: settle, deliver, split."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        layouts: layouts.Layouts,
-        prefetch: prefetch.Prefetch,
-        quotas: quotas.Quotas,
-        streams: streams.Streams,
-    ) -> None:
-        self._index = index
-        self._layouts = layouts
-        self._prefetch = prefetch
-        self._quotas = quotas
-        self._streams = streams
+    index: index.Index
+    layouts: layouts.Layouts
+    prefetch: prefetch.Prefetch
+    quotas: quotas.Quotas
+    streams: streams.Streams
 
     async def settle(
         self, claim: messages.Claim, settlement: messages.Settlement
     ) -> messages.Settled:
         """Apply how points of the claim ended; repeated under its number it changes nothing."""
         try:
-            reply = await self._index.pipelined.run(self._settle_call(claim, settlement))
+            reply = await self.index.pipelined.run(self._settle_call(claim, settlement))
         except (queue_errors.LayoutChanged, queue_errors.Uninitialised):
-            if await self._layouts.may_hold(claim.shard):
+            if await self.layouts.may_hold(claim.shard):
                 raise
             return await self._settle_nowhere(claim, settlement)
         if reply[0] == b"lost":
@@ -94,10 +86,10 @@ class Settlements:
 
     def _expect(self, shard: messages.ShardId, settlement: messages.Settlement) -> None:
         for chain in settlement.chains:
-            self._prefetch.expect(shard, chain.schedule_id, chain.due_us)
+            self.prefetch.expect(shard, chain.schedule_id, chain.due_us)
         if len(settlement.rearmed) <= _MOST_EXPECTED:
             for member, due_us in settlement.rearmed:
-                self._prefetch.expect(shard, points.ScheduleId(member[:_ID_LENGTH]), due_us)
+                self.prefetch.expect(shard, points.ScheduleId(member[:_ID_LENGTH]), due_us)
 
     async def split(
         self, claim: messages.Claim, splits: Sequence[messages.Planning]
@@ -108,12 +100,12 @@ class Settlements:
         the claim's any more: settle the slots, not the chain.
         """
         call = self._plan_call(claim, splits)
-        reply = await self._layouts.unless_gone(claim.shard, self._index.pipelined.run(call))
+        reply = await self.layouts.unless_gone(claim.shard, self.index.pipelined.run(call))
         if reply is None or reply[0] == b"lost":
             return (False,) * len(splits)
         for planning in splits:
             if planning.next_due_us is not None:
-                self._prefetch.expect(claim.shard, planning.chain.schedule_id, planning.next_due_us)
+                self.prefetch.expect(claim.shard, planning.chain.schedule_id, planning.next_due_us)
         return tuple(answer == 1 for answer in reply[1:])
 
     async def _settle_nowhere(
@@ -121,16 +113,16 @@ class Settlements:
     ) -> messages.Settled:
         """Store the outcomes elsewhere: the claim's shard is gone, and the claim with it."""
         if settlement.outcomes:
-            shard = sharding.own_shards(self._index.known_layout())[0]
+            shard = sharding.own_shards(self.index.known_layout())[0]
             late = dataclasses.replace(claim, shard=shard)
             outcomes = messages.Settlement(outcomes=settlement.outcomes, number=settlement.number)
-            await self._index.pipelined.run(self._settle_call(late, outcomes))
+            await self.index.pipelined.run(self._settle_call(late, outcomes))
         return messages.Settled(lost=True, applied=0, remaining=0)
 
     @property
     def settles_entries(self) -> bool:
         """Whether ``deliver`` is available: not on a cluster, where streams lie on other nodes."""
-        return not self._index.servers.is_cluster
+        return not self.index.servers.is_cluster
 
     async def deliver(
         self,
@@ -148,9 +140,9 @@ class Settlements:
         count = sum(len(group.members) for group in entries)
         lost = messages.DeliveryResult(done=False, held=(False,) * count, lost=True)
         try:
-            reply = await self._index.pipelined.run(self._settle_call(claim, settlement, entries))
+            reply = await self.index.pipelined.run(self._settle_call(claim, settlement, entries))
         except (queue_errors.LayoutChanged, queue_errors.Uninitialised):
-            if await self._layouts.may_hold(claim.shard):
+            if await self.layouts.may_hold(claim.shard):
                 raise
             return lost
         if reply[0] == b"lost":
@@ -172,7 +164,7 @@ class Settlements:
         settlement: messages.Settlement,
         entries: Sequence[messages.StreamEntries] = (),
     ) -> scripting.ScriptCall:
-        names = self._index.shard(claim.shard)
+        names = self.index.shard(claim.shard)
         parts, named = _parts(claim, settlement)
         if settlement.whole:
             _check_whole(claim, settlement)
@@ -206,7 +198,7 @@ class Settlements:
         ]
         crowds = _crowds(call, claim, settlement, key_of)
         if settlement.dead or crowds:
-            share = self._quotas.of_shard(self._index.known_layout().shards)
+            share = self.quotas.of_shard(self.index.known_layout().shards)
             letters = {
                 "order": call.key(names.letters),
                 "sums": call.key(names.letter_sums),
@@ -218,7 +210,7 @@ class Settlements:
 
         def place(schedule_id: points.ScheduleId, member: bytes) -> tuple[int, int, int]:
             """Where bucket, id and member stand."""
-            bucket = call.key(names.bucket_of(schedule_id, self._index.buckets))
+            bucket = call.key(names.bucket_of(schedule_id, self.index.buckets))
             return bucket, call.position(schedule_id), call.position(member)
 
         chains = _chains_of(claim, settlement.ended) if settlement.ended else {}
@@ -235,13 +227,13 @@ class Settlements:
             outcomes=call.run(filter(None, [settlement.outcomes])),
         )
         if entries:
-            self._streams.put_entries(call, entries)
+            self.streams.put_entries(call, entries)
         return call
 
     def _plan_call(
         self, claim: messages.Claim, plannings: Sequence[messages.Planning]
     ) -> scripting.ScriptCall:
-        names = self._index.shard(claim.shard)
+        names = self.index.shard(claim.shard)
         call = self._call("plan", claim)
         key_of = {lane: call.key(names.lane(lane)) for lane in chaincolumns.lanes_of(claim)}
         plans = []
@@ -255,7 +247,7 @@ class Settlements:
             if planning.next_due_us is not None:
                 plan["due"] = records.checked_due(planning.next_due_us)
             else:
-                plan["bucket"] = call.key(names.bucket_of(schedule_id, self._index.buckets))
+                plan["bucket"] = call.key(names.bucket_of(schedule_id, self.index.buckets))
                 plan["id"] = call.position(schedule_id)
             plans.append(plan)
         call.put(
@@ -266,11 +258,11 @@ class Settlements:
         return call
 
     def _call(self, script: str, claim: messages.Claim, **named: object) -> scripting.ScriptCall:
-        return self._index.call(
+        return self.index.call(
             script,
             claim.shard,
             id=claim.id,
-            runs_bytes=runs_bytes(self._index.known_layout().shards),
+            runs_bytes=runs_bytes(self.index.known_layout().shards),
             runs_age=RUNS_AGE_SECONDS * 1000,
             **named,
         )

@@ -35,21 +35,14 @@ class StoredOccurrence:
     record: messages.OccurrenceRecord
 
 
+@dataclass(eq=False)
 class Occurrences:
     """Occurrences of stored definitions."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        layouts: layouts.Layouts,
-        numbering: interning.Numbering,
-        moves: moves.Moves,
-    ) -> None:
-        self._index = index
-        self._layouts = layouts
-        self._numbering = numbering
-        self._moves = moves
+    index: index.Index
+    layouts: layouts.Layouts
+    numbering: interning.Numbering
+    moves: moves.Moves
 
     async def enqueue(
         self,
@@ -79,7 +72,7 @@ class Occurrences:
         wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
         epoch: messages.Epoch,
     ) -> list[messages.Armed]:
-        reply = await self._layouts.where_it_is(
+        reply = await self.layouts.where_it_is(
             definition.id, lambda shard: self._enqueue_at(shard, definition, wanted, epoch)
         )
         if reply == b"GONE":
@@ -92,7 +85,7 @@ class Occurrences:
         point: points.DuePoint,
         epoch: messages.Epoch,
     ) -> messages.Armed:
-        reply = await self._layouts.where_it_is(
+        reply = await self.layouts.where_it_is(
             definition.id, lambda shard: self._withdraw_at(shard, definition, point, epoch)
         )
         return messages.Armed(reply.decode().lower())
@@ -105,17 +98,17 @@ class Occurrences:
         epoch: messages.Epoch,
     ) -> bytes | None:
         text = interning.entry(interning.TextKind.NAMESPACE, definition.namespace.encode())
-        lane = (await self._numbering.intern(shard, [text], epoch))[text]
-        call = self._index.call(
+        lane = (await self.numbering.intern(shard, [text], epoch))[text]
+        call = self.index.call(
             "withdraw",
             shard,
-            self._index.shard(shard).lane(lane),
+            self.index.shard(shard).lane(lane),
             epoch=epoch,
             lane=str(lane),
             id=definition.id,
             member=point.member,
         )
-        reply: bytes = await self._moves.until_free(shard, lambda: self._index.scripts.run(call))
+        reply: bytes = await self.moves.until_free(shard, lambda: self.index.scripts.run(call))
         return None if reply == b"ABSENT" else reply
 
     async def _enqueue_at(
@@ -126,12 +119,12 @@ class Occurrences:
         epoch: messages.Epoch,
     ) -> Any:  # noqa: ANN401 - what the script replies
         text = interning.entry(interning.TextKind.NAMESPACE, definition.namespace.encode())
-        lane = (await self._numbering.intern(shard, [text], epoch))[text]
-        names = self._index.shard(shard)
-        call = self._index.call(
+        lane = (await self.numbering.intern(shard, [text], epoch))[text]
+        names = self.index.shard(shard)
+        call = self.index.call(
             "enqueue",
             shard,
-            *(names.lane(lane), names.bucket_of(definition.id, self._index.buckets)),
+            *(names.lane(lane), names.bucket_of(definition.id, self.index.buckets)),
             epoch=epoch,
             lane=str(lane),
             id=definition.id,
@@ -141,23 +134,23 @@ class Occurrences:
             members=call.run(point.member for point, _ in wanted),
             records=call.run(records.pack(record) for _, record in wanted),
         )
-        reply = await self._moves.until_free(shard, lambda: self._index.scripts.run(call))
+        reply = await self.moves.until_free(shard, lambda: self.index.scripts.run(call))
         return None if reply == b"ABSENT" else reply
 
     async def all_occurrences(
         self, shard: messages.ShardId, of: points.ScheduleId | None = None
     ) -> AsyncIterator[StoredOccurrence]:
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         begin = b"-" if of is None else b"[" + of
         end = b"+" if of is None else b"[" + of + b"\xff" * _AFTER_ID
         while True:
-            (members,) = await self._index.read(
+            (members,) = await self.index.read(
                 "read all occurrences",
                 ("ZRANGE", names.occ, begin, end, "BYLEX", "LIMIT", 0, _OCCURRENCES_PER_CHUNK),
             )
             if not members:
                 return
-            (found,) = await self._index.read(
+            (found,) = await self.index.read(
                 "read all occurrences", ("HMGET", names.occrec, *members)
             )
             for member, record in zip(members, found, strict=True):

@@ -76,21 +76,16 @@ class StoredDefinition:
     claimed: bool = False
 
 
+@dataclass(eq=False)
 class DefinitionReader:
     """Reads definitions, occurrences and blobs."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        layouts: layouts.Layouts,
-        interned: interning.Interned,
-        signed_blobs: signedblobs.SignedBlobs,
-    ) -> None:
-        self._index = index
-        self._layouts = layouts
-        self._interned = interned
-        self._signed_blobs = signed_blobs
+    index: index.Index
+    layouts: layouts.Layouts
+    interned: interning.Interned
+    signed_blobs: signedblobs.SignedBlobs
+
+    def __post_init__(self) -> None:
         self._blobs: shares.BytesCache[str, bytes] = shares.BytesCache(_BLOBS_CACHED_BYTES)
 
     async def definition(
@@ -99,7 +94,7 @@ class DefinitionReader:
         schedule_id: points.ScheduleId,
     ) -> definitions.Definition | None:
         # Which shard was meant is known better here, while the index is resharded.
-        first, *_ = sharding.homes(schedule_id, self._index.known_layout())
+        first, *_ = sharding.homes(schedule_id, self.index.known_layout())
         return (await self.read_definitions(first, [schedule_id])).get(schedule_id)
 
     async def read_definitions(
@@ -110,11 +105,11 @@ class DefinitionReader:
         if not absent:
             return found
         # Asked after the reading that missed it: a shard never goes back to being open.
-        (state,) = await self._index.read(
-            "read a shard's state", ("HGET", self._index.shard(shard).meta, "state")
+        (state,) = await self.index.read(
+            "read a shard's state", ("HGET", self.index.shard(shard).meta, "state")
         )
         if state in (b"draining", b"closed"):  # what is not found may have moved on
-            for home, moved in (await self._layouts.by_home(absent, beyond=shard)).items():
+            for home, moved in (await self.layouts.by_home(absent, beyond=shard)).items():
                 there = await self.read_definitions(home, moved)
                 found.update(there)
                 found.unreadable |= there.unreadable
@@ -125,7 +120,7 @@ class DefinitionReader:
     ) -> messages.FoundDefinitions:
         by_bucket = self.by_bucket(shard, ids)
         for _ in range(_READINGS):
-            meta, *replies = await self._index.pipelined_reads.run(
+            meta, *replies = await self.index.pipelined_reads.run(
                 self.definition_commands(shard, by_bucket)
             )
             self.check_meta(shard, meta)
@@ -143,23 +138,23 @@ class DefinitionReader:
     async def lane_of(self, shard: messages.ShardId, namespace: str) -> int | None:
         """The number of a namespace's lane, for a look; None where the shard never met it."""
         text = interning.entry(interning.TextKind.NAMESPACE, namespace.encode())
-        (number,) = await self._index.read(
-            "read the namespaces", ("HGET", self._index.shard(shard).interned, b"t:" + text)
+        (number,) = await self.index.read(
+            "read the namespaces", ("HGET", self.index.shard(shard).interned, b"t:" + text)
         )
         return int(number) if number is not None and number.isdigit() else None
 
     def by_bucket(self, shard: messages.ShardId, ids: Collection[points.ScheduleId]) -> _Buckets:
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         by_bucket: _Buckets = {}
         for schedule_id in dict.fromkeys(ids):
-            bucket = names.bucket_of(schedule_id, self._index.buckets)
+            bucket = names.bucket_of(schedule_id, self.index.buckets)
             by_bucket.setdefault(bucket, []).append(schedule_id)
         return by_bucket
 
     def definition_commands(self, shard: messages.ShardId, by_bucket: _Buckets) -> index.Commands:
         """``meta`` first: what the others say is worth nothing in another life of the shard."""
         return [
-            ("HMGET", self._index.shard(shard).meta, "layout", "incarnation", "state"),
+            ("HMGET", self.index.shard(shard).meta, "layout", "incarnation", "state"),
             *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
         ]
 
@@ -174,7 +169,7 @@ class DefinitionReader:
         packed = {
             schedule_id: record
             for schedule_id, record in unpacked(records).items()
-            if all(self._interned.text(shard, n) is not None for n in record.numbers())
+            if all(self.interned.text(shard, n) is not None for n in record.numbers())
         }
         is_left = replies[0][2] == b"draining"  # what is absent there may have moved on
         absent = {i: None for i, record in records if record is None and not is_left}
@@ -219,21 +214,21 @@ class DefinitionReader:
         self, shard: messages.ShardId, namespaces: Mapping[int, str]
     ) -> AsyncIterator[list[tuple[points.ScheduleId, bytes]]]:
         """Every stored definition of a shard, in chunks; a bucket holds a few hundred at most."""
-        buckets = self._index.buckets_of(shard, namespaces.values())
+        buckets = self.index.buckets_of(shard, namespaces.values())
         for first in range(0, len(buckets), _BUCKETS_PER_ROUND_TRIP):
             chunk = buckets[first : first + _BUCKETS_PER_ROUND_TRIP]
-            replies = await self._index.read(
+            replies = await self.index.read(
                 "read all definitions", *(("HGETALL", bucket) for bucket in chunk)
             )
             yield [(points.ScheduleId(k), v) for reply in replies for k, v in reply.items()]
 
     async def namespaces(self, shard: messages.ShardId) -> dict[int, str]:
         """Lane numbers of a shard and their namespaces."""
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         found: dict[int, str] = {}
         cursor = 0
         while True:
-            ((cursor, entries),) = await self._index.read(
+            ((cursor, entries),) = await self.index.read(
                 "read the namespaces",
                 ("HSCAN", names.interned, cursor, "MATCH", "n:*", "COUNT", _SCAN_COUNT),
             )
@@ -251,23 +246,23 @@ class DefinitionReader:
         value = await self._signed_blob(digest, shard)
         if value is None:
             raise queue_errors.BlobMissing(f"the index holds no blob {digest} of {namespace}")
-        content = self._signed_blobs.unpack(namespace, digest, value)
+        content = self.signed_blobs.unpack(namespace, digest, value)
         self._blobs.put(namespace, digest, content, len(content))
         return content
 
     async def _signed_blob(self, digest: str, shard: messages.ShardId) -> bytes | None:
         """As it is stored: in this shard, or where an edit of a schedule that has moved put it."""
-        (value,) = await self._index.read(
-            "read a blob", ("HGET", self._index.shard(shard).blobs, digest)
+        (value,) = await self.index.read(
+            "read a blob", ("HGET", self.index.shard(shard).blobs, digest)
         )
         if value is not None:
             return bytes(value)
-        targets = sharding.fed_by(shard, self._index.known_layout())
+        targets = sharding.fed_by(shard, self.index.known_layout())
         if not targets or shard in targets:
             return None
-        found = await self._index.read(
+        found = await self.index.read(
             "read a blob",
-            *(("HGET", self._index.shard(target).blobs, digest) for target in targets),
+            *(("HGET", self.index.shard(target).blobs, digest) for target in targets),
         )
         return next((bytes(value) for value in found if value is not None), None)
 
@@ -279,30 +274,30 @@ class DefinitionReader:
             raise queue_errors.Uninitialised(f"what shard {shard} holds does not say what it is")
         if int(layout) != sharding.layout_of(shard):
             raise queue_errors.LayoutChanged(f"shard {shard} is of layout {int(layout)} now")
-        self._interned.see(shard, incarnation.decode())
+        self.interned.see(shard, incarnation.decode())
 
     async def learn_numbers(self, shard: messages.ShardId, numbers: set[int]) -> bool:
         """Whether each stands for a text; which one is in memory then."""
-        missing = [n for n in numbers if self._interned.text(shard, n) is None]
+        missing = [n for n in numbers if self.interned.text(shard, n) is None]
         if not missing:
             return True
-        names = self._index.shard(shard)
-        meta, texts = await self._index.read(
+        names = self.index.shard(shard)
+        meta, texts = await self.index.read(
             "read interned texts",
             ("HMGET", names.meta, "layout", "incarnation"),
             ("HMGET", names.interned, *(f"n:{number}" for number in missing)),
         )
-        before = self._interned.incarnation(shard)
+        before = self.interned.incarnation(shard)
         self.check_meta(shard, meta)
-        if self._interned.incarnation(shard) != before:
+        if self.interned.incarnation(shard) != before:
             raise queue_errors.LayoutChanged(f"shard {shard} was created anew while it was read")
         for number, text in zip(missing, texts, strict=True):
             if text is not None:
-                self._interned.learn(shard, number, text)
+                self.interned.learn(shard, number, text)
         return None not in texts
 
     def text(self, shard: messages.ShardId, number: int) -> bytes:
-        text = self._interned.text(shard, number)
+        text = self.interned.text(shard, number)
         if text is None:
             raise TextLost(f"number {number} of shard {shard} stands for nothing")
         return text[1:]
@@ -323,11 +318,11 @@ class DefinitionReader:
     ) -> list[StoredDefinition]:
         if not packed:
             return []
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         by_lane: dict[int, list[points.ScheduleId]] = {}
         for schedule_id, record in packed.items():
             by_lane.setdefault(record.namespace, []).append(schedule_id)
-        replies = await self._index.read(
+        replies = await self.index.read(
             "read chain points",
             *(
                 ("ZMSCORE", names.lane(lane), *(i + packed[i].timing_version for i in ids))

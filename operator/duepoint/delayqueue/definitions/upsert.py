@@ -104,25 +104,16 @@ class _Numbers(NamedTuple):
     rule: int | None
 
 
+@dataclass(eq=False)
 class DefinitionWriter:
     """Stores definitions, their blobs and their chain points, and removes them."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        layouts: layouts.Layouts,
-        numbering: interning.Numbering,
-        interned: interning.Interned,
-        signed_blobs: signedblobs.SignedBlobs,
-        moves: moves.Moves,
-    ) -> None:
-        self._index = index
-        self._layouts = layouts
-        self._numbering = numbering
-        self._interned = interned
-        self._signed_blobs = signed_blobs
-        self._moves = moves
+    index: index.Index
+    layouts: layouts.Layouts
+    numbering: interning.Numbering
+    interned: interning.Interned
+    signed_blobs: signedblobs.SignedBlobs
+    moves: moves.Moves
 
     async def upsert(self, wanted: Sequence[Wanted], epoch: messages.Epoch) -> list[messages.Armed]:
         answers: list[messages.Armed | None] = [None] * len(wanted)
@@ -152,10 +143,10 @@ class DefinitionWriter:
     def _kind(
         self, known: definitions.Definition, content: bytes, blobs: dict[str, bytes]
     ) -> _Kind:
-        if known.target != self._signed_blobs.digest(known.namespace, content):
+        if known.target != self.signed_blobs.digest(known.namespace, content):
             raise errors.Bug(f"{known.identity}: its target is not the digest of its blob")
         if known.target not in blobs:
-            blobs[known.target] = self._signed_blobs.pack(content)
+            blobs[known.target] = self.signed_blobs.pack(content)
         rule, entry = known.rule, interning.entry
         return _Kind(
             namespace=entry(interning.TextKind.NAMESPACE, known.namespace.encode()),
@@ -171,18 +162,18 @@ class DefinitionWriter:
     ) -> None:
         """Answer every row; no two of them are of one schedule."""
         for _ in range(_ROUNDS):
-            layout = self._index.known_layout()
+            layout = self.index.known_layout()
             try:
                 if layout.former is not None:
                     rows = await self._store_in(layout.former, rows, answers, epoch)
                 rows = await self._store_in(layout, rows, answers, epoch)
             except queue_errors.LayoutChanged:
-                if await self._layouts.read() == layout:
+                if await self.layouts.read() == layout:
                     raise
                 rows = [row for row in rows if answers[row.place] is None]
             if not rows:
                 return
-            await self._layouts.read()
+            await self.layouts.read()
         raise queue_errors.LayoutChanged("the index is resharded faster than it can be written")
 
     async def _store_in(
@@ -194,7 +185,7 @@ class DefinitionWriter:
     ) -> list[_Row]:
         """Answer the rows that a layout's shards have, or may have; the others are returned."""
         absent: list[_Row] = []
-        for several in _slices(_parts(rows, layout, self._index.buckets), _PARTS_TOGETHER):
+        for several in _slices(_parts(rows, layout, self.index.buckets), _PARTS_TOGETHER):
             parts: list[_Part] = []
             calls: list[scripting.ScriptCall] = []
             for part in several:
@@ -203,7 +194,7 @@ class DefinitionWriter:
                     calls.append(call)
                 else:
                     absent += part.rows()
-            replies = await self._index.pipelined_durably.replies(calls)
+            replies = await self.index.pipelined_durably.replies(calls)
             for part, reply in zip(parts, replies, strict=True):
                 for row, answer in zip(
                     part.rows(), await self._answers(part, reply, epoch), strict=True
@@ -219,20 +210,20 @@ class DefinitionWriter:
     ) -> list[bytes]:
         """What the script says of each row, once nothing keeps it from looking at them."""
         if isinstance(reply, queue_errors.LayoutChanged):
-            self._interned.forget(part.shard)  # created anew: its numbers are others
+            self.interned.forget(part.shard)  # created anew: its numbers are others
         elif isinstance(reply, errors.DuepointError):
             raise reply
         elif reply[0] != b"BUSY":
             return reply
 
         async def again() -> list[bytes]:
-            answers: list[bytes] = await self._index.pipelined_durably.run(
+            answers: list[bytes] = await self.index.pipelined_durably.run(
                 await self._call(part, epoch)
             )
             return answers
 
         try:
-            return await self._moves.until_free(part.shard, again)
+            return await self.moves.until_free(part.shard, again)
         except queue_errors.LayoutChanged:
             self._forget_closed(part.shard)
             return [_ABSENT for _ in part.rows()]
@@ -249,8 +240,8 @@ class DefinitionWriter:
 
     def _forget_closed(self, shard: messages.ShardId) -> None:
         """Forget a former shard that is closed; raises LayoutChanged again for a current one."""
-        self._interned.forget(shard)
-        if sharding.layout_of(shard) == self._index.known_layout().number:
+        self.interned.forget(shard)
+        if sharding.layout_of(shard) == self.index.known_layout().number:
             raise queue_errors.LayoutChanged(f"shard {shard} is of another layout now")
 
     async def _call(self, part: _Part, epoch: messages.Epoch) -> scripting.ScriptCall:
@@ -258,7 +249,7 @@ class DefinitionWriter:
         kinds = dict.fromkeys(row.kind for row in part.rows())
         # In their order, so that namespaces, which all records name, have the smallest numbers.
         texts = dict.fromkeys(itertools.chain.from_iterable(kind.texts() for kind in kinds))
-        numbers = await self._numbering.intern(shard, list(texts), epoch)
+        numbers = await self.numbering.intern(shard, list(texts), epoch)
         numbers_of = {
             kind: _Numbers(
                 namespace=numbers[kind.namespace],
@@ -267,23 +258,23 @@ class DefinitionWriter:
             )
             for kind in kinds
         }
-        call = self._index.call(
+        call = self.index.call(
             "upsert",
             shard,
             epoch=epoch,
-            incarnation=self._interned.incarnation(shard),
+            incarnation=self.interned.incarnation(shard),
             numbers=list(numbers.values()),
         )
         blobs = {kind.digest: kind.blob for kind in kinds}
         call.put(blobs=call.run(itertools.chain.from_iterable(blobs.items())))
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         lanes: dict[int, int] = {}
         groups: list[int] = []
         options: dict[int, dict[str, object]] = {}
         for bucket, rows in part.groups:
             lane = lanes.setdefault(numbers_of[rows[0].kind].namespace, len(lanes) + 1)
             first, last = call.run(_values(rows, numbers_of))
-            key = call.key(names.bucket_at(bucket, self._index.buckets))
+            key = call.key(names.bucket_at(bucket, self.index.buckets))
             groups += (key, lane, first, last)
             for place, row in enumerate(rows):
                 if row.arming.keep_chain or row.arming.replaces or row.arming.open:
@@ -306,7 +297,7 @@ class DefinitionWriter:
             removed.append(applied)
             return None if elsewhere else applied
 
-        await self._layouts.where_it_is(schedule_id, remove)
+        await self.layouts.where_it_is(schedule_id, remove)
         return messages.Armed.APPLIED if any(removed) else messages.Armed.UNCHANGED
 
     async def _remove_at(
@@ -319,12 +310,12 @@ class DefinitionWriter:
     ) -> tuple[bool, bool]:
         """Whether there was something, and whether a new shard may have more of it."""
         text = interning.entry(interning.TextKind.NAMESPACE, namespace.encode())
-        lane = (await self._numbering.intern(shard, [text], epoch))[text]
-        names = self._index.shard(shard)
-        call = self._index.call(
+        lane = (await self.numbering.intern(shard, [text], epoch))[text]
+        names = self.index.shard(shard)
+        call = self.index.call(
             "remove",
             shard,
-            *(names.lane(lane), names.bucket_of(schedule_id, self._index.buckets)),
+            *(names.lane(lane), names.bucket_of(schedule_id, self.index.buckets)),
             epoch=epoch,
             lane=lane,
             batch=_REMOVE_BATCH,
@@ -333,8 +324,8 @@ class DefinitionWriter:
         )
         was_there = False
         while True:
-            applied, more, elsewhere = await self._moves.until_free(
-                shard, lambda: self._index.scripts.run(call)
+            applied, more, elsewhere = await self.moves.until_free(
+                shard, lambda: self.index.scripts.run(call)
             )
             was_there = was_there or applied == b"APPLIED"
             if not more:

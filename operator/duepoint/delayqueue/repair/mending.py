@@ -87,12 +87,12 @@ class Swept:
     unarmed: tuple[points.ScheduleId, ...] = ()
 
 
+@dataclass(eq=False)
 class Mending:
     """Writes what a sweep found."""
 
-    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
-        self._index = index
-        self._reader = reader
+    index: index.Index
+    reader: reading.DefinitionReader
 
     async def chain_dues(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId], due_of: DueOf | None
@@ -108,12 +108,12 @@ class Mending:
     async def _some_dues(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId], due_of: DueOf | None
     ) -> Dues:
-        resolved = await self._reader.read_definitions(shard, ids)
+        resolved = await self.reader.read_definitions(shard, ids)
         if due_of is None or not resolved:
             return {schedule_id: (known, None) for schedule_id, known in resolved.items()}
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         found = iter(
-            await self._index.read(
+            await self.index.read(
                 "sweep chains",
                 *(
                     ("ZRANGE", names.occ, b"[" + head + b"\xff" * 8, b"[" + head,
@@ -156,8 +156,8 @@ class Mending:
     async def _mend_some(
         self, shard: messages.ShardId, findings: Findings, epoch: messages.Epoch
     ) -> tuple[int, int, int, list[bytes]]:
-        names = self._index.shard(shard)
-        call = self._index.call(
+        names = self.index.shard(shard)
+        call = self.index.call(
             "sweep",
             shard,
             epoch=epoch,
@@ -169,7 +169,7 @@ class Mending:
             return call.key(names.lane(lane))
 
         def place(lane: int, schedule_id: bytes, member: bytes) -> tuple[int, int, int, int]:
-            bucket = names.bucket_of(points.ScheduleId(schedule_id), self._index.buckets)
+            bucket = names.bucket_of(points.ScheduleId(schedule_id), self.index.buckets)
             at = call.position(schedule_id)
             return lane_key(lane), call.key(bucket), at, call.position(member)
 
@@ -182,7 +182,7 @@ class Mending:
             add=[(lane_key(lane), call.position(member)) for lane, member in findings.add],
             forget=[(lane_key(lane), call.position(member)) for lane, member in findings.forget],
         )
-        armed, dropped, mended, wanted = await self._index.scripts.run(call)
+        armed, dropped, mended, wanted = await self.index.scripts.run(call)
         return armed, dropped, mended, wanted
 
 
