@@ -56,24 +56,20 @@ class Circuits:
                 for item in news
             ],
         )
-        return _board(await self.index.pipelined.run(call), known)
+        version, now, probes, fields = await self.index.pipelined.run(call)
+        board = circuit.Board(
+            version=int(version), now_us=int(now), probes=tuple(int(item) for item in probes)
+        )
+        if board.version == known:
+            return board
+        hosts, gone_now = _sorted_out(zip(fields[::2], fields[1::2], strict=True))
+        return dataclasses.replace(board, hosts=hosts, gone=gone_now)
 
     async def read(self) -> circuit.Board:
         """All that is known, for those who only look."""
         (found,) = await self.index.read("read the circuits", ("HGETALL", self.index.keys.circuits))
         hosts, gone = _sorted_out(scripting.fields(found).items())
         return circuit.Board(version=0, now_us=0, hosts=hosts, gone=gone)
-
-
-def _board(reply: Any, known: int) -> circuit.Board:  # noqa: ANN401 - a raw reply
-    version, now, probes, fields = reply
-    board = circuit.Board(
-        version=int(version), now_us=int(now), probes=tuple(int(item) for item in probes)
-    )
-    if board.version == known:
-        return board
-    hosts, gone = _sorted_out(zip(fields[::2], fields[1::2], strict=True))
-    return dataclasses.replace(board, hosts=hosts, gone=gone)
 
 
 def _sorted_out(

@@ -101,7 +101,8 @@ class Claims:
         answers: dict[messages.ShardId, messages.Claimed] = {}
         failed: dict[messages.ShardId, errors.DuepointError] = {}
         asked = list(shards)
-        dues = self._foreseen(shards)
+        until_us = self.index.clock.now_us() + CLOCK_TOLERANCE_US
+        dues = {shard: ids for shard in shards if (ids := self.prefetch.take(shard, until_us))}
         expected = {shard: self.reader.by_bucket(shard, tuple(ids)) for shard, ids in dues.items()}
         for _ in range(_ROUNDS):
             if not asked:
@@ -186,12 +187,6 @@ class Claims:
             if shard not in self._puzzling:
                 self._puzzling.add(shard)
                 log.error("shard cannot be claimed from", shard=shard, error=str(trouble))
-
-    def _foreseen(
-        self, shards: Sequence[messages.ShardId]
-    ) -> dict[messages.ShardId, dict[points.ScheduleId, int]]:
-        until_us = self.index.clock.now_us() + CLOCK_TOLERANCE_US
-        return {shard: ids for shard in shards if (ids := self.prefetch.take(shard, until_us))}
 
     def _definitions_behind(
         self, foreseen: Mapping[messages.ShardId, _Buckets], replies: Sequence[Any]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -218,7 +219,13 @@ class Settlements:
             lanes=lanes,
             crowds=crowds,
             records=call.run(_records(settlement.occurrences)),
-            dead=[_dead(call, letter) for letter in settlement.dead],
+            dead=[
+                (
+                    call.position(letter.member) if letter.member else 0,
+                    *call.run(itertools.chain.from_iterable(letter.entry.items())),
+                )
+                for letter in settlement.dead
+            ],
             ended=[place(*chain) for chain in chains.items()],
             counted=[
                 place(points.ScheduleId(member[:_ID_LENGTH]), member)
@@ -303,12 +310,15 @@ def _members(claim: messages.Claim) -> set[bytes]:
 
 
 def _names_all(claim: messages.Claim, settlement: messages.Settlement, named: set[bytes]) -> bool:
-    """Whether everything that the claim began with is named, by its first settlement."""
+    """Whether everything that the claim began with is named, by its first settlement.
+
+    And every new occurrence follows something that the settlement names.
+    """
     return (
         settlement.number == 1
         and len(named) == len(claim.points) + len(claim.strangers)
         and named == _members(claim)
-        and _follow(settlement, named)
+        and all(not each.source or each.source in named for each in settlement.occurrences)
     )
 
 
@@ -383,13 +393,6 @@ def _parts(
     return parts, named
 
 
-def _follow(settlement: messages.Settlement, named: set[bytes]) -> bool:
-    """Whether every new occurrence follows something that the settlement names."""
-    return all(
-        not occurrence.source or occurrence.source in named for occurrence in settlement.occurrences
-    )
-
-
 def _records(occurrences: Sequence[messages.Occurrence]) -> list[bytes | str]:
     values: list[bytes | str] = []
     for occurrence in occurrences:
@@ -419,9 +422,3 @@ def _crowds(
         most = occurrence.most_open
         crowds.append((str(lane), key_of[lane], position, first, last, most))
     return crowds
-
-
-def _dead(call: scripting.ScriptCall, letter: messages.DeadLetter) -> tuple[int, int, int]:
-    position = call.position(letter.member) if letter.member else 0
-    first, last = call.run(part for pair in letter.entry.items() for part in pair)
-    return position, first, last

@@ -23,7 +23,6 @@ import msgspec
 
 from duepoint.delayqueue import index, messages
 from duepoint.delayqueue.definitions import codec, interning, reading
-from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
@@ -170,9 +169,14 @@ class ColumnReader:
         """
         numbers, versions = zip(*_MEMBER.iter_unpack(b"".join(chains)), strict=True)
         by_place = _by_place(numbers, self.index.buckets)
-        incarnation, found = await self.index.scripts.run(
-            self._columns_call(shard, chains, by_place)
-        )
+        buckets = [
+            self._bucket_name((shard, place), chains[indexes[0]])
+            for place, indexes in by_place.items()
+        ]
+        call = self.index.call("definitions", shard, *buckets)
+        # The members of a bucket go as one value: a script costs both sides by its arguments.
+        call.run([b"".join([chains[index] for index in indexes]) for indexes in by_place.values()])
+        incarnation, found = await self.index.scripts.run(call)
         self.interned.see(shard, incarnation.decode())
         order = list(itertools.chain.from_iterable(by_place.values()))
         read = columns(
@@ -184,21 +188,6 @@ class ColumnReader:
             indexes=order,
             kind_of=await self._kinds(shard, set(cast("Sequence[bytes]", read.kinds))),
         )
-
-    def _columns_call(
-        self,
-        shard: messages.ShardId,
-        chains: Sequence[bytes],
-        by_place: dict[int, list[int]],
-    ) -> scripting.ScriptCall:
-        """The members of a bucket go as one value: a script costs both sides by its arguments."""
-        buckets = [
-            self._bucket_name((shard, place), chains[indexes[0]])
-            for place, indexes in by_place.items()
-        ]
-        call = self.index.call("definitions", shard, *buckets)
-        call.run([b"".join([chains[index] for index in indexes]) for indexes in by_place.values()])
-        return call
 
     def _bucket_name(self, place: _Place, chain: bytes) -> str:
         name = self._named_buckets.get(place)

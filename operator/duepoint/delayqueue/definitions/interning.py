@@ -157,6 +157,11 @@ class Numbering:
             known[text] = number
         return known
 
+    async def lane(self, shard: messages.ShardId, namespace: str, epoch: messages.Epoch) -> int:
+        """The number of a namespace, by which its lane is named."""
+        text = entry(TextKind.NAMESPACE, namespace.encode())
+        return (await self.intern(shard, [text], epoch))[text]
+
     async def _given(self, shard: messages.ShardId, texts: list[bytes]) -> list[Any] | None:
         """As the script replies, without writing; None where a text has no number."""
         names = self.index.shard(shard)

@@ -127,8 +127,9 @@ class Moves:
         )
         self.reader.check_meta(shard, meta)
         texts = await self._texts_of(shard, batch, _numbers(travellers))
-        for home, group in (await self._homes(shard, travellers)).items():
-            await self._import(shard, home, batch, group, texts)
+        by_id = {traveller.id: traveller for traveller in travellers}
+        for home, ids in (await self.layouts.by_home(by_id, beyond=shard)).items():
+            await self._import(shard, home, batch, [by_id[i] for i in ids], texts)
         await self._forget(shard, batch, travellers)
         lost = sum(not texts.keys() >= _numbers([traveller]) for traveller in travellers)
         if lost:
@@ -147,15 +148,6 @@ class Moves:
         if len(known) < len(texts) and (is_whole or not await self._moves(shard, batch)):
             raise queue_errors.LayoutChanged(f"shard {shard} was created anew while it was read")
         return known
-
-    async def _homes(
-        self, shard: messages.ShardId, travellers: Sequence[Traveller]
-    ) -> dict[messages.ShardId, list[Traveller]]:
-        by_home = await self.layouts.by_home(
-            (traveller.id for traveller in travellers), beyond=shard
-        )
-        known = {traveller.id: traveller for traveller in travellers}
-        return {home: [known[i] for i in ids] for home, ids in by_home.items()}
 
     async def _import(
         self,
@@ -182,7 +174,10 @@ class Moves:
                 if last:
                     raise
             else:
-                self._note_blobs(home, blobs)
+                if len(self._blobs_there) > _BLOBS_REMEMBERED:
+                    self._blobs_there.clear()
+                incarnation = self.interned.incarnation(home)
+                self._blobs_there.update((home, incarnation, digest) for digest in blobs)
                 return
 
     async def _blobs_to_bring(
@@ -204,12 +199,6 @@ class Moves:
         return {
             digest: blob for digest, blob in zip(digests, found, strict=True) if blob is not None
         }
-
-    def _note_blobs(self, home: messages.ShardId, blobs: Iterable[bytes]) -> None:
-        if len(self._blobs_there) > _BLOBS_REMEMBERED:
-            self._blobs_there.clear()
-        incarnation = self.interned.incarnation(home)
-        self._blobs_there.update((home, incarnation, digest) for digest in blobs)
 
     def _import_call(
         self,

@@ -63,63 +63,23 @@ class Occurrences:
         armed: list[messages.Armed] = []
         for first in range(0, len(wanted), _ENQUEUE_BATCH):
             part = wanted[first : first + _ENQUEUE_BATCH]
-            armed += await self._enqueue_part(definition, part, epoch)
+            reply = await self.layouts.where_it_is(
+                definition.id,
+                lambda shard, part=part: self._enqueue(shard, definition, part, epoch),
+            )
+            if reply == b"GONE":
+                raise errors.WorldChanged(f"{definition.identity}: its definition is gone")
+            armed += [messages.Armed(answer.decode().lower()) for answer in reply]
         return armed
 
-    async def _enqueue_part(
-        self,
-        definition: definitions.Definition,
-        wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
-        epoch: messages.Epoch,
-    ) -> list[messages.Armed]:
-        reply = await self.layouts.where_it_is(
-            definition.id, lambda shard: self._enqueue_at(shard, definition, wanted, epoch)
-        )
-        if reply == b"GONE":
-            raise errors.WorldChanged(f"{definition.identity}: its definition is gone")
-        return [messages.Armed(answer.decode().lower()) for answer in reply]
-
-    async def withdraw(
-        self,
-        definition: definitions.Definition,
-        point: points.DuePoint,
-        epoch: messages.Epoch,
-    ) -> messages.Armed:
-        reply = await self.layouts.where_it_is(
-            definition.id, lambda shard: self._withdraw_at(shard, definition, point, epoch)
-        )
-        return messages.Armed(reply.decode().lower())
-
-    async def _withdraw_at(
-        self,
-        shard: messages.ShardId,
-        definition: definitions.Definition,
-        point: points.DuePoint,
-        epoch: messages.Epoch,
-    ) -> bytes | None:
-        text = interning.entry(interning.TextKind.NAMESPACE, definition.namespace.encode())
-        lane = (await self.numbering.intern(shard, [text], epoch))[text]
-        call = self.index.call(
-            "withdraw",
-            shard,
-            self.index.shard(shard).lane(lane),
-            epoch=epoch,
-            lane=str(lane),
-            id=definition.id,
-            member=point.member,
-        )
-        reply: bytes = await self.moves.until_free(shard, lambda: self.index.scripts.run(call))
-        return None if reply == b"ABSENT" else reply
-
-    async def _enqueue_at(
+    async def _enqueue(
         self,
         shard: messages.ShardId,
         definition: definitions.Definition,
         wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
         epoch: messages.Epoch,
     ) -> Any:  # noqa: ANN401 - what the script replies
-        text = interning.entry(interning.TextKind.NAMESPACE, definition.namespace.encode())
-        lane = (await self.numbering.intern(shard, [text], epoch))[text]
+        lane = await self.numbering.lane(shard, definition.namespace, epoch)
         names = self.index.shard(shard)
         call = self.index.call(
             "enqueue",
@@ -136,6 +96,29 @@ class Occurrences:
         )
         reply = await self.moves.until_free(shard, lambda: self.index.scripts.run(call))
         return None if reply == b"ABSENT" else reply
+
+    async def withdraw(
+        self,
+        definition: definitions.Definition,
+        point: points.DuePoint,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        async def withdraw(shard: messages.ShardId) -> bytes | None:
+            lane = await self.numbering.lane(shard, definition.namespace, epoch)
+            call = self.index.call(
+                "withdraw",
+                shard,
+                self.index.shard(shard).lane(lane),
+                epoch=epoch,
+                lane=str(lane),
+                id=definition.id,
+                member=point.member,
+            )
+            reply: bytes = await self.moves.until_free(shard, lambda: self.index.scripts.run(call))
+            return None if reply == b"ABSENT" else reply
+
+        reply = await self.layouts.where_it_is(definition.id, withdraw)
+        return messages.Armed(reply.decode().lower())
 
     async def all_occurrences(
         self, shard: messages.ShardId, of: points.ScheduleId | None = None
@@ -156,17 +139,13 @@ class Occurrences:
             for member, record in zip(members, found, strict=True):
                 point = points.parse_member(member, 0)
                 if point is not None:  # a sentinel keeps the key
-                    yield _as_occurrence(point, record)
+                    yield StoredOccurrence(
+                        schedule_id=point.schedule_id,
+                        timing_version=point.timing_version,
+                        kind=point.kind,
+                        slot_us=point.slot_us,
+                        record=records.unpack_or_first(record or b""),
+                    )
             if len(members) < _OCCURRENCES_PER_CHUNK:
                 return
             begin = b"(" + members[-1]
-
-
-def _as_occurrence(point: points.DuePoint, record: bytes | None) -> StoredOccurrence:
-    return StoredOccurrence(
-        schedule_id=point.schedule_id,
-        timing_version=point.timing_version,
-        kind=point.kind,
-        slot_us=point.slot_us,
-        record=records.unpack_or_first(record or b""),
-    )

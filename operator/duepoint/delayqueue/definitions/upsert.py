@@ -17,7 +17,7 @@ import collections
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -46,7 +46,6 @@ _ABSENT = b"ABSENT"
 
 #: What is to be stored of one schedule, and the content that its target names.
 Wanted = tuple[messages.Arming, bytes]
-ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,14 +184,16 @@ class DefinitionWriter:
     ) -> list[_Row]:
         """Answer the rows that a layout's shards have, or may have; the others are returned."""
         absent: list[_Row] = []
-        for several in _slices(_parts(rows, layout, self.index.buckets), _PARTS_TOGETHER):
+        all_parts = _parts(rows, layout, self.index.buckets)
+        for first in range(0, len(all_parts), _PARTS_TOGETHER):
             parts: list[_Part] = []
             calls: list[scripting.ScriptCall] = []
-            for part in several:
-                if (call := await self._call_unless_closed(part, epoch)) is not None:
+            for part in all_parts[first : first + _PARTS_TOGETHER]:
+                try:
+                    calls.append(await self._call(part, epoch))
                     parts.append(part)
-                    calls.append(call)
-                else:
+                except queue_errors.LayoutChanged:
+                    self._forget_closed(part.shard)  # of a former layout: it has none of the rows
                     absent += part.rows()
             replies = await self.index.pipelined_durably.replies(calls)
             for part, reply in zip(parts, replies, strict=True):
@@ -227,16 +228,6 @@ class DefinitionWriter:
         except queue_errors.LayoutChanged:
             self._forget_closed(part.shard)
             return [_ABSENT for _ in part.rows()]
-
-    async def _call_unless_closed(
-        self, part: _Part, epoch: messages.Epoch
-    ) -> scripting.ScriptCall | None:
-        """None where the shard is of a former layout and closed: it has none of the rows."""
-        try:
-            return await self._call(part, epoch)
-        except queue_errors.LayoutChanged:
-            self._forget_closed(part.shard)
-            return None
 
     def _forget_closed(self, shard: messages.ShardId) -> None:
         """Forget a former shard that is closed; raises LayoutChanged again for a current one."""
@@ -290,46 +281,32 @@ class DefinitionWriter:
         namespace: str,
         epoch: messages.Epoch,
     ) -> messages.Armed:
-        removed: list[bool] = []
+        removed: list[bytes] = []
 
         async def remove(shard: messages.ShardId) -> bool | None:
-            applied, elsewhere = await self._remove_at(shard, schedule_id, uid, namespace, epoch)
-            removed.append(applied)
-            return None if elsewhere else applied
+            """None where a new shard may have more of it."""
+            lane = await self.numbering.lane(shard, namespace, epoch)
+            names = self.index.shard(shard)
+            call = self.index.call(
+                "remove",
+                shard,
+                *(names.lane(lane), names.bucket_of(schedule_id, self.index.buckets)),
+                epoch=epoch,
+                lane=lane,
+                batch=_REMOVE_BATCH,
+                id=schedule_id,
+                uid=codec.packed_uid(uid),
+            )
+            more = True
+            while more:
+                applied, more, elsewhere = await self.moves.until_free(
+                    shard, lambda: self.index.scripts.run(call)
+                )
+                removed.append(applied)
+            return None if elsewhere else True
 
         await self.layouts.where_it_is(schedule_id, remove)
-        return messages.Armed.APPLIED if any(removed) else messages.Armed.UNCHANGED
-
-    async def _remove_at(
-        self,
-        shard: messages.ShardId,
-        schedule_id: points.ScheduleId,
-        uid: str,
-        namespace: str,
-        epoch: messages.Epoch,
-    ) -> tuple[bool, bool]:
-        """Whether there was something, and whether a new shard may have more of it."""
-        text = interning.entry(interning.TextKind.NAMESPACE, namespace.encode())
-        lane = (await self.numbering.intern(shard, [text], epoch))[text]
-        names = self.index.shard(shard)
-        call = self.index.call(
-            "remove",
-            shard,
-            *(names.lane(lane), names.bucket_of(schedule_id, self.index.buckets)),
-            epoch=epoch,
-            lane=lane,
-            batch=_REMOVE_BATCH,
-            id=schedule_id,
-            uid=codec.packed_uid(uid),
-        )
-        was_there = False
-        while True:
-            applied, more, elsewhere = await self.moves.until_free(
-                shard, lambda: self.index.scripts.run(call)
-            )
-            was_there = was_there or applied == b"APPLIED"
-            if not more:
-                return was_there, bool(elsewhere)
+        return messages.Armed.APPLIED if b"APPLIED" in removed else messages.Armed.UNCHANGED
 
 
 #: Values of a row: id, record, due of its chain.
@@ -401,11 +378,6 @@ def _divided(rows: list[_Row]) -> Iterator[list[_Row]]:
         part.append(row)
         room -= weight
     yield part
-
-
-def _slices(items: list[ItemT], length: int) -> Iterator[list[ItemT]]:
-    for first in range(0, len(items), length):
-        yield items[first : first + length]
 
 
 def _out_of_range() -> errors.InvalidSpec:
