@@ -198,19 +198,16 @@ class Ledger:
                 raise scripting.translated(failed[0], "read outcomes") from failed[0]
             if last:  # the group could not be made: there is no stream to make it on
                 raise queue_errors.Uninitialised("the index holds no outcomes") from failed[0]
-            await self._make_group(group, shards)
+            # Only on streams that exist: nothing but ``init`` makes a shard.
+            await self.index.servers.exchange(
+                [("XGROUP", "CREATE", self.index.shard(each).runs, group, "0") for each in shards]
+            )
         return []  # pragma: no cover
 
     def _is_closed(self, shard: messages.ShardId, reply: object) -> bool:
         """A former shard without a stream was emptied to the last entry, and closed."""
         is_former = sharding.layout_of(shard) != self._layout.number
         return is_former and isinstance(reply, Exception) and str(reply).startswith("NOGROUP")
-
-    async def _make_group(self, group: str, shards: Sequence[messages.ShardId]) -> None:
-        """Only on streams that exist: nothing but ``init`` makes a shard."""
-        await self.index.servers.exchange(
-            [("XGROUP", "CREATE", self.index.shard(shard).runs, group, "0") for shard in shards]
-        )
 
     def _on_subscribed(self) -> None:
         self._unread.update(self._shards)
@@ -223,20 +220,22 @@ class Ledger:
 
 
 def _outcomes(shard: messages.ShardId, found: Sequence[Any]) -> list[OutcomeEntry]:
-    return [
-        _outcome(shard, _text(entry_id), scripting.fields(fields))
-        for entry_id, fields in found
-        if fields
-    ]
-
-
-def _outcome(shard: messages.ShardId, entry_id: str, fields: dict[bytes, bytes]) -> OutcomeEntry:
-    if b"back" in fields:
-        back_us = int(fields[b"back"]) if fields[b"back"].isdigit() else 0
-        return OutcomeEntry(shard=shard, id=entry_id, outcomes=b"", back_us=back_us)
-    return OutcomeEntry(
-        shard=shard, id=entry_id, outcomes=_packed(fields), is_lost=b"lost" in fields
-    )
+    entries = []
+    for entry_id, raw in found:
+        fields = scripting.fields(raw) if raw else {}
+        if not fields:
+            continue
+        back = fields.get(b"back", b"")
+        entries.append(
+            OutcomeEntry(
+                shard=shard,
+                id=_text(entry_id),
+                outcomes=b"" if b"back" in fields else _packed(fields),
+                is_lost=b"lost" in fields,
+                back_us=int(back) if back.isdigit() else 0,
+            )
+        )
+    return entries
 
 
 def _packed(fields: dict[bytes, bytes]) -> bytes:

@@ -134,7 +134,9 @@ class ServerHealth:
             return None
         with contextlib.suppress(errors.TryLater):  # no right to set them
             for name in wrong:
-                await self._everywhere(f"set {name}", ("CONFIG SET", name, _LIMITS[name]))
+                command = ("CONFIG SET", name, _LIMITS[name])
+                for replies in await self.index.servers.everywhere([command]):
+                    scripting.good(replies, f"set {name}")
         still = await self._exceeded()
         if not still:
             return None
@@ -165,10 +167,6 @@ class ServerHealth:
             return [self.index.keys.probe]
         shards = (self.index.shard(shard).probe for shard in sharding.all_shards(self.index.layout))
         return [names[0] for names in self.index.servers.homes(tuple(shards)).values()]
-
-    async def _everywhere(self, attempted: str, command: tuple[Any, ...]) -> list[list[Any]]:
-        nodes = await self.index.servers.everywhere([command])
-        return [scripting.good(replies, attempted) for replies in nodes]
 
     # -- rights ------------------------------------------------------------------------------------
 

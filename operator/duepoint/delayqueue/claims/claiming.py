@@ -102,7 +102,7 @@ class Claims:
         failed: dict[messages.ShardId, errors.DuepointError] = {}
         asked = list(shards)
         until_us = self.index.clock.now_us() + CLOCK_TOLERANCE_US
-        dues = {shard: ids for shard in shards if (ids := self.prefetch.take(shard, until_us))}
+        dues = {each: due for each in shards if (due := self.prefetch.take(each, until_us))}
         expected = {shard: self.reader.by_bucket(shard, tuple(ids)) for shard, ids in dues.items()}
         for _ in range(_ROUNDS):
             if not asked:

@@ -7,6 +7,7 @@ way to another shard is waited for.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,10 +64,10 @@ class Occurrences:
         armed: list[messages.Armed] = []
         for first in range(0, len(wanted), _ENQUEUE_BATCH):
             part = wanted[first : first + _ENQUEUE_BATCH]
-            reply = await self.layouts.where_it_is(
-                definition.id,
-                lambda shard, part=part: self._enqueue(shard, definition, part, epoch),
+            enqueue = functools.partial(
+                self._enqueue, definition=definition, wanted=part, epoch=epoch
             )
+            reply = await self.layouts.where_it_is(definition.id, enqueue)
             if reply == b"GONE":
                 raise errors.WorldChanged(f"{definition.identity}: its definition is gone")
             armed += [messages.Armed(answer.decode().lower()) for answer in reply]
@@ -75,6 +76,7 @@ class Occurrences:
     async def _enqueue(
         self,
         shard: messages.ShardId,
+        *,
         definition: definitions.Definition,
         wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
         epoch: messages.Epoch,

@@ -151,7 +151,9 @@ class DefinitionReader:
             by_bucket.setdefault(bucket, []).append(schedule_id)
         return by_bucket
 
-    def definition_commands(self, shard: messages.ShardId, by_bucket: _Buckets) -> index.Commands:
+    def definition_commands(
+        self, shard: messages.ShardId, by_bucket: _Buckets
+    ) -> list[tuple[Any, ...]]:
         """``meta`` first: what the others say is worth nothing in another life of the shard."""
         return [
             ("HMGET", self.index.shard(shard).meta, "layout", "incarnation", "state"),

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import heapq
+import itertools
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -120,10 +120,7 @@ class Upcoming:
             if uid is not None
             else await self._find_name(namespace, name or "")
         )
-        if found is None:
-            return None
-        shard, known = found
-        return await self._schedule_view(shard, known)
+        return None if found is None else await self._schedule_view(*found)
 
     # -- points ------------------------------------------------------------------------------------
 
@@ -149,15 +146,16 @@ class Upcoming:
         by_shard: dict[messages.ShardId, list[tuple[int, bytes, int]]] = {}
         for shard, lane, member, due in found:
             by_shard.setdefault(shard, []).append((lane, member, due))
-        seen: dict[tuple[messages.ShardId, bytes], PointView] = {}
-        for shard, members in by_shard.items():
-            for member, view in await self.describe(shard, members):
-                seen[shard, member] = view
+        seen = {
+            (shard, view.point.member): view
+            for shard, members in by_shard.items()
+            for view in await self.describe(shard, members)
+        }
         return [seen[shard, member] for shard, _, member, _ in found if (shard, member) in seen]
 
     async def describe(
         self, shard: messages.ShardId, found: Sequence[tuple[int, bytes, int]]
-    ) -> list[tuple[bytes, PointView]]:
+    ) -> list[PointView]:
         parsed = [
             (lane, member, due, points.parse_member(member, due)) for lane, member, due in found
         ]
@@ -167,16 +165,14 @@ class Upcoming:
         namespaces = await self.counts.names_of(shard, sorted({lane for lane, *_ in parsed}))
         states = await self._records_of(shard, [member for _, member, *_ in parsed])
         return [
-            (
-                member,
-                PointView(
-                    shard=shard,
-                    namespace=namespaces.get(lane, ""),
-                    point=point,
-                    due_us=due,
-                    known=known.get(point.schedule_id),
-                    record=states.get(member),
-                ),
+            PointView(
+                shard=shard,
+                namespace=namespaces.get(lane, ""),
+                point=point,
+                # The score of a held point is its lease.
+                due_us=due if due < points.DUE_LIMIT_US else None,
+                known=known.get(point.schedule_id),
+                record=states.get(member),
             )
             for lane, member, due, point in parsed
             if point is not None
@@ -205,18 +201,14 @@ class Upcoming:
     ) -> tuple[messages.ShardId, definitions.Definition] | None:
         for collision in range(8):
             schedule_id = points.schedule_id(uid, namespace, collision=collision)
-            found = await self._find_id(schedule_id)
-            if found is None or found[1].uid == uid:
-                return found
-        return None
-
-    async def _find_id(
-        self, schedule_id: points.ScheduleId
-    ) -> tuple[messages.ShardId, definitions.Definition] | None:
-        for shard in sharding.homes(schedule_id, self.index.known_layout()):
-            known = (await self.reader.read_here(shard, [schedule_id])).get(schedule_id)
-            if known is not None:
-                return shard, known
+            for shard in sharding.homes(schedule_id, self.index.known_layout()):
+                known = (await self.reader.read_here(shard, [schedule_id])).get(schedule_id)
+                if known is not None and known.uid == uid:
+                    return shard, known
+                if known is not None:
+                    break  # a collision: the next id
+            else:
+                return None
         return None
 
     async def _find_name(
@@ -270,7 +262,7 @@ class Upcoming:
             for member, score in zip(members, scores, strict=True)
             if score is not None
         ]
-        described = [_without_band(view) for _, view in await self.describe(shard, there)]
+        described = await self.describe(shard, there)
         described.sort(key=lambda view: view.due_us or 0)
         return ScheduleView(
             shard=shard, known=known, points=tuple(described), now_us=scripting.time_us(time)
@@ -312,13 +304,6 @@ def _naming(replies: Iterable[dict[bytes, bytes]], name: bytes) -> list[points.S
     ]
 
 
-def _without_band(view: PointView) -> PointView:
-    """A held point's score is its lease, not its due."""
-    if view.due_us is None or view.due_us < points.DUE_LIMIT_US:
-        return view
-    return dataclasses.replace(view, due_us=None)
-
-
 @dataclass(eq=False)
 class HeldClaims:
     """Claims that have not ended, with the points still held under them.
@@ -335,21 +320,17 @@ class HeldClaims:
 
         Their points are read as they are asked for; a claim that ended meanwhile is left out.
         """
-        found = await self.counts.of_each_shard(
-            lambda shard: self._claims_of_shard(shard, per_shard)
-        )
-        claims = [(shard, now, claim) for shard, now, claims in found for claim in claims]
-        for shard, now, claim in sorted(claims, key=lambda each: float(each[2][1])):
+
+        async def claims_of(shard: messages.ShardId) -> list[tuple[messages.ShardId, int, Any]]:
+            call = self.index.call("leases", shard, count=per_shard)
+            now, *claims = await self.index.scripts.run(call)
+            return [(shard, int(now), claim) for claim in claims]
+
+        found = itertools.chain.from_iterable(await self.counts.of_each_shard(claims_of))
+        for shard, now, claim in sorted(found, key=lambda each: float(each[2][1])):
             lease = await self._lease(shard, now, claim)
             if lease.points:
                 yield lease
-
-    async def _claims_of_shard(
-        self, shard: messages.ShardId, count: int
-    ) -> tuple[messages.ShardId, int, list[Any]]:
-        call = self.index.call("leases", shard, count=count)
-        now, *found = await self.index.scripts.run(call)
-        return shard, int(now), found
 
     async def _lease(self, shard: messages.ShardId, now_us: int, claim: list[Any]) -> ClaimView:
         claim_id, expiry, worker, attempts, by_lane = claim
@@ -367,11 +348,11 @@ class HeldClaims:
             [("ZRANGE", names.lane(lane), band, band, "BYSCORE") for lane in lanes],
         )
         members = [
-            (lane, member, dues.get(member, _own_due(member)))
+            (lane, member, dues.get(member, points.slot_of(member)))
             for lane, found in zip(lanes, held, strict=True)
             for member in found
         ]
-        described = [view for _, view in await self.upcoming.describe(shard, members)]
+        described = await self.upcoming.describe(shard, members)
         return ClaimView(
             shard=shard,
             id=messages.ClaimId(claim_id),
@@ -381,9 +362,3 @@ class HeldClaims:
             points=tuple(sorted(described, key=lambda view: view.due_us or 0)),
             now_us=now_us,
         )
-
-
-def _own_due(member: bytes) -> int:
-    """Of a slot that was added to a claim: it is due at its slot."""
-    point = points.parse_member(member, 0)
-    return 0 if point is None else point.slot_us

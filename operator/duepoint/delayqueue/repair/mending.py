@@ -126,7 +126,7 @@ class Mending:
         dues = {}
         for schedule_id, known in resolved.items():
             newest = [member for _ in _timed_heads(known) for member in next(found)]
-            after_us = max((slot_us(member) for member in newest), default=0)
+            after_us = max(map(points.slot_of, newest), default=0)
             later = msgspec.structs.replace(known, not_before_us=max(known.not_before_us, after_us))
             dues[schedule_id] = known, due_of(later)
         return dues
@@ -191,9 +191,3 @@ def _timed_heads(known: definitions.Definition) -> list[bytes]:
     head = known.id + known.timing_version
     kinds = (points.PointKind.RETRY, points.PointKind.PLANNED, points.PointKind.QUEUED)
     return [head + bytes([kind]) for kind in kinds]
-
-
-def slot_us(member: bytes) -> int:
-    """The slot of an occurrence; 0 of an unknown member, which is due at once and buried."""
-    point = points.parse_member(member, 0)
-    return 0 if point is None else point.slot_us

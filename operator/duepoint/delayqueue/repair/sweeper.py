@@ -28,7 +28,7 @@ _CLAIM_ID_LENGTH = 12
 _RECORDS_PER_STEP = 100
 #: Points of one reading command: less than 2 ms of the server's time.
 _POINTS_PER_COMMAND = 4_000
-_CLAIMED_PER_LANE = 10_000
+_CLAIMED_BAND = (points.DUE_LIMIT_US, "+inf", "BYSCORE", "LIMIT", 0, 10_000)
 
 _Records = dict[bytes, bytes]
 
@@ -39,7 +39,7 @@ class Sweeper:
 
     index: index.Index
     reader: reading.DefinitionReader
-    mending: mending.Mending
+    mender: mending.Mending
 
     def __post_init__(self) -> None:
         self._sweeps: dict[messages.ShardId, SweepPlan] = {}
@@ -73,7 +73,7 @@ class Sweeper:
             findings, following = await self._sweep_occurrences(shard, at[1:], plan)
         if following is None:
             self._sweeps.pop(shard, None)
-        swept = await self.mending.mend(shard, findings, epoch)
+        swept = await self.mender.mend(shard, findings, epoch)
         return dataclasses.replace(swept, cursor=following)
 
     async def _sweep_plan(self, shard: messages.ShardId) -> SweepPlan:
@@ -125,7 +125,7 @@ class Sweeper:
             "sweep",
             *(("HGETALL", bucket) for bucket in buckets),
             *pages,
-            *self._claimed(names, step),
+            *(("ZRANGE", names.lane(lane), *_CLAIMED_BAND, "WITHSCORES") for lane in step.lanes),
         )
         records: _Records = {}
         for reply in replies[: len(buckets)]:
@@ -149,11 +149,6 @@ class Sweeper:
         for lane, claimed in zip(step.lanes, replies[len(buckets) + len(pages) :], strict=True):
             await self._find_orphans(shard, lane, _scores(claimed), findings, due_of)
         return findings
-
-    def _claimed(self, names: keys.ShardKeys, step: Whole) -> list[tuple[Any, ...]]:
-        """Commands that read which points of these lanes are claimed."""
-        band = (points.DUE_LIMIT_US, "+inf", "BYSCORE", "LIMIT", 0, _CLAIMED_PER_LANE)
-        return [("ZRANGE", names.lane(lane), *band, "WITHSCORES") for lane in step.lanes]
 
     # -- definitions ----------------------------------------------------------------------------
 
@@ -198,7 +193,7 @@ class Sweeper:
         if not lost:
             return
         packed = reading.unpacked((points.ScheduleId(i), record) for i, record in lost.items())
-        dues = await self.mending.chain_dues(shard, packed, due_of)
+        dues = await self.mender.chain_dues(shard, packed, due_of)
         for schedule_id, (definition, due) in dues.items():
             if due is None:
                 findings.unarmed.append(schedule_id)
@@ -307,11 +302,11 @@ class Sweeper:
         orphans = {m: s for m, s in scores.items() if s in orphaned and m not in dropped}
         chains = {m for m in orphans if len(m) == points.CHAIN_LENGTH}
         ids = {points.ScheduleId(member[:_ID_LENGTH]) for member in chains}
-        dues = await self.mending.chain_dues(shard, ids, due_of) if ids else {}
+        dues = await self.mender.chain_dues(shard, ids, due_of) if ids else {}
         for member, score in orphans.items():
             schedule_id = points.ScheduleId(member[:_ID_LENGTH])
             if member not in chains:
-                due: int | None = mending.slot_us(member)
+                due: int | None = points.slot_of(member)
             elif schedule_id not in dues:
                 continue  # its definition cannot be read: the resync writes it anew
             else:
@@ -431,7 +426,10 @@ def _steps(
     for population, of_population in lanes_of.items():
         size = sum(sizes[lane] for lane in of_population)
         if size > _LARGE:
-            yield from _apart(population, of_population, buckets)
+            for first in range(0, buckets, _BUCKETS_TOGETHER):
+                last = min(buckets, first + _BUCKETS_TOGETHER)
+                yield Buckets(population, first, last, of_population)
+            yield from map(Lane, of_population)
             continue
         if small and (count + size > _TOGETHER or len(lanes) >= _LANES_TOGETHER):
             yield Whole(tuple(small), tuple(lanes))
@@ -441,10 +439,3 @@ def _steps(
         count += size
     if small:
         yield Whole(tuple(small), tuple(lanes))
-
-
-def _apart(population: str, lanes: tuple[int, ...], buckets: int) -> Iterator[Step]:
-    for first in range(0, buckets, _BUCKETS_TOGETHER):
-        yield Buckets(population, first, min(buckets, first + _BUCKETS_TOGETHER), lanes)
-    for lane in lanes:
-        yield Lane(lane)

@@ -118,7 +118,7 @@ class Export:
         namespaces: dict[int, str],
     ) -> Moved:
         buckets = self.index.buckets_of(shard, namespaces.values())
-        done = _Done()
+        done: list[Moved] = []
         scans = dict.fromkeys(buckets[first : first + _BUCKETS_PER_STEP], 0)
         while scans:
             replies = await self.index.read(
@@ -126,14 +126,13 @@ class Export:
                 *(("HSCAN", name, scan, "COUNT", _SCAN_COUNT) for name, scan in scans.items()),
             )
             groups = self._groups(shard, zip(scans, (found for _, found in replies), strict=True))
-            for part in _parts(groups):
-                done.add(await self._export(shard, epoch, schedules=part))
+            done += [await self._export(shard, epoch, schedules=part) for part in _parts(groups)]
             scans = {
                 name: int(scan) for name, (scan, _) in zip(scans, replies, strict=True) if int(scan)
             }
         following = first + _BUCKETS_PER_STEP
         cursor = f"d{following}" if following < len(buckets) else "p0"
-        return done.moved(cursor)
+        return _added_up(cursor, done)
 
     async def _move_followers(
         self,
@@ -152,11 +151,9 @@ class Export:
                 bucket = names.bucket_of(points.ScheduleId(member[:_ID_LENGTH]), self.index.buckets)
                 by_bucket.setdefault(bucket, []).append(member)
             groups += [(lane, bucket, some) for bucket, some in by_bucket.items()]
-        done = _Done()
-        for part in _parts(groups):
-            done.add(await self._export(shard, epoch, followers=part))
+        done = [await self._export(shard, epoch, followers=part) for part in _parts(groups)]
         following = first + _LANES_PER_STEP
-        return done.moved(f"p{following}" if following < len(lanes) else "x0")
+        return _added_up(f"p{following}" if following < len(lanes) else "x0", done)
 
     async def _unheld_points(
         self, shard: messages.ShardId, lanes: Sequence[int]
@@ -304,23 +301,13 @@ class Export:
         return groups
 
 
-@dataclass(slots=True)
-class _Done:
-    """What the batches of one step did, added up."""
-
-    brought: int = 0
-    left_out: int = 0
-    damaged: int = 0
-
-    def add(self, batch: Moved) -> None:
-        self.brought += batch.moved
-        self.left_out += batch.left_out
-        self.damaged += batch.damaged
-
-    def moved(self, cursor: str) -> Moved:
-        return Moved(
-            cursor=cursor, moved=self.brought, left_out=self.left_out, damaged=self.damaged
-        )
+def _added_up(cursor: str, batches: Sequence[Moved]) -> Moved:
+    return Moved(
+        cursor=cursor,
+        moved=sum(batch.moved for batch in batches),
+        left_out=sum(batch.left_out for batch in batches),
+        damaged=sum(batch.damaged for batch in batches),
+    )
 
 
 def _parts(groups: Iterable[_Group]) -> Iterator[list[_Group]]:
