@@ -1664,7 +1664,7 @@ async def test_of_occurrences_enqueued_together_those_that_wait_already_are_left
     record = messages.OccurrenceRecord(trigger="Backfill", run_uid="run")
     first, second = a_manual(known), a_manual(known, run_uid="other")
     await harness.queue.occurrences.enqueue(known, first, record, EPOCH)
-    other = dataclasses.replace(record, run_uid="other")
+    other = msgspec.structs.replace(record, run_uid="other")
     armed = await harness.queue.occurrences.enqueue_many(
         known, [(first, other), (second, other)], EPOCH
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import pytest
 
 from duepoint.delayqueue import messages, sharding
@@ -192,7 +193,7 @@ async def test_what_has_not_ended_is_due_at_once_and_does_not_wait_again(harness
     await harness.arm()
     await hold(harness, await harness.claim_one())
     (one,) = await held(harness)
-    record = dataclasses.replace(one.record, from_us=one.record.from_us + 1)
+    record = msgspec.structs.replace(one.record, from_us=one.record.from_us + 1)
     compared = suspectpoints.PointComparison(due=[(one, record)])
     assert await harness.queue.suspect_points.apply(SHARD, compared, EPOCH) == 1
     await harness.pass_time(0.01)
@@ -352,7 +353,7 @@ async def pass_of_moving(harness, former):
     """How many the former shard has kept."""
     kept, cursor = 0, None
     while True:
-        step = await harness.queue.resharding.move(former, cursor, EPOCH)
+        step = await harness.queue.export.move(former, cursor, EPOCH)
         kept, cursor = kept + step.left_out, step.cursor
         if cursor is None:
             return kept

@@ -29,7 +29,14 @@ from duepoint.delayqueue import (
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.delayqueue.claims import claiming
-from duepoint.delayqueue.definitions import columns, occurrences, reading, records, signedblobs
+from duepoint.delayqueue.definitions import (
+    codec,
+    columns,
+    occurrences,
+    reading,
+    records,
+    signedblobs,
+)
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.inspection import counts
 from duepoint.delayqueue.repair import collector, mending, suspectpoints
@@ -98,6 +105,7 @@ SERVICES: Mapping[str, Mapping[str, str]] = {
         "close": "close_shard",
         "record_progress": "note_progress",
     },
+    "export": {},
     "sweeper": {},
     "collector": {},
     "suspect_points": {
@@ -400,9 +408,9 @@ class MemoryDelayQueue:
                 return found
         return None
 
-    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[reading.StoredIdentity]]:
+    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[codec.StoredIdentity]]:
         yield [
-            reading.StoredIdentity(
+            codec.StoredIdentity(
                 one.uid, one.namespace, one.name, one.generation, one.collision, one.fingerprint
             )
             for one in list(self._shard(shard).definitions.values())

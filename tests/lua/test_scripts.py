@@ -619,7 +619,7 @@ async def test_the_sweep_leaves_alone_what_is_right_again_when_it_looks_twice(be
         drop=[(bench.lane, stored.id, chain)],
         forget=[(bench.lane, chain)],
     )
-    swept = await bench.queue.sweeper._mending.mend(0, seen, queueing.EPOCH)
+    swept = await bench.queue.sweeper.mender.mend(0, seen, queueing.EPOCH)
     assert (swept.armed, swept.dropped, swept.mended) == (0, 0, 0)
     assert await bench.scores() == {chain: 10**14}
 

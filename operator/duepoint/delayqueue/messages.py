@@ -24,6 +24,8 @@ ClaimId = NewType("ClaimId", bytes)
 Epoch = NewType("Epoch", int)
 """Number of the leader's term; a maintenance script refuses one below the newest it has seen."""
 
+#: Of the record of an occurrence.
+RECORD_FORMAT = 1
 #: A point that so many owners died of with nothing else in hand belongs to the dead letters.
 POISON_RECLAIMS = 3
 #: Points taken over so often have lost two owners: a worker has one such claim in hand at a time.
@@ -87,11 +89,11 @@ class FoundDefinitions(dict[points.ScheduleId, definition.Definition]):
 # -- claiming (worker) ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OccurrenceRecord:
-    """State of an occurrence beside its member.
+class OccurrenceRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """State of an occurrence beside its member; the order of the fields is stored.
 
     Attributes:
+        format: of the stored record (``definitions.records``).
         attempt: how many attempts were made before this one.
         first_try_us: time of the first attempt.
         trigger: ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``.
@@ -111,6 +113,7 @@ class OccurrenceRecord:
         unanswered_us: when a request to make a Job was last given up without an answer; 0 = never.
     """
 
+    format: int = RECORD_FORMAT
     attempt: int = 0
     first_try_us: int = 0
     trigger: str = "Schedule"
@@ -261,8 +264,7 @@ class Settlement:
     Attributes:
         occurrences: new occurrences (a retry of a settled point, ...); stored unclaimed.
         chains: chain points at their next due; the old claimed score is replaced.
-        rearmed: the same as ``chains`` for many at a time: chain members and their next dues,
-            best as ``chaincolumns.NextDues``.
+        rearmed: the same as ``chains`` for many at a time: chain members and their next dues.
         finished: members that are done and disappear (occurrences, chains without a next slot).
         whole: every point of the claim is finished, as if ``finished`` named them all. Only for a
             claim of chains, and only in its first settlement.
@@ -394,12 +396,3 @@ class Beat:
     layout: Layout | None
     incarnation: str
     time_us: int
-
-
-# -- partitioning -----------------------------------------------------------------------------
-
-
-# -- a server that went back -------------------------------------------------------------------
-
-
-# -- looking (resync, repair, inspection) -----------------------------------------------------

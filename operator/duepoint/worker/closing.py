@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from duepoint.delayqueue import activeruns, messages
-from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.definitions import records
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
@@ -38,7 +37,7 @@ class Closing:
     finished: tuple[bytes, ...] = ()
     occurrences: tuple[messages.Occurrence, ...] = ()
     chains: tuple[DuePoint, ...] = ()
-    rearmed: Sequence[chaincolumns.ChainDue] = ()
+    rearmed: Sequence[tuple[bytes, int]] = ()
     ended: tuple[points.ScheduleId, ...] = ()
     counted: tuple[bytes, ...] = ()
     dead: tuple[messages.DeadLetter, ...] = ()

@@ -19,7 +19,6 @@ from duepoint import errors
 from duepoint.clock import Clock
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
@@ -106,7 +105,7 @@ class GroupItem:
             slots_us=run.column(group.slots_us),
             messages=run.column(texts),
         )
-        rearmed = chaincolumns.NextDues(group.members, group.following)
+        rearmed = list(zip(group.members, group.following, strict=True))
         return closings.Closing(rearmed=rearmed, events=(news,))
 
     def observe(self, accepted_us: int) -> None:

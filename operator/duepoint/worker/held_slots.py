@@ -90,7 +90,7 @@ def plan(
     is_part = len(within.run) < len(decision.run)
     if is_part:
         following_us = decision.run[len(within.run)].slot_us
-        rest = dataclasses.replace(record, from_us=following_us)
+        rest = msgspec.structs.replace(record, from_us=following_us)
         occurrences.append(messages.Occurrence(point=point, record=rest))
         opened.append(following_us)
     made.attempts.append(attempts)

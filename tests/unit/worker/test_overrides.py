@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 import pytest
 
@@ -37,7 +35,7 @@ async def wanted(place, *, payload=PAYLOAD, seal=None, state=definition.State.SU
         seal = place.queue.signed_blobs.digest(known.namespace, sealed)
     point = points.manual(known.id, SLOT, "run", points.PointKind.MANUAL)
     await place.queue.occurrences.enqueue(
-        known, point, dataclasses.replace(record, seal=seal), EPOCH
+        known, point, msgspec.structs.replace(record, seal=seal), EPOCH
     )
     return known
 

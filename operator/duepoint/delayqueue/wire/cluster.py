@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import redis.asyncio
@@ -121,14 +121,8 @@ def _host(entry: Sequence[Any], asked: connecting.Host) -> connecting.Host:
     return (asked[0] if name in _NAMELESS else name, int(entry[1]))
 
 
-@dataclass(slots=True)
-class _Round:
-    """Commands by where they go: (host, asking) -> positions."""
-
-    groups: dict[tuple[connecting.Host, bool], list[int]] = field(default_factory=dict)
-
-    def add(self, host: connecting.Host, position: int, *, asking: bool = False) -> None:
-        self.groups.setdefault((host, asking), []).append(position)
+#: Positions of commands by where these go: (host, asking).
+_Round = dict[tuple[connecting.Host, bool], list[int]]
 
 
 class Cluster:
@@ -193,11 +187,11 @@ class Cluster:
         self, slots: Sequence[int], wanted: Mapping[int, str], replies: list[Any]
     ) -> _Round:
         """Where each command goes: to its slot's owner, or to the node that an ASK named."""
-        sent = _Round()
+        sent: _Round = {}
         for position, asked in wanted.items():
             if asked:
                 host, _, port = asked.rpartition(":")
-                sent.add((host, int(port)), position, asking=True)
+                sent.setdefault(((host, int(port)), True), []).append(position)
                 continue
             owner = self._map.owners[slots[position]]
             if owner is None:
@@ -205,7 +199,7 @@ class Cluster:
                 trouble = "no node is known for the slot" if found_one else self._trouble
                 replies[position] = redis.exceptions.ClusterDownError(f"CLUSTERDOWN {trouble}")
             else:
-                sent.add(owner, position)
+                sent.setdefault((owner, False), []).append(position)
         return sent
 
     async def _send(
@@ -224,7 +218,7 @@ class Cluster:
             for position, reply in zip(positions, found[asking :: 1 + asking], strict=True):
                 replies[position] = reply
 
-        groups = sent.groups.items()
+        groups = sent.items()
         if len(groups) == 1:
             (((host, asking), positions),) = groups
             await send_to(host, positions, asking=asking)
@@ -259,7 +253,11 @@ class Cluster:
         if moved:
             self._is_stale = True  # until a map was read that is newer than this
             await self.refresh()
-            self._learn(moved)
+            owners = list(self._map.owners)
+            for slot, owner in moved.items():  # another node may not have heard of it yet
+                owners[slot] = owner
+            if owners != list(self._map.owners):
+                self._take(Map(owners, self._map.replicas))
         return again
 
     def _sent_to(self, slot: int, error: redis.exceptions.AskError) -> connecting.Host:
@@ -267,14 +265,6 @@ class Cluster:
             return (error.host, error.port)
         owner = self._map.owners[slot]
         return (owner[0] if owner else self._seeds[0][0], error.port)
-
-    def _learn(self, moved: Mapping[int, connecting.Host]) -> None:
-        """Newer than the map: another node may not have heard of it yet."""
-        owners = list(self._map.owners)
-        for slot, owner in moved.items():
-            owners[slot] = owner
-        if owners != list(self._map.owners):
-            self._take(Map(owners, self._map.replicas))
 
     def _note_troubles(self, replies: Sequence[Any]) -> None:
         for reply in replies:
