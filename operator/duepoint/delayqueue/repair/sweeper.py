@@ -60,7 +60,11 @@ class Sweeper:
             return mending.Swept(cursor=None)  # it is being emptied; what it lacks has moved on
         plan = self._sweeps.get(shard)
         if cursor is None or plan is None:
-            plan = self._sweeps[shard] = await self._sweep_plan(shard)
+            namespaces = await self.reader.namespaces(shard)
+            lane_keys = map(self.index.shard(shard).lane, namespaces)
+            counts = await self.index.read("sweep", *(("ZCARD", key) for key in lane_keys))
+            sizes = dict(zip(namespaces, counts, strict=True))
+            plan = self._sweeps[shard] = sweep_plan(namespaces, sizes, self.index.buckets)
         at = cursor or "s0"
         if at.startswith("s"):
             number, _, scan = at[1:].partition(":")
@@ -75,14 +79,6 @@ class Sweeper:
             self._sweeps.pop(shard, None)
         swept = await self.mender.mend(shard, findings, epoch)
         return dataclasses.replace(swept, cursor=following)
-
-    async def _sweep_plan(self, shard: messages.ShardId) -> SweepPlan:
-        namespaces = await self.reader.namespaces(shard)
-        names = self.index.shard(shard)
-        counts = await self.index.read(
-            "sweep", *(("ZCARD", names.lane(lane)) for lane in namespaces)
-        )
-        return plan(namespaces, dict(zip(namespaces, counts, strict=True)), self.index.buckets)
 
     async def _sweep_step(
         self,
@@ -99,7 +95,7 @@ class Sweeper:
             return await self._sweep_whole(shard, step, due_of), following
         if isinstance(step, Buckets):
             return await self._sweep_buckets(shard, step, due_of), following
-        findings, scan = await self._sweep_lane(shard, step.number, scan, due_of)
+        findings, scan = await self._sweep_lane(shard, step, scan, due_of)
         return findings, following if scan == "0" else f"s{number}:{scan}"
 
     # -- definitions and points together ---------------------------------------------------------
@@ -380,14 +376,8 @@ class Buckets:
     lanes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """The points of one lane, in as many steps as it needs."""
-
-    number: int
-
-
-Step = Whole | Buckets | Lane
+#: A lane alone: its points, in as many steps as it needs.
+Step = Whole | Buckets | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +398,7 @@ class SweepPlan:
         return self.lanes_of.get(population) or next(iter(self.lanes_of.values()), ())
 
 
-def plan(namespaces: Mapping[int, str], sizes: Mapping[int, int], buckets: int) -> SweepPlan:
+def sweep_plan(namespaces: Mapping[int, str], sizes: Mapping[int, int], buckets: int) -> SweepPlan:
     """The steps for these lanes (number -> namespace), with so many points each."""
     lanes_of: dict[str, list[int]] = {}
     for lane in sorted(namespaces):
@@ -429,7 +419,7 @@ def _steps(
             for first in range(0, buckets, _BUCKETS_TOGETHER):
                 last = min(buckets, first + _BUCKETS_TOGETHER)
                 yield Buckets(population, first, last, of_population)
-            yield from map(Lane, of_population)
+            yield from of_population
             continue
         if small and (count + size > _TOGETHER or len(lanes) >= _LANES_TOGETHER):
             yield Whole(tuple(small), tuple(lanes))

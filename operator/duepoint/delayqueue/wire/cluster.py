@@ -69,22 +69,32 @@ def slot_of_command(command: nodes.Command) -> int:
     return slot_of(_HOME_KEY if at is None else command[at])
 
 
-class Changes:
-    """A number that grows, and waiting for that."""
+class ServerChanges:
+    """What changes about servers: who holds what (``generation``), and what they were before.
+
+    Both are described in ``servers.Servers``.
+    """
 
     def __init__(self) -> None:
         self.generation = 0
+        self.upheavals = 0
+        self.on_upheaval: list[Callable[[], None]] = []
         self._changed = asyncio.Event()
 
-    def note(self) -> None:
+    def note_change(self) -> None:
         self.generation += 1
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def wait(self, seen: int) -> int:
+    async def wait_for_change(self, seen: int) -> int:
         while self.generation == seen:
             await self._changed.wait()
         return self.generation
+
+    def note_upheaval(self) -> None:
+        self.upheavals += 1
+        for report in self.on_upheaval:
+            report()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +135,13 @@ def _host(entry: Sequence[Any], asked: connecting.Host) -> connecting.Host:
 _Round = dict[tuple[connecting.Host, bool], list[int]]
 
 
-class Cluster:
+class Cluster(ServerChanges):
     """``servers.Servers`` over the nodes of a cluster."""
 
     is_cluster = True
 
     def __init__(self, server: connecting.Server, *, connections: int) -> None:
+        super().__init__()
         self._server = server
         self._seeds = server.address().hosts
         self._teller = self._seeds[0]
@@ -142,16 +153,6 @@ class Cluster:
         self._is_stale = True
         self._refreshing = asyncio.Lock()
         self._refreshed_at = float("-inf")
-        self._changes = Changes()
-        self.upheavals = 0
-        self.on_upheaval: list[Callable[[], None]] = []
-
-    @property
-    def generation(self) -> int:
-        return self._changes.generation
-
-    async def wait_for_change(self, seen: int) -> int:
-        return await self._changes.wait(seen)
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -343,8 +344,8 @@ class Cluster:
             return
         if _is_failover(former, found):
             log.warning("a replica has become primary; what was written last may be lost")
-            self._note_upheaval()
-        self._changes.note()
+            self.note_upheaval()
+        self.note_change()
 
     def _node(self, host: connecting.Host) -> nodes.Node:
         if host not in self._nodes:
@@ -352,16 +353,11 @@ class Cluster:
                 self._server,
                 host,
                 connections=self._connections,
-                on_upheaval=self._note_upheaval,
+                on_upheaval=self.note_upheaval,
                 takes_replicas=True,
             )
             self._nodes[host].replicas = len(self._map.replicas.get(host, ()))
         return self._nodes[host]
-
-    def _note_upheaval(self) -> None:
-        self.upheavals += 1
-        for tell in self.on_upheaval:
-            tell()
 
     def homes(self, names: Sequence[str]) -> Mapping[Hashable, Sequence[str]]:
         homes: dict[Hashable, list[str]] = {}
@@ -376,7 +372,7 @@ class Cluster:
             self._server,
             cast("connecting.Host", home),
             connections=1,
-            on_upheaval=self._note_upheaval,
+            on_upheaval=self.note_upheaval,
             takes_replicas=True,
         ).client
 
