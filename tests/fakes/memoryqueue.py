@@ -942,7 +942,9 @@ class MemoryDelayQueue:
             token_us=lease.expiry_us,
             held_until=self._clock.monotonic() + (lease.expiry_us - now_us) / 1_000_000,
             records={m: shard.records[m] for m in members if m in shard.records},
-            strangers=tuple((m, float(shard.members[m].due_us)) for m, point in found if not point),
+            unknown_members=tuple(
+                (m, float(shard.members[m].due_us)) for m, point in found if not point
+            ),
             back_us=shard.back_us,
         )
 

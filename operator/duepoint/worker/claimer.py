@@ -341,7 +341,7 @@ class Claimer:
     # -- what is under way ---------------------------------------------------------------------
 
     def _hand_over(self, claim: messages.Claim, *, is_only: bool) -> None:
-        size = max(1, len(claim.points) + len(claim.strangers))
+        size = max(1, len(claim.points) + len(claim.unknown_members))
         if claim.reclaimed:
             telemetry.reclaimed_total.inc(size)
         in_company = self._under_way > 0 or self._asked > 1 or not is_only

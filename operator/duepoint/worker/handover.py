@@ -105,8 +105,8 @@ class GroupItem:
             slots_us=run.column(group.slots_us),
             messages=run.column(texts),
         )
-        rearmed = list(zip(group.members, group.following, strict=True))
-        return closings.Closing(rearmed=rearmed, events=(news,))
+        next_dues = list(zip(group.members, group.following, strict=True))
+        return closings.Closing(next_dues=next_dues, events=(news,))
 
     def observe(self, accepted_us: int) -> None:
         results.observe_group(accepted_us, self.group.slots_us)

@@ -42,7 +42,7 @@ class Planner:
             return None
         made = Plan()
         rest = _without(claim, groups)
-        if rest.points or rest.strangers:
+        if rest.points or rest.unknown_members:
             planned = await self._planned(settler, rest)
             if planned is None:
                 return None
@@ -142,7 +142,7 @@ def _fresh_chains(claim: messages.Claim) -> chaincolumns.ClaimedChains | None:
     What another worker held may have been fired; what was due when the server went back is
     compared first.
     """
-    if claim.reclaimed or claim.strangers or claim.judged_us != claim.now_us:
+    if claim.reclaimed or claim.unknown_members or claim.judged_us != claim.now_us:
         return None
     chains = chaincolumns.of(claim.points)
     if chains is not None and claim.back_us and chains.dues[0] <= claim.back_us:

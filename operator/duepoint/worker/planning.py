@@ -47,7 +47,7 @@ def plan(
         runs_left: how many slots the chains of schedules with maxRuns may hand over.
     """
     made = Plan()
-    for member, score in claim.strangers:
+    for member, score in claim.unknown_members:
         made.dead.append(closing.stranger(member, score))
     for point in sorted(claim.points, key=_turn_us):
         known = found.get(point.schedule_id)

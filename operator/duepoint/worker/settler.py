@@ -237,7 +237,7 @@ def _settlement(gathered: Iterable[closings.Closing], *, number: int) -> message
     return messages.Settlement(
         occurrences=tuple(one for closed in listed for one in closed.occurrences),
         chains=tuple(one for closed in listed for one in closed.chains),
-        rearmed=tuple(itertools.chain.from_iterable(closed.rearmed for closed in listed)),
+        next_dues=tuple(itertools.chain.from_iterable(closed.next_dues for closed in listed)),
         finished=tuple(one for closed in listed for one in closed.finished),
         ended=tuple(one for closed in listed for one in closed.ended),
         counted=tuple(one for closed in listed for one in closed.counted),

@@ -76,7 +76,7 @@ async def test_a_claim_that_nobody_ended_is_taken_over_with_its_points(found):
     assert held == {second.id, plain.id}
     kinds = {p.kind for claim in claims for p in claim.points if p.schedule_id == report.id}
     assert kinds == set(points.PointKind) - {points.PointKind.HELD}
-    assert not any(claim.strangers for claim in claims)
+    assert not any(claim.unknown_members for claim in claims)
 
 
 async def test_every_occurrence_keeps_its_slot_and_its_record(found):

@@ -18,7 +18,7 @@ RECORDS = st.builds(
     last_error=st.text(max_size=40),
     concurrency=st.sampled_from(["", "Allow", "Queue"]),
     payload=st.binary(max_size=40),
-    seal=st.text(max_size=40),
+    signature=st.text(max_size=40),
     replayed_us=st.integers(0, points.DUE_LIMIT_US),
     back_us=st.integers(0, points.DUE_LIMIT_US),
     from_us=st.just(0),

@@ -53,6 +53,6 @@ def test_the_last_cause_is_kept_in_bounded_length_and_an_older_version_does_with
 
 def test_a_request_without_an_answer_is_remembered_beside_everything_else():
     record = messages.OccurrenceRecord(
-        attempt=2, payload=b"{}", seal="s", replayed_us=5, unanswered_us=7
+        attempt=2, payload=b"{}", signature="s", replayed_us=5, unanswered_us=7
     )
     assert records.unpack(records.pack(record)) == record

@@ -141,9 +141,9 @@ class Enqueuer:
         payload = wanted.slots.payload
         if not payload:
             return record
-        sealed = records.sealed(record, known.uid, slot_us, payload)
-        seal = self._queue.signed_blobs.digest(known.namespace, sealed)
-        return msgspec.structs.replace(record, payload=payload, seal=seal)
+        signed = records.signed_content(record, known.uid, slot_us, payload)
+        signature = self._queue.signed_blobs.digest(known.namespace, signed)
+        return msgspec.structs.replace(record, payload=payload, signature=signature)
 
     async def withdraw(self, run: ScheduleRunState) -> tuple[HeldOccurrence, ...]:
         """No open slot of it is in the queue any more; those that waited there.

@@ -352,15 +352,15 @@ def _lanes_among(heads: list[bytes]) -> list[bytes]:
 
 
 def _points(found_by_lane: list[Any]) -> dict[str, Any]:
-    """Points, strangers and lanes of a reply {lane, {member, due, ...}, ...}."""
+    """Points, unknown_members and lanes of a reply {lane, {member, due, ...}, ...}."""
     if (chains := chaincolumns.from_lanes(found_by_lane)) is not None:
         return {
             "points": chains,
-            "strangers": (),
+            "unknown_members": (),
             "lanes": chaincolumns.LanesOfChains(found_by_lane),
         }
     known: list[points.DuePoint] = []
-    strangers: list[tuple[bytes, float]] = []
+    unknown_members: list[tuple[bytes, float]] = []
     lanes: dict[bytes, int] = {}
     for lane, found in zip(found_by_lane[::2], found_by_lane[1::2], strict=True):
         number = int(lane)
@@ -369,13 +369,13 @@ def _points(found_by_lane: list[Any]) -> dict[str, Any]:
             lanes[member[:_ID_LENGTH]] = number
             point = points.parse_member(member, int(due)) if due >= 0 else None
             if point is None:
-                strangers.append((member, due))
+                unknown_members.append((member, due))
             else:
                 known.append(point)
-    if strangers:
-        telemetry.unreadable_total.labels("member").inc(len(strangers))
+    if unknown_members:
+        telemetry.unreadable_total.labels("member").inc(len(unknown_members))
     known.sort(key=lambda point: point.due_us)
-    return {"points": tuple(known), "strangers": tuple(strangers), "lanes": lanes}
+    return {"points": tuple(known), "unknown_members": tuple(unknown_members), "lanes": lanes}
 
 
 def _records(occurrences: list[bytes]) -> dict[str, Any]:

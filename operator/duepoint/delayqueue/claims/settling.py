@@ -88,8 +88,8 @@ class Settlements:
     def _expect(self, shard: messages.ShardId, settlement: messages.Settlement) -> None:
         for chain in settlement.chains:
             self.prefetch.expect(shard, chain.schedule_id, chain.due_us)
-        if len(settlement.rearmed) <= _MOST_EXPECTED:
-            for member, due_us in settlement.rearmed:
+        if len(settlement.next_dues) <= _MOST_EXPECTED:
+            for member, due_us in settlement.next_dues:
                 self.prefetch.expect(shard, points.ScheduleId(member[:_ID_LENGTH]), due_us)
 
     async def split(
@@ -197,8 +197,8 @@ class Settlements:
             }
             for lane, part in parts.items()
         ]
-        crowds = _crowds(call, claim, settlement, key_of)
-        if settlement.dead or crowds:
+        retried = _retried(call, claim, settlement, key_of)
+        if settlement.dead or retried:
             share = self.quotas.of_shard(self.index.known_layout().shards)
             letters = {
                 "order": call.key(names.letters),
@@ -217,7 +217,7 @@ class Settlements:
         chains = _chains_of(claim, settlement.ended) if settlement.ended else {}
         call.put(
             lanes=lanes,
-            crowds=crowds,
+            retried=retried,
             records=call.run(_records(settlement.occurrences)),
             dead=[
                 (
@@ -305,7 +305,7 @@ def _members(claim: messages.Claim) -> set[bytes]:
     if isinstance(claim.points, chaincolumns.ClaimedChains):
         return set(claim.points.members)
     members = {point.member for point in claim.points}
-    members.update(member for member, _ in claim.strangers)
+    members.update(member for member, _ in claim.unknown_members)
     return members
 
 
@@ -316,7 +316,7 @@ def _names_all(claim: messages.Claim, settlement: messages.Settlement, named: se
     """
     return (
         settlement.number == 1
-        and len(named) == len(claim.points) + len(claim.strangers)
+        and len(named) == len(claim.points) + len(claim.unknown_members)
         and named == _members(claim)
         and all(not each.source or each.source in named for each in settlement.occurrences)
     )
@@ -324,8 +324,8 @@ def _names_all(claim: messages.Claim, settlement: messages.Settlement, named: se
 
 def _check_whole(claim: messages.Claim, settlement: messages.Settlement) -> None:
     named = (
-        settlement.chains, settlement.rearmed, settlement.finished, settlement.ended,
-        settlement.dead, settlement.occurrences, settlement.counted, claim.strangers,
+        settlement.chains, settlement.next_dues, settlement.finished, settlement.ended,
+        settlement.dead, settlement.occurrences, settlement.counted, claim.unknown_members,
         claim.records,
     )  # fmt: skip
     if settlement.number != 1 or any(named):
@@ -333,20 +333,20 @@ def _check_whole(claim: messages.Claim, settlement: messages.Settlement) -> None
 
 
 def _rearm(
-    claim: messages.Claim, rearmed: Sequence[tuple[bytes, int]], parts: dict[int, _LanePart]
+    claim: messages.Claim, next_dues: Sequence[tuple[bytes, int]], parts: dict[int, _LanePart]
 ) -> None:
     """Many chains at their next dues, of which few differ."""
     if len(parts) == 1:
         (part,) = parts.values()
         moved = part.moved
-        for member, due_us in rearmed:
+        for member, due_us in next_dues:
             moved[due_us].append(member)
     elif isinstance(claim.lanes, chaincolumns.LanesOfChains):
         lane_of = claim.lanes.by_member()
-        for member, due_us in rearmed:
+        for member, due_us in next_dues:
             parts[lane_of[member]].moved[due_us].append(member)
     else:
-        for member, due_us in rearmed:
+        for member, due_us in next_dues:
             parts[claim.lanes[member[:_ID_LENGTH]]].moved[due_us].append(member)
 
 
@@ -378,9 +378,9 @@ def _parts(
         part = parts[claim.lanes[chain.schedule_id]]
         part.chains += (str(records.checked_due(chain.due_us)), chain.member)
         named.add(chain.member)
-    if settlement.rearmed:
-        _rearm(claim, settlement.rearmed, parts)
-        named.update(member for member, _ in settlement.rearmed)
+    if settlement.next_dues:
+        _rearm(claim, settlement.next_dues, parts)
+        named.update(member for member, _ in settlement.next_dues)
     for occurrence in settlement.occurrences:
         point = occurrence.point
         part = parts[claim.lanes[point.schedule_id]]
@@ -400,7 +400,7 @@ def _records(occurrences: Sequence[messages.Occurrence]) -> list[bytes | str]:
     return values
 
 
-def _crowds(
+def _retried(
     call: scripting.ScriptCall,
     claim: messages.Claim,
     settlement: messages.Settlement,
@@ -413,12 +413,12 @@ def _crowds(
         if occurrence.point.kind is points.PointKind.RETRY
         and occurrence.point.member not in claim.records
     }
-    crowds = []
+    retried = []
     for schedule_id, occurrence in tried_again.items():
         lane = claim.lanes[schedule_id]
         position = call.position(schedule_id)
         entry = records.buried_entry(occurrence)
         first, last = call.run(part for pair in entry.items() for part in pair)
         most = occurrence.most_open
-        crowds.append((str(lane), key_of[lane], position, first, last, most))
-    return crowds
+        retried.append((str(lane), key_of[lane], position, first, last, most))
+    return retried

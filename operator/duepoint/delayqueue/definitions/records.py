@@ -66,8 +66,10 @@ def unpack_or_first(data: bytes) -> messages.OccurrenceRecord:
         return messages.OccurrenceRecord()
 
 
-def sealed(record: messages.OccurrenceRecord, uid: str, slot_us: int, payload: bytes) -> bytes:
-    """What the seal of an override is a keyed hash of: it counts for this run of this schedule."""
+def signed_content(
+    record: messages.OccurrenceRecord, uid: str, slot_us: int, payload: bytes
+) -> bytes:
+    """What an override's signature is a keyed hash of: it counts for this run of this schedule."""
     return msgspec.msgpack.encode(("override", uid, record.run_uid, slot_us, payload))
 
 
