@@ -87,9 +87,9 @@ class Collector:
             )
             listed = sorted(blobs)
             for first in range(0, len(listed), _NAMES_TOGETHER):
-                part = listed[first : first + _NAMES_TOGETHER]
-                names = {name for name in part if len(name) == _DIGEST_LENGTH}
-                marked = {name[1:] for name in part if name.startswith(b":")}
+                fields = listed[first : first + _NAMES_TOGETHER]
+                names = {name for name in fields if len(name) == _DIGEST_LENGTH}
+                marked = {name[1:] for name in fields if name.startswith(b":")}
                 yield await self._mark(
                     shard, epoch, self.index.shard(shard).blobs, {"name": "", "mark": ":"},
                     patience_seconds,
