@@ -493,7 +493,7 @@ async def test_an_ended_schedule_is_completed_and_has_no_point(harness):
     await harness.queue.settlements.settle(
         claim, Settlement(finished=(point.member,), ended=(point.schedule_id,))
     )
-    stored = await harness.queue.definitions.definition(claim.shard, point.schedule_id)
+    stored = await harness.queue.definitions.definition(point.schedule_id)
     assert stored is not None
     assert stored.state is definition.State.COMPLETED
     assert (await harness.total()).points == 0
@@ -503,7 +503,7 @@ async def test_a_completed_schedule_stays_so_when_its_target_is_edited(harness):
     await test_an_ended_schedule_is_completed_and_has_no_point(harness)
     await harness.arm(keep_chain=True, generation=2, timing_generation=1)
     new = harness.definition(generation=2, timing_generation=1)
-    stored = await harness.queue.definitions.definition(sharding.shard_of(new.id, 4), new.id)
+    stored = await harness.queue.definitions.definition(new.id)
     assert stored is not None
     assert (stored.generation, stored.state) == (2, definition.State.COMPLETED)
 
@@ -516,7 +516,7 @@ async def test_a_schedule_edited_in_flight_is_not_completed_by_its_old_point(har
     await harness.queue.settlements.settle(
         claim, Settlement(finished=(point.member,), ended=(point.schedule_id,))
     )
-    stored = await harness.queue.definitions.definition(claim.shard, point.schedule_id)
+    stored = await harness.queue.definitions.definition(point.schedule_id)
     assert stored is not None
     assert stored.state is definition.State.ARMED
     assert (await harness.total()).points == 1

@@ -221,7 +221,7 @@ async def test_a_chain_that_waits_as_a_whole_is_put_back_with_its_runs(harness):
         started=[(chain.schedule_id, 3)],
     )
     assert await harness.queue.suspect_points.apply(SHARD, compared, EPOCH) == 2
-    stored = await harness.queue.definitions.definition(SHARD, chain.schedule_id)
+    stored = await harness.queue.definitions.definition(chain.schedule_id)
     assert stored.started == 3
     (found,) = [one async for one in harness.queue.definitions.all_definitions(SHARD)]
     assert found.due_us == due_us

@@ -399,10 +399,7 @@ class MemoryDelayQueue:
     def _is_closed(self, shard: messages.ShardId) -> bool:
         return self._shard(shard).state == "closed"
 
-    async def definition(
-        self, shard: messages.ShardId, schedule_id: points.ScheduleId
-    ) -> definitions.Definition | None:
-        self._shard(shard)
+    async def definition(self, schedule_id: points.ScheduleId) -> definitions.Definition | None:
         for home in sharding.homes(schedule_id, self._known_layout()):
             if (found := self._shard(home).definitions.get(schedule_id)) is not None:
                 return found

@@ -56,7 +56,7 @@ async def test_every_definition_and_its_action_are_read(found):
     for name in goldenindex.DEFINITIONS:
         expected = goldenindex.of(queue, name)
         shard = int.from_bytes(expected.id, "big") % goldenindex.SHARDS
-        assert await queue.definitions.definition(shard, expected.id) == expected
+        assert await queue.definitions.definition(expected.id) == expected
         assert (
             await queue.definitions.blob(expected.namespace, expected.target, shard)
             == queueing.BLOB

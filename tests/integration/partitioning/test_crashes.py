@@ -180,7 +180,7 @@ async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, 
     await moving
     await editing
     assert scene.problems == []
-    stored = await operator.definitions.definition(shard, travelling)
+    stored = await operator.definitions.definition(travelling)
     assert stored.generation == 2
     await scene.close()
 

@@ -88,12 +88,7 @@ class DefinitionReader:
     def __post_init__(self) -> None:
         self._blobs: shares.BytesCache[str, bytes] = shares.BytesCache(_BLOBS_CACHED_BYTES)
 
-    async def definition(
-        self,
-        shard: messages.ShardId,  # noqa: ARG002 - the port's
-        schedule_id: points.ScheduleId,
-    ) -> definitions.Definition | None:
-        # Which shard was meant is known better here, while the index is resharded.
+    async def definition(self, schedule_id: points.ScheduleId) -> definitions.Definition | None:
         first, *_ = sharding.homes(schedule_id, self.index.known_layout())
         return (await self.read_definitions(first, [schedule_id])).get(schedule_id)
 

@@ -228,7 +228,7 @@ class Upcoming:
                 )
                 read += sum(len(reply) for reply in replies)
                 for schedule_id in _naming(replies, wanted):
-                    known = await self.reader.definition(shard, schedule_id)
+                    known = await self.reader.definition(schedule_id)
                     if known and (known.namespace, known.name) == (namespace, name):
                         return shard, known
                 if read > NAMES_READ:
