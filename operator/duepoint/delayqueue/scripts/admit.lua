@@ -64,13 +64,6 @@ local function put_run(field, known)
   redis.call('ZADD', LOOKS, place_of_run(known), field)
 end
 
-local function drop_runs(fields)
-  if #fields > 0 then
-    redis.call('ZREM', LOOKS, unpack(fields))
-    redis.call('HDEL', ACTIVE, unpack(fields))
-  end
-end
-
 local function count_active()
   return redis.call('ZCOUNT', LOOKS, 0, '(' .. GOING)
 end
