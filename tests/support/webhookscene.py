@@ -26,7 +26,7 @@ from duepoint.schedules import rule as rules
 from duepoint.targets import eventids
 from duepoint.targets import target as targets
 from duepoint.targets.stream import target as streams
-from duepoint.targets.webhook import admission, circuitbreaker, hostlimits
+from duepoint.targets.webhook import admission, circuitbreaker
 from duepoint.targets.webhook import target as webhooks
 from duepoint.worker import claimer, pipeline
 from tests.support import queueing, vaults, webhooktargets
@@ -276,7 +276,7 @@ def a_worker(
 ) -> tuple[claimer.Claimer, webhooks.WebhookTarget]:
     """The product's worker, with webhooks that may go to this machine."""
     clock = clocks.SystemClock()
-    limits = hostlimits.HostLimits(clock, per_host=wants.per_host, places=wants.concurrency)
+    limits = admission.HostLimits(clock, per_host=wants.per_host, places=wants.concurrency)
     sender = webhooks.WebhookTarget(
         dialling.Dialler(LOCAL),
         webhooktargets.FixedServices(),

@@ -128,7 +128,7 @@ class DelayQueue:
 
 
 def open_queue(
-    chosen: settings.Settings,
+    chosen: settings.QueueSettings,
     clock: clocks.Clock,
     blob_key: bytes,
     *,

@@ -67,7 +67,7 @@ class Pipeline:
             target=target,
             clock=clock,
             actions=actions,
-            slots=slots.AttemptSlots(clock, bounds.concurrency, self.jobs),
+            slots=slots.AttemptSlots(clock, bounds.concurrency, self.jobs, actions),
             gate=concurrency.Gate(queue, jobs),
             results=results.Results(clock=clock, dice=dice),
         )
@@ -174,17 +174,14 @@ class Leases:
     async def _extend_in_time(self) -> None:
         while True:
             await self._clock.sleep(self._lease_seconds / 6)
-            ageing = [settler for settler in self.kept if self._is_ageing(settler)]
+            soon = self._clock.monotonic() + self._lease_seconds * 2 / 3
+            ageing = [one for one in self.kept if not one.lost and one.claim.held_until < soon]
             # Together: one command without an answer must not cost the other claims their lease.
             troubles = list(filter(None, await asyncio.gather(*map(self._extend, ageing))))
             if troubles:
                 telemetry.logger.warning(
                     "claims not extended", claims=len(troubles), error=troubles[0]
                 )
-
-    def _is_ageing(self, settler: Settler) -> bool:
-        left = settler.claim.held_until - self._clock.monotonic()
-        return not settler.lost and left < self._lease_seconds * 2 / 3
 
     async def _extend(self, settler: Settler) -> str | None:
         """The trouble, where there was any."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import types
 
 import msgspec
 import pytest
@@ -18,7 +19,8 @@ from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
 from duepoint.targets.job import activejobs
 from duepoint.worker import concurrency
-from tests.support.builders import a_rule
+from duepoint.worker.plan import NO_RECORD
+from tests.support.builders import a_definition, a_rule
 from tests.support.jobworkplace import DOWN, JOB, NOON, SECOND, JobWorkplace, name
 from tests.support.workplace import EPOCH, WEBHOOK
 
@@ -716,7 +718,8 @@ class Listing:
 async def test_a_job_made_after_the_list_is_not_taken_for_one_that_is_over():
     many = [f"report-{number}" for number in range(2 * activeruns.PIECE)]
     jobs = Listing(listed=many, made_since=["report-new"])
-    looks = concurrency._Looks(jobs, "default", "report", "uid")
+    attempt = types.SimpleNamespace(definition=a_definition("@hourly"), record=NO_RECORD)
+    looks = concurrency._Question(None, jobs, None, attempt, "")
     found = await looks.states({*many, "report-new", "report-gone"})
     over = {name for name, state in found.items() if state is not activejobs.JobState.ACTIVE}
     assert (over, jobs.lists) == ({"report-gone"}, 1)
