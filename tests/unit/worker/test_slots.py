@@ -213,7 +213,9 @@ async def test_a_wait_that_is_cancelled_takes_no_place():
     assert given.take("another")
 
 
-async def test_a_namespace_without_a_place_has_the_next_one_however_long_none_came_free():
+async def test_a_namespace_without_a_place_has_the_next_one_however_long_none_came_free(
+    little_patience,
+):
     given = places(1)
     assert await given.enter("busy") == 0.0
     assert await given.enter("late") > 0
