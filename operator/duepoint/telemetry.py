@@ -21,26 +21,19 @@ from typing import NoReturn
 import structlog
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 
 
 class BulkHistogram(Collector):
     """Without labels; ``buckets`` are upper bounds, in order."""
 
-    def __init__(
-        self,
-        name: str,
-        documentation: str,
-        *,
-        buckets: Sequence[float],
-        registry: CollectorRegistry = REGISTRY,
-    ) -> None:
+    def __init__(self, name: str, documentation: str, *, buckets: Sequence[float]) -> None:
         self._name = name
         self._documentation = documentation
         self._bounds = (*map(float, buckets), float("inf"))
         self._counts = [0] * len(self._bounds)
         self._sum = 0.0
-        registry.register(self)
+        REGISTRY.register(self)
 
     def observe(self, amount: float) -> None:
         """Count one value."""

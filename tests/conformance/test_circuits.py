@@ -9,6 +9,7 @@ import pytest
 from duepoint.delayqueue import circuits
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.runs import circuit
+from tests.fakes import circuitrules
 from tests.support import queueing, redisserver
 
 #: Short enough to be waited for.
@@ -223,7 +224,7 @@ async def test_script_and_rules_agree_about_any_calls(harness):
         if turn % 20 == 0:
             expected = None
         board = await harness.queue.circuits.report([news], rule=rule)
-        expected = circuit.after(expected, news, now_us=board.now_us, rule=rule)
+        expected = circuitrules.after(expected, news, now_us=board.now_us, rule=rule)
         assert board.hosts.get(news.host) == expected
 
 

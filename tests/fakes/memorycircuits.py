@@ -1,4 +1,4 @@
-"""The circuits of the queue in memory: the rules of ``runs.circuit`` over two dictionaries."""
+"""The circuits of the queue in memory: the rules of ``circuitrules`` over two dictionaries."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from duepoint import clock as clocks
 from duepoint.runs import circuit
+from tests.fakes import circuitrules
 
 
 class MemoryCircuits:
@@ -46,8 +47,8 @@ class MemoryCircuits:
         )
 
     def _take(self, news: circuit.News, now_us: int, rule: circuit.CircuitRule) -> int:
-        known = circuit.after(self._hosts.get(news.host), news, now_us=now_us, rule=rule)
-        known, probe_us = circuit.asked(known, news, now_us=now_us)
+        known = circuitrules.after(self._hosts.get(news.host), news, now_us=now_us, rule=rule)
+        known, probe_us = circuitrules.asked(known, news, now_us=now_us)
         if known is None:
             self._hosts.pop(news.host, None)
         else:

@@ -1,4 +1,4 @@
-"""One state of one Schedule, as a list, a read or the watch showed it.
+"""One state of one Schedule or ScheduleRun, as a list, a read or the watch showed it.
 
 ``of_object`` turns what the API server answers into an ``Observed`` value; nothing else does. The
 watch brings metadata only (``of_change``): which object has which version and generation. Spec and
@@ -30,13 +30,14 @@ UNKNOWN = b"{}"
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One state of one Schedule.
+    """One state of one Schedule or ScheduleRun.
 
     Attributes:
         version: metadata.resourceVersion as a number, higher is newer; 0 where it is not known.
         created: metadata.creationTimestamp; empty where it is not known.
         deleted: it is gone, or on its way: a deletion cannot be taken back.
         spec, status: JSON text of ``.spec`` and ``.status``; ``{}`` where absent.
+        kept_in_git: the mark of a tool that keeps it in Git; looked for at ScheduleRuns only.
     """
 
     namespace: str
@@ -48,6 +49,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deleted: bool
     spec: bytes
     status: bytes
+    kept_in_git: str = ""
 
     @property
     def size(self) -> int:
@@ -77,9 +79,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             return None  # the reconcile queue says what is wrong with it
 
 
-def of_object(schedule: schedules.Schedule) -> Observed:
-    """A Schedule that was listed or read, with its texts."""
-    metadata = schedule.metadata
+def of_object(item: schedules.Schedule | schedules.ScheduleRun) -> Observed:
+    """An object that was listed or read, with its texts."""
+    metadata = item.metadata
     return Observed(
         namespace=metadata.namespace,
         name=metadata.name,
@@ -88,13 +90,13 @@ def of_object(schedule: schedules.Schedule) -> Observed:
         version=port.version_of(metadata),
         created=metadata.creation_timestamp or "",
         deleted=metadata.deletion_timestamp is not None,
-        spec=bytes(schedule.spec),
-        status=bytes(schedule.status),
+        spec=bytes(item.spec),
+        status=bytes(item.status),
     )
 
 
 def of_change(change: str | None, metadata: Mapping[str, Any]) -> Observed:
-    """A Schedule of which the watch shows the metadata; it has no texts.
+    """An object of which the watch shows the metadata; it has no texts.
 
     Args:
         change: ADDED, MODIFIED or DELETED; None where the watch lists what there is.

@@ -18,6 +18,7 @@ Pure: time and everything stored are arguments. Instants in microseconds since t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,6 +28,9 @@ from duepoint.schedules import definition, points, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.spec import ScheduleSpec
+
+if TYPE_CHECKING:  # the command line decides by this module, too, and loads no Redis client
+    from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 
 #: The clocks differ a little and the way to the queue takes a while: what is due within this is
 #: left to the worker that claims it, and of another timeline only what is due later counts.
@@ -175,6 +179,11 @@ def is_wider(stored: Definition | None, edited: Definition) -> bool:
     return is_other or now.max_concurrency > was.max_concurrency
 
 
+def is_superseded(point: points.DuePoint | StoredOccurrence, known: Definition) -> bool:
+    """Whether an edit of the timing has ended the slot of a point."""
+    return point.kind in points.TIMED_KINDS and point.timing_version != known.timing_version
+
+
 def chain_due_us(known: Definition, settled_us: int = 0) -> int | None:
     """The due of the chain point that an armed definition should have; None = no slot left."""
     if known.state is not State.ARMED or known.runs_left == 0:
@@ -259,18 +268,20 @@ def _reopened(made: ArmingPlan, settled: Watermark, now_us: int) -> ArmingPlan:
     known = made.definition
     timeline = slots_of(known)
     occurrences = [
-        _reopened_slot(known, slot_us, now_us + number * REOPEN_STEP_US,
-                       first_us=timeline.due_slot(slot_us).due_us if slot_us in started else 0)
+        reopened(known, slot_us, now_us + number * REOPEN_STEP_US,
+                 first_us=timeline.due_slot(slot_us).due_us if slot_us in started else 0)
         for number, slot_us in enumerate(settled.open_us)
     ]  # fmt: skip
     arming = msgspec.structs.replace(made.arming, open=tuple(occurrences))
     return msgspec.structs.replace(made, arming=arming)
 
 
-def _reopened_slot(
-    known: Definition, slot_us: int, due_us: int, *, first_us: int
-) -> messages.Occurrence:
-    """Of a slot that has started, ``first_us`` is when it was due: its age counts from there."""
+def reopened(known: Definition, slot_us: int, due_us: int, *, first_us: int) -> messages.Occurrence:
+    """An open slot whose point was lost.
+
+    Args:
+        first_us: of a slot that has started, when it was due: its age counts from there; else 0.
+    """
     point = points.DuePoint(
         schedule_id=known.id,
         timing_version=known.timing_version,

@@ -18,7 +18,7 @@ from duepoint.controller.maintenance.fallbacks import Fallbacks
 from duepoint.controller.maintenance.indexwatch import LOOK_SECONDS, IndexWatch, QueueGauges
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
 from duepoint.controller.maintenance.sweeper import ROLL_SECONDS, SweepRounds, UnusedBlobs
-from duepoint.controller.scheduleruns.observed import RunReads
+from duepoint.controller.scheduleruns.runreads import RunReads
 from duepoint.controller.scheduleruns.scheduleruns import ScheduleRuns
 from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.schedules.observations import Observations
@@ -111,7 +111,7 @@ class TermServices:
         )
         self.fallbacks = Fallbacks(
             term,
-            knowledge=Endings(states=self.states, jobs=self.jobs, runs=self.runs.states),
+            endings=Endings(states=self.states, jobs=self.jobs, runs=self.runs.states),
             reporter=self.reporter,
             catch_up=catch_up,
             ready=self.jobs.listed.wait,
@@ -144,16 +144,16 @@ class TermServices:
         events.schedule_widened.subscribe(self.completions.widen)
         events.run_changed.subscribe(self.runs.event)
         events.run_started.subscribe(self.jobs.run_started)
-        events.run_replacing.subscribe(self.jobs.run_replacing)
+        events.run_replacing.subscribe(self.jobs.deleted.announce)
         events.slot_withdrawn.subscribe(self.reporter.withdrawn)
         events.job_ended.subscribe(self.completions.job_ended)
-        events.jobs_released.subscribe(self.jobs.look)
+        events.jobs_released.subscribe(self.jobs.history.look)
         events.template_proven.subscribe(self.observations.prove)
-        events.status_written.subscribe(self.jobs.look)
+        events.status_written.subscribe(self.jobs.history.look)
         events.generation_refused.subscribe(self.observations.refuse)
         events.mark_replaced.subscribe(self._others.suspect)
         events.points_held.subscribe(self.fallbacks.look)
-        events.claims_lost.subscribe(self.jobs.claims_lost)
+        events.claims_lost.subscribe(self.jobs.history.late.record_lost_claims)
 
 
 class Maintenance:

@@ -2,9 +2,11 @@
 
 ``put`` notes the newest item of a key. A key is never worked on twice at once; what arrives while
 it is being worked on is done right afterwards. A handler that wants another try answers with the
-seconds to wait; a newer item cuts that wait short. ``pause`` holds all workers back, for trouble
-that concerns every key alike. A key that is not dirty costs nothing, so 100,000 objects that were
-seen and found in order leave nothing behind.
+seconds to wait; one that raises is tried again with backoff, whether that is an expected trouble or
+a bug, so that one object does not stop the others. Only what ends the term (a newer leader, another
+layout) ends the workers. A newer item cuts each wait short. ``pause`` holds all workers back, for
+trouble that concerns every key alike. A key that is not dirty costs nothing, so 100,000 objects
+that were seen and found in order leave nothing behind.
 
 Items that can be worked on together stand in a line of their own with a few workers of its own:
 100,000 of them hold up no other, and no more work is begun than the event loop gets done while the
@@ -17,12 +19,15 @@ from __future__ import annotations
 import asyncio
 import collections
 import heapq
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from duepoint import clock as clocks
+from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.kube import errors as kube_errors
 
 ItemT = TypeVar("ItemT")
 
@@ -54,12 +59,17 @@ class WorkQueue(Generic[ItemT]):
     """Items by key, waiting or being worked on.
 
     Args:
+        trouble: what the log says of a key whose handler has raised.
         fits: whether an item is worked on in batches, with others that fit.
     """
 
-    def __init__(self, clock: Clock, fits: Callable[[ItemT], bool] = lambda _item: False) -> None:
+    def __init__(
+        self, clock: Clock, trouble: str, fits: Callable[[ItemT], bool] = lambda _item: False
+    ) -> None:
         self._clock = clock
+        self._trouble = trouble
         self._fits = fits
+        self._waits: dict[str, Iterator[float]] = {}
         self._dirty: dict[str, ItemT] = {}
         self._busy: set[str] = set()
         self._alone: asyncio.Queue[str] = asyncio.Queue()
@@ -111,9 +121,24 @@ class WorkQueue(Generic[ItemT]):
             item = self._take(key)
             try:
                 again = await handler(item)
+            except Exception as trouble:  # noqa: BLE001 - of one key
+                again = self._wait_after(key, trouble)
+            else:
+                self._waits.pop(key, None)
             finally:
                 self._busy.discard(key)
             self._after(key, item, again)
+
+    def _wait_after(self, key: str, trouble: Exception) -> float:
+        """Seconds until the next try of a key whose handler has raised."""
+        if isinstance(trouble, queue_errors.Fenced | queue_errors.LayoutChanged):
+            raise trouble
+        if isinstance(trouble, errors.TryLater | errors.WorldChanged | kube_errors.ApiError):
+            telemetry.logger.debug(self._trouble, uid=key, error=str(trouble))
+        else:
+            telemetry.logger.error(self._trouble, uid=key, exc_info=trouble)
+        waits = services.backoff(first_seconds=0.5, most_seconds=15.0)
+        return next(self._waits.setdefault(key, waits))
 
     async def _work_batches(self, batches: Batches[ItemT]) -> None:
         while True:

@@ -41,8 +41,7 @@ class At:
         return int(after_us < self.slot_us <= through_us)
 
     def describe(self) -> str:
-        when = _EPOCH + dt.timedelta(microseconds=self.slot_us)
-        return f"once, at {when.isoformat().replace('+00:00', 'Z')}"
+        return f"once, at {expression.utc_text(self.slot_us)}"
 
 
 def parse(value: str, *, position: int, whole_seconds: bool) -> At:
@@ -53,9 +52,10 @@ def parse(value: str, *, position: int, whole_seconds: bool) -> At:
     """
     if not value:
         raise _wrong(f"an instant is missing; {_EXAMPLE}", position)
-    slot_us = (
-        _unix_us(value) if value.isdecimal() and value.isascii() else _rfc3339_us(value, position)
-    )
+    if value.isdecimal() and value.isascii():
+        slot_us = int(value) * expression.SECOND_US
+    else:
+        slot_us = _rfc3339_us(value, position)
     if not expression.FIRST_US <= slot_us <= expression.LAST_US:
         outside = f"{errors.quoted(value)} is outside the years 1970 to 2112"
         if re.fullmatch(r"1\d{12}", value, re.ASCII):
@@ -64,10 +64,6 @@ def parse(value: str, *, position: int, whole_seconds: bool) -> At:
     if whole_seconds and slot_us % expression.SECOND_US:
         raise _wrong("a jobTemplate needs a whole second; leave the fraction out", position)
     return At(slot_us=slot_us)
-
-
-def _unix_us(digits: str) -> int:
-    return int(digits) * expression.SECOND_US
 
 
 def _rfc3339_us(value: str, position: int) -> int:

@@ -77,7 +77,11 @@ def matching_days(rule: DayRule, kind: int) -> Sequence[int]:
     for month in range(1, 13):
         length = 29 if leap and month == 2 else _LENGTHS[month]
         if rule.months >> month & 1:
-            bits = _of_month(rule, (weekday + before) % 7, length)
+            first = (weekday + before) % 7
+            by_day = _by_day_of_month(rule, first, length)
+            by_weekday = _by_weekday(rule, first, length)
+            is_free = rule.any_day or rule.any_weekday
+            bits = by_day & by_weekday if is_free else by_day | by_weekday
             matching += [before + day - 1 for day in range(1, length + 1) if bits >> day & 1]
         before += length
     return array("h", matching)  # 750 bytes at most; a tuple of numbers would take 14 KB
@@ -97,13 +101,6 @@ def first_day_of(year: int) -> int:
 def year_of(day: int) -> int:
     """The year in which the day lies."""
     return dt.date.fromordinal(day + _EPOCH_DAY).year
-
-
-def _of_month(rule: DayRule, weekday_of_first: int, length: int) -> int:
-    by_day = _by_day_of_month(rule, weekday_of_first, length)
-    by_weekday = _by_weekday(rule, weekday_of_first, length)
-    free = rule.any_day or rule.any_weekday
-    return by_day & by_weekday if free else by_day | by_weekday
 
 
 def _by_day_of_month(rule: DayRule, weekday_of_first: int, length: int) -> int:

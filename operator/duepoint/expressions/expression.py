@@ -11,6 +11,7 @@ beyond it there are no slots.
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Protocol
 
 #: Microseconds in a second; cron slots are whole seconds.
@@ -21,6 +22,15 @@ FIRST_US = 0
 
 #: 2112-09-17T23:53:47.370496Z, the latest slot.
 LAST_US = 1 << 52
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def utc_text(instant_us: int) -> str:
+    """The instant as RFC 3339 in UTC."""
+    when = _EPOCH + dt.timedelta(microseconds=instant_us)
+    return when.isoformat().replace("+00:00", "Z")
 
 
 class Instants(Protocol):

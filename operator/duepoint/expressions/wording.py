@@ -24,10 +24,13 @@ _LISTED_TIMES = 6
 
 def describe(fields: syntax.CronFields) -> str:
     """One line without the zone."""
-    words = [_times(fields), _days(fields.day_rule), _months(fields.day_rule.months)]
+    words = [_times(fields), _days(fields.day_rule)]
+    months = _values(fields.day_rule.months)
+    if len(months) < 12:
+        words.append(f"in {_listing(_runs(months, names=_MONTHS))}")
     if fields.day_rule.years is not None:
         words.append(f"in {_listing(_runs(sorted(fields.day_rule.years)))}")
-    return " ".join(word for word in words if word)
+    return " ".join(words)
 
 
 def _times(fields: syntax.CronFields) -> str:
@@ -63,34 +66,23 @@ def _unit(values: Sequence[int], size: int, unit: str) -> str:
 
 
 def _days(rule: days.DayRule) -> str:
-    by_day = [] if rule.any_day else _days_of_month(rule)
-    by_weekday = [] if rule.any_weekday else _days_of_week(rule)
+    by_day, by_weekday = list[str](), list[str]()
+    if not rule.any_day:
+        by_day += [f"day {run}" for run in _runs(_values(rule.days))]
+        by_day += [f"the weekday nearest to day {day}" for day in _values(rule.nearest)]
+        by_day += ["the last day"] * rule.last_day
+        by_day += ["the last weekday (Monday to Friday)"] * rule.last_workday
+    if not rule.any_weekday:
+        last = _values(rule.last_weekdays)
+        nth = sorted(rule.nth_weekdays, key=lambda pair: (pair[1], pair[0]))
+        by_weekday += _runs(_values(rule.weekdays), names=_WEEKDAYS)
+        by_weekday += [f"the last {_WEEKDAYS[day]} of the month" for day in last]
+        by_weekday += [f"the {_NTH[n]} {_WEEKDAYS[day]} of the month" for day, n in nth]
     month_days = f"on {_listing(by_day)} of the month" if by_day else ""
     weekdays = f"on {_listing(by_weekday)}" if by_weekday else ""
     if month_days and weekdays:
         return f"{month_days} or {weekdays}"
     return month_days or weekdays or "every day"
-
-
-def _days_of_month(rule: days.DayRule) -> list[str]:
-    named = [f"day {run}" for run in _runs(_values(rule.days))]
-    named += [f"the weekday nearest to day {day}" for day in _values(rule.nearest)]
-    named += ["the last day"] * rule.last_day
-    return named + ["the last weekday (Monday to Friday)"] * rule.last_workday
-
-
-def _days_of_week(rule: days.DayRule) -> list[str]:
-    named = _runs(_values(rule.weekdays), names=_WEEKDAYS)
-    named += [f"the last {_WEEKDAYS[day]} of the month" for day in _values(rule.last_weekdays)]
-    nth = sorted(rule.nth_weekdays, key=lambda pair: (pair[1], pair[0]))
-    return named + [f"the {_NTH[n]} {_WEEKDAYS[day]} of the month" for day, n in nth]
-
-
-def _months(mask: int) -> str:
-    months = _values(mask)
-    if len(months) == 12:
-        return ""
-    return f"in {_listing(_runs(months, names=_MONTHS))}"
 
 
 def _runs(values: Sequence[int], *, names: Sequence[str] | None = None) -> list[str]:

@@ -30,7 +30,6 @@ class Purpose(enum.Enum):
     """What a request is for: each has connections of its own, so that none starves another."""
 
     REQUEST = "request"
-    WATCH = "watch"
     LEASE = "lease"
 
 

@@ -42,14 +42,9 @@ _decoder = msgspec.json.Decoder(_Spec)
 
 
 def wanted(spec: bytes, *, created_us: int) -> manualruns.Wanted:
-    """What the spec asks for.
+    """What the spec, JSON text, asks for; raises errors.InvalidSpec.
 
-    Args:
-        spec: JSON text.
-        created_us: metadata.creationTimestamp: the slot of a trigger that names none.
-
-    Raises:
-        errors.InvalidSpec: it cannot be carried out; the message says what to write.
+    ``created_us`` is metadata.creationTimestamp: the slot of a trigger that names none.
     """
     if field := nesting.too_deep(spec):
         message = f"is nested deeper than {nesting.DEEPEST} levels; write it flatter"

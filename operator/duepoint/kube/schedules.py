@@ -119,11 +119,7 @@ class StatusRefused:
 
 
 async def write_status(
-    api: port.Api,
-    object_: StatusTarget,
-    status: Mapping[str, Any],
-    *,
-    timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
+    api: port.Api, object_: StatusTarget, status: Mapping[str, Any]
 ) -> StatusWritten | ObjectReplaced | StatusRefused:
     """Replace the whole status; raises errors.Unavailable and errors.Forbidden.
 
@@ -136,12 +132,7 @@ async def write_status(
     ]
     try:
         answer = await api.request(
-            "PATCH",
-            url,
-            patch,
-            content_type=port.JSON_PATCH,
-            accept=port.JSON_METADATA,
-            timeout_seconds=timeout_seconds,
+            "PATCH", url, patch, content_type=port.JSON_PATCH, accept=port.JSON_METADATA
         )
     except errors.NotFound:
         return ObjectReplaced()

@@ -2,7 +2,7 @@
 
 Nothing here lists or watches: a worker may get a Secret that a Schedule names, and no other.
 What comes back never shows itself: no value stands in a message, a log line or a ``repr``. How
-long it is believed is ``targets.secretaccess.secretcache``'s.
+long it is believed is ``targets.memory``'s.
 """
 
 from __future__ import annotations

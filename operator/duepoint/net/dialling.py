@@ -89,14 +89,17 @@ class Dialler:
         await self._own.refresh()
         route = endpoint.route
         if route is None:
-            raise Blocked("a connection was about to be opened past the egress rules")
+            _refuse()
         if addresses.is_odd_number(endpoint.host):
             raise Blocked(f"{endpoint.host!r} is a number; write a host name or a plain IP address")
         targets = route.endpoints or await self._resolved(endpoint)
         for address, port in targets:
             self._check(address, port, route)
         made = await aiohappyeyeballs.start_connection(
-            [_address_info(address, port) for address, port in targets],
+            [
+                socket.getaddrinfo(*target, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
+                for target in targets
+            ],
             happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
             socket_factory=functools.partial(self._socket, route),
         )
@@ -131,7 +134,7 @@ class Dialler:
 
     def _check(self, address: str, port: int, route: egressrules.Route) -> None:
         judged = egressrules.verdict(address, port, self._policy, route, self._own.known)
-        if isinstance(judged, egressrules.Denied):
+        if judged is not None:
             raise Blocked(judged.reason)
 
 
@@ -141,13 +144,6 @@ def public_tls() -> ssl.SSLContext:
     context = tlsrules.client_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-def _address_info(address: str, port: int) -> tuple[Any, ...]:
-    """As ``socket.getaddrinfo`` gives it."""
-    if ":" in address:
-        return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port, 0, 0)
-    return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port)
 
 
 # -- a loop that connects by a dialler -----------------------------------------------------------

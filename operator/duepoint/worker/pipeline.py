@@ -67,7 +67,7 @@ class Pipeline:
             target=target,
             clock=clock,
             actions=actions,
-            slots=slots.AttemptSlots(clock, bounds.concurrency, self.jobs),
+            slots=slots.AttemptSlots(clock, bounds.concurrency, self.jobs, actions),
             gate=concurrency.Gate(queue, jobs),
             results=results.Results(clock=clock, dice=dice),
         )
@@ -186,17 +186,14 @@ class Leases:
         while True:
             await self._is_busy.wait()
             await self._clock.sleep(self._lease_seconds / 6)
-            ageing = [settler for settler in self._kept if self._is_ageing(settler)]
+            soon = self._clock.monotonic() + self._lease_seconds * 2 / 3
+            ageing = [each for each in self._kept if not each.lost and each.claim.held_until < soon]
             # Together: one command without an answer must not cost the other claims their lease.
             troubles = list(filter(None, await asyncio.gather(*map(self._extend, ageing))))
             if troubles:
                 telemetry.logger.warning(
                     "claims not extended", claims=len(troubles), error=troubles[0]
                 )
-
-    def _is_ageing(self, settler: Settler) -> bool:
-        left = settler.claim.held_until - self._clock.monotonic()
-        return not settler.lost and left < self._lease_seconds * 2 / 3
 
     async def _extend(self, settler: Settler) -> str | None:
         """The trouble, where there was any."""

@@ -25,7 +25,7 @@ from duepoint.runs import run
 from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
 from duepoint.worker import closing as closings
-from duepoint.worker.plan import Attempt
+from duepoint.worker.plan import Attempt, Closing, EndedRun
 
 _AnswerT = TypeVar("_AnswerT")
 
@@ -56,11 +56,11 @@ class Settler:
         #: The queue could not be reached at some time while the claim was held.
         self.cut_off = False
         self._begun = clock.monotonic()
-        self._gathered: list[closings.Closing] = []
+        self._gathered: list[Closing] = []
         #: First attempts that are under way and that have not been reported, by member.
         self._open: dict[bytes, closings.Open] = {}
         #: Runs that have ended and still count in the queue.
-        self._left: list[closings.EndedRun] = []
+        self._left: list[EndedRun] = []
         self._number = 0
         self._current: messages.Settlement | None = None
         self._news = asyncio.Event()
@@ -80,7 +80,7 @@ class Settler:
         """The same for an instant of the monotonic clock."""
         return self.claim.now_us + int((monotonic - self._begun) * 1_000_000)
 
-    def add(self, closed: closings.Closing) -> None:
+    def add(self, closed: Closing) -> None:
         """One more point has ended."""
         self._gathered.append(closed)
         self._left += closed.left
@@ -99,7 +99,7 @@ class Settler:
         """It has ended."""
         self._open.pop(attempt.point.member, None)
 
-    async def report(self, closed: closings.Closing) -> bool:
+    async def report(self, closed: Closing) -> bool:
         """Settle this now, with all that was gathered; False where the claim is lost."""
         self.add(closed)
         await self.flush()
@@ -187,7 +187,7 @@ class Settler:
         return None
 
     async def hand_over(
-        self, entries: Sequence[messages.StreamEntries], closed: Sequence[closings.Closing]
+        self, entries: Sequence[messages.StreamEntries], closed: Sequence[Closing]
     ) -> Handed | None:
         """Settle these closings and append their entries, both or neither; None = it is lost.
 
@@ -232,7 +232,7 @@ class Settler:
         self._current = None
 
 
-def _settlement(gathered: Iterable[closings.Closing], *, number: int) -> messages.Settlement:
+def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlement:
     listed = list(gathered)
     return messages.Settlement(
         occurrences=tuple(one for closed in listed for one in closed.occurrences),

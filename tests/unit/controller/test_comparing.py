@@ -17,7 +17,7 @@ MINUTE = 60_000_000
 KNOWN = a_definition("*/5 * * * *")
 
 
-class Knowledge:
+class Endings:
     """All that is known of one schedule."""
 
     def __init__(
@@ -26,6 +26,7 @@ class Knowledge:
         self._settled = settled
         self._ended = ended
         self._told = told
+        self.states = self.runs = self
 
     def settled(self, _uid):
         return self._settled
@@ -33,11 +34,8 @@ class Knowledge:
     def has_ended(self, _known, slot_us):
         return slot_us in self._ended
 
-    def is_told_as_ended(self, _uid, slot_us):
+    def is_published_as_ended(self, _uid, slot_us):
         return slot_us in self._told
-
-    def run_has_ended(self, _run_uid, _slot_us):
-        return None
 
     def started(self, _uid):
         return 0
@@ -61,7 +59,7 @@ def test_a_slot_that_a_status_calls_open_gets_a_point_again_unless_it_has_ended(
     ended = (NOON + 5 * MINUTE,) if has_ended else ()
     found = comparing.compare(
         [a_held_point(NOON, NOON + 11 * MINUTE)],
-        Knowledge(settled, ended),
+        Endings(settled, ended),
         back_us=NOON + 11 * MINUTE,
     )
     added = [lost.point.slot_us for _, lost in found.compared.added]
@@ -85,7 +83,7 @@ def test_a_slot_in_hand_at_the_snapshot_whose_end_a_status_tells_is_not_run_agai
     record = messages.OccurrenceRecord(replayed_us=replayed_us)
     held = suspectpoints.HeldPoint(lane=1, point=planned, record=record, definition=KNOWN)
     settled = Watermark(through_us=NOON + 5 * MINUTE, waiting_us=(NOON,))
-    found = comparing.compare([held], Knowledge(settled, told=(NOON,)), back_us=NOON + 6 * MINUTE)
+    found = comparing.compare([held], Endings(settled, told=(NOON,)), back_us=NOON + 6 * MINUTE)
     assert found.compared.gone == ([held] if is_over else [])
     assert [one for one, _ in found.compared.due] == ([] if is_over else [held])
 
@@ -95,7 +93,7 @@ def test_slots_behind_more_that_have_ended_than_are_looked_at_are_not_lost():
     back_us = ended[-1] + 6 * MINUTE
     found = comparing.compare(
         [a_held_point(NOON, back_us)],
-        Knowledge(Watermark(through_us=NOON - 5 * MINUTE), ended),
+        Endings(Watermark(through_us=NOON - 5 * MINUTE), ended),
         back_us=back_us,
     )
     assert found.compared.gone == []

@@ -22,7 +22,7 @@ async def _emptied(world: World) -> None:
 def _counted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many schedules were armed together, and alone."""
     counts = {"together": 0, "alone": 0}
-    upsert = world.queue.definitions.upsert
+    upsert = world.queue.writer.upsert
 
     async def counted(wanted, epoch):
         works = asyncio.current_task().get_coro().__qualname__
@@ -101,7 +101,7 @@ async def test_while_redis_is_away_nothing_is_lost(monkeypatch):
         for number in range(30):
             await world.apply(f"s{number}")
         await _emptied(world)
-        upsert = world.queue.definitions.upsert
+        upsert = world.queue.writer.upsert
         left = [3]
 
         async def failing(wanted, epoch):
@@ -124,7 +124,7 @@ async def test_what_the_queue_holds_after_all_is_looked_at_alone(monkeypatch):
         held = {one.uid: one for one in world.definitions()}
         await _emptied(world)
 
-        upsert = world.queue.definitions.upsert
+        upsert = world.queue.writer.upsert
 
         async def unchanged(wanted, epoch):
             await upsert(wanted, epoch)
@@ -147,7 +147,7 @@ async def _worked_off(puts: Sequence[tuple[str, int]], most: int) -> list[list[i
         seen.append(items)
         return [None] * len(items)
 
-    queue: WorkQueue[int] = WorkQueue(FakeClock(), lambda item: item < 10)
+    queue: WorkQueue[int] = WorkQueue(FakeClock(), "not done", lambda item: item < 10)
     for key, item in puts:
         queue.put(key, item)
     running = asyncio.create_task(queue.run(alone, 1, Batches(many, most=most, workers=1)))
@@ -182,7 +182,7 @@ async def test_one_of_many_may_ask_for_another_try():
     async def alone(item: int) -> None:
         seen.append([item])
 
-    queue: WorkQueue[int] = WorkQueue(clock, lambda item: True)
+    queue: WorkQueue[int] = WorkQueue(clock, "not done", lambda item: True)
     for number in (1, 2, 3):
         queue.put(str(number), number)
     running = asyncio.create_task(queue.run(alone, 1, Batches(many, most=10, workers=1)))
@@ -215,7 +215,7 @@ async def _gathering(put: list[tuple[float, int]]) -> tuple[list[int], FakeClock
         seen.append(len(items))
         return [None] * len(items)
 
-    queue: WorkQueue[int] = WorkQueue(clock, lambda _: True)
+    queue: WorkQueue[int] = WorkQueue(clock, "not done", lambda _: True)
     running = asyncio.create_task(queue.run(many, 1, Batches(many, most=500, workers=3)))
     await clock.settle()
     number = 0

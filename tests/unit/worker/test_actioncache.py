@@ -91,9 +91,9 @@ async def test_150_large_templates_stay_below_a_bound_and_leave_a_neighbours_act
         tracemalloc.stop()
     assert cache.size <= 8 * 2**20
     assert taken <= 9 * 2**20
-    assert cache.known("quiet", quiet.target) == WEBHOOK
-    gone = cache.known("hostile", large[0].target)
-    assert isinstance(gone, actioncache.Sketch)
+    assert cache.at_hand("quiet", quiet.target) == WEBHOOK
+    assert cache.at_hand("hostile", large[0].target) is None
+    assert isinstance(cache.outline("hostile", large[0].target), actions.Action)
 
 
 async def test_actions_for_which_there_is_no_room_are_read_when_their_attempt_begins():

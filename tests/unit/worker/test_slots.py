@@ -210,7 +210,7 @@ async def test_a_wait_that_is_cancelled_takes_no_place():
         await waiting
     for _ in range(3):
         given.leave("team")
-    assert given.take("another")
+    assert await given.enter("another") == 0.0
 
 
 async def test_a_namespace_without_a_place_has_the_next_one_however_long_none_came_free(
@@ -223,5 +223,5 @@ async def test_a_namespace_without_a_place_has_the_next_one_however_long_none_ca
     again = asyncio.create_task(given.enter("late"))
     await asyncio.sleep(0)
     given.leave("busy")
-    assert not given.take("busy")
+    assert not given._places.take("busy")
     assert await again == 0.0

@@ -23,27 +23,24 @@ _WORDS = re.compile(r"self in \[(?P<words>'[^']*'(?:, '[^']*')*)\]")
 
 @functools.cache
 def check(rule: str) -> Check:
-    """What the rule's text asks of a value.
-
-    Raises:
-        KeyError: the text is of no known form and not in the table.
-    """
+    """What the rule's text asks of a value; raises KeyError where no form or row of it is known."""
     if rule in _TABLE:
         return _TABLE[rule]
     if (parts := _PATTERN.fullmatch(rule)) and "self." not in parts["pattern"]:
         return _matching(parts["pattern"], wanted=not parts["no"])
-    if parts := _WORDS.fullmatch(rule):
-        words = frozenset(re.findall(r"'([^']*)'", parts["words"]))
-        return lambda value: value in words
+    if _WORDS.fullmatch(rule):
+        return lambda value: value in words(rule)
     raise KeyError(rule)
 
 
+@functools.cache
 def words(rule: str) -> list[str]:
     """The words that a rule of one list takes; none where it is of another form."""
     parts = _WORDS.fullmatch(rule)
-    return re.findall(r"'([^']+)'", parts["words"]) if parts else []
+    return re.findall(r"'([^']*)'", parts["words"]) if parts else []
 
 
+@functools.cache
 def _matching(pattern: str, *, wanted: bool = True) -> Check:
     # In RE2 $ is the very end; in re it also stands before a last line break.
     spelled = pattern.replace("[[]", r"\[").replace("[]]", r"\]")
@@ -54,10 +51,6 @@ def _matching(pattern: str, *, wanted: bool = True) -> Check:
 
 def _one_of(*names: str) -> Check:
     return lambda value: sum(name in value for name in names) == 1
-
-
-def _both(*checks: Check) -> Check:
-    return lambda value: all(each(value) for each in checks)
 
 
 def _earlier(first: str, last: str) -> Check:
@@ -71,11 +64,6 @@ def _earlier(first: str, last: str) -> Check:
         return ends[0] < ends[1]
 
     return holds
-
-
-def _runs_upward(value: str) -> bool:
-    low, dash, high = value.partition("-")
-    return not dash or low <= high
 
 
 _CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
@@ -144,12 +132,12 @@ _TABLE: dict[str, Check] = {
     " 'proxy-authorization', 'expect']) && !self.matches(r'^(?i:webhook-)')": lambda name: (
         name.lower() not in _OF_THE_CONNECTION and not name.lower().startswith("webhook-")
     ),
-    "self.matches(r'^[A-Za-z0-9._-]+$') && !(self in ['.', '..'])": _both(
-        _matching("^[A-Za-z0-9._-]+$"), lambda text: text not in {".", ".."}
+    "self.matches(r'^[A-Za-z0-9._-]+$') && !(self in ['.', '..'])": lambda text: (
+        _matching("^[A-Za-z0-9._-]+$")(text) and text not in {".", ".."}
     ),
     "!self.contains('#')": lambda text: "#" not in text,
-    "self.matches(r'^/[!-~]*$') && !self.contains('#')": _both(
-        _matching("^/[!-~]*$"), lambda text: "#" not in text
+    "self.matches(r'^/[!-~]*$') && !self.contains('#')": lambda text: (
+        _matching("^/[!-~]*$")(text) and "#" not in text
     ),
     "type(self) == int ? self >= 1 && self <= 65535"
     " : self.matches(r'^[a-z0-9-]*[a-z][a-z0-9-]*$')": lambda port: (
@@ -158,6 +146,6 @@ _TABLE: dict[str, Check] = {
         else re.fullmatch("[a-z0-9-]*[a-z][a-z0-9-]*", port) is not None
     ),
     "!self.matches(r'^[0-9]{3}-[0-9]{3}$') || self.substring(0, 3) <= self.substring(4, 7)": (
-        _runs_upward
+        lambda value: "-" not in value or value.partition("-")[0] <= value.partition("-")[2]
     ),
 }

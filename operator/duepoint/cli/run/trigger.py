@@ -7,7 +7,6 @@ unless it is to wait.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -35,24 +34,16 @@ _POLICIES = ("Allow", "Forbid", "Replace", "Queue")
     type=options.words(*_POLICIES),
     help="In place of the Schedule's, for this run.",
 )
-@options.of_run
-@click.option("--wait/--no-wait", default=False, show_default=True, help="Wait for its end.")
+@scheduleruns.options_of_run(wait=False)
 def trigger(
     name: str,
     *,
     at: str | None,
     payload: str | None,
     policy: str | None,
-    namespace: str | None,
-    ttl_seconds: int | None,
-    timeout_us: int | None,
-    form: str,
-    kubeconfig: Path | None,
-    context: str | None,
-    wait: bool,
+    run_options: scheduleruns.RunOptions,
 ) -> None:
     """Run the Schedule NAME once, now."""
-    where = cluster.Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
     what: dict[str, Any] = {}
     if policy is not None:
         what["concurrencyPolicy"] = policy
@@ -66,11 +57,10 @@ def trigger(
             slot_us = instants.parse_us(at, zone=known.rule.timing.time_zone, name="--at")
             slot_us = manualruns.fitted(slot_us, whole_seconds=known.rule.whole_seconds)
             slot = what["scheduledTime"] = instants.utc_text(slot_us)
-        run = await scheduleruns.create(server, name, {"trigger": what}, ttl_seconds)
-        scheduleruns.show_created(run, form, f"{known.identity} runs with the slot {slot}")
-        return run
+        shown = f"{known.identity} runs with the slot {slot}"
+        return await scheduleruns.create(server, name, {"trigger": what}, run_options, shown)
 
-    scheduleruns.finish(where, create, form=form, wait=wait, timeout_us=timeout_us)
+    scheduleruns.finish(run_options, create)
 
 
 def _payload(given: str) -> bytes:

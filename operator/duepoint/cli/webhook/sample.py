@@ -16,7 +16,6 @@ import time
 import urllib.parse
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar, cast
 
 import msgspec
@@ -30,8 +29,8 @@ from duepoint.net import dialling, egressrules, http1
 from duepoint.runs import outcome
 from duepoint.schedules import actions, slots
 from duepoint.schedules.spec import ScheduleSpec
-from duepoint.targets import endpoints, target
-from duepoint.targets.secretaccess import references, secretcache
+from duepoint.targets import endpoints, memory, target
+from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import credentials, request
 from duepoint.targets.webhook import target as webhooktarget
 
@@ -54,8 +53,7 @@ class Sample:
     url: str | None
     objects: Objects = field(repr=False)
     token: str | None = field(repr=False)
-    kubeconfig: str | None
-    context: str | None
+    place: options.Place | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +87,7 @@ class _FixedClock(clocks.SystemClock):
 async def run(sample: Sample, *, send: bool) -> SampleResult:
     """Compose the sample and, with ``send``, send it.
 
-    Raises:
-        errors.InvalidSetting: something that it refers to was not given.
+    Raises errors.InvalidSetting where something that it refers to was not given.
     """
     clock = _FixedClock()
     async with _cluster(sample) as api:
@@ -108,7 +105,18 @@ async def run(sample: Sample, *, send: bool) -> SampleResult:
             raise errors.InvalidSetting(sample.spec.identity, _advised(where.message, api))
         composed = request.compose(firing, found, kept, clock.now_us())
         hidden = () if kept is None else kept.unspeakable
-        result = _not_sent(composed, _url_shown(str(where.url), found), hidden)
+        result = SampleResult(
+            method=composed.method,
+            url=str(where.url),
+            headers=[(name, _without(value, hidden)) for name, value in composed.headers],
+            body=composed.body,
+            accepted=None,
+            message="not sent",
+        )
+        if found.url_secret is not None:  # the URL is a credential
+            parts = urllib.parse.urlsplit(result.url)
+            shown = f"{parts.scheme}://{parts.netloc}/[redacted]"
+            result = dataclasses.replace(result, url=shown)
         if not send:
             return result
         dialler = dialling.Dialler(
@@ -208,27 +216,25 @@ def _firing(sample: Sample, found: actions.WebhookAction) -> target.Firing:
     )
 
 
-def _audience(sample: Sample) -> str:
-    auth = _webhook(sample).auth
-    return auth.audience if isinstance(auth, actions.AccountToken) else ""
-
-
-def _life(value: V) -> secretcache.Life[V]:
-    return secretcache.Life(value=value, fresh_seconds=600, usable_seconds=600, size=1)
+def _life(value: V) -> memory.Life[V]:
+    return memory.Life(value=value, fresh_seconds=600, usable_seconds=600, size=1)
 
 
 def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> credentials.Vault:
-    async def look(namespace: str, key: tuple[str, str]) -> secretcache.Life[secrets.Data]:
+    auth = _webhook(sample).auth
+    audience = auth.audience if isinstance(auth, actions.AccountToken) else ""
+
+    async def look(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Data]:
         kind, name = key
         if name in sample.objects:  # given by the person who asks, and so for this receiver
             return _life(secrets.Data(sample.objects[name], {references.SEND_TO: "*"}))
         if kind == references.ACCOUNT and sample.token is not None:
-            return _life(secrets.Data({}, {references.TOKEN_AUDIENCES: _audience(sample)}))
+            return _life(secrets.Data({}, {references.TOKEN_AUDIENCES: audience}))
         if api is None:
             raise kube_errors.NotFound(name)
         return _life(await secrets.read(api, kind, namespace, name))
 
-    async def token(namespace: str, key: tuple[str, str]) -> secretcache.Life[secrets.Token]:
+    async def token(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Token]:
         if sample.token is not None:
             return _life(secrets.Token(text=sample.token, expires_us=0))
         if api is None:
@@ -236,7 +242,7 @@ def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> credent
         return _life(await secrets.token(api, namespace, *key))
 
     rules = credentials.CredentialRules(insecure_tls=True)
-    objects, tokens = secretcache.Memory(look, clock), secretcache.Memory(token, clock)
+    objects, tokens = memory.Memory(look, clock), memory.Memory(token, clock)
     return credentials.Vault(objects, tokens, clock, rules)
 
 
@@ -250,12 +256,10 @@ class _NoCluster:
 @contextlib.asynccontextmanager
 async def _cluster(sample: Sample) -> AsyncIterator[port.Api | None]:
     """The API server that was named on the command line, and no other."""
-    if sample.kubeconfig is None and sample.context is None:
+    if sample.place is None:
         yield None
         return
-    path = None if sample.kubeconfig is None else Path(sample.kubeconfig)
-    place = cluster.Place(kubeconfig=path, context=sample.context, namespace=None)
-    async with cluster.session(place) as found:
+    async with cluster.session(sample.place) as found:
         yield found.api
 
 
@@ -270,25 +274,6 @@ def _advised(message: str, api: port.Api | None) -> str:
 
 
 # -- what is shown -------------------------------------------------------------------------------
-
-
-def _url_shown(url: str, found: actions.WebhookAction) -> str:
-    """Of a URL that is a credential, scheme and host."""
-    if found.url_secret is None:
-        return url
-    parts = urllib.parse.urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}/[redacted]"
-
-
-def _not_sent(composed: request.Request, url: str, hidden: tuple[str, ...]) -> SampleResult:
-    return SampleResult(
-        method=composed.method,
-        url=url,
-        headers=[(name, _without(value, hidden)) for name, value in composed.headers],
-        body=composed.body,
-        accepted=None,
-        message="not sent",
-    )
 
 
 def _without(value: str, hidden: tuple[str, ...]) -> str:

@@ -8,6 +8,7 @@ signed with a secret, and if not, why. Neither needs a cluster.
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import click
 
@@ -53,6 +54,7 @@ def webhook() -> None:
 @click.option(
     "--kubeconfig",
     metavar="FILE",
+    type=click.Path(path_type=Path),
     help="Read from this cluster what was not given here, with your own rights.",
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
@@ -74,7 +76,7 @@ def test(
     secrets: tuple[str, ...],
     secret_files: tuple[str, ...],
     token_file: str | None,
-    kubeconfig: str | None,
+    kubeconfig: Path | None,
     context: str | None,
     scheduled_time: str,
     form: str,
@@ -88,15 +90,14 @@ def test(
 
     slot_us = instants.parse_us(scheduled_time, zone="Etc/UTC", name="--scheduled-time")
     spec = _chosen(file, name, namespace)
-    given = sample.objects(secrets, secret_files)
+    place = options.Place(kubeconfig=kubeconfig, context=context, namespace=None)
     wanted = sample.Sample(
         spec=spec,
         slot_us=slot_us - slot_us % (1_000_000 if scheduled_time == "now" else 1_000),
         url=url,
-        objects=given,
+        objects=sample.objects(secrets, secret_files),
         token=None if token_file is None else options.text("--token-file", token_file),
-        kubeconfig=kubeconfig,
-        context=context,
+        place=place if kubeconfig or context else None,
     )
     sent = asyncio.run(sample.run(wanted, send=not dry_run))
     sample.show(sent, form)

@@ -8,9 +8,8 @@ looks at the Jobs itself before it refuses a slot, and a waiting slot looks agai
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
-from duepoint import errors, services, telemetry
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import activeruns
@@ -44,8 +43,7 @@ class Completions:
         self._ended: dict[str, set[str]] = {}
         self._wider: set[str] = set()
         self._has_waiting = is_waited_for
-        self._work: WorkQueue[str] = WorkQueue(term.clock)
-        self._waits: dict[str, Iterator[float]] = {}
+        self._work: WorkQueue[str] = WorkQueue(term.clock, "job ends not reported")
 
     def job_ended(self, schedule_uid: str, job_name: str) -> None:
         """The Job has ended or is gone; an empty name: some Job of this Schedule."""
@@ -67,26 +65,19 @@ class Completions:
         self._wider.discard(schedule_uid)
         try:
             known = await self._definitions(schedule_uid)
-            if known is not None and (is_wider or self._is_waited_for(known)):
-                finished = await self._queue.concurrency.finish(
-                    known, ended, self._epoch, every=is_wider
-                )
-                if is_wider and finished.called >= activeruns.MOST_CALLED:
-                    self._wider.add(schedule_uid)
-                    return _NEXT_SECONDS
-        except (errors.TryLater, errors.WorldChanged) as trouble:
-            telemetry.logger.debug("job ends not reported", uid=schedule_uid, error=str(trouble))
+            if known is None or not (is_wider or self._is_waited_for(known)):
+                return None
+            finished = await self._queue.concurrency.finish(
+                known, ended, self._epoch, every=is_wider
+            )
+        except Exception:
             self._ended.setdefault(schedule_uid, set()).update(ended)
             self._wider.update([schedule_uid] if is_wider else ())
-            return next(self._waits.setdefault(schedule_uid, _backoff()))
-        except Exception as bug:  # noqa: BLE001 - a bug in one Schedule must not stop the others
-            telemetry.logger.error("job ends not reported", uid=schedule_uid, exc_info=bug)
-        self._waits.pop(schedule_uid, None)
+            raise
+        if is_wider and finished.called >= activeruns.MOST_CALLED:
+            self._wider.add(schedule_uid)
+            return _NEXT_SECONDS
         return None
 
     def _is_waited_for(self, known: Definition) -> bool:
         return known.rule.policy.concurrency != activeruns.ALLOW or self._has_waiting(known)
-
-
-def _backoff() -> Iterator[float]:
-    return services.backoff(first_seconds=0.2, most_seconds=30.0)

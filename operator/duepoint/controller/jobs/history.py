@@ -16,15 +16,13 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from duepoint import errors, services, telemetry
 from duepoint.controller.jobs.jobstate import FinishedJob, WatchedJobs
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs
 from duepoint.runs import outcome
 from duepoint.schedules.definition import Definition
@@ -178,12 +176,11 @@ class History:
         self._wanted = wanted
         self._keeps = keeps
         self.late = LateRequests()
-        self._work: WorkQueue[str] = WorkQueue(term.clock)
-        self._waits: dict[str, Iterator[float]] = {}
+        self._work: WorkQueue[str] = WorkQueue(term.clock, "history not cleaned")
 
     async def run(self) -> None:
         """Delete until cancelled."""
-        await self._work.run(self._clean, _CLEANERS)
+        await self._work.run(self._delete_excess, _CLEANERS)
 
     def look(self, schedule_uid: str) -> None:
         """There may be Jobs of this Schedule to delete."""
@@ -193,18 +190,6 @@ class History:
     def _finished(self, schedule_uid: str) -> tuple[FinishedJob, ...]:
         owner = self._states.owner(schedule_uid)
         return () if owner is None else self._watched.finished(owner)
-
-    async def _clean(self, schedule_uid: str) -> float | None:
-        try:
-            again = await self._delete_excess(schedule_uid)
-        except (kube_errors.ApiError, errors.TryLater) as trouble:
-            telemetry.logger.debug("history not cleaned", uid=schedule_uid, error=str(trouble))
-            return next(self._waits.setdefault(schedule_uid, _backoff()))
-        except Exception as bug:  # noqa: BLE001 - a bug in one Schedule must not stop the others
-            telemetry.logger.error("history not cleaned", uid=schedule_uid, exc_info=bug)
-            return next(self._waits.setdefault(schedule_uid, _backoff()))
-        self._waits.pop(schedule_uid, None)
-        return again
 
     async def _delete_excess(self, schedule_uid: str) -> float | None:
         """Seconds until the next look, where no event may announce a change before."""
@@ -252,7 +237,3 @@ class History:
         if first_us is None:
             return None
         return min(max((first_us - self._clock.now_us()) / 1e6, 0.1), _WANTED_AGAIN_SECONDS)
-
-
-def _backoff() -> Iterator[float]:
-    return services.backoff(first_seconds=0.5, most_seconds=30.0)

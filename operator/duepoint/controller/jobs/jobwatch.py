@@ -14,17 +14,16 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from duepoint import services, telemetry
 from duepoint.controller.jobs import jobevents
-from duepoint.controller.jobs.deletedjobs import GRACE_SECONDS, DeletedJobs, Replacements
+from duepoint.controller.jobs.deletedjobs import DeletedJobs
 from duepoint.controller.jobs.history import History, Wanted
 from duepoint.controller.jobs.jobstate import Observation, WatchedJobs
 from duepoint.controller.jobs.withoutpods import JobsWithoutPods
 from duepoint.controller.status import texts
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
-from duepoint.controller.term import Acknowledgement, RunningJob, TermContext
+from duepoint.controller.term import RunningJob, TermContext
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, port
-from duepoint.runs.run import RunEvent
 
 #: After a list and watch that lived so long, the backoff starts anew.
 _HEALTHY_SECONDS = 60.0
@@ -36,12 +35,13 @@ class JobWatch:
     Args:
         wanted: the slots of a schedule that ScheduleRuns still want; raises TryLater.
         keeps: whether a finished Job (namespace, name) must stay, because its ScheduleRun does not
-            show yet how it ended; ``look`` is called once it may go.
+            show yet how it ended; ``history.look`` is called once it may go.
         catch_up: returns once every outcome up to the call was reported; raises TryLater.
         namespaces: the namespaces to watch; empty = the whole cluster.
 
     Attributes:
         listed: set once every namespace was listed.
+        deleted, history: what becomes of Jobs that went away, and of those that have ended.
     """
 
     def __init__(
@@ -65,30 +65,24 @@ class JobWatch:
         self._unlisted: set[str | None] = set(term.namespaces or (None,))
         self.listed = asyncio.Event()
         self._jobs = WatchedJobs()
-        self._replacements = Replacements(reporter, term.clock, catch_up=catch_up)
-        self._deleted = DeletedJobs(
+        self.deleted = DeletedJobs(
             term,
             watched=self._jobs,
             states=states,
-            replacements=self._replacements,
+            reporter=reporter,
             observe=self._observe_found,
+            catch_up=catch_up,
         )
         self._without_pods = JobsWithoutPods(
             term, watched=self._jobs, states=states, reporter=reporter
         )
-        self._history = History(
-            term,
-            watched=self._jobs,
-            states=states,
-            wanted=wanted,
-            keeps=keeps,
-        )
+        self.history = History(term, watched=self._jobs, states=states, wanted=wanted, keeps=keeps)
 
     async def run(self) -> None:
         """Watch and clean until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._history.run())
-            group.create_task(self._deleted.run())
+            group.create_task(self.history.run())
+            group.create_task(self.deleted.run())
             group.create_task(self._without_pods.run())
             for namespace in self._namespaces or (None,):
                 group.create_task(self._follow(namespace))
@@ -99,26 +93,13 @@ class JobWatch:
         """Whether the Schedule has a Job of that name, ended or not, by the watch."""
         return self._jobs.has(owner, job_name)
 
-    def look(self, schedule_uid: str) -> None:
-        """The watermark or the limits of a Schedule may have changed, so Jobs may be deleted."""
-        self._history.look(schedule_uid)
-
-    def claims_lost(self, at_us: int) -> None:
-        """Claims of slots up to here were lost with the state of the queue."""
-        self._history.late.record_lost_claims(at_us)
-
     def run_started(self, run: RunningJob) -> None:
         """A worker has created the Job of a run."""
-        self._history.late.record(
+        self.history.late.record(
             run.namespace, run.job_name, run.reported_us, may_come=run.may_come_again
         )
         if not self._states.is_over(run):
-            self._deleted.look_for([run])
-
-    def run_replacing(self, event: RunEvent, ack: Acknowledgement | None) -> None:
-        """A worker deletes the Job of this run; one that the watch does not show is looked for."""
-        self._replacements.announce(event, ack)
-        self._deleted.look_for([RunningJob.of_event(event)], patience_seconds=GRACE_SECONDS)
+            self.deleted.look_for([run])
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -167,9 +148,8 @@ class JobWatch:
         for schedule_uid, runs in self._states.running_jobs(namespace):
             if (known := self._states.owner(schedule_uid)) is not None:
                 self._report_active(known)
-            self._deleted.look_for(runs, patience_seconds=0)
-        replaced = map(RunningJob.of_event, self._replacements.runs())
-        self._deleted.look_for(replaced, patience_seconds=0)
+            self.deleted.look_for(runs, patience_seconds=0)
+        self.deleted.look_for_replaced()
         return version
 
     # -- one Job ---------------------------------------------------------------------------------
@@ -192,7 +172,7 @@ class JobWatch:
         seen = self._jobs.remove(job, now_us)
         if seen.owner is not None and self._is_its_own(seen.owner):
             name, uid = job.metadata.name, job.metadata.uid
-            self._history.late.record_gone(seen.owner.uid, name, uid, now_us)
+            self.history.late.record_gone(seen.owner.uid, name, uid, now_us)
         self._report(seen, job, replayed=False, is_gone=True)
 
     def _observe_found(self, job: jobs.Job) -> None:
@@ -214,10 +194,10 @@ class JobWatch:
         self._report_active(owner)
         if seen.ended is not None:
             self._reporter.event(seen.ended, replayed=replayed)
-            self._replacements.forget(owner.uid, seen.ended.job_name)
-            self._history.look(owner.uid)
+            self.deleted.forget_replacing(owner.uid, seen.ended.job_name)
+            self.history.look(owner.uid)
         if seen.gone is not None:
-            self._deleted.record_gone(seen.gone)
+            self.deleted.record_gone(seen.gone)
         if seen.ended is not None or seen.gone is not None or is_gone:
             self._events.job_ended(owner.uid, known.name)
 
@@ -228,7 +208,7 @@ class JobWatch:
 
     def _is_back(self, owner: jobs.JobOwner, job: jobs.Job) -> bool:
         """Whether this is another Job by the name of one that went; True once."""
-        return self._history.late.is_back(owner.uid, job.metadata.name, job.metadata.uid)
+        return self.history.late.is_back(owner.uid, job.metadata.name, job.metadata.uid)
 
     def _is_its_own(self, owner: jobs.JobOwner) -> bool:
         """Whether no other Schedule has this uid; a Schedule that is gone is not known."""

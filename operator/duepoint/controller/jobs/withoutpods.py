@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from duepoint import services, telemetry
 from duepoint.controller.jobs.jobstate import JobWithoutPods, WatchedJobs
+from duepoint.controller.status import events as changes
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.status.texts import instant
@@ -42,7 +43,7 @@ class JobsWithoutPods:
         self._reporter = reporter
         self._reported: set[str] = set()
         self._waits: dict[str, Iterator[float]] = {}
-        self._work: WorkQueue[str] = WorkQueue(term.clock)
+        self._work: WorkQueue[str] = WorkQueue(term.clock, "pods of jobs not looked at")
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -76,7 +77,8 @@ class JobsWithoutPods:
         refusal = await self._refusal(job)
         if refusal is not None and self._oldest(schedule_uid) == job:
             self._reported.add(schedule_uid)
-            self._reporter.pods_refused(schedule_uid, _reference(job), _message(job, refusal))
+            about = changes.job(job.namespace, job.name, job.uid)
+            self._reporter.pods_refused(schedule_uid, about, _message(job, refusal))
         await self._clock.sleep(_PAUSE_SECONDS)  # one quota may leave many Jobs without Pods
         return next(self._waits[schedule_uid])
 
@@ -89,12 +91,6 @@ class JobsWithoutPods:
         except kube_errors.ApiError as trouble:
             telemetry.logger.debug("refusals of pods not read", job=job.name, error=str(trouble))
             return None
-
-
-def _reference(job: JobWithoutPods) -> events.ObjectReference:
-    return events.ObjectReference(
-        namespace=job.namespace, name=job.name, uid=job.uid, kind="Job", api_version="batch/v1"
-    )
 
 
 def _message(job: JobWithoutPods, refusal: str) -> str:

@@ -5,15 +5,14 @@ and nothing is known of what came after. What is known of that stands in the sta
 process remembers, and in the Jobs. A slot that has ended by any of these is gone; the rest is due.
 Slots that are open although their chain stood before them lost their own point with the server, and
 get one again. A stream in our own Redis went back together with its slots: there the queue alone
-is right. No I/O: what is known is asked of ``Knowledge``.
+is right. No I/O: what is known is asked of ``Endings``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from duepoint.controller import plan
 from duepoint.controller.jobs.jobwatch import JobWatch
@@ -22,7 +21,7 @@ from duepoint.controller.status.states import ScheduleStates
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.repair import suspectpoints
 from duepoint.kube import jobbuilder, jobs
-from duepoint.runs.watermark import Watermark
+from duepoint.runs.watermark import NOTHING, Watermark
 from duepoint.schedules import points
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.points import PointKind
@@ -32,60 +31,28 @@ _MOST_LOOKED_AT = 2_000
 _MOST_NAMED = 200
 
 
-class Knowledge(Protocol):
-    """What has become of slots, by all sources but the queue, which may have lost it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endings:
+    """What has become of slots, by all sources but the queue, which may have lost it.
 
-    def settled(self, uid: str) -> Watermark | None:
-        """Which regular slots have ended; None = of a Schedule that is not there."""
-        ...
+    By the statuses, by what is remembered of runs, by the Jobs and by the ScheduleRuns.
+    """
+
+    states: ScheduleStates
+    jobs: JobWatch
+    runs: ScheduleRunStates
 
     def has_ended(self, known: Definition, slot_us: int) -> bool:
         """Whether a regular slot has ended though its status may not say so yet."""
-        ...
-
-    def is_told_as_ended(self, uid: str, slot_us: int) -> bool:
-        """Whether a status that is written says that a regular slot has ended."""
-        ...
-
-    def run_has_ended(self, run_uid: str, slot_us: int) -> bool | None:
-        """The same of a slot that a ScheduleRun wanted; None = that is unknown yet."""
-        ...
-
-    def started(self, uid: str) -> int:
-        """How many regular runs have started."""
-        ...
-
-
-class Endings:
-    """``Knowledge`` of a leader: by the statuses, by what is remembered of runs, and by Jobs."""
-
-    def __init__(self, *, states: ScheduleStates, jobs: JobWatch, runs: ScheduleRunStates) -> None:
-        self._states = states
-        self._jobs = jobs
-        self._runs = runs
-
-    def settled(self, uid: str) -> Watermark | None:
-        return self._states.settled(uid)
-
-    def has_ended(self, known: Definition, slot_us: int) -> bool:
         of_job = known.rule.whole_seconds
-        if self._states.knows_end(known.uid, slot_us, of_job=of_job):
+        if self.states.knows_end(known.uid, slot_us, of_job=of_job):
             return True
         # A Job's slot ends with its creation, also where its answer was lost.
         owner = jobs.JobOwner(known.namespace, known.name, known.uid)
-        return of_job and self._jobs.has(owner, jobbuilder.name_of(known.name, slot_us))
-
-    def is_told_as_ended(self, uid: str, slot_us: int) -> bool:
-        return self._states.is_published_as_ended(uid, slot_us)
-
-    def run_has_ended(self, run_uid: str, slot_us: int) -> bool | None:
-        return self._runs.has_ended(run_uid, slot_us)
-
-    def started(self, uid: str) -> int:
-        return self._states.started(uid)
+        return of_job and self.jobs.has(owner, jobbuilder.name_of(known.name, slot_us))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Comparisons:
     """What a part of the points that wait has led to.
 
@@ -96,14 +63,14 @@ class Comparisons:
         waiting: how many stay as they are, for now.
     """
 
-    compared: suspectpoints.PointComparison
-    ended: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    compared: suspectpoints.PointComparison = field(default_factory=suspectpoints.PointComparison)
+    ended: list[tuple[str, int]] = field(default_factory=list)
     waiting: int = 0
 
 
 def compare(
     part: Sequence[suspectpoints.HeldPoint],
-    knowledge: Knowledge,
+    endings: Endings,
     *,
     back_us: int,
     held: Collection[bytes] = (),
@@ -117,78 +84,70 @@ def compare(
         held: ids of schedules of which a held point is in the queue.
         goes_back: whether what the target of a schedule took is lost with the server, too.
     """
-    found = Comparisons(compared=suspectpoints.PointComparison())
-    waiting = 0
+    found = Comparisons()
     for one in part:
-        known = one.definition
-        if known is None or one.record is None or _is_superseded(one.point, known):
-            _let_go(found, one)
-            continue
-        settled = knowledge.settled(known.uid)
-        if settled is None:
-            waiting += 1  # deleted, and to be removed; or not seen yet
-        elif one.point.kind is PointKind.CHAIN:
-            waiting += not _put_chain_back(found, one, known, back_us, is_held=known.id in held)
-        elif one.point.kind is PointKind.HELD:
-            if known.runs_left is not None:
-                found.compared.started.append((known.id, knowledge.started(known.uid)))
-            if goes_back(known):
-                _go_on(found, one, one.record, settled_us=settled.through_us)
-            else:
-                _compare_held(found, one, known, settled, knowledge)
-        elif one.point.kind in points.RUN_KINDS:
-            ended = knowledge.run_has_ended(one.record.run_uid, one.point.slot_us)
-            waiting += ended is None
-            _end_or_go_on(found, one, ended)
+        point, known = one.point, one.definition
+        if known is None:
+            found.compared.gone.append(one)
+        elif one.record is None or plan.is_superseded(point, known):
+            found.compared.due.append((one, None))  # a worker knows what to do with it
+        elif (settled := endings.states.settled(known.uid)) is None:
+            found.waiting += 1  # deleted, and to be removed; or not seen yet
+        elif point.kind is PointKind.CHAIN and known.id in held:
+            found.waiting += 1  # a chain with counted runs goes on behind the slots held with it
+        elif point.kind is PointKind.CHAIN:
+            found.compared.chains.append((one, _chain_due_us(known, back_us)))
+        elif point.kind is not PointKind.HELD:
+            _compare_slot(found, one, known, endings, goes_back=goes_back(known))
         else:
-            slot_us = one.point.slot_us
-            ended = settled.has_ended(slot_us) or knowledge.has_ended(known, slot_us)
-            if not one.record.replayed_us:  # what was replayed is open again since
-                ended = ended or knowledge.is_told_as_ended(known.uid, slot_us)
-            ended = ended and not goes_back(known)
-            _end_or_go_on(found, one, ended)
-            if ended:
-                found.ended.append((known.uid, slot_us))
-    return dataclasses.replace(found, waiting=waiting)
+            if known.runs_left is not None:
+                found.compared.started.append((known.id, endings.states.started(known.uid)))
+            if goes_back(known):
+                record = dataclasses.replace(one.record, settled_us=settled.through_us)
+                found.compared.due.append((one, record))
+            else:
+                _compare_held(found, one, known, settled, endings)
+    return found
 
 
-def _is_superseded(point: points.DuePoint, known: Definition) -> bool:
-    is_timed = point.kind in points.TIMED_KINDS
-    return is_timed and point.timing_version != known.timing_version
+def _chain_due_us(known: Definition, back_us: int) -> int:
+    """The first due after the doubt.
 
-
-def _let_go(found: Comparisons, one: suspectpoints.HeldPoint) -> None:
-    """A worker knows what to do with it: an end without a trace there is none."""
-    if one.definition is None:
-        found.compared.gone.append(one)
-    else:
-        found.compared.due.append((one, None))
-
-
-def _end_or_go_on(found: Comparisons, one: suspectpoints.HeldPoint, ended: bool | None) -> None:  # noqa: FBT001
-    if ended:
-        found.compared.gone.append(one)
-    elif ended is not None:
-        found.compared.due.append((one, None))
-
-
-def _put_chain_back(
-    found: Comparisons,
-    chain: suspectpoints.HeldPoint,
-    known: Definition,
-    back_us: int,
-    *,
-    is_held: bool,
-) -> bool:
-    """A chain with counted runs goes on behind the slots that waited with it."""
-    if is_held:
-        return False
+    Without a slot it is due at once: the worker that claims it completes the schedule.
+    """
     timeline = plan.slots_of(known)
     newest_us = timeline.newest_due(back_us)
     following = timeline.next_after(back_us if newest_us is None else newest_us)
-    # Without a slot it is due at once: the worker that claims it completes the schedule.
-    found.compared.chains.append((chain, back_us if following is None else following.due_us))
-    return True
+    return back_us if following is None else following.due_us
+
+
+def _compare_slot(
+    found: Comparisons,
+    one: suspectpoints.HeldPoint,
+    known: Definition,
+    endings: Endings,
+    *,
+    goes_back: bool,
+) -> None:
+    slot_us, record = one.point.slot_us, one.record or messages.OccurrenceRecord()
+    is_regular = one.point.kind not in points.RUN_KINDS
+    ended: bool | None
+    if is_regular:
+        settled = endings.states.settled(known.uid) or NOTHING
+        ended = settled.has_ended(slot_us) or endings.has_ended(known, slot_us)
+        if not record.replayed_us:  # what was replayed is open again since the status was written
+            ended = ended or endings.states.is_published_as_ended(known.uid, slot_us)
+        ended = ended and not goes_back
+    else:
+        ended = endings.runs.has_ended(record.run_uid, slot_us)
+    if ended is None:
+        found.waiting += 1
+    elif not ended:
+        found.compared.due.append((one, None))
+    else:
+        found.compared.gone.append(one)
+        if is_regular:
+            found.ended.append((known.uid, slot_us))
 
 
 def _compare_held(
@@ -196,7 +155,7 @@ def _compare_held(
     one: suspectpoints.HeldPoint,
     known: Definition,
     settled: Watermark,
-    knowledge: Knowledge,
+    endings: Endings,
 ) -> None:
     record = one.record or messages.OccurrenceRecord()
     first_us = record.from_us or one.point.slot_us
@@ -205,10 +164,12 @@ def _compare_held(
         if slot_us < first_us:
             continue
         # A status is older than what is known: a Job that is there has ended its slot.
-        if knowledge.has_ended(known, slot_us):
+        if endings.has_ended(known, slot_us):
             found.ended.append((known.uid, slot_us))
         else:
-            lost = _lost(known, slot_us, settled, timeline.due_slot(slot_us).due_us)
+            due_us = timeline.due_slot(slot_us).due_us
+            started_us = due_us if slot_us in settled.started_us else 0
+            lost = plan.reopened(known, slot_us, due_us, first_us=started_us)
             found.compared.added.append((one, lost))
     following = timeline.next_after(max(settled.through_us, first_us - 1))
     ended: list[int] = []
@@ -216,7 +177,7 @@ def _compare_held(
     for _ in range(_MOST_LOOKED_AT):
         if following is None or following.due_us > record.back_us:
             break
-        if not knowledge.has_ended(known, following.slot_us):
+        if not endings.has_ended(known, following.slot_us):
             begin_us = following.slot_us if begin_us is None else begin_us
         elif begin_us is not None and len(ended) < _MOST_NAMED:
             ended.append(following.slot_us)
@@ -226,29 +187,5 @@ def _compare_held(
     if begin_us is None:
         found.compared.gone.append(one)
     else:
-        _go_on(found, one, record, from_us=begin_us, ended_us=tuple(ended))
-
-
-def _go_on(
-    found: Comparisons,
-    one: suspectpoints.HeldPoint,
-    record: messages.OccurrenceRecord,
-    **changes: object,
-) -> None:
-    found.compared.due.append((one, dataclasses.replace(record, **changes)))  # type: ignore[arg-type]
-
-
-def _lost(known: Definition, slot_us: int, settled: Watermark, due_us: int) -> messages.Occurrence:
-    """The point of a slot that is open, as it was when its chain had handed it over."""
-    started = slot_us in settled.started_us
-    point = points.DuePoint(
-        schedule_id=known.id,
-        timing_version=known.timing_version,
-        kind=PointKind.RETRY if started else PointKind.PLANNED,
-        due_us=due_us,
-        slot_us=slot_us,
-    )
-    record = messages.OccurrenceRecord(
-        attempt=1 if started else 0, first_try_us=due_us if started else 0
-    )
-    return messages.Occurrence(point=point, record=record)
+        record = dataclasses.replace(record, from_us=begin_us, ended_us=tuple(ended))
+        found.compared.due.append((one, record))

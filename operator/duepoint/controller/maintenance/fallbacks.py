@@ -18,11 +18,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 import msgspec
 
 from duepoint import errors, services, telemetry
+from duepoint.controller import inventory
 from duepoint.controller.maintenance import comparing
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import messages
 from duepoint.delayqueue.repair import suspectpoints
 from duepoint.schedules import actions, points
 from duepoint.schedules.definition import Definition
@@ -38,7 +39,7 @@ class Fallbacks:
     """The service; one for each term of a leader.
 
     Args:
-        knowledge: of what has become of slots.
+        endings: what has become of slots.
         catch_up: returns when every outcome that was reported before has been folded.
         ready: awaited before the first look.
     """
@@ -47,14 +48,14 @@ class Fallbacks:
         self,
         term: TermContext,
         *,
-        knowledge: comparing.Knowledge,
+        endings: comparing.Endings,
         reporter: Reporter,
         catch_up: Callable[[], Awaitable[None]],
         ready: Callable[[], Awaitable[object]],
     ) -> None:
         self._queue = term.queue
         self._epoch = term.epoch
-        self._knowledge = knowledge
+        self._endings = endings
         self._reporter = reporter
         self._catch_up = catch_up
         self._ready = ready
@@ -129,7 +130,7 @@ class Fallbacks:
             has_chains = any(one.point.kind is PointKind.CHAIN for one in part)
             found = comparing.compare(
                 part,
-                self._knowledge,
+                self._endings,
                 back_us=doubted.back_us,
                 held=await self._held_ids(doubted.shard) if has_chains else (),
                 goes_back=await self._going_back(doubted.shard, known),
@@ -190,14 +191,8 @@ class Fallbacks:
 
     async def _end_holds(self, known: dict[str, int]) -> int:
         """Of what no held point is left, watermarks are free; how many are not yet."""
-        held: set[str] = set()
-        for shard in sharding.all_shards(self._queue.layouts.known()):
-            ids = await self._held_ids(shard)
-            if ids:
-                found = await self._queue.definitions.read_definitions(
-                    shard, {points.ScheduleId(one) for one in ids}
-                )
-                held |= {one.uid for one in found.values()}
+        found = inventory.occurrences(self._queue, {PointKind.HELD})
+        held = {definition.uid async for _, _, definition in found}
         await self._catch_up()  # their outcomes were reported before they went
         self._reporter.end_holds({uid: count for uid, count in known.items() if uid not in held})
         return len(known.keys() & held)

@@ -18,9 +18,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
-import msgspec
-
 from duepoint import errors
+from duepoint.controller import inventory
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstatus
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState, Withdrawn
@@ -37,8 +36,6 @@ from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.manualruns import Backfill, Trigger, Wanted
 from duepoint.schedules.points import DuePoint, PointKind
-
-_CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,46 +71,16 @@ def withdrawn(held: HeldOccurrence, now_us: int) -> RunEvent:
     )
 
 
-@dataclass(slots=True)
-class Inventory:
-    """Occurrences by the uid of their ScheduleRun."""
-
-    by_run: dict[str, list[HeldOccurrence]] = field(default_factory=dict)
-
-    def slots_of(self, run_uid: str) -> frozenset[int]:
-        """Slots of one ScheduleRun."""
-        return frozenset(occurrence.slot_us for occurrence in self.by_run.get(run_uid, ()))
-
-
-async def read(queue: DelayQueue) -> Inventory:
-    """All occurrences of ScheduleRuns; raises QueueUnavailable."""
-    inventory = Inventory()
-    try:
-        for shard in sharding.all_shards(queue.layouts.known()):
-            await _read(queue, shard, inventory)
-    except queue_errors.LayoutChanged as change:
-        raise errors.QueueUnavailable(f"the index was resharded meanwhile: {change}") from change
-    return inventory
-
-
-async def _read(queue: DelayQueue, shard: messages.ShardId, inventory: Inventory) -> None:
-    occurrences = [
-        occurrence
-        async for occurrence in queue.occurrences.all_occurrences(shard)
-        if occurrence.kind in points.RUN_KINDS
-    ]
-    for first in range(0, len(occurrences), _CHUNK):
-        chunk = occurrences[first : first + _CHUNK]
-        ids = {occurrence.schedule_id for occurrence in chunk}
-        known = await queue.definitions.read_definitions(shard, ids)
-        for occurrence in chunk:
-            if (definition := known.get(occurrence.schedule_id)) is None:
-                continue
-            run_uid = occurrence.record.run_uid
-            held = HeldOccurrence(
-                run_uid=run_uid, slot_us=occurrence.slot_us, kind=occurrence.kind, known=definition
-            )
-            inventory.by_run.setdefault(run_uid, []).append(held)
+async def read(queue: DelayQueue) -> dict[str, list[HeldOccurrence]]:
+    """All occurrences of ScheduleRuns, by the uid of these; raises QueueUnavailable."""
+    by_run: dict[str, list[HeldOccurrence]] = {}
+    async for _, occurrence, known in inventory.occurrences(queue, points.RUN_KINDS):
+        run_uid = occurrence.record.run_uid
+        held = HeldOccurrence(
+            run_uid=run_uid, slot_us=occurrence.slot_us, kind=occurrence.kind, known=known
+        )
+        by_run.setdefault(run_uid, []).append(held)
+    return by_run
 
 
 #: Enqueued with one script.
@@ -174,7 +141,7 @@ class Enqueuer:
         if not payload:
             return record
         sealed = records.sealed(record, known.uid, slot_us, payload)
-        seal = self._queue.definitions.digest(known.namespace, sealed)
+        seal = self._queue.signed_blobs.digest(known.namespace, sealed)
         return dataclasses.replace(record, payload=payload, seal=seal)
 
     async def withdraw(self, run: ScheduleRunState) -> tuple[HeldOccurrence, ...]:
@@ -217,13 +184,6 @@ def refusal(run: ScheduleRunState) -> runstatus.RunVerdict | None:
         "started; write a shorter range, or a limit of up to 10000"
     )
     return runstatus.refused(Reason.TOO_MANY_SLOTS, said)
-
-
-def for_slot(event: RunEvent, slot_us: int) -> RunEvent:
-    """The event with the slot that is known here; a Job's annotation may say another."""
-    if event.slot_us == slot_us:
-        return event
-    return msgspec.structs.replace(event, slot_us=slot_us)
 
 
 #: Reads the definition in the queue of a Schedule (uid, namespace); raises QueueUnavailable.

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstatus
-from duepoint.controller.scheduleruns.observed import ObservedRun
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState, Snapshot
 from duepoint.controller.scheduleruns.runstates import ScheduleRunStates
 from duepoint.controller.status.writer import Rendered, StatusWriter
@@ -122,12 +122,12 @@ class RunPublisher:
         return None
 
 
-def kept_in_git(seen: ObservedRun, mark: str) -> events.Event:
+def kept_in_git(seen: Observed) -> events.Event:
     """A warning: a ScheduleRun with a time to live that is kept in Git runs again and again."""
     note = (
-        f"it carries {mark} and spec.ttlSecondsAfterFinished: once deleted, it is made again from "
-        "Git and runs again, for ever. Make it with kubectl create or duepoint trigger, or as a "
-        "sync hook, and do not keep it in Git"
+        f"it carries {seen.kept_in_git} and spec.ttlSecondsAfterFinished: once deleted, it is made "
+        "again from Git and runs again, for ever. Make it with kubectl create or duepoint trigger, "
+        "or as a sync hook, and do not keep it in Git"
     )
     return events.Event(
         regarding=events.ObjectReference(

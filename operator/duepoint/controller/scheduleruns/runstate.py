@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from duepoint.controller.jobs import jobevents
+from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstatus
-from duepoint.controller.scheduleruns.observed import ObservedRun
 from duepoint.controller.term import Acknowledgement
 from duepoint.kube import jobbuilder, jobs
 from duepoint.runs import progress as courses
@@ -115,7 +115,7 @@ class ScheduleRunState:
         is_warned: users were warned if anything about it is odd.
     """
 
-    seen: ObservedRun
+    seen: Observed
     wanted: Wanted | None
     refusal: runstatus.RunVerdict | None = None
     course: Progress = field(default_factory=Progress)
@@ -137,7 +137,6 @@ class ScheduleRunState:
     is_outdated: bool = False
     is_warned: bool = False
     verdict: runstatus.RunVerdict | None = None
-    waits: Iterator[float] | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -169,7 +168,7 @@ class ScheduleRunState:
 
 
 def run_of(
-    seen: ObservedRun, wanted: Wanted | None, refusal: runstatus.RunVerdict | None
+    seen: Observed, wanted: Wanted | None, refusal: runstatus.RunVerdict | None
 ) -> ScheduleRunState:
     """A ScheduleRun as a former leader left it, or a new one."""
     run = ScheduleRunState(seen=seen, wanted=wanted, refusal=refusal)
@@ -177,7 +176,7 @@ def run_of(
     return run
 
 
-def adopt_published(run: ScheduleRunState, seen: ObservedRun) -> None:
+def adopt_published(run: ScheduleRunState, seen: Observed) -> None:
     """The state continues from the status that the API server has."""
     run.seen = seen
     run.course = runstatus.course(seen.status)

@@ -17,17 +17,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
+import msgspec
+
 from duepoint import errors, services, telemetry
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import (
-    observed,
     occurrences,
     orphaned,
     publishing,
+    runreads,
     runstate,
     runstatus,
 )
-from duepoint.controller.scheduleruns.observed import ObservedRun
 from duepoint.controller.scheduleruns.occurrences import Definitions, LeavingSchedules
 from duepoint.controller.scheduleruns.publishing import RunPublisher
 from duepoint.controller.scheduleruns.runstate import Orphaned, ScheduleRunState
@@ -84,9 +85,9 @@ class ScheduleRuns:
             look=self._look_soon,
             outdated=self.request,
         )
-        self._tasks: WorkQueue[str] = WorkQueue(term.clock)
+        self._tasks: WorkQueue[str] = WorkQueue(term.clock, "schedulerun not looked at")
         self._withdrawing: dict[str, ScheduleRunState] = {}
-        self._early_seen: dict[str, ObservedRun] = {}
+        self._early_seen: dict[str, Observed] = {}
         self._early_events: list[tuple[RunEvent, Acknowledgement | None]] = []
         self._requested = asyncio.Event()
 
@@ -107,7 +108,7 @@ class ScheduleRuns:
         run = self.states.get(seen.uid)
         return not self.states.was_deleted(seen.uid) and (run is None or run.is_outdated)
 
-    def offer(self, seen: ObservedRun) -> None:
+    def offer(self, seen: Observed) -> None:
         """This state of an object was observed."""
         if self.states.was_deleted(seen.uid):
             return
@@ -136,7 +137,9 @@ class ScheduleRuns:
         run = self.states.get(uid)
         if run is None or run.ended_us is not None or not runstate.is_about(run, event):
             return
-        if runstate.apply(run, occurrences.for_slot(event, slot_us), ack):
+        if event.slot_us != slot_us:  # a Job's annotation may say another
+            event = msgspec.structs.replace(event, slot_us=slot_us)
+        if runstate.apply(run, event, ack):
             self._look_soon(uid)
 
     def schedule_changed(self, seen: Observed) -> None:
@@ -179,18 +182,17 @@ class ScheduleRuns:
             if run.ended_us is None and not run.is_outdated
         }
         before = self.states.uids()
-        found = occurrences.Inventory()
+        found: dict[str, list[occurrences.HeldOccurrence]] = {}
         if known or not self.states.is_complete:  # else this term has nothing in the queue
             found = await occurrences.read(self._queue)
             await self._catch_up()
-        listed = await observed.all_listed(self._api, self._namespaces, self._clock)
+        listed = await runreads.all_listed(self._api, self._namespaces, self._clock)
         self._compare(listed, before)
         for run in self.states:
             if run.ended_us is None and run.wanted is not None:
                 uid = run.seen.uid
-                self._apply(
-                    run, runstate.InventoryFacts(held=found.slots_of(uid), about=known.get(uid))
-                )
+                held = frozenset(occurrence.slot_us for occurrence in found.get(uid, ()))
+                self._apply(run, runstate.InventoryFacts(held=held, about=known.get(uid)))
         self.states.is_complete = True
         self._apply_early_events()
         await self._withdraw_ghosts(found, listed)
@@ -201,7 +203,7 @@ class ScheduleRuns:
             if runstate.is_unknown(run) or facts.about is None:
                 self._look_soon(run.seen.uid)
 
-    def _compare(self, listed: Mapping[str, ObservedRun], before: frozenset[str]) -> None:
+    def _compare(self, listed: Mapping[str, Observed], before: frozenset[str]) -> None:
         for uid in before - listed.keys():
             self._remove(uid)
         early, self._early_seen = self._early_seen, {}
@@ -222,10 +224,10 @@ class ScheduleRuns:
                 ack.settle()
 
     async def _withdraw_ghosts(
-        self, found: occurrences.Inventory, listed: Mapping[str, ObservedRun]
+        self, found: Mapping[str, list[occurrences.HeldOccurrence]], listed: Mapping[str, Observed]
     ) -> None:
         """ScheduleRuns that were deleted while no leader watched leave the queue."""
-        for uid, held in found.by_run.items():
+        for uid, held in found.items():
             if uid not in self.states and uid not in listed:
                 await self._report_withdrawn(await self._enqueuer.withdraw_all(held))
 
@@ -238,7 +240,7 @@ class ScheduleRuns:
 
     # -- coming and going ------------------------------------------------------------------------
 
-    def _add(self, seen: ObservedRun) -> None:
+    def _add(self, seen: Observed) -> None:
         wanted, refusal = _read(seen)
         run = runstate.run_of(seen, wanted, refusal)
         if not seen.status or not run.is_published:
@@ -263,19 +265,7 @@ class ScheduleRuns:
 
     async def _handle(self, uid: str) -> float | None:
         run = self.states.get(uid)
-        try:
-            wait = await (self._withdraw(uid) if run is None else self._look(run))
-        except (queue_errors.Fenced, queue_errors.LayoutChanged):
-            raise
-        except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as trouble:
-            telemetry.logger.debug("schedulerun put off", uid=uid, error=str(trouble))
-            return _next_wait(run)
-        except Exception as bug:  # noqa: BLE001 - a bug in one object must not stop the others
-            telemetry.logger.error("schedulerun not looked at", uid=uid, exc_info=bug)
-            return _next_wait(run)
-        if run is not None:
-            run.waits = None
-        return wait
+        return await (self._withdraw(uid) if run is None else self._look(run))
 
     async def _withdraw(self, uid: str) -> None:
         run = self._withdrawing.get(uid)
@@ -403,9 +393,8 @@ class ScheduleRuns:
         if run.is_warned or run.is_published:
             return
         run.is_warned = True
-        mark = observed.mark_of(run.seen.labels, run.seen.annotations)
-        if mark and run.wanted is not None and run.wanted.ttl_seconds is not None:
-            self._record(publishing.kept_in_git(run.seen, mark))
+        if run.seen.kept_in_git and run.wanted is not None and run.wanted.ttl_seconds is not None:
+            self._record(publishing.kept_in_git(run.seen))
 
     async def _outlive(self, run: ScheduleRunState) -> float | None:
         """It has ended: delete it when its time to live is over."""
@@ -420,7 +409,7 @@ class ScheduleRuns:
         return None
 
 
-def _read(seen: ObservedRun) -> tuple[Wanted | None, runstatus.RunVerdict | None]:
+def _read(seen: Observed) -> tuple[Wanted | None, runstatus.RunVerdict | None]:
     try:
         return scheduleruns.wanted(seen.spec, created_us=seen.created_us), None
     except errors.InvalidSpec as invalid:
@@ -442,11 +431,3 @@ def _settle(run: ScheduleRunState) -> None:
     early = [ack for _, ack in run.early if ack is not None]
     acks, run.early = [*run.take_acks(), *early], []
     settle_all(acks)
-
-
-def _next_wait(run: ScheduleRunState | None) -> float:
-    if run is None:
-        return 1.0
-    if run.waits is None:
-        run.waits = services.backoff(first_seconds=0.5, most_seconds=15.0)
-    return next(run.waits)

@@ -65,7 +65,9 @@ class Observations:
         self._reconcile = reconcile
         self._reporter = reporter
         self._clock = term.clock
-        self.tasks: WorkQueue[Task] = WorkQueue(term.clock, fits=self.is_new)
+        self.tasks: WorkQueue[Task] = WorkQueue(
+            term.clock, "schedule not applied", fits=self.is_new
+        )
         self.large = largeobjects.LargeObjects()
         self._applied: dict[str, int] = {}
         self._deleted: OrderedDict[str, int] = OrderedDict()
@@ -94,7 +96,7 @@ class Observations:
         if self._applied.get(uid, -1) < change.generation:
             now_us = self._clock.now_us()
             self.tasks.put(uid, Task(seen=change, since_us=now_us, is_unread=True))
-        elif self._reporter.version(uid) < change.version:
+        elif self._reporter.states.version(uid) < change.version:
             self._restated[uid] = change
             self._any_restated.set()
 
@@ -106,7 +108,7 @@ class Observations:
             self._any_restated.clear()
             changes, self._restated = self._restated, {}
             for uid, change in changes.items():
-                is_known = self._reporter.version(uid) >= change.version
+                is_known = self._reporter.states.version(uid) >= change.version
                 if not (is_known or uid in self._deleted or self.tasks.newest(uid) is not None):
                     now_us = self._clock.now_us()
                     self.tasks.put(uid, Task(seen=change, since_us=now_us, is_unread=True))

@@ -98,7 +98,7 @@ class Reconcile:
     ) -> None:
         self._queue = term.queue
         self._mark = published.mark(term.installation)
-        self._key = term.queue.definitions.digest("", b"fingerprint")
+        self._key = term.queue.signed_blobs.digest("", b"fingerprint")
         self._dry_runs = dry_runs
         self._epoch = term.epoch
         self._own_streams = own_streams
@@ -167,7 +167,7 @@ class Reconcile:
     async def _remove(self, seen: Observed) -> None:
         collision = self.collisions.get(seen.uid, 0)
         schedule_id = points.schedule_id(seen.uid, seen.namespace, collision=collision)
-        await self._queue.definitions.remove(schedule_id, seen.uid, seen.namespace, self._epoch)
+        await self._queue.writer.remove(schedule_id, seen.uid, seen.namespace, self._epoch)
 
     async def stored(self, uid: str, namespace: str) -> Definition | None:
         """What the queue holds for this uid."""
@@ -248,7 +248,7 @@ class Reconcile:
             stored,
             look.status,
             look.since_us,
-            target=self._queue.definitions.digest(wanted.namespace, wanted.blob),
+            target=self._queue.signed_blobs.digest(wanted.namespace, wanted.blob),
             collision=self.collisions.get(wanted.uid, 0),
             replaces=look.replaces,
             acts_us=look.acts_us,
@@ -292,7 +292,7 @@ class Reconcile:
         to_store = [one for one in decided if isinstance(one, _Decision)]
         wanted = [(one.plan.arming, one.spec.blob) for one in to_store if one.plan.arming]
         try:
-            answers = iter(await self._queue.definitions.upsert(wanted, self._epoch))
+            answers = iter(await self._queue.writer.upsert(wanted, self._epoch))
         except errors.InvalidSpec as error:  # a due that the queue cannot store
             if not is_alone:
                 return [None] * len(decided)

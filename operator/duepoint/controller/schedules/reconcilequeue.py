@@ -240,7 +240,8 @@ class ReconcileQueue:
     def _status(self, seen: Observed) -> plan.PublishedStatus:
         """What the status says, and what has ended since by what this process knows."""
         written = published.of(seen.status)
-        remembered = self._reporter.settled(seen.uid)
+        known = self._reporter.states.get(seen.uid)
+        remembered = None if known is None else known.settled_if_folded()
         if remembered is None or not remembered.through_us:
             return written
         settled = newest(written.settled, remembered)
@@ -337,7 +338,8 @@ class ReconcileQueue:
     def _report_waiting(self, task: Task, reason: Reason, message: str) -> None:
         """Only of a change that is not applied; the others lack nothing that they would see."""
         seen = task.seen
-        if seen.deleted or self._reporter.answered_generation(seen.uid) >= seen.generation:
+        known = self._reporter.states.get(seen.uid)
+        if seen.deleted or (known is not None and known.answered >= seen.generation):
             return
         self._reporter.report(seen.uid, statusconditions.waiting(seen.generation, reason, message))
 

@@ -40,26 +40,49 @@ def of_event(
     about: ObjectReference, event: RunEvent, before: Summary, after: Summary
 ) -> Iterator[Event]:
     """What a run event has changed."""
-    slot = instant(event.slot_us)
+    slot, why = instant(event.slot_us), event.reason
+    if event.message:
+        why = f"{why}: {event.message}"
+    related = job(about.namespace, event.job_name, event.job_uid) if event.job_name else None
+
+    def changed(reason: str, note: str, *, warning: bool = True) -> Event:
+        return _event(about, "Run", reason, note, warning=warning)
+
     if event.state is RunState.PENDING and event.reason == Reason.QUOTA_EXCEEDED:
-        yield _warning(about, "Run", event.reason, f"the slot of {slot} waits: {event.message}")
-    if event.reason in _OF_SECRETS and _newest_reason(before) != event.reason:
-        yield _warning(about, "Run", event.reason, f"the slot of {slot} waits: {event.message}")
+        yield changed(event.reason, f"the slot of {slot} waits: {event.message}")
+    newest_reason = "" if before.last_run is None else before.last_run.reason
+    if event.reason in _OF_SECRETS and newest_reason != event.reason:
+        yield changed(event.reason, f"the slot of {slot} waits: {event.message}")
     if after.counts.failed > before.counts.failed:
-        yield _of_run(about, event, RUN_FAILED, f"the run of {slot} failed: {_why(event)}")
+        note = f"the run of {slot} failed: {why}"
+        yield _event(about, "Run", RUN_FAILED, note, related=related)
     if after.counts.replaced > before.counts.replaced:
         note = f"the run of {slot} was replaced: {event.message}"
-        yield _of_run(about, event, RUN_REPLACED, note)
+        yield _event(about, "Run", RUN_REPLACED, note, warning=False, related=related)
     if _has_recovered(before, after):
-        yield _of_run(about, event, RUN_RECOVERED, f"the run of {slot} succeeded after a failure")
+        note = f"the run of {slot} succeeded after a failure"
+        yield _event(about, "Run", RUN_RECOVERED, note, warning=False, related=related)
     if missed := after.counts.missed - before.counts.missed:
         reason = event.reason if event.reason in _OF_MISSED else RUN_MISSED
-        yield _warning(about, "Run", reason, f"{_slots(missed, slot)} missed: {_why(event)}")
+        yield changed(reason, f"{_slots(missed, slot)} missed: {why}")
     if skipped := after.counts.skipped - before.counts.skipped:
-        yield _of_skip(about, event, f"{_slots(skipped, slot)} skipped: {_why(event)}")
+        is_unwanted = event.reason in _UNWANTED_SKIPS
+        yield changed(RUN_SKIPPED, f"{_slots(skipped, slot)} skipped: {why}", warning=is_unwanted)
     if after.completed and not before.completed:
-        yield _change(about, Reason.COMPLETED, "no slot is left")
+        yield _event(about, "Reconcile", Reason.COMPLETED, "no slot is left", warning=False)
     yield from _of_receiver(about, before.receiver, after.receiver)
+
+
+def _of_receiver(
+    about: ObjectReference, before: ReceiverState, after: ReceiverState
+) -> Iterator[Event]:
+    """A receiver that is gone, or whose circuit is open, once for each generation."""
+    for reason, was, note in (
+        (Reason.ENDPOINT_GONE, before.gone, after.gone),
+        (Reason.CIRCUIT_OPEN, before.waits, after.waits),
+    ):
+        if note is not None and (was is None or was.generation < note.generation):
+            yield _event(about, "Run", reason, note.message)
 
 
 def of_check(about: ObjectReference, check: RunEvent, before: RunEvent | None) -> Iterator[Event]:
@@ -67,7 +90,7 @@ def of_check(about: ObjectReference, check: RunEvent, before: RunEvent | None) -
     if check.reason not in _OF_SECRETS:
         return
     if before is None or _found(before) != _found(check):
-        yield _warning(about, "Reconcile", check.reason, check.message)
+        yield _event(about, "Reconcile", check.reason, check.message)
 
 
 def _found(check: RunEvent) -> tuple[int, str, str]:
@@ -94,73 +117,50 @@ def of_report(about: ObjectReference, report: Report) -> Iterator[Event]:
             reason = (
                 condition.reason if condition.reason in _OF_STALLED else Reason.INVALID_SCHEDULE
             )
-            yield _warning(about, "Reconcile", reason, condition.message)
+            yield _event(about, "Reconcile", reason, condition.message)
     if report.missed:
         note = f"slots that it names and that lay in the past: {report.missed}"
-        yield _warning(about, "Reconcile", RUN_MISSED, note)
+        yield _event(about, "Reconcile", RUN_MISSED, note)
     if report.skipped:
-        yield _change(
-            about, RUN_SKIPPED, f"slots that passed while it was suspended: {report.skipped}"
-        )
+        note = f"slots that passed while it was suspended: {report.skipped}"
+        yield _event(about, "Reconcile", RUN_SKIPPED, note, warning=False)
     if report.definition is not None and report.definition.is_complete:
-        yield _change(about, Reason.COMPLETED, "no slot is left")
+        yield _event(about, "Reconcile", Reason.COMPLETED, "no slot is left", warning=False)
 
 
 def of_job_without_slot(about: ObjectReference, job_name: str, job_uid: str) -> Event:
     """A Job that says that it is a run of the Schedule, and does not say of which slot."""
-    return Event(
-        regarding=about,
-        reason=JOB_WITHOUT_SLOT,
-        action="Watch",
-        note=(
-            f"Job {job_name} names this Schedule as its controller and is no run of it: it lacks "
-            f"the annotation {jobbuilder.SCHEDULED_TIME}; it is neither counted nor deleted. To "
-            "run a Schedule by hand, create a ScheduleRun"
-        ),
-        warning=True,
-        related=_job(about, job_name, job_uid),
+    note = (
+        f"Job {job_name} names this Schedule as its controller and is no run of it: it lacks "
+        f"the annotation {jobbuilder.SCHEDULED_TIME}; it is neither counted nor deleted. To "
+        "run a Schedule by hand, create a ScheduleRun"
+    )
+    return _event(
+        about, "Watch", JOB_WITHOUT_SLOT, note, related=job(about.namespace, job_name, job_uid)
     )
 
 
-def of_refused_pods(about: ObjectReference, job: ObjectReference, message: str) -> Event:
+def of_refused_pods(about: ObjectReference, refused: ObjectReference, message: str) -> Event:
     """A Job gets no Pods."""
-    return Event(
-        regarding=about,
-        reason=Reason.PODS_REFUSED,
-        action="Run",
-        note=message,
-        warning=True,
-        related=job,
-    )
+    return _event(about, "Run", Reason.PODS_REFUSED, message, related=refused)
 
 
-def of_job_made_again(about: ObjectReference, job: ObjectReference) -> Event:
+def of_job_made_again(about: ObjectReference, job_name: str, job_uid: str) -> Event:
     """A slot that had ended runs once more."""
-    return Event(
-        regarding=about,
-        reason=JOB_MADE_AGAIN,
-        action="Run",
-        note=f"Job {job.name} is there again after it was deleted: its slot, which had ended, runs"
-        " once more; a request to make it came late, or another client made it",
-        warning=True,
-        related=job,
+    note = (
+        f"Job {job_name} is there again after it was deleted: its slot, which had ended, runs"
+        " once more; a request to make it came late, or another client made it"
+    )
+    return _event(
+        about, "Run", JOB_MADE_AGAIN, note, related=job(about.namespace, job_name, job_uid)
     )
 
 
-def _of_receiver(
-    about: ObjectReference, before: ReceiverState, after: ReceiverState
-) -> Iterator[Event]:
-    """A receiver that is gone, or whose circuit is open, once for each generation."""
-    for reason, was, note in (
-        (Reason.ENDPOINT_GONE, before.gone, after.gone),
-        (Reason.CIRCUIT_OPEN, before.waits, after.waits),
-    ):
-        if note is not None and (was is None or was.generation < note.generation):
-            yield _warning(about, "Run", reason, note.message)
-
-
-def _newest_reason(runs: Summary) -> str:
-    return "" if runs.last_run is None else runs.last_run.reason
+def job(namespace: str, name: str, uid: str) -> ObjectReference:
+    """A Job, as Events refer to it."""
+    return ObjectReference(
+        namespace=namespace, name=name, uid=uid, kind="Job", api_version="batch/v1"
+    )
 
 
 def _has_recovered(before: Summary, after: Summary) -> bool:
@@ -169,42 +169,19 @@ def _has_recovered(before: Summary, after: Summary) -> bool:
     return after.last_result.succeeded and not before.last_result.succeeded
 
 
-def _why(event: RunEvent) -> str:
-    return f"{event.reason}: {event.message}" if event.message else event.reason
-
-
 def _slots(count: int, newest: str) -> str:
     return f"the slot of {newest} was" if count == 1 else f"{count} slots up to {newest} were"
 
 
-def _of_run(about: ObjectReference, event: RunEvent, reason: str, note: str) -> Event:
-    related = None
-    if event.job_name:
-        related = _job(about, event.job_name, event.job_uid)
+def _event(
+    about: ObjectReference,
+    action: str,
+    reason: str,
+    note: str,
+    *,
+    warning: bool = True,
+    related: ObjectReference | None = None,
+) -> Event:
     return Event(
-        regarding=about,
-        reason=reason,
-        action="Run",
-        note=note,
-        warning=reason == RUN_FAILED,
-        related=related,
+        regarding=about, action=action, reason=reason, note=note, warning=warning, related=related
     )
-
-
-def _of_skip(about: ObjectReference, event: RunEvent, note: str) -> Event:
-    unwanted = event.reason in _UNWANTED_SKIPS
-    return Event(regarding=about, reason=RUN_SKIPPED, action="Run", note=note, warning=unwanted)
-
-
-def _job(about: ObjectReference, name: str, uid: str) -> ObjectReference:
-    return ObjectReference(
-        namespace=about.namespace, name=name, uid=uid, kind="Job", api_version="batch/v1"
-    )
-
-
-def _warning(about: ObjectReference, action: str, reason: str, note: str) -> Event:
-    return Event(regarding=about, reason=reason, action=action, note=note, warning=True)
-
-
-def _change(about: ObjectReference, reason: str, note: str) -> Event:
-    return Event(regarding=about, reason=reason, action="Reconcile", note=note)

@@ -15,31 +15,22 @@ chains are read first and the open slots after them.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
-from dataclasses import dataclass
 
 from duepoint import errors, telemetry
-from duepoint.controller import plan
+from duepoint.controller import inventory, plan
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import ledger, messages, sharding
+from duepoint.delayqueue import ledger, messages
 from duepoint.delayqueue.definitions import occurrences, reading
 from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.definition import Definition, State
-from duepoint.schedules.points import TIMED_KINDS, PointKind
+from duepoint.schedules.points import PointKind
 
 _KINDS = frozenset({PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED, PointKind.HELD})
-_CHUNK = 500
-
-
-@dataclass(frozen=True, slots=True)
-class _Passed:
-    """A Schedule whose watermark is older than its chain allows."""
-
-    uid: str
-    slot_us: int
-    completed: bool
+#: A Schedule whose watermark is older than its chain allows: uid, newest slot, no slot is left.
+_Passed = tuple[str, int, bool]
 
 
 class OpenSlotReader:
@@ -58,40 +49,17 @@ class OpenSlotReader:
         began_us = self._clock.now_us()
         held: dict[str, list[OpenSlot]] = {}
         suspect = {doubted.shard for doubted in await self._queue.suspect_points.shards()}
-        try:
-            for shard in sharding.all_shards(self._queue.layouts.known()):
-                await self._read(shard, held, began_us, is_suspect=shard in suspect)
-        except queue_errors.LayoutChanged as change:
-            raise _resharded(change) from change
+        kept = inventory.occurrences(self._queue, _KINDS)
+        async for shard, occurrence, definition in kept:
+            if plan.is_superseded(occurrence, definition):
+                continue
+            if occurrence.kind is PointKind.HELD:
+                from_us = occurrence.record.from_us or occurrence.slot_us
+                self._reporter.hold(definition.uid, from_us)
+            elif not (shard in suspect and self._is_old(occurrence, definition)):
+                slot = _open_slot(occurrence, definition, began_us)
+                held.setdefault(definition.uid, []).append(slot)
         self._reporter.compare_open(held, began_us)
-
-    async def _read(
-        self,
-        shard: messages.ShardId,
-        held: dict[str, list[OpenSlot]],
-        now_us: int,
-        *,
-        is_suspect: bool,
-    ) -> None:
-        occurrences = [
-            occurrence
-            async for occurrence in self._queue.occurrences.all_occurrences(shard)
-            if occurrence.kind in _KINDS
-        ]
-        for first in range(0, len(occurrences), _CHUNK):
-            chunk = occurrences[first : first + _CHUNK]
-            ids = {occurrence.schedule_id for occurrence in chunk}
-            known = await self._queue.definitions.read_definitions(shard, ids)
-            for occurrence in chunk:
-                definition = known.get(occurrence.schedule_id)
-                if definition is None or _is_superseded(occurrence, definition):
-                    continue
-                if occurrence.kind is PointKind.HELD:
-                    from_us = occurrence.record.from_us or occurrence.slot_us
-                    self._reporter.hold(definition.uid, from_us)
-                elif not (is_suspect and self._is_old(occurrence, definition)):
-                    slot = _open_slot(occurrence, definition, now_us)
-                    held.setdefault(definition.uid, []).append(slot)
 
     def _is_old(self, occurrence: occurrences.StoredOccurrence, known: Definition) -> bool:
         """Whether the server went back to before the end of the slot.
@@ -118,8 +86,8 @@ class OpenSlotReader:
         )
         passed = await self._passed(dropped)
         await self.compare()
-        for chain in passed:
-            self._reporter.settled_through(chain.uid, chain.slot_us, completed=chain.completed)
+        for uid, slot_us, completed in passed:
+            self._reporter.settled_through(uid, slot_us, completed=completed)
         await ledger.forget_dropped(dropped)
         telemetry.outcomes_dropped_total.inc(sum(dropped.values()))
 
@@ -131,7 +99,7 @@ class OpenSlotReader:
                     passed += await self._passed_of(shard, chunk)
                     await self._clock.sleep(0)  # firing and statuses go on between chunks
         except queue_errors.LayoutChanged as change:
-            raise _resharded(change) from change
+            raise inventory.resharded(change) from change
         return passed
 
     async def _passed_of(
@@ -148,7 +116,7 @@ class OpenSlotReader:
             slot_us = self._through_us(definition, stored)
             completed = definition.state is State.COMPLETED
             if completed or slot_us > self._states.watermark_us(definition.uid):
-                passed.append(_Passed(definition.uid, slot_us, completed))
+                passed.append((definition.uid, slot_us, completed))
         return passed
 
     def _through_us(self, known: Definition, stored: reading.StoredDefinition) -> int:
@@ -161,15 +129,6 @@ class OpenSlotReader:
         except errors.InvalidExpression:
             return 0  # stored by another version
         return newest_us if newest_us is not None and newest_us > known.not_before_us else 0
-
-
-def _resharded(change: queue_errors.LayoutChanged) -> errors.QueueUnavailable:
-    return errors.QueueUnavailable(f"the index was resharded meanwhile: {change}")
-
-
-def _is_superseded(occurrence: occurrences.StoredOccurrence, known: Definition) -> bool:
-    is_timed = occurrence.kind in TIMED_KINDS
-    return is_timed and occurrence.timing_version != known.timing_version
 
 
 def _open_slot(
@@ -193,7 +152,7 @@ async def _chunks(
     chunk: list[reading.StoredDefinition] = []
     async for stored in definitions:
         chunk.append(stored)
-        if len(chunk) >= _CHUNK:
+        if len(chunk) >= inventory.CHUNK:
             yield chunk
             chunk = []
     if chunk:

@@ -10,7 +10,6 @@ decides whose turn it is. The reporter is the only one that changes a ``Schedule
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -30,7 +29,7 @@ from duepoint.kube import schedules
 from duepoint.runs import summary as summaries
 from duepoint.runs import watermark
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.runs.watermark import OpenSlot, Watermark
+from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 
@@ -45,10 +44,7 @@ class Reporter:
 
     Args:
         states: changed by this service alone.
-        events: to the other services of the term.
         is_arming: whether a takeover still lists all objects; no status is written until it has.
-        record: records an Event for users.
-        managed_by: our installation, as statuses name it.
     """
 
     def __init__(
@@ -58,7 +54,7 @@ class Reporter:
         states: ScheduleStates,
         is_arming: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._states = states
+        self.states = states
         self._clock = term.clock
         self._events = term.events
         self._record = term.record
@@ -85,13 +81,13 @@ class Reporter:
 
     def adopt(self, seen: Observed) -> None:
         """Take note of an object; its status counts as last written when it is new to us."""
-        known, now_us = self._states.get(seen.uid), self._clock.now_us()
+        known, now_us = self.states.get(seen.uid), self._clock.now_us()
         if seen.spec != UNKNOWN:
             self._writer.resize(seen.uid, seen.namespace, seen.size)
         if known is None:
             known = state.state_of(seen, self._managed_by, now_us=now_us)
             known.version = seen.version
-            self._states.add(known)
+            self.states.add(known)
             if (until_us := seen.suspended_until_us()) is not None:
                 wait_us = max(0, until_us - now_us)
                 self._writer.look(seen.uid, max(_START_SECONDS, wait_us / 1e6))
@@ -105,26 +101,9 @@ class Reporter:
         if known.was_written and self._mark not in seen.status:
             self._events.mark_replaced(seen)
 
-    def version(self, uid: str) -> int:
-        """The newest resourceVersion of the object that was adopted, or written here; 0 = none."""
-        known = self._states.get(uid)
-        return 0 if known is None else known.version
-
-    def answered_generation(self, uid: str) -> int:
-        """The newest generation that the status shows, or soon will, as accepted or refused.
-
-        -1 = none.
-        """
-        known = self._states.get(uid)
-        return -1 if known is None else known.answered
-
-    def settled(self, uid: str) -> Watermark | None:
-        """What has ended of its slots as it is known here; None = no more than its status says."""
-        return self._states.settled_if_folded(uid)
-
     def report(self, uid: str, report: Report) -> None:
         """This is true of the object now."""
-        known = self._states.get(uid)
+        known = self.states.get(uid)
         if known is None:
             return
         is_new = changes.has_any(report) and state.has_news(known, report)
@@ -137,18 +116,18 @@ class Reporter:
 
     def held(self, uid: str, definition: Definition) -> None:
         """The queue holds this of the object now; there is nothing else to report."""
-        known = self._states.get(uid)
+        known = self.states.get(uid)
         if known is not None and known.definition is not None:
             known.definition = definition
 
     def went_back(self, seen: Observed) -> None:
         """The objects were restored: no report of a newer generation is true any more."""
-        if (known := self._states.get(seen.uid)) is not None:
+        if (known := self.states.get(seen.uid)) is not None:
             state.restore(known, seen.status)
 
     def forget(self, uid: str) -> None:
         """The object is gone."""
-        self._states.remove(uid)
+        self.states.remove(uid)
         self._writer.forget(uid)
         self._corrections.forget(uid)
         self._next_passed.forget(uid)
@@ -173,7 +152,7 @@ class Reporter:
                 another worker's to end.
         """
         self._events.run_changed(event, ack)
-        known = self._states.get(event.uid)
+        known = self.states.get(event.uid)
         if known is None:
             return  # its Schedule is gone
         if event.state is RunState.REPLACING:
@@ -266,7 +245,7 @@ class Reporter:
 
     def withdrawn(self, event: RunEvent) -> None:
         """A slot was taken out of the queue; if its run had begun, it has ended."""
-        known = self._states.get(event.uid)
+        known = self.states.get(event.uid)
         if known is not None and folding.is_running(known, event):
             self.event(event)
 
@@ -274,7 +253,7 @@ class Reporter:
 
     def job_runs(self, event: RunEvent) -> None:
         """A Job is observed as active: its run has started, even if no event says so."""
-        known = self._states.get(event.uid)
+        known = self.states.get(event.uid)
         if known is None or folding.is_running(known, event):
             return
         folding.fold(known, event, self._clock.now_us(), replayed=True, by_queue=False)
@@ -283,7 +262,7 @@ class Reporter:
 
     def active_jobs(self, uid: str, references: tuple[dict[str, Any], ...]) -> None:
         """These Jobs of the Schedule are active; of many the first by name."""
-        known = self._states.get(uid)
+        known = self.states.get(uid)
         if known is None or known.active == references:
             return
         is_shown = known.shows_active()
@@ -293,19 +272,24 @@ class Reporter:
 
     def jobs_listed(self) -> None:
         """Every Job that exists has been observed."""
-        for known in self._states:
+        for known in self.states:
             may_run = known.summary is not None or known.may_show_running
             if may_run and folding.end_unlisted(known):
                 self._changed_by_run(known.uid)
 
     def job_without_slot(self, uid: str, job_name: str, job_uid: str) -> None:
         """A Job says that this Schedule controls it, and names no slot."""
-        if (known := self._states.get(uid)) is not None:
+        if (known := self.states.get(uid)) is not None:
             self._record(changes.of_job_without_slot(known.object, job_name, job_uid))
+
+    def job_made_again(self, uid: str, job_name: str, job_uid: str) -> None:
+        """A Job that was deleted exists again, so its slot runs once more."""
+        if (known := self.states.get(uid)) is not None:
+            self._record(changes.of_job_made_again(known.object, job_name, job_uid))
 
     def pods_refused(self, uid: str, job: kube_events.ObjectReference | None, message: str) -> None:
         """A Job of the Schedule gets no Pods, for this reason; None: no Job is without Pods."""
-        known = self._states.get(uid)
+        known = self.states.get(uid)
         if known is None or known.refused_pods == message:
             return
         known.refused_pods = message
@@ -313,19 +297,11 @@ class Reporter:
             self._record(changes.of_refused_pods(known.object, job, message))
         self._changed_soon(uid)
 
-    def job_made_again(self, uid: str, job_name: str, job_uid: str) -> None:
-        """A Job that was deleted exists again, so its slot runs once more."""
-        if (known := self._states.get(uid)) is not None:
-            job = dataclasses.replace(
-                known.object, name=job_name, uid=job_uid, kind="Job", api_version="batch/v1"
-            )
-            self._record(changes.of_job_made_again(known.object, job))
-
     # -- what the queue shows --------------------------------------------------------------------
 
     def compare_open(self, held: Mapping[str, Collection[OpenSlot]], began_us: int) -> None:
         """The queue holds these open slots and, since before that instant, no others."""
-        for known in self._states:
+        for known in self.states:
             slots, is_overdue = held.get(known.uid, ()), known.shows_overdue
             if not slots and not known.open and not is_overdue:
                 continue
@@ -336,45 +312,45 @@ class Reporter:
 
     def settled_through(self, uid: str, through_us: int, *, completed: bool) -> None:
         """Every slot up to here has ended or is open, or no slot is left."""
-        if (known := self._states.get(uid)) is not None:
+        if (known := self.states.get(uid)) is not None:
             folding.settle_through(known, through_us, completed=completed)
             self._changed_by_run(uid)
 
     def hold(self, uid: str, from_us: int) -> None:
         """A held point stands for the slots from there on."""
-        if (known := self._states.get(uid)) is not None:
+        if (known := self.states.get(uid)) is not None:
             folding.hold(known, from_us)
             self._held.add(uid)
             self._events.points_held()  # the last look for held points may have been before
 
     def holds(self) -> dict[str, int]:
         """How many held points were reported, by uid."""
-        known = {uid: self._states.get(uid) for uid in self._held}
+        known = {uid: self.states.get(uid) for uid in self._held}
         return {uid: state.holds for uid, state in known.items() if state is not None}
 
     def end_open(self, ended: Iterable[tuple[str, int]]) -> None:
         """These slots (uid, slot) have ended, and the queue holds no point of them."""
         for uid, slot_us in ended:
-            known = self._states.get(uid)
+            known = self.states.get(uid)
             if known is not None and folding.end_open(known, slot_us):
                 self._changed_by_run(uid)
 
     def end_holds(self, seen: dict[str, int]) -> None:
         """No held point is left of these, unless more than that many were reported."""
         for uid, count in seen.items():
-            known = self._states.get(uid)
+            known = self.states.get(uid)
             if known is None or known.holds != count:
                 continue
             self._held.discard(uid)
             if folding.end_hold(known):
                 self._changed_by_run(uid)
-        self._held = {uid for uid in self._held if uid in self._states}
+        self._held = {uid for uid in self._held if uid in self.states}
 
     # -- statuses (``writer.StatusSource``) ------------------------------------------------------
 
     async def render(self, uid: str) -> Rendered | None:
-        await self._states.definition(uid)
-        known = self._states.get(uid)
+        await self.states.definition(uid)
+        known = self.states.get(uid)
         if known is None:
             return None
         now_us = self._clock.now_us()
@@ -386,7 +362,7 @@ class Reporter:
         return Rendered(named, fields)
 
     def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
-        if (known := self._states.get(uid)) is not None:
+        if (known := self.states.get(uid)) is not None:
             known.record_written(dict(fields))
             known.version = max(known.version, version)
             self._corrections.written(uid)
@@ -394,11 +370,11 @@ class Reporter:
         self._events.status_written(uid)
 
     def refused(self, uid: str) -> None:
-        if (known := self._states.get(uid)) is not None:
+        if (known := self.states.get(uid)) is not None:
             known.is_outdated = True
 
     def next_change_in(self, uid: str) -> float | None:
-        known, now_us = self._states.get(uid), self._clock.now_us()
+        known, now_us = self.states.get(uid), self._clock.now_us()
         change_us = None if known is None else state.next_change_us(known, now_us)
         return None if change_us is None else (change_us - now_us) / 1e6
 

@@ -49,6 +49,11 @@ class ScheduleStates:
         """The Schedule is gone."""
         self._states.pop(uid, None)
 
+    def version(self, uid: str) -> int:
+        """The newest resourceVersion of the object that was read, or written here; 0 = none."""
+        state = self._states.get(uid)
+        return 0 if state is None else state.version
+
     # -- the Schedule ----------------------------------------------------------------------------
 
     def owner(self, uid: str) -> jobs.JobOwner | None:
@@ -78,11 +83,6 @@ class ScheduleStates:
         """The slots that have ended as far as is known; None = the Schedule is not known."""
         state = self._states.get(uid)
         return None if state is None else state.settled()
-
-    def settled_if_folded(self, uid: str) -> Watermark | None:
-        """The same where it may be newer than the published status, else None."""
-        state = self._states.get(uid)
-        return None if state is None else state.settled_if_folded()
 
     def watermark_us(self, uid: str) -> int:
         """The watermark as it is known, published or not."""

@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import importlib.util
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from duepoint import clock as clocks
 from duepoint.runs import outcome
@@ -21,7 +20,7 @@ from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
 from duepoint.targets.kafka import brokersettings
-from duepoint.targets.secretaccess import servers
+from duepoint.targets.secretaccess import references, servers
 from duepoint.targets.stream import target as streamtarget
 
 if TYPE_CHECKING:
@@ -31,9 +30,6 @@ MISSING_EXTRA = (
     "spec.kafka: the workers of this installation cannot speak Kafka; have their operator install "
     "duepoint[kafka], or use an image that has it"
 )
-
-#: Makes a dialler for the Schedules of a namespace.
-Diallers = Callable[[str], servers.ServerDialler]
 
 
 def is_installed() -> bool:
@@ -45,7 +41,7 @@ class KafkaTarget:
     """Produces records."""
 
     def __init__(
-        self, reader: servers.ConnectionReader, diallers: Diallers, clock: clocks.Clock
+        self, reader: servers.ConnectionReader, diallers: servers.Diallers, clock: clocks.Clock
     ) -> None:
         self._reader = reader
         self._diallers = diallers
@@ -55,7 +51,7 @@ class KafkaTarget:
     async def check(self, firing: target.Firing) -> target.Trouble | None:
         """Whether the extra is installed and the Secret holds a connection; sends nothing."""
         found = await self._brokers(
-            firing.namespace, target.require_kind(firing.action, actions.KafkaAction)
+            firing.namespace, cast("actions.KafkaAction", firing.action.target)
         )
         if not isinstance(found, target.Trouble):
             return None
@@ -67,7 +63,7 @@ class KafkaTarget:
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
-        kafka = target.require_kind(firing.action, actions.KafkaAction)
+        kafka = cast("actions.KafkaAction", firing.action.target)
         denied: list[outcome.Outcome] = []
         try:
             async with asyncio.timeout(seconds):
@@ -112,7 +108,7 @@ class KafkaTarget:
         self, namespace: str, kafka: actions.KafkaAction
     ) -> brokersettings.Brokers | target.Trouble:
         if not is_installed():
-            return servers.unread(Reason.TARGET_UNAVAILABLE, MISSING_EXTRA)
+            return references.unread(Reason.TARGET_UNAVAILABLE, MISSING_EXTRA)
         found = await self._reader.read(
             brokersettings.PATH,
             namespace,

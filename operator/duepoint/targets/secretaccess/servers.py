@@ -18,15 +18,15 @@ import hashlib
 import re
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from duepoint.kube import errors, secrets
+from duepoint.kube import secrets
 from duepoint.net import connections, dialling, egressrules
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import endpoints, target
-from duepoint.targets.secretaccess import references, secretcache, tlscontexts
+from duepoint.targets.secretaccess import references, tlscontexts
 
 #: Longest value that is looked at; certificates are the longest.
 _MOST_BYTES = 64 * 1024
@@ -69,20 +69,24 @@ class SecretConnection:
         try:
             for host, port in hosts:
                 references.require_consent(self.to, self.data, references.Receiver(host, port))
-        except references.Withheld as withheld:
-            return unread(Reason.SECRET_FORBIDDEN, self.redacted(str(withheld)))
+        except references.Unread as withheld:
+            return references.unread(Reason.SECRET_FORBIDDEN, self.redacted(str(withheld)))
         return None
+
+    def require_server(self, host: str, port: int) -> None:
+        """Raise OSError unless the Secret may be used with this server, which another one names."""
+        require_server(host, port)
+        if (withheld := self.withheld([(host, port)])) is not None:
+            raise ServerRefused(withheld)
 
 
 class ConnectionReader:
     """Reads connections."""
 
-    def __init__(self, objects: secretcache.Objects, reader_role: str) -> None:
+    def __init__(self, objects: references.Objects, reader_role: str) -> None:
         self._objects = objects
-        self._keys = references.KeyReader(objects)
-        self._reader_role = reader_role
+        self._keys = references.KeyReader(objects, reader_role)
         self._contexts = tlscontexts.TlsContexts()
-        self._making = asyncio.Lock()
 
     async def read(
         self, path: str, namespace: str, name: str, wanted: tuple[str, ...], required: str
@@ -97,15 +101,8 @@ class ConnectionReader:
         to = references.secret(path, namespace, name)
         try:
             return await self._read(to, wanted, required)
-        except references.Missing as missing:
-            return unread(Reason.MISSING_SECRET, str(missing))
-        except references.Withheld as withheld:
-            return unread(Reason.SECRET_FORBIDDEN, str(withheld))
-        except references.ReadDenied as denied:
-            line = references.permission(denied, self._reader_role)
-            return unread(Reason.SECRET_FORBIDDEN, line)
-        except errors.Unavailable as away:
-            return unread(Reason.API_UNAVAILABLE, f"{to.object} cannot be read: {away}")
+        except references.Unread as unread:
+            return unread.trouble
 
     def forget(self, namespace: str) -> None:
         """What was read of this namespace did not work: read it again next time."""
@@ -143,23 +140,17 @@ class ConnectionReader:
             owner=(to.namespace, False), ca=pem.get("ca.crt"), certificate=certificate, key=key
         )
         try:
-            async with self._making:  # of many that ask at a time, one makes it
-                context = await self._contexts.get(wanted)
+            context = await self._contexts.get(wanted)
         except tlscontexts.Unusable as error:
             return unusable(plain, "ca.crt" if error.part == "ca" else "tls.crt", str(error))
         return dataclasses.replace(plain, tls=context)
-
-
-def unread(reason: Reason, message: str) -> target.Trouble:
-    """Nothing was sent, because something of the connection is missing or cannot be used."""
-    return target.Trouble(reason=reason, message=message, code_class="secret", unsent=True)
 
 
 def unusable(connection: SecretConnection, key: str, message: str) -> target.Trouble:
     """What stands under a key makes no connection."""
     to = connection.to
     text = f"{to.path}: key {key} of {to.object} {message}"
-    return unread(Reason.MISSING_SECRET, connection.redacted(text))
+    return references.unread(Reason.MISSING_SECRET, connection.redacted(text))
 
 
 def _text(to: references.Reference, key: str, value: bytes) -> str:
@@ -167,11 +158,11 @@ def _text(to: references.Reference, key: str, value: bytes) -> str:
     try:
         text = value[:_MOST_BYTES].decode().strip("\r\n")
     except UnicodeDecodeError:
-        raise references.Missing(to, f"key {key} of {to.object} is binary; write text") from None
+        raise to.unusable(key, "is binary; write text") from None
     if key != "password":
         text = text.strip()
     if any(ord(one) < 0x20 or ord(one) == 0x7F for one in text):
-        raise references.Missing(to, f"key {key} of {to.object} is not one line of text")
+        raise to.unusable(key, "is not one line of text")
     return text
 
 
@@ -204,7 +195,7 @@ class ServerDialler:
     """Opens sockets for what the Schedules of one namespace name."""
 
     def __init__(
-        self, dialler: dialling.Dialler, services: endpoints.Services, namespace: str
+        self, dialler: dialling.Dialler, services: endpoints.ServiceCache, namespace: str
     ) -> None:
         self._dialler = dialler
         self._services = services
@@ -241,3 +232,7 @@ class ServerDialler:
             return name if name != "localhost" else None
         ours = {f"{self._namespace}{suffix}" for suffix in _SUFFIXES}
         return name if rest in ours else None
+
+
+#: Makes a dialler for the Schedules of a namespace.
+Diallers = Callable[[str], ServerDialler]

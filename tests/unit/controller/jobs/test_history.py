@@ -66,7 +66,7 @@ async def test_a_new_leader_that_was_not_told_how_a_job_was_made_waits_for_late_
 
 async def test_jobs_of_slots_up_to_an_upheaval_of_the_index_stay_for_late_requests():
     async with World().leader() as world:
-        world.jobwatch.claims_lost(FIRST)
+        world.jobwatch.history.late.record_lost_claims(FIRST)
         name = await ended_job(world)
         await world.clock.advance(100)
         assert has_job(world, name)

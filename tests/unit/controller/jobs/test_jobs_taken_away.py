@@ -99,7 +99,7 @@ async def test_many_runs_cut_short_at_once_have_the_outcomes_read_once():
             caught_up.append(world.clock.now_us())
             await catch_up()
 
-        world.jobwatch._replacements._catch_up = counted
+        world.jobwatch.deleted._catch_up = counted
         for name in names:
             await delete(world, name)
         await world.clock.advance(5)
@@ -208,7 +208,7 @@ async def test_the_word_of_a_replacement_is_waited_for_while_redis_is_away(monke
             raise errors.TryLater("away")
 
         with monkeypatch.context() as patch:
-            patch.setattr(world.jobwatch._replacements, "_catch_up", away)
+            patch.setattr(world.jobwatch.deleted, "_catch_up", away)
             await delete(world, name)
             await world.clock.advance(10)
             assert world.status()["lastRun"]["outcome"] == "Running"

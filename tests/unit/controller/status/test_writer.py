@@ -144,7 +144,7 @@ def test_an_allowance_never_asks_for_a_wait_too_short_to_pass():
 
 async def test_the_newest_item_of_a_key_is_worked_on():
     clock = FakeClock()
-    queue: WorkQueue[int] = WorkQueue(clock)
+    queue: WorkQueue[int] = WorkQueue(clock, "not done")
     done = []
 
     async def handle(item: int) -> None:
@@ -159,7 +159,7 @@ async def test_the_newest_item_of_a_key_is_worked_on():
 
 async def test_a_key_is_never_worked_on_twice_at_once_and_news_are_done_afterwards():
     clock = FakeClock()
-    queue: WorkQueue[int] = WorkQueue(clock)
+    queue: WorkQueue[int] = WorkQueue(clock, "not done")
     begun, ended = [], []
 
     async def handle(item: int) -> None:
@@ -180,7 +180,7 @@ async def test_a_key_is_never_worked_on_twice_at_once_and_news_are_done_afterwar
 
 async def test_a_retry_waits_and_a_newer_item_does_not():
     clock = FakeClock()
-    queue: WorkQueue[int] = WorkQueue(clock)
+    queue: WorkQueue[int] = WorkQueue(clock, "not done")
     tries = []
 
     async def handle(item: int) -> float | None:
@@ -199,7 +199,7 @@ async def test_a_retry_waits_and_a_newer_item_does_not():
 
 async def test_a_pause_holds_everything_back():
     clock = FakeClock()
-    queue: WorkQueue[int] = WorkQueue(clock)
+    queue: WorkQueue[int] = WorkQueue(clock, "not done")
     done = []
 
     async def handle(item: int) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from duepoint import clock
 from duepoint.targets import pace
-from duepoint.targets.webhook import hostlimits
+from duepoint.targets.webhook import admission
 from tests.fakes import fakeclock
 
 
 def limits(per_host=2, places=256):
-    return hostlimits.HostLimits(clock.SystemClock(), per_host=per_host, places=places)
+    return admission.HostLimits(clock.SystemClock(), per_host=per_host, places=places)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def test_at_one_that_hangs_nobody_waits_long_and_later_ones_not_at_all():
 @pytest.mark.parametrize(("stood", "apart"), [(1.0, 0.1), (20.0, 2.0)])
 async def test_the_longer_one_stands_still_the_further_apart_its_deliveries_come_back(stood, apart):
     ticking = fakeclock.FakeClock()
-    given = hostlimits.HostLimits(ticking, per_host=1, places=256)
+    given = admission.HostLimits(ticking, per_host=1, places=256)
     await enter(given)
     await ticking.advance(stood)
     first, second, third = await enter(given, times=3)

@@ -7,74 +7,31 @@ the change, by a few workers; one that cannot be read is tried again with backof
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 
-from duepoint import services, telemetry
+import msgspec
+
+from duepoint import telemetry
 from duepoint.clock import Clock
+from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.kube import errors, port, schedules, times
+from duepoint.kube import errors, port, schedules
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedRun:
-    """One state of one ScheduleRun.
-
-    Attributes:
-        deleted: it is gone, or on its way: a deletion cannot be taken back.
-        labels, annotations: its own; a GitOps tool leaves its mark there.
-        spec, status: JSON text of ``.spec`` and ``.status``; ``{}`` where absent.
-    """
-
-    namespace: str
-    name: str
-    uid: str
-    generation: int
-    created_us: int
-    deleted: bool
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    spec: bytes = b"{}"
-    status: bytes = b"{}"
-
-
-def of_object(run: schedules.ScheduleRun) -> ObservedRun:
+def of_object(run: schedules.ScheduleRun) -> Observed:
     """A ScheduleRun that was listed or read."""
     metadata = run.metadata
-    created = metadata.creation_timestamp
-    return ObservedRun(
-        namespace=metadata.namespace,
-        name=metadata.name,
-        uid=metadata.uid,
-        generation=metadata.generation,
-        created_us=times.parse_us(created) if created else 0,
-        deleted=metadata.deletion_timestamp is not None,
-        labels=metadata.labels or {},
-        annotations=metadata.annotations or {},
-        spec=bytes(run.spec),
-        status=bytes(run.status),
-    )
-
-
-def of_deleted(seen: Observed) -> ObservedRun:
-    """A ScheduleRun that is gone: all that is known of it is its name."""
-    return ObservedRun(
-        namespace=seen.namespace,
-        name=seen.name,
-        uid=seen.uid,
-        generation=seen.generation,
-        created_us=0,
-        deleted=True,
-    )
+    mark = mark_of(metadata.labels or {}, metadata.annotations or {})
+    return msgspec.structs.replace(observed.of_object(run), kept_in_git=mark)
 
 
 async def all_listed(
     api: port.Api, namespaces: tuple[str, ...], clock: Clock
-) -> dict[str, ObservedRun]:
+) -> dict[str, Observed]:
     """Every ScheduleRun of these namespaces (empty = all), by uid; raises ApiError."""
-    listed: dict[str, ObservedRun] = {}
+    listed: dict[str, Observed] = {}
     for namespace in namespaces or (None,):
         path = schedules.collection(namespace, plural=schedules.RUN_PLURAL)
         async for page in api.list_pages(path, schedules.ScheduleRun):
@@ -132,13 +89,12 @@ class RunReads:
         term: TermContext,
         *,
         is_wanted: Callable[[Observed], bool],
-        offer: Callable[[ObservedRun], None],
+        offer: Callable[[Observed], None],
     ) -> None:
         self._api = term.api
         self._is_wanted = is_wanted
         self._offer = offer
-        self._reads: WorkQueue[Observed] = WorkQueue(term.clock)
-        self._waits: dict[str, Iterator[float]] = {}
+        self._reads: WorkQueue[Observed] = WorkQueue(term.clock, "scheduleRun not read")
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -147,22 +103,19 @@ class RunReads:
     def observe(self, seen: Observed) -> None:
         """The watch shows this version of a ScheduleRun, without its texts."""
         if seen.deleted:
-            self._offer(of_deleted(seen))
+            self._offer(seen)
         elif self._is_wanted(seen):
             self._reads.put(seen.uid, seen)
 
-    async def _read(self, seen: Observed) -> float | None:
+    async def _read(self, seen: Observed) -> None:
         if not self._is_wanted(seen):
-            return None
+            return
         try:
             run = await schedules.read_run(
                 self._api, seen.namespace, seen.name, not_before=seen.version
             )
         except errors.ApiError as trouble:
             telemetry.logger.warning("scheduleRun not read", run=seen.identity, error=str(trouble))
-            waits = services.backoff(first_seconds=0.5, most_seconds=30.0)
-            return next(self._waits.setdefault(seen.uid, waits))
-        self._waits.pop(seen.uid, None)
+            raise
         if run is not None and run.metadata.uid == seen.uid:
             self._offer(of_object(run))
-        return None

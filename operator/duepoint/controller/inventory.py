@@ -1,0 +1,47 @@
+"""What the queue holds of slots that have not ended, read from every shard.
+
+Several services compare the occurrences in the queue with what they know: of open slots, of
+ScheduleRuns, of points that wait on a server that went back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+
+from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
+from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.schedules.definition import Definition
+from duepoint.schedules.points import PointKind
+
+#: Definitions read at a time.
+CHUNK = 500
+
+
+async def occurrences(
+    queue: DelayQueue, kinds: Collection[PointKind]
+) -> AsyncIterator[tuple[messages.ShardId, StoredOccurrence, Definition]]:
+    """The occurrences of these kinds whose definitions are there; raises QueueUnavailable."""
+    try:
+        for shard in sharding.all_shards(queue.layouts.known()):
+            found = [
+                occurrence
+                async for occurrence in queue.occurrences.all_occurrences(shard)
+                if occurrence.kind in kinds
+            ]
+            for first in range(0, len(found), CHUNK):
+                chunk = found[first : first + CHUNK]
+                ids = {occurrence.schedule_id for occurrence in chunk}
+                known = await queue.definitions.read_definitions(shard, ids)
+                for occurrence in chunk:
+                    if (definition := known.get(occurrence.schedule_id)) is not None:
+                        yield shard, occurrence, definition
+    except queue_errors.LayoutChanged as change:
+        raise resharded(change) from change
+
+
+def resharded(change: queue_errors.LayoutChanged) -> errors.QueueUnavailable:
+    """The shards changed while they were read: the whole reading has to be repeated."""
+    return errors.QueueUnavailable(f"the index was resharded meanwhile: {change}")
