@@ -14,11 +14,11 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
 from tests.fakes.recordingtarget import RecordingTarget
+from tests.scenarios.test_completions import workers
+from tests.scenarios.test_falling_back import a_cluster
 from tests.support.builders import at
-from tests.unit.controller.jobs.test_completions import workers
 from tests.unit.controller.status.test_openslots import a_worker, put_off
 from tests.unit.controller.status.test_reporter import FIRST, event
-from tests.unit.controller.test_falling_back import a_cluster
 from tests.unit.controller.world import World
 
 S = 1_000_000
