@@ -273,18 +273,14 @@ class ClockWatch:
 
     def _trouble(self, skew_us: int) -> str:
         seconds = f"{abs(skew_us) / 1_000_000:.1f} s"
+        is_queue_wrong = self.clock.is_own_used and self.clock.api_skew_us is not None
         if skew_us < -BEHIND_LIMIT_US:
-            if self._is_queue_wrong():
+            if is_queue_wrong:
                 return f"Redis's clock is {seconds} ahead of the others; set it"
-            return (
-                f"this machine's clock is {seconds} behind Redis's: {self._consequence}; "
-                "set the clock"
-            )
-        if skew_us > AGREE_US and self._is_queue_wrong():
+            behind = f"this machine's clock is {seconds} behind Redis's"
+            return f"{behind}: {self._consequence}; set the clock"
+        if skew_us > AGREE_US and is_queue_wrong:
             return f"Redis's clock is {seconds} behind the others: points are claimed late; set it"
         if skew_us > self._ahead_limit_us:
             return f"this machine's clock is {seconds} ahead of Redis's; set the clock"
         return ""
-
-    def _is_queue_wrong(self) -> bool:
-        return self.clock.is_own_used and self.clock.api_skew_us is not None

@@ -356,17 +356,18 @@ def flag(name: str) -> str:
 S = TypeVar("S", bound=QueueSettings)
 
 
-def read(kind: type[S], environ: Mapping[str, str], flags: Mapping[str, str]) -> S:
+def read(kind: type[S], environ: Mapping[str, str], flags: Mapping[str, str | None]) -> S:
     """The settings of a process; raises InvalidSetting for the first wrong or missing one.
 
-    ``flags`` are values given on the command line, by setting name.
+    ``flags`` are values given on the command line, by setting name; None was not given.
     """
     known = {field.name: field for field in dataclasses.fields(kind)}
     _refuse_unknown(environ)
     values: dict[str, Any] = {}
     for name, field in known.items():
-        given = flags.get(name, environ.get(variable(name)))
-        spelled = flag(name) if name in flags else variable(name)
+        given, spelled = flags.get(name), flag(name)
+        if given is None:
+            given, spelled = environ.get(variable(name)), variable(name)
         if given is not None:
             try:
                 values[name] = field.metadata["read"](given)
@@ -379,7 +380,7 @@ def read(kind: type[S], environ: Mapping[str, str], flags: Mapping[str, str]) ->
     return kind(**values)
 
 
-def from_environment(kind: type[S], flags: Mapping[str, str]) -> S:
+def from_environment(kind: type[S], flags: Mapping[str, str | None]) -> S:
     """The settings of this process."""
     return read(kind, os.environ, flags)
 

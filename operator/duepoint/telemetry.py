@@ -181,7 +181,17 @@ def configure_logging(level: str, form: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    _route_libraries(level, shared, renderer)
+    # kopf and aiohttp log through the standard module; warnings and worse are kept
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
 
 
 @contextlib.contextmanager
@@ -197,22 +207,6 @@ def silence() -> Iterator[None]:
 
 def _drop(*_: object) -> NoReturn:
     raise structlog.DropEvent
-
-
-def _route_libraries(
-    level: str, shared: list[structlog.typing.Processor], renderer: structlog.typing.Processor
-) -> None:
-    """Kopf and aiohttp log through the standard module; warnings and worse are kept."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
-        )
-    )
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
 
 
 logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()

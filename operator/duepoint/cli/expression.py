@@ -12,8 +12,6 @@ says what a CronJob with the same expression would do otherwise.
 from __future__ import annotations
 
 import itertools
-import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -115,7 +113,7 @@ def explain(form: str, asked: AskedExpression) -> None:
         "cronJob": list(_cronjob(asked, local)),
     }
     if form == "json":
-        sys.stdout.write(json.dumps(found) + "\n")
+        output.write([found], "json")
     else:
         output.say(found["expression"])
         output.say(f"  {found['meaning']}")
@@ -210,8 +208,8 @@ class ClockChange:
         """The slots that stand for these local times: mostly one or two, at most a hundred."""
         width_us = 0 if self.is_gap else (self.local_to - self.local_from) * _SECOND_US
         last_us = self.at_us if self.is_gap else self.at_us + width_us - 1
-        coming = itertools.islice(_walk(of.next_after, self.at_us - width_us - 1), 100)
-        return list(itertools.takewhile(lambda slot_us: slot_us <= last_us, coming))
+        slots_us = expression.walk(of, self.at_us - width_us - 1, last_us)
+        return list(itertools.islice(slots_us, 100))
 
     def sentence(self, local: instants.LocalTime) -> str:
         """What the clocks do to the times; the expression's own part follows."""

@@ -40,7 +40,7 @@ def parse_us(text: str, *, zone: str, name: str) -> int:
         raise errors.InvalidSetting(name, f"{errors.quoted(text)} is no time; {_EXAMPLE}")
     try:
         local = dt.datetime.fromisoformat(f"{parts['date']}T{parts['time'] or '00:00'}+00:00")
-        offset = _offset_seconds(parts["offset"])
+        offset = expression.offset_seconds(parts["offset"]) if parts["offset"] else None
     except ValueError as error:
         raise _out_of_range(name, text, str(error)) from None
     seconds = (local - _EPOCH) // dt.timedelta(seconds=1)
@@ -98,18 +98,6 @@ def _clock_text(clock_us: int) -> str:
     """Date and time of day, this way because a million of them should not take half a minute."""
     text = (_CLOCK_EPOCH + dt.timedelta(0, 0, clock_us)).isoformat()
     return text if clock_us % expression.SECOND_US == 0 else text.rstrip("0")
-
-
-def _offset_seconds(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if text in "Zz":
-        return 0
-    hours, minutes = int(text[1:3]), int(text[4:])
-    if hours > 23 or minutes > 59:
-        raise ValueError(f"there is no offset {text}")
-    seconds = hours * 3_600 + minutes * 60
-    return -seconds if text[0] == "-" else seconds
 
 
 def _second_in(local: int, zone_name: str) -> int:

@@ -154,11 +154,6 @@ def of_settings(
     )
 
 
-def written(given: dict[str, str | None]) -> dict[str, str]:
-    """The flags that were written."""
-    return {name: value for name, value in given.items() if value is not None}
-
-
 def rows_format(unset: str) -> Callable[[CommandT], CommandT]:
     """``--output`` of a command that prints rows; ``unset`` describes its default."""
     return click.option(

@@ -30,10 +30,13 @@ Cells = dict[str, str]
 #: Columns of a table: the key of each in a row, or what makes its cell of the row.
 Columns = Mapping[str, str | Callable[[Row], str]]
 
+#: Of JSON, which needs none.
+_NO_WIDTHS: Mapping[str, int] = {}
+
 _encoded = json.JSONEncoder(check_circular=False).encode
 
 
-def write(rows: Iterable[Row], form: str, *, widths: Mapping[str, int]) -> int:
+def write(rows: Iterable[Row], form: str, *, widths: Mapping[str, int] = _NO_WIDTHS) -> int:
     """Write all rows; how many they were."""
     count = 0
     for row in rows:
@@ -110,7 +113,7 @@ def show_rows(
     """
     listed = list(rows)
     if form == "json" or not listed:
-        return write(listed, "json", widths={})
+        return write(listed, "json")
     lines = [
         {name: text(row[of]) if isinstance(of, str) else of(row) for name, of in columns.items()}
         for row in listed
@@ -134,7 +137,7 @@ def show_rows(
 def show_row(row: Row, form: str, cells: Cells) -> int:
     """Write one row: as JSON, or one line a cell."""
     if form == "json":
-        return write([row], "json", widths={})
+        return write([row], "json")
     widest = max(map(len, cells))
     for name, cell in cells.items():
         say(f"{name.ljust(widest)}  {cell}".rstrip())

@@ -74,7 +74,7 @@ class Merged:
         found = {
             slot_us
             for part in self.others
-            for slot_us in _walk(part, after_us, through_us)
+            for slot_us in expression.walk(part, after_us, through_us)
             if not (self.crons and self.crons.has(slot_us))
         }
         return {
@@ -82,13 +82,6 @@ class Merged:
             for slot_us in found
             if not any(each.next_after(slot_us - 1) == slot_us for each in self.periods)
         }
-
-
-def _walk(part: expression.Instants, after_us: int, through_us: int) -> Iterator[int]:
-    slot_us = part.next_after(after_us)
-    while slot_us is not None and slot_us <= through_us:
-        yield slot_us
-        slot_us = part.next_after(slot_us)
 
 
 def merged(expressions: Sequence[expression.Expression]) -> expression.Expression:
@@ -171,7 +164,9 @@ class Rows:
 
     def _count_on_one(self, period: every.Every, after_us: int, through_us: int) -> int:
         if period.count_between(after_us, through_us) <= _FEW:
-            return sum(self.has(slot_us) for slot_us in _walk(period, after_us, through_us))
+            return sum(
+                self.has(slot_us) for slot_us in expression.walk(period, after_us, through_us)
+            )
         anchor, step = period.anchor_us // _SECOND_US, period.period_us // _SECOND_US
         first, end = max(after_us // _SECOND_US + 1, anchor), through_us // _SECOND_US + 1
         pieces = sum(

@@ -7,7 +7,7 @@ A Job's name carries its slot in whole seconds, hence the stricter rule with a j
 
 The second half counts the slots of several periods. Two periods meet in a third one, whose length
 is the least common multiple of theirs, or nowhere (the Chinese remainder theorem). So the size of a
-union is a signed sum over the meetings of its members, whatever the number of slots. Members of one
+union is a signed sum over the meetings of its members, for any number of slots. Members of one
 Schedule share their anchor, many meetings are therefore equal and are kept once; those without a
 slot in the span asked about are dropped. Some dozens of short periods without a common factor meet
 in millions of ways; then instants are marked.

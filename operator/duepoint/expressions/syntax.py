@@ -93,27 +93,18 @@ def parse(text: str, *, identity: str) -> CronFields:
         for kind, (word, position) in zip(kinds, words, strict=True)
     }
     minutes, hours = read[fields.MINUTE], read[fields.HOUR]
-    day, weekday = read[fields.DAY], read[fields.WEEKDAY]
     seconds, years = read.get(fields.SECOND), read.get(fields.YEAR)
     listed = None
     if years is not None and not years.starred:
-        span = range(fields.YEAR.low, fields.YEAR.high + 1)
-        listed = frozenset(year for year in span if years.mask >> year & 1)
+        listed = frozenset(fields.values_of(years.mask))
     return CronFields(
         seconds=1 if seconds is None else seconds.mask,
         minutes=minutes.mask,
         hours=hours.mask,
         day_rule=days.DayRule(
-            days=day.mask,
-            last_day=day.last,
-            last_workday=day.last_workday,
-            nearest=day.nearest,
-            any_day=day.starred,
+            day=read[fields.DAY],
             months=read[fields.MONTH].mask,
-            weekdays=weekday.mask,
-            any_weekday=weekday.starred,
-            last_weekdays=weekday.last_weekdays,
-            nth_weekdays=weekday.nth_weekdays,
+            weekday=read[fields.WEEKDAY],
             years=listed,
         ),
         sweeping=minutes.sweeping or hours.sweeping,

@@ -16,8 +16,7 @@ import contextlib
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -41,7 +40,7 @@ Observer = Callable[[str, str, int], None]
 HearTime = Callable[[Mapping[str, str], float], None]
 
 
-class ApiSession:
+class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
     """A ``port.Api`` over HTTP. Use it as an async context manager, on one event loop."""
 
     def __init__(
@@ -61,15 +60,7 @@ class ApiSession:
         self._transport = transport.Transport(agent)
         self._held_until = 0.0
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

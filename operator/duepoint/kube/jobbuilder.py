@@ -2,7 +2,7 @@
 
 The name is made of the Schedule's name and the slot, so that the API server itself refuses a
 second one. The slot's facts stand once, as annotations of the Pod, and each container gets
-variables that refer to them. Whatever shape a template has, the result is something that the API
+variables that refer to them. Of a template of any shape, the result is something that the API
 server can judge. Pure; parts of the template are shared with the result, none is changed.
 """
 

@@ -50,12 +50,8 @@ class Token:
     expires_us: int
 
 
-class _Metadata(msgspec.Struct):
-    annotations: dict[str, str] | None = None
-
-
 class _Object(msgspec.Struct, rename="camel"):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: port.Metadata = port.Metadata()
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
 

@@ -186,17 +186,10 @@ class GuardedLoop(asyncio.SelectorEventLoop):
             made.close()
             raise
 
-    async def sock_connect(self, sock: socket.socket, address: Any) -> NoReturn:  # noqa: ANN401, ARG002
-        """Refuses."""
+    async def _refusing(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
         _refuse()
 
-    async def create_datagram_endpoint(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
-        """Refuses."""
-        _refuse()
-
-    async def create_unix_connection(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
-        """Refuses."""
-        _refuse()
+    sock_connect = create_datagram_endpoint = create_unix_connection = _refusing
 
 
 class GuardedThread:
@@ -230,10 +223,7 @@ class GuardedThread:
         with asyncio.Runner(loop_factory=GuardedLoop) as runner:
             self._loop = runner.get_loop()
             self._is_running.set()
-            runner.run(self._wait_until_stopped())
-
-    async def _wait_until_stopped(self) -> None:
-        await self._stopped.wait()
+            runner.run(self._stopped.wait())
 
 
 def _refuse() -> NoReturn:

@@ -104,7 +104,7 @@ class Pipeline:
                     settler.lost = True
                 else:
                     await self._firing.fire(plan, settler, holding)
-                    await settler.flush()
+                    await settler.finish()
             if settler.lost and settler.cut_off:
                 await self._come_back(settler)
         except asyncio.CancelledError:
@@ -117,7 +117,7 @@ class Pipeline:
     async def _give_back(self, settler: Settler) -> None:
         """What has ended is settled; the rest is due again at once, for another worker."""
         try:
-            await settler.flush()
+            await settler.finish()
             await self._queue.claims.release(settler.claim)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("points not given back", error=str(trouble))

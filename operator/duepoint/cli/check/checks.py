@@ -22,7 +22,7 @@ from duepoint.cli import instants
 from duepoint.cli.check import manifests, structure
 from duepoint.cli.check.manifests import Manifest, Problem
 from duepoint.expressions import timezones
-from duepoint.kube import scheduleruns
+from duepoint.kube import schedules
 from duepoint.schedules import rule as rules
 from duepoint.schedules import spec as specs
 
@@ -74,9 +74,12 @@ def check(
         return _wrong(
             manifest, "", "is no Kubernetes object; write apiVersion, kind, metadata and spec"
         )
-    kind = _kind_of(manifest)
-    if isinstance(kind, CheckedManifest) or kind is None:
-        return kind
+    kind, version = manifest.kind, manifest.api_version
+    if kind == CRONJOB and version in CRONJOB_VERSIONS:
+        kind = "Schedule"
+    elif kind not in structure.schemas() or version != manifests.API_VERSION:
+        wrong = _misnamed(kind, version)
+        return _wrong(manifest, *wrong) if wrong else None
     content = manifest.content
     found = list(_around(content))
     if not isinstance(content.get("spec"), dict):
@@ -98,22 +101,15 @@ def check(
     return CheckedManifest(manifest=manifest, problems=tuple(found), spec=accepted)
 
 
-def _kind_of(manifest: Manifest) -> str | CheckedManifest | None:
-    """The kind that it is judged as; a CheckedManifest where that is what is wrong."""
-    kind, version = manifest.kind, manifest.api_version
-    if kind == CRONJOB and version in CRONJOB_VERSIONS:
-        return "Schedule"
-    if kind in structure.schemas() and version == manifests.API_VERSION:
-        return kind
-    if version.startswith(manifests.GROUP) and kind in structure.schemas():
-        return _wrong(
-            manifest, "apiVersion", f"{errors.quoted(version)}: write {manifests.API_VERSION}"
-        )
+def _misnamed(kind: str, version: str) -> tuple[str, str] | None:
+    """What is wrong with a kind or version that must be meant as ours; None for others."""
+    known = structure.schemas()
     if version.startswith(manifests.GROUP):
-        known = " or ".join(structure.schemas())
-        return _wrong(manifest, "kind", f"{errors.quoted(kind)}: write {known}")
-    if kind in structure.schemas() and not version:
-        return _wrong(manifest, "apiVersion", f"is missing; write {manifests.API_VERSION}")
+        if kind in known:
+            return "apiVersion", f"{errors.quoted(version)}: write {manifests.API_VERSION}"
+        return "kind", f"{errors.quoted(kind)}: write {' or '.join(known)}"
+    if kind in known and not version:
+        return "apiVersion", f"is missing; write {manifests.API_VERSION}"
     return None
 
 
@@ -202,7 +198,7 @@ def _of_run(content: dict[str, Any], *, created_us: int) -> list[Problem]:
         text = json.dumps(
             content["spec"], allow_nan=False, ensure_ascii=False, separators=(",", ":")
         )
-        scheduleruns.wanted(text.encode(), created_us=created_us if created is None else created)
+        schedules.wanted(text.encode(), created_us=created_us if created is None else created)
     except errors.InvalidSpec as error:
         return [Problem(each.path, each.message) for each in error.errors]
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:

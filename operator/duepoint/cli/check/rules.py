@@ -1,9 +1,10 @@
 """The CRD's rules (CEL) without a CEL engine: each one as a check of a plain value.
 
-Most rules are one pattern or one list of words and are read off their text. The others stand in a
-table here, by their text, so that a rule that is added to the CRD and not here is a failing test
-and not a manifest wrongly called valid. Values come without nulls, as ``has()`` wants them. Rules
-run in Python's ``re`` what the API server runs in RE2; the patterns mean the same in both.
+Most rules are one pattern, one list of words, or say which fields of an object go together, and are
+read off their text. The others stand in a table here, by their text, so that a rule that is added
+to the CRD and not here is a failing test and not a manifest wrongly called valid. Values come
+without nulls, as ``has()`` wants them. Rules run in Python's ``re`` what the API server runs in
+RE2; the patterns mean the same in both.
 """
 
 from __future__ import annotations
@@ -18,6 +19,17 @@ from duepoint.cli import instants
 Check = Callable[[Any], bool]
 
 _PATTERN = re.compile(r"""(?P<no>!?)self\.matches\(r(?P<quote>['"])(?P<pattern>.*)(?P=quote)\)""")
+_HAS = re.compile(r"has\(self\.(\w+)\)")
+#: Exactly one of these fields is there.
+_ONE_OF = re.compile(
+    r"\[has\(self\.\w+\)(?:, has\(self\.\w+\))+\]\.filter\(written, written\)\.size\(\) == 1"
+    r"|has\(self\.\w+\) != has\(self\.\w+\)"
+)
+#: Where the first field is there (always, where none is named), the second is, with such a value.
+_NEEDS = re.compile(
+    r"(?:!has\(self\.(?P<field>\w+)\) \|\| )?has\(self\.(?P<needed>\w+)\)"
+    r"(?: && self\.(?P=needed) (?:== (?P<value>'\w+')|in \[(?P<values>[^]]*)\]))?"
+)
 _WORDS = re.compile(r"self in \[(?P<words>'[^']*'(?:, '[^']*')*)\]")
 
 
@@ -30,6 +42,16 @@ def check(rule: str) -> Check:
         return _matching(parts["pattern"], wanted=not parts["no"])
     if _WORDS.fullmatch(rule):
         return lambda value: value in words(rule)
+    if _ONE_OF.fullmatch(rule):
+        fields = _HAS.findall(rule)
+        return lambda value: sum(field in value for field in fields) == 1
+    if parts := _NEEDS.fullmatch(rule):
+        field, needed = parts["field"], parts["needed"]
+        known = re.findall(r"'(\w+)'", parts["value"] or parts["values"] or "")
+        return lambda value: (
+            (field is not None and field not in value)
+            or (value.get(needed) in known if known else needed in value)
+        )
     raise KeyError(rule)
 
 
@@ -47,10 +69,6 @@ def _matching(pattern: str, *, wanted: bool = True) -> Check:
     spelled = re.sub(r"\$(?=$|\))", r"\\Z", spelled)
     compiled = re.compile(spelled, re.ASCII)
     return lambda value: (compiled.search(value) is not None) is wanted
-
-
-def _one_of(*names: str) -> Check:
-    return lambda value: sum(name in value for name in names) == 1
 
 
 def _earlier(first: str, last: str) -> Check:
@@ -75,46 +93,16 @@ _OF_THE_CONNECTION = frozenset(
 )  # fmt: skip
 
 _TABLE: dict[str, Check] = {
-    "has(self.schedule) != has(self.schedules)": _one_of("schedule", "schedules"),
-    "[has(self.jobTemplate), has(self.webhook), has(self.stream), has(self.kafka)]"
-    ".filter(written, written).size() == 1": _one_of("jobTemplate", "webhook", "stream", "kafka"),
-    "[has(self.url), has(self.urlFrom), has(self.service)]"
-    ".filter(written, written).size() == 1": _one_of("url", "urlFrom", "service"),
-    "has(self.value) != has(self.valueFrom)": _one_of("value", "valueFrom"),
-    "has(self.configMap) != has(self.secret)": _one_of("configMap", "secret"),
-    "has(self.trigger) != has(self.backfill)": _one_of("trigger", "backfill"),
-    "[has(self.bearer), has(self.basic), has(self.serviceAccountToken)]"
-    ".filter(written, written).size() == 1": _one_of("bearer", "basic", "serviceAccountToken"),
     "!has(self.startTime) || !has(self.endTime) || self.startTime < self.endTime": _earlier(
         "startTime", "endTime"
     ),
     "self.from < self.to": _earlier("from", "to"),
-    "!has(self.catchUpLimit) || has(self.catchUpPolicy) && self.catchUpPolicy == 'All'": (
-        lambda spec: "catchUpLimit" not in spec or spec.get("catchUpPolicy") == "All"
-    ),
-    "!has(self.maxConcurrency) || has(self.concurrencyPolicy)"
-    " && self.concurrencyPolicy in ['Forbid', 'Queue']": lambda spec: (
-        "maxConcurrency" not in spec or spec.get("concurrencyPolicy") in ("Forbid", "Queue")
-    ),
-    "!has(self.queueLimit) || has(self.concurrencyPolicy) && self.concurrencyPolicy == 'Queue'": (
-        lambda spec: "queueLimit" not in spec or spec.get("concurrencyPolicy") == "Queue"
-    ),
-    "has(self.restartPolicy) && self.restartPolicy in ['Never', 'OnFailure']": lambda pod: (
-        pod.get("restartPolicy") in ("Never", "OnFailure")
-    ),
     "!has(self.manualSelector) || !self.manualSelector": lambda job: (
         job.get("manualSelector") is not True
     ),
     "!has(self.selector)": lambda job: "selector" not in job,
     "!has(self.completionMode) || self.completionMode != 'Indexed' || has(self.completions)": (
         lambda job: job.get("completionMode") != "Indexed" or "completions" in job
-    ),
-    "!has(self.backoffLimitPerIndex)"
-    " || has(self.completionMode) && self.completionMode == 'Indexed'": lambda job: (
-        "backoffLimitPerIndex" not in job or job.get("completionMode") == "Indexed"
-    ),
-    "!has(self.maxFailedIndexes) || has(self.backoffLimitPerIndex)": lambda job: (
-        "maxFailedIndexes" not in job or "backoffLimitPerIndex" in job
     ),
     "!has(self.auth) || !has(self.headers)"
     " || self.headers.all(header, header.name.lowerAscii() != 'authorization')": lambda hook: (

@@ -8,8 +8,6 @@ what will most probably not do what its author wants. Kinds that are not ours ar
 from __future__ import annotations
 
 import itertools
-import json
-import sys
 import urllib.parse
 from collections.abc import Iterator
 from typing import Any
@@ -154,7 +152,7 @@ def _show(found: CheckedManifest, form: str, now_us: int) -> None:
         row |= {"valid": found.is_valid, "problems": [_fields(each) for each in problems]}
         if not manifest.trouble:
             row["notes"] = [_fields(each) for each in notes]
-        sys.stdout.write(json.dumps(row) + "\n")
+        output.write([row], "json")
         return
     if found.is_valid:
         output.say(f"{manifest.where}: {_standing(found, now_us)}")

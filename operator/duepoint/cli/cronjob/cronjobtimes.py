@@ -132,9 +132,9 @@ class _Search:
 
     def _day_matches(self) -> bool:
         rule, clock = self._fields.day_rule, self.clock
-        by_day = bool(rule.days >> clock.day & 1)
-        by_weekday = bool(rule.weekdays >> clock.isoweekday() % 7 & 1)
-        if rule.any_day or rule.any_weekday:
+        by_day = bool(rule.day.mask >> clock.day & 1)
+        by_weekday = bool(rule.weekday.mask >> clock.isoweekday() % 7 & 1)
+        if rule.day.starred or rule.weekday.starred:
             return by_day and by_weekday
         return by_day or by_weekday
 

@@ -96,11 +96,8 @@ def _on_day_of(
     midnight = start + after - (start + after) % _DAY
     begin, end = midnight - before, midnight + _DAY - after
     begin = min(begin, start)
-    our_times, their_times = set[int](), set[int]()
-    slot_us = ours.next_after(begin * _SECOND_US - 1)
-    while slot_us is not None and slot_us < end * _SECOND_US:
-        our_times.add(slot_us // _SECOND_US)
-        slot_us = ours.next_after(slot_us)
+    slots_us = expression.walk(ours, begin * _SECOND_US - 1, end * _SECOND_US - 1)
+    our_times, their_times = {slot_us // _SECOND_US for slot_us in slots_us}, set[int]()
     second = theirs.next_after(begin - _DAY // 4)  # its way depends on where it comes from
     while second is not None and second < end:
         if second >= begin:

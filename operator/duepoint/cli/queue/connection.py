@@ -43,7 +43,7 @@ def looking(check: Callable[..., None] | None = None) -> Callable[[Look], Callab
             where = {field.name: given.pop(field.name) for field in _FIELDS}
             if check is not None:
                 check(**given)
-            chosen = settings.from_environment(settings.QueueSettings, options.written(where))
+            chosen = settings.from_environment(settings.QueueSettings, where)
             if not asyncio.run(_look(chosen, functools.partial(look, **given))):
                 raise click.exceptions.Exit(output.NOTHING)
 

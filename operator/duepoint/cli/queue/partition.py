@@ -14,7 +14,6 @@ another number since, 2 what was asked cannot be, or Redis cannot be used.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -151,7 +150,7 @@ class _Shown:
             return
         self._last = seen
         if self._form == "json":
-            sys.stdout.write(json.dumps(_row(seen)) + "\n")
+            output.write([_row(seen)], "json")
         elif self._moves_cursor:
             sys.stdout.write(f"\r\x1b[K{_line(seen)}")
         else:

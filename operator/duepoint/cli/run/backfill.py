@@ -143,7 +143,7 @@ def _previewed(known: ScheduleSpec, asked: Backfill, form: str, *, dry_run: bool
             "last": [instants.utc_text(slot_us) for slot_us in last],
             "notes": list(_notes(known, asked)),
         }
-        output.write([row], "json", widths={})
+        output.write([row], "json")
     if count == 0:
         if form == "json":
             output.complain("there is no slot in the range")

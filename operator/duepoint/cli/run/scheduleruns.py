@@ -67,42 +67,35 @@ def _ttl_seconds(text: str) -> int | None:
 
 def options_of_run(*, wait: bool) -> Callable[..., Any]:
     """The options of a command that makes a ScheduleRun, as ``run_options``."""
-    namespace = click.option(
-        "--namespace",
-        "-n",
-        metavar="NAME",
-        type=options.NAME,
-        help="Unset: the namespace of the context.",
-    )
-    ttl = click.option(
-        "--ttl",
-        "ttl_seconds",
-        default=str(_TTL_SECONDS),
-        metavar="SECONDS|never",
-        type=options.Converted(_ttl_seconds),
-        show_default=True,
-        help="Delete the ScheduleRun so long after it has ended.",
-    )
-    timeout = click.option(
-        "--timeout",
-        "timeout_us",
-        metavar="DURATION",
-        type=options.DURATION_US,
-        help="Wait no longer than this, such as 90s or 2h.",
-    )
-    waits = click.option(
-        "--wait/--no-wait", default=wait, show_default=True, help="Wait for its end."
-    )
-
     return options.gathered(
         "run_options",
         RunOptions,
-        namespace,
-        ttl,
-        timeout,
+        click.option(
+            "--namespace",
+            "-n",
+            metavar="NAME",
+            type=options.NAME,
+            help="Unset: the namespace of the context.",
+        ),
+        click.option(
+            "--ttl",
+            "ttl_seconds",
+            default=str(_TTL_SECONDS),
+            metavar="SECONDS|never",
+            type=options.Converted(_ttl_seconds),
+            show_default=True,
+            help="Delete the ScheduleRun so long after it has ended.",
+        ),
+        click.option(
+            "--timeout",
+            "timeout_us",
+            metavar="DURATION",
+            type=options.DURATION_US,
+            help="Wait no longer than this, such as 90s or 2h.",
+        ),
         options.text_format,
         options.of_cluster,
-        waits,
+        click.option("--wait/--no-wait", default=wait, show_default=True, help="Wait for its end."),
     )
 
 
@@ -349,7 +342,7 @@ def _show_end(run: schedules.ScheduleRun, form: str, *, waited: bool) -> None:
             "runs": msgspec.to_builtins(read.runs or _Counts()),
             "message": read.message,
         }
-        output.write([row], "json", widths={})
+        output.write([row], "json")
     elif waited:
         output.say(f"{read.state}: {read.message or 'not looked at yet'}")
     if not waited or read.state == "Complete":

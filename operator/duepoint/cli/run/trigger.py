@@ -12,7 +12,6 @@ from typing import Any
 import click
 import msgspec
 
-from duepoint import errors
 from duepoint.cli import cluster, instants, options
 from duepoint.cli.run import scheduleruns
 from duepoint.kube import schedules
@@ -21,11 +20,29 @@ from duepoint.schedules import manualruns
 _POLICIES = ("Allow", "Forbid", "Replace", "Queue")
 
 
+def _payload(given: str) -> bytes:
+    """JSON text, or that of a file."""
+    text = options.content("--payload", given[1:]) if given.startswith("@") else given.encode()
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        example = "write it in quotes, such as '{\"day\": 1}'"
+        raise ValueError(f"is not JSON ({error}); {example}") from None
+    if text.strip() == b"null":
+        raise ValueError("null would be the Schedule's own; leave it out")
+    if len(text) > manualruns.PAYLOAD_LIMIT_BYTES:
+        raise ValueError(f"{len(text)} bytes; write at most {manualruns.PAYLOAD_LIMIT_BYTES}")
+    return text
+
+
 @click.command()
 @click.argument("name")
 @click.option("--at", metavar="TIME", help="Slot that the run carries. Unset: the creation.")
 @click.option(
-    "--payload", metavar="JSON|@FILE", help="In place of the Schedule's; @- is standard input."
+    "--payload",
+    metavar="JSON|@FILE",
+    type=options.Converted(_payload),
+    help="In place of the Schedule's; @- is standard input.",
 )
 @click.option(
     "--concurrency-policy",
@@ -39,7 +56,7 @@ def trigger(
     name: str,
     *,
     at: str | None,
-    payload: str | None,
+    payload: bytes | None,
     policy: str | None,
     run_options: scheduleruns.RunOptions,
 ) -> None:
@@ -48,7 +65,7 @@ def trigger(
     if policy is not None:
         what["concurrencyPolicy"] = policy
     if payload is not None:
-        what["payload"] = msgspec.Raw(_payload(payload))
+        what["payload"] = msgspec.Raw(payload)
 
     async def create(server: cluster.ClusterSession) -> schedules.ScheduleRun:
         known = await scheduleruns.schedule(server, name)
@@ -61,23 +78,3 @@ def trigger(
         return await scheduleruns.create(server, name, {"trigger": what}, run_options, shown)
 
     scheduleruns.finish(run_options, create)
-
-
-def _payload(given: str) -> bytes:
-    """JSON text, checked; raises errors.InvalidSetting."""
-    text = given.encode()
-    if given.startswith("@"):
-        text = options.content("--payload", given[1:])
-    try:
-        msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise errors.InvalidSetting(
-            "--payload", f"is not JSON ({error}); write it in quotes, such as '{{\"day\": 1}}'"
-        ) from None
-    if text.strip() == b"null":
-        raise errors.InvalidSetting("--payload", "null would be the Schedule's own; leave it out")
-    if len(text) > manualruns.PAYLOAD_LIMIT_BYTES:
-        raise errors.InvalidSetting(
-            "--payload", f"{len(text)} bytes; write at most {manualruns.PAYLOAD_LIMIT_BYTES}"
-        )
-    return text

@@ -8,10 +8,7 @@ a cluster where one was named, read with the user's rights. Values of secrets ar
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import ipaddress
-import json
-import sys
 import time
 import urllib.parse
 from collections.abc import AsyncIterator, Mapping
@@ -56,7 +53,7 @@ class Sample:
     place: options.Place | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SampleResult:
     """The request that was composed, and what came of it.
 
@@ -68,8 +65,8 @@ class SampleResult:
     url: str
     headers: list[tuple[str, str]]
     body: bytes | None
-    accepted: bool | None
-    message: str
+    accepted: bool | None = None
+    message: str = "not sent"
     status: int | None = None
     seconds: float = 0.0
 
@@ -110,13 +107,10 @@ async def run(sample: Sample, *, send: bool) -> SampleResult:
             url=str(where.url),
             headers=[(name, _without(value, hidden)) for name, value in composed.headers],
             body=composed.body,
-            accepted=None,
-            message="not sent",
         )
         if found.url_secret is not None:  # the URL is a credential
             parts = urllib.parse.urlsplit(result.url)
-            shown = f"{parts.scheme}://{parts.netloc}/[redacted]"
-            result = dataclasses.replace(result, url=shown)
+            result.url = f"{parts.scheme}://{parts.netloc}/[redacted]"
         if not send:
             return result
         dialler = dialling.Dialler(
@@ -126,57 +120,21 @@ async def run(sample: Sample, *, send: bool) -> SampleResult:
         sender = webhooktarget.WebhookTarget(
             dialler, services, source, clock, on_reply=replies.append
         )
+        began = time.monotonic()
         try:
-            return await _sent(sender, firing, replies, hidden, result)
+            answer = await sender.fire(firing)
+            result.seconds = time.monotonic() - began
         finally:
             await sender.close()
-
-
-async def _sent(
-    sender: webhooktarget.WebhookTarget,
-    firing: target.Firing,
-    replies: list[http1.Response],
-    hidden: tuple[str, ...],
-    result: SampleResult,
-) -> SampleResult:
-    """Send it; a refusal keeps the receiver's own words, which are not secret from this user."""
-    began = time.monotonic()
-    answer = await sender.fire(firing)
-    accepted = isinstance(answer, outcome.Delivered)
-    message = f"answered {answer.http_status}" if accepted else answer.message
-    found = firing.action.target
-    if not accepted and replies and isinstance(found, actions.WebhookAction):
+    result.status = answer.http_status
+    result.accepted = isinstance(answer, outcome.Delivered)
+    result.message = f"answered {answer.http_status}" if result.accepted else answer.message
+    if not result.accepted and replies:
+        # The receiver's own words, which are not secret from this user.
         plain = (header.value for header in found.headers)
         if text := target.excerpt(replies[-1].body, plain, hidden):
-            message = f"{message}: {text}"
-    return dataclasses.replace(
-        result,
-        accepted=accepted,
-        message=message,
-        status=answer.http_status,
-        seconds=time.monotonic() - began,
-    )
-
-
-def objects(literal: tuple[str, ...], files: tuple[str, ...]) -> Objects:
-    """What ``--secret`` and ``--secret-file`` say together; raises errors.InvalidSetting."""
-    found: dict[str, dict[str, bytes]] = {}
-    for text in literal:
-        name, key, value = _assigned("--secret", text)
-        found.setdefault(name, {})[key] = value.encode()
-    for text in files:
-        name, key, path = _assigned("--secret-file", text)
-        found.setdefault(name, {})[key] = options.content("--secret-file", path)
-    return found
-
-
-def _assigned(option: str, text: str) -> tuple[str, str, str]:
-    named, equals, value = text.partition("=")
-    name, slash, key = named.partition("/")
-    if not (equals and slash and name and key):
-        # Not quoted: it may be the secret itself.
-        raise errors.InvalidSetting(option, "write NAME/KEY=..., such as billing-hook/secret=...")
-    return name, key, value
+            result.message += f": {text}"
+    return result
 
 
 # -- what it is made of --------------------------------------------------------------------------
@@ -295,7 +253,7 @@ def show(result: SampleResult, form: str) -> None:
             "status": result.status,
             "message": result.message,
         }
-        sys.stdout.write(json.dumps(row) + "\n")
+        output.write([row], "json")
         return
     output.say(f"{result.method} {result.url}")
     for name, value in result.headers:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -209,7 +208,7 @@ def show(verdict: SignatureVerdict, form: str) -> None:
             "secret": verdict.secret or None,
             "reason": verdict.reason,
         }
-        sys.stdout.write(json.dumps(row) + "\n")
+        output.write([row], "json")
     elif verdict.is_valid:
         output.say(f"valid: {verdict.webhook_id}, sent {sent}, signed with secret {verdict.secret}")
     else:
