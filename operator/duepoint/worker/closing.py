@@ -7,11 +7,9 @@ that no attempt is made for; ``tried`` makes the closings of attempts with an ou
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import records
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
@@ -25,15 +23,6 @@ from duepoint.worker.plan import TRIGGER_SCHEDULE, Attempt, Closing
 #: answer may have been remembered from right before it was mended.
 CHECK_AGAIN_US = 30_000_000
 _CHECK_SOON_US = 3_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Open:
-    """A first attempt that is under way, begun at this instant of the monotonic clock."""
-
-    attempt: Attempt
-    started_us: int
-    since: float
 
 
 def slot_event(
@@ -163,42 +152,18 @@ def checked(attempt: Attempt, found: targets.Trouble | None, now_us: int) -> Clo
     return Closing(occurrences=(again,), events=(event,))
 
 
-def running(one: Open, now_us: int) -> Closing:
+def running(attempt: Attempt, started_us: int, now_us: int) -> Closing:
     """The attempt goes on; its slot has started, and has not ended."""
     event = attempt_event(
-        one.attempt,
+        attempt,
         RunState.RUNNING,
         Reason.RUNNING,
         "the request is open",
         now_us,
-        started_us=one.started_us,
-        attempts=one.attempt.number - 1,
+        started_us=started_us,
+        attempts=attempt.number - 1,
     )
     return Closing(events=(event,))
-
-
-def replacing(
-    known: definitions.Definition,
-    runs: Iterable[activeruns.ActiveRun],
-    message: str,
-    *,
-    now_us: int,
-) -> Closing:
-    """The Jobs of these runs are about to be deleted; how each of them ends is seen by its Job."""
-    events = tuple(
-        slot_event(
-            known,
-            one.slot_us,
-            RunState.REPLACING,
-            Reason.REPLACED,
-            now_us,
-            trigger="Manual" if one.is_wanted else "Schedule",
-            message=message,
-            job_name=one.job,
-        )
-        for one in runs
-    )
-    return Closing(events=events)
 
 
 def still_open(
@@ -209,24 +174,3 @@ def still_open(
         return None
     event = attempt_event(attempt, RunState.PENDING, reason, message, now_us, attempts=attempts)
     return Closing(events=(event,))
-
-
-def unrun(
-    attempt: Attempt, state: RunState, reason: Reason, message: str, *, now_us: int
-) -> Closing:
-    """The slot of an occurrence ends without this attempt."""
-    is_run = state in run.ENDED
-    event = attempt_event(
-        attempt,
-        state,
-        reason,
-        message,
-        now_us,
-        started_us=attempt.first_try_us,
-        finished_us=now_us if is_run else 0,
-        attempts=attempt.number - 1,
-        again=attempt.first_try_us > 0 and is_run,
-        settled_us=attempt.slot_us if attempt.is_regular else 0,
-        completed=attempt.completes and attempt.is_regular,
-    )
-    return Closing(finished=(attempt.point.member,), events=(event,))

@@ -22,7 +22,7 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.outcome import Retry
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import PointKind
@@ -90,7 +90,21 @@ def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> Closing:
         reason, made = Reason.CONCURRENCY_QUEUED, attempt.number - 1
         waits = closings.still_open(attempt, reason, verdict.message, attempts=made, now_us=now_us)
         return waits or Closing()
-    return closings.unrun(attempt, verdict.state, verdict.reason, verdict.message, now_us=now_us)
+    is_run = verdict.state in ENDED
+    event = closings.attempt_event(
+        attempt,
+        verdict.state,
+        verdict.reason,
+        verdict.message,
+        now_us,
+        started_us=attempt.first_try_us,
+        finished_us=now_us if is_run else 0,
+        attempts=attempt.number - 1,
+        again=attempt.first_try_us > 0 and is_run,
+        settled_us=attempt.slot_us if attempt.is_regular else 0,
+        completed=attempt.completes and attempt.is_regular,
+    )
+    return Closing(finished=(attempt.point.member,), events=(event,))
 
 
 def leaving(closed: Closing, attempt: Attempt, firing: target.Firing, verdict: Answer) -> Closing:
@@ -311,13 +325,25 @@ class _Question:
         """Report why, then delete their Jobs; return None where all were deleted.
 
         In this order the operator never takes a deletion for a user's, however late the news of it
-        comes, and even if a process dies between the two.
+        comes, and even if a process dies between the two. How each of them ends is seen by its Job.
         """
         if not replaced:
             return None
         now_us = self._settler.now_us()
-        note = closings.replacing(self._known, replaced, message, now_us=now_us)
-        if not await self._settler.report(note):
+        events = tuple(
+            closings.slot_event(
+                self._known,
+                one.slot_us,
+                RunState.REPLACING,
+                Reason.REPLACED,
+                now_us,
+                trigger="Manual" if one.is_wanted else "Schedule",
+                message=message,
+                job_name=one.job,
+            )
+            for one in replaced
+        )
+        if not await self._settler.report(Closing(events=events)):
             return target.not_started()
         try:
             for one in replaced:

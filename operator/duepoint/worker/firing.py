@@ -135,7 +135,6 @@ class Firer:
                 asyncio.get_running_loop().call_soon(holding.kinds_known)  # each has begun by then
                 if (settled := holding.left - len(tries) - len(turns)) > 0:
                     holding.ended(settled)
-                settling = group.create_task(settler.run())
                 if plan.closing is not None:
                     settler.add(plan.closing)
                 if len(turns) == 1 and not plan.entries:
@@ -144,9 +143,6 @@ class Firer:
                     tries += map(group.create_task, turns)
                 if plan.entries:
                     await self._append_entries(work, lost)
-                await asyncio.gather(*tries)
-                settler.finish()
-                await settling
         finally:
             self._works.discard(work)
             work.split.set()
@@ -248,17 +244,16 @@ class Firer:
             return firing
         is_judged = attempt.is_judged and isinstance(firing.action.target, concurrency.LASTING)
         verdict = await self._gate.ask(settler, attempt, firing) if is_judged else None
-        started_us = settler.now_us()
         answer: outcomes.Outcome
         match verdict:
             case outcomes.Retry():
-                answer = verdict
+                answer, started_us = verdict, settler.now_us()
             case concurrency.End() | concurrency.Waits():
-                closed = concurrency.closing(attempt, verdict, now_us=started_us)
+                closed = concurrency.closing(attempt, verdict, now_us=settler.now_us())
                 results.count_ended(closed.events)
                 return concurrency.leaving(closed, attempt, firing, verdict)
             case _:
-                settler.begin(attempt, firing.action)
+                started_us = settler.begin(attempt, firing.action)
                 try:
                     answer = await self._target.fire(firing)
                 except Exception as bug:  # noqa: BLE001 - one schedule's trouble is not its neighbours'

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from duepoint.targets import target
 from duepoint.targets.secretaccess import servers
 
 PATH = "spec.kafka.connectionSecretRef"
@@ -39,18 +38,16 @@ class Brokers:
         return self.protocol.startswith("SASL")
 
 
-def brokers(found: servers.SecretConnection) -> Brokers | target.Trouble:
-    """The brokers, or what to write into the Secret instead."""
+def brokers(found: servers.SecretConnection) -> Brokers:
+    """The brokers; raises Unread, which says what to write into the Secret instead."""
     values = found.values
     listed = tuple(filter(None, (one.strip() for one in values["bootstrap.servers"].split(","))))
     parsed = [parts for one in listed if (parts := _SERVER.fullmatch(one)) is not None]
     hosts = [(parts[1].strip("[]"), int(parts[2])) for parts in parsed if int(parts[2]) <= 65_535]
     if not 1 <= len(listed) == len(hosts) <= _MOST_SERVERS:
-        return servers.unusable(
-            found, "bootstrap.servers", "is no list of brokers; write host:port,host:port"
-        )
-    if (withheld := found.withheld(hosts)) is not None:
-        return withheld
+        what = "is no list of brokers; write host:port,host:port"
+        raise found.unusable("bootstrap.servers", what)
+    found.require_consent(hosts)
     # A password is never sent in the clear unless the Secret says so.
     usual = "SASL_SSL" if values.get("password") else "SSL"
     protocol = values.get("security.protocol", "").upper() or usual
@@ -60,9 +57,9 @@ def brokers(found: servers.SecretConnection) -> Brokers | target.Trouble:
         ("sasl.mechanism", mechanism, MECHANISMS),
     ):
         if value not in known:
-            return servers.unusable(found, key, f"is not known; write {' or '.join(known)}")
+            raise found.unusable(key, f"is not known; write {' or '.join(known)}")
     if protocol.startswith("SASL"):
         for key in ("username", "password"):
             if not values.get(key):
-                return servers.unusable(found, key, f"is missing; {protocol} logs in with it")
+                raise found.unusable(key, f"is missing; {protocol} logs in with it")
     return Brokers(connection=found, servers=listed, protocol=protocol, mechanism=mechanism)

@@ -50,24 +50,22 @@ class KafkaTarget:
 
     async def check(self, firing: target.Firing) -> target.Trouble | None:
         """Whether the extra is installed and the Secret holds a connection; sends nothing."""
-        found = await self._brokers(
-            firing.namespace, cast("actions.KafkaAction", firing.action.target)
-        )
-        if not isinstance(found, target.Trouble):
-            return None
-        self._reader.forget(firing.namespace)  # the next look is to see whether it was mended
-        return found
+        try:
+            await self._brokers(firing)
+        except references.Unread as unread:
+            self._reader.forget(firing.namespace)  # the next look is to see whether it was mended
+            return unread.trouble
+        return None
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered once all in-sync replicas have the record."""
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
-        kafka = cast("actions.KafkaAction", firing.action.target)
         denied: list[outcome.Outcome] = []
         try:
             async with asyncio.timeout(seconds):
-                return await self._produce(firing, kafka, denied)
+                return await self._produce(firing, denied)
         except TimeoutError:
             if denied:
                 return denied[-1]
@@ -81,18 +79,20 @@ class KafkaTarget:
             await self._opened.close()
 
     async def _produce(
-        self, firing: target.Firing, kafka: actions.KafkaAction, denied: list[outcome.Outcome]
+        self, firing: target.Firing, denied: list[outcome.Outcome]
     ) -> outcome.Outcome:
-        brokers = await self._brokers(firing.namespace, kafka)
-        if isinstance(brokers, target.Trouble):
-            return outcome.Retry(reason=brokers.reason, message=brokers.message, started=False)
+        try:
+            brokers = await self._brokers(firing)
+        except references.Unread as unread:
+            trouble = unread.trouble
+            return outcome.Retry(reason=trouble.reason, message=trouble.message, started=False)
         fields = streamtarget.entry(firing, self._clock.now_us())
         value = fields.pop("payload")
         headers = [(name, _bytes(text)) for name, text in fields.items()]
         answer = await self._producers().send(
             brokers,
             self._diallers(firing.namespace),
-            topic=kafka.topic,
+            topic=cast("actions.KafkaAction", firing.action.target).topic,
             key=firing.uid.encode(),
             value=_bytes(value),
             headers=headers,
@@ -104,25 +104,20 @@ class KafkaTarget:
             self._reader.forget(firing.namespace)
         return answer
 
-    async def _brokers(
-        self, namespace: str, kafka: actions.KafkaAction
-    ) -> brokersettings.Brokers | target.Trouble:
+    async def _brokers(self, firing: target.Firing) -> brokersettings.Brokers:
         if not is_installed():
-            return references.unread(Reason.TARGET_UNAVAILABLE, MISSING_EXTRA)
+            raise references.Unread(references.unread(Reason.TARGET_UNAVAILABLE, MISSING_EXTRA))
         found = await self._reader.read(
             brokersettings.PATH,
-            namespace,
-            kafka.connection,
+            firing.namespace,
+            cast("actions.KafkaAction", firing.action.target).connection,
             brokersettings.KEYS,
             "bootstrap.servers",
         )
-        brokers = found if isinstance(found, target.Trouble) else brokersettings.brokers(found)
-        if isinstance(brokers, target.Trouble) or not brokers.tls:
+        brokers = brokersettings.brokers(found)
+        if not brokers.tls:
             return brokers
-        secured = await self._reader.secured(brokers.connection)
-        if isinstance(secured, target.Trouble):
-            return secured
-        return dataclasses.replace(brokers, connection=secured)
+        return dataclasses.replace(brokers, connection=await self._reader.secured(found))
 
     def _producers(self) -> kafkaproducers.Producers:
         if self._opened is None:

@@ -64,20 +64,28 @@ class SecretConnection:
         """The text in one line, without anything that stands in the Secret."""
         return target.excerpt(text.encode(errors="replace"), (), self.unspeakable)
 
-    def withheld(self, hosts: Iterable[tuple[str, int]]) -> target.Trouble | None:
-        """Why the Secret may not be used with one of these servers; None where it may."""
+    def unusable(self, key: str, what: str) -> references.Unread:
+        """What stands under a key makes no connection."""
+        return self._unread(Reason.MISSING_SECRET, str(self.to.unusable(key, what)))
+
+    def require_consent(self, hosts: Iterable[tuple[str, int]]) -> None:
+        """Raise Unread unless the Secret may be used with each of these servers."""
         try:
             for host, port in hosts:
                 references.require_consent(self.to, self.data, references.Receiver(host, port))
         except references.Unread as withheld:
-            return references.unread(Reason.SECRET_FORBIDDEN, self.redacted(str(withheld)))
-        return None
+            raise self._unread(Reason.SECRET_FORBIDDEN, str(withheld)) from None
 
     def require_server(self, host: str, port: int) -> None:
         """Raise OSError unless the Secret may be used with this server, which another one names."""
         require_server(host, port)
-        if (withheld := self.withheld([(host, port)])) is not None:
-            raise ServerRefused(withheld)
+        try:
+            self.require_consent([(host, port)])
+        except references.Unread as withheld:
+            raise ServerRefused(withheld.trouble) from None
+
+    def _unread(self, reason: Reason, text: str) -> references.Unread:
+        return references.Unread(references.unread(reason, self.redacted(text)))
 
 
 class ConnectionReader:
@@ -90,8 +98,8 @@ class ConnectionReader:
 
     async def read(
         self, path: str, namespace: str, name: str, wanted: tuple[str, ...], required: str
-    ) -> SecretConnection | target.Trouble:
-        """The connection of this Secret.
+    ) -> SecretConnection:
+        """The connection of this Secret; raises Unread.
 
         Args:
             path: the field that names it.
@@ -99,18 +107,6 @@ class ConnectionReader:
             required: the one of them that has to be there.
         """
         to = references.secret(path, namespace, name)
-        try:
-            return await self._read(to, wanted, required)
-        except references.Unread as unread:
-            return unread.trouble
-
-    def forget(self, namespace: str) -> None:
-        """What was read of this namespace did not work: read it again next time."""
-        self._objects.forget(namespace)
-
-    async def _read(
-        self, to: references.Reference, wanted: tuple[str, ...], required: str
-    ) -> SecretConnection:
         found = await self._keys.whole(to)
         references.require_any_consent(to, found)
         await self._keys.content(to, required)  # says what is missing
@@ -130,27 +126,25 @@ class ConnectionReader:
             unspeakable=tuple(texts[key] for key in _UNSPEAKABLE if texts.get(key)),
         )
 
-    async def secured(self, plain: SecretConnection) -> SecretConnection | target.Trouble:
+    def forget(self, namespace: str) -> None:
+        """What was read of this namespace did not work: read it again next time."""
+        self._objects.forget(namespace)
+
+    async def secured(self, plain: SecretConnection) -> SecretConnection:
         """The connection with its TLS context, made once for what stands in the Secret."""
         to, pem = plain.to, plain.pem
         certificate, key = pem.get("tls.crt"), pem.get("tls.key")
         if (certificate is None) != (key is None):
-            return unusable(plain, "tls.crt", "needs tls.key beside it, and the other way round")
+            raise plain.unusable("tls.crt", "needs tls.key beside it, and the other way round")
         wanted = tlscontexts.TlsMaterial(
             owner=(to.namespace, False), ca=pem.get("ca.crt"), certificate=certificate, key=key
         )
         try:
             context = await self._contexts.get(wanted)
         except tlscontexts.Unusable as error:
-            return unusable(plain, "ca.crt" if error.part == "ca" else "tls.crt", str(error))
+            in_key = "ca.crt" if error.part == "ca" else "tls.crt"
+            raise plain.unusable(in_key, str(error)) from None
         return dataclasses.replace(plain, tls=context)
-
-
-def unusable(connection: SecretConnection, key: str, message: str) -> target.Trouble:
-    """What stands under a key makes no connection."""
-    to = connection.to
-    text = f"{to.path}: key {key} of {to.object} {message}"
-    return references.unread(Reason.MISSING_SECRET, connection.redacted(text))
 
 
 def _text(to: references.Reference, key: str, value: bytes) -> str:

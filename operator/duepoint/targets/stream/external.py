@@ -29,7 +29,7 @@ from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
-from duepoint.targets.secretaccess import servers
+from duepoint.targets.secretaccess import references, servers
 
 KEYS = ("url", "username", "password")
 PATH = "spec.stream.connectionSecretRef"
@@ -116,19 +116,22 @@ class ExternalStreams:
 
     async def check(self, namespace: str, secret: str) -> target.Trouble | None:
         """Whether the connection can be read and is one; connects to no server."""
-        found = await self._server(namespace, secret)
-        if not isinstance(found, target.Trouble):
-            return None
-        self._reader.forget(namespace)  # the next look is to see whether it was mended
-        return found
+        try:
+            await self._server(namespace, secret)
+        except references.Unread as unread:
+            self._reader.forget(namespace)  # the next look is to see whether it was mended
+            return unread.trouble
+        return None
 
     async def append(
         self, namespace: str, secret: str, command: tuple[Part, ...]
     ) -> outcome.Outcome | str:
         """The entry's id, or what came of it instead; ends when the caller's time does."""
-        server = await self._server(namespace, secret)
-        if isinstance(server, target.Trouble):
-            return outcome.Retry(reason=server.reason, message=server.message, started=False)
+        try:
+            server = await self._server(namespace, secret)
+        except references.Unread as unread:
+            trouble = unread.trouble
+            return outcome.Retry(reason=trouble.reason, message=trouble.message, started=False)
         try:
             try:
                 return await self._ask(namespace, server, command)
@@ -149,23 +152,18 @@ class ExternalStreams:
 
     # -- steps -------------------------------------------------------------------------------------
 
-    async def _server(self, namespace: str, secret: str) -> _Server | target.Trouble:
+    async def _server(self, namespace: str, secret: str) -> _Server:
+        """Raises Unread."""
         found = await self._reader.read(PATH, namespace, secret, KEYS, "url")
-        if isinstance(found, target.Trouble):
-            return found
         try:
             address = redisurl.parse(found.values["url"])
         except ValueError as error:
-            return servers.unusable(found, "url", str(error))
+            raise found.unusable("url", str(error)) from None
         if address.kind is not redisurl.ServerKind.SERVER or not address.hosts:
-            return servers.unusable(
-                found, "url", "leads to no single server; write redis://host:6379/0 or rediss://"
-            )
-        if (withheld := found.withheld(address.hosts)) is not None:
-            return withheld
+            what = "leads to no single server; write redis://host:6379/0 or rediss://"
+            raise found.unusable("url", what)
+        found.require_consent(address.hosts)
         secured = await self._reader.secured(found) if address.tls else found
-        if isinstance(secured, target.Trouble):
-            return secured
         unspeakable = (*found.unspeakable, *filter(None, (address.username, address.password)))
         connection = dataclasses.replace(secured, unspeakable=unspeakable)
         return _Server(connection=connection, address=address)

@@ -40,10 +40,14 @@ _PROBE_MARGIN_SECONDS = 2.0
 
 @dataclass(slots=True)
 class Admitted:
-    """A delivery that may be made; ``Admission.leave`` has to follow."""
+    """A delivery that may be made; ``Admission.leave`` has to follow.
+
+    Attributes:
+        probe_us: of which probe of the circuit it is; 0 = of none.
+    """
 
     host: str
-    passed: circuitbreaker.Pass
+    probe_us: int = 0
 
 
 class Admission:
@@ -62,7 +66,7 @@ class Admission:
         if self._breaker is not None and not self._breaker.has_nothing_against(host, firing.uid):
             return None
         has_turn = self._limits.take(host, firing.namespace)
-        return Admitted(host, circuitbreaker.PASS) if has_turn else None
+        return Admitted(host) if has_turn else None
 
     async def enter(
         self, firing: target.Firing, webhook: actions.WebhookAction, now_us: int
@@ -83,13 +87,13 @@ class Admission:
             )
             return _waiting(Reason.RECEIVER_BUSY, message, seconds, last_us)
         if self._breaker is None:
-            return Admitted(host, circuitbreaker.PASS)
-        admitted: circuitbreaker.Pass | circuitbreaker.Wait | None = None
+            return Admitted(host)
+        admitted: int | circuitbreaker.Wait | None = None
         try:
             hold_seconds = webhook.timeout_seconds + _PROBE_MARGIN_SECONDS
             admitted = await self._breaker.admit(host, hold_seconds)
         finally:
-            if not isinstance(admitted, circuitbreaker.Pass):
+            if not isinstance(admitted, int):
                 self._limits.leave(host)
         if isinstance(admitted, circuitbreaker.Wait):
             return _circuit_open(host, admitted, last_us)
@@ -111,7 +115,7 @@ class Admission:
         if self._breaker is not None:
             # The message of the circuit names the receiver already.
             said = cause.removeprefix(f"{_name(entry.host)}: ")
-            self._breaker.note(entry.host, entry.passed, succeeded, said)
+            self._breaker.note(entry.host, entry.probe_us, succeeded, said)
             if succeeded and firing.trigger == _BY_HAND:
                 self._breaker.note_gone(firing.uid, 0)
 
