@@ -44,7 +44,14 @@ async def test_what_fell_due_while_the_machine_was_suspended_is_looked_at_after_
 
 @pytest.mark.parametrize(
     ("part_us", "seconds"),
-    [(0, 0.3), (299_999, 1e-6), (300_000, 0.0), (799_999, 0.0), (800_000, 0.5), (999_999, 0.300001)],
+    [
+        (0, 0.3),
+        (299_999, 1e-6),
+        (300_000, 0.0),
+        (799_999, 0.0),
+        (800_000, 0.5),
+        (999_999, 0.300001),
+    ],
 )
 def test_what_may_wait_begins_between_two_whole_seconds(part_us, seconds):
     assert clocks.seconds_to_lull(1_772_366_400_000_000 + part_us) == pytest.approx(seconds)

@@ -103,7 +103,6 @@ class Claimer:
         #: Of the newest connection; there is one before anything is claimed.
         self._wakeups: Wakeups
         self._shards: frozenset[messages.ShardId] = frozenset()
-        self._few = min(_FEW, int(limits.under_way * _FEW_OF_ROOM))
         #: Points in hand, by the namespaces that their shards hold.
         self._in_hand: collections.Counter[int] = collections.Counter()
         #: Shards that are due, for which there was no room.
@@ -181,7 +180,7 @@ class Claimer:
         due = await self._wait_until_due(beating, draining)
         if not due:
             return
-        if self._free() < self._few * len(due):
+        if self._free() < _FEW * len(due):
             due = await self._claim_few(due)
             if self._free() <= 0:
                 # What is under way may also stand still, which nothing announces.
@@ -193,12 +192,13 @@ class Claimer:
         for ask in asks:
             await self._claim(ask)
 
-    async def _claim_few(self, due: Sequence[messages.ShardId]) -> tuple[messages.ShardId, ...]:
+    async def _claim_few(self, due: tuple[messages.ShardId, ...]) -> tuple[messages.ShardId, ...]:
         """Claim a few points for namespaces that have few in hand; returns the other shards."""
-        few = [one for one in due if self._in_hand[sharding.namespaces_of(one)] < self._few]
-        if few:
-            await self._claim(claim_budget.Ask(shards=tuple(few), batch=self._few))
-        return tuple(shard for shard in due if shard not in few)
+        few = min(_FEW, int(self._limits.under_way * _FEW_OF_ROOM))
+        quiet = tuple(one for one in due if self._in_hand[sharding.namespaces_of(one)] < few)
+        if quiet:
+            await self._claim(claim_budget.Ask(shards=quiet, batch=few))
+        return tuple(shard for shard in due if shard not in quiet)
 
     def _free(self) -> int:
         """Points for which there is room."""
@@ -340,7 +340,7 @@ class Claimer:
     # -- what is under way ---------------------------------------------------------------------
 
     def _hand_over(self, claim: messages.Claim, *, is_only: bool) -> None:
-        size = max(1, len(claim.points) + len(claim.strangers))
+        size = max(1, len(claim.points) + len(claim.unknown_members))
         wait_to_begin: Callable[[], Awaitable[None]] | None = None
         if claim.reclaimed:
             telemetry.reclaimed_total.inc(size)

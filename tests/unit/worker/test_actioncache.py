@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import tracemalloc
 
 import msgspec
@@ -27,10 +28,14 @@ FACTS = jobbuilder.SlotFacts(
 
 def a_large_job(number: int, size: int = 240_000) -> actions.Action:
     """Many small objects, which take most memory for their text."""
-    env = [{"name": f"V{number}-{n}", "value": "x"} for n in range(size // 32)]
-    container = {"name": "c", "image": "busybox", "env": env}
+    container = {"name": f"c-{number}", "image": "busybox", "env": _environment(size // 32)}
     template = {"spec": {"template": {"spec": {"containers": [container]}}}}
     return actions.Action(target=actions.JobAction(template=template))
+
+
+@functools.cache
+def _environment(variables: int) -> list[dict[str, str]]:
+    return [{"name": f"V1234-{number}", "value": "x"} for number in range(variables)]
 
 
 def due(name: str, namespace: str):

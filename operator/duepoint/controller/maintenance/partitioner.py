@@ -161,7 +161,7 @@ class Partitioner:
         moved = left_out = 0
         while True:
             began = self._clock.monotonic()
-            step = await self._queue.resharding.move(
+            step = await self._queue.export.move(
                 shard, cursor, self._epoch, hold_seconds=hold_seconds
             )
             cursor, moved, left_out = step.cursor, moved + step.moved, left_out + step.left_out
