@@ -94,7 +94,11 @@ P = ParamSpec("P")
 
 
 class Signal(Generic[P]):
-    """One kind of event; calling it publishes."""
+    """One kind of event; calling it publishes.
+
+    A publisher that has to wait until every subscriber is done awaits ``completed`` instead, which
+    raises what they raise.
+    """
 
     __slots__ = ("_subscribers",)
 
@@ -109,22 +113,12 @@ class Signal(Generic[P]):
         for subscriber in self._subscribers:
             subscriber(*args, **kwargs)
 
-
-class AwaitedSignal(Generic[P]):
-    """An event whose publisher waits until every subscriber is done; raises what they raise."""
-
-    __slots__ = ("_subscribers",)
-
-    def __init__(self) -> None:
-        self._subscribers: list[Callable[P, Awaitable[None]]] = []
-
-    def subscribe(self, *subscribers: Callable[P, Awaitable[None]]) -> None:
-        """Await these at each publication from now on."""
-        self._subscribers.extend(subscribers)
-
-    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
+    async def completed(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Publish to subscribers that return awaitables, one after the other."""
         for subscriber in self._subscribers:
-            await subscriber(*args, **kwargs)
+            done = subscriber(*args, **kwargs)
+            assert isinstance(done, Awaitable)  # noqa: S101 - of every subscriber of such an event
+            await done
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +155,7 @@ class TermEvents:
     """
 
     schedule_applied: Signal[[Observed]] = field(default_factory=Signal)
-    schedule_leaving: AwaitedSignal[[Observed]] = field(default_factory=AwaitedSignal)
+    schedule_leaving: Signal[[Observed]] = field(default_factory=Signal)
     schedule_widened: Signal[[str]] = field(default_factory=Signal)
     objects_compared: Signal[[]] = field(default_factory=Signal)
 

@@ -102,13 +102,6 @@ def dropped(course: Progress, slot_us: int) -> None:
     course.waits_for = ""
 
 
-def doubted(course: Progress) -> None:
-    """Mark open slots as unknown: the queue may have lost some of them."""
-    for slot in course.open.values():
-        if slot.standing is Standing.HANDED:
-            slot.standing = Standing.UNKNOWN
-
-
 def applied(course: Progress, event: RunEvent) -> bool:
     """Apply an event; False where it changes nothing."""
     slot = course.open.get(event.slot_us)

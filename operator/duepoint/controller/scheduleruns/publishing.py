@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstatus
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState, Snapshot
@@ -109,8 +107,7 @@ class RunPublisher:
     def _record(self, run: ScheduleRunState, published: Snapshot) -> None:
         self._states.release(run, published.open | run.course.open.keys())
         if published.has_ended:
-            encoded = msgspec.json.encode(published.fields)
-            run.ended_us = runstatus.ended_us(encoded) or self._clock.now_us()
+            run.ended_us = runstatus.read(published.fields).ended_us or self._clock.now_us()
             self._look(run.seen.uid)
 
     def refused(self, uid: str) -> None:

@@ -178,21 +178,18 @@ def run_of(
 
 def adopt_published(run: ScheduleRunState, seen: Observed) -> None:
     """The state continues from the status that the API server has."""
-    run.seen = seen
-    run.course = runstatus.course(seen.status)
-    run.ended_us = runstatus.ended_us(seen.status)
-    run.published = _decoded(seen.status)
-    run.begins_with = run.schedule_uid = runstatus.schedule_uid(seen.status)
-    run.planned = runstatus.planned(seen.status)
-    run.is_outdated = False
-
-
-def _decoded(status: bytes) -> dict[str, Any]:
     try:
-        fields = msgspec.json.decode(status)
+        fields = msgspec.json.decode(seen.status)
     except msgspec.DecodeError:
-        return {}
-    return fields if isinstance(fields, dict) else {}
+        fields = {}
+    run.seen = seen
+    run.published = fields if isinstance(fields, dict) else {}
+    status = runstatus.read(run.published)
+    run.course = status.course()
+    run.ended_us = status.ended_us
+    run.begins_with = run.schedule_uid = status.schedule_uid
+    run.planned = status.planned
+    run.is_outdated = False
 
 
 # -- which slots there are -----------------------------------------------------------------------

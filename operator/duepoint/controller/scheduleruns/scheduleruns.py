@@ -414,7 +414,7 @@ def _read(seen: Observed) -> tuple[Wanted | None, runstatus.RunVerdict | None]:
         return scheduleruns.wanted(seen.spec, created_us=seen.created_us), None
     except errors.InvalidSpec as invalid:
         first = invalid.errors[0]
-        return None, runstatus.refused(Reason(first.reason), str(invalid))
+        return None, runstatus.failed(Reason(first.reason), str(invalid))
 
 
 def _absent(run: ScheduleRunState) -> runstatus.RunVerdict:

@@ -231,7 +231,7 @@ class ReconcileQueue:
         return await self._reconcile.apply(looks, is_alone=is_alone)
 
     async def _remove(self, seen: Observed) -> None:
-        await self._events.schedule_leaving(seen)
+        await self._events.schedule_leaving.completed(seen)
         await self._reconcile.remove(seen)
         self._reconcile.forget(seen.uid)
         self._reporter.forget(seen.uid)

@@ -40,7 +40,7 @@ GATHER_SECONDS = 0.1
 _LOOK_SECONDS = 60.0
 _ACK_SECONDS = 0.2
 #: While slots are open they are compared with the queue this often: an end that was lost with a
-#: full stream must not hold a watermark for ever. As often it is asked whether any was dropped.
+#: full stream must not hold a watermark for ever. So it is asked, too, whether any was dropped.
 _COMPARE_SECONDS = 600.0
 
 _EntryKey = tuple[messages.ShardId, str]
@@ -63,7 +63,7 @@ class Outcomes:
     ) -> None:
         self._ledger = term.queue.ledger()
         self._open_slots = open_slots
-        self._compared_at = self._asked_at = 0.0
+        self._compared_at = 0.0
         self._states = states
         self._reporter = reporter
         self._consumer = consumer
@@ -102,9 +102,8 @@ class Outcomes:
         """One subscription's life: first what was read before, then what is new."""
         try:
             await self._ledger.start()
-            await self._compare_open_slots()
-            await self._mend_unread()
-            await self._recover()
+            await self._compare(with_queue=True)
+            await self._read_once(None, anew=True)
             self._has_begun.set()
             while True:
                 shards = await self._ledger.wait_for_outcomes(_LOOK_SECONDS)
@@ -113,9 +112,8 @@ class Outcomes:
                     await self._clock.sleep(GATHER_SECONDS)
                     await self._read_all(shards)
                 if self._clock.monotonic() - self._compared_at >= _COMPARE_SECONDS:
-                    await self._compare_any_open_slots()
-                if self._clock.monotonic() - self._asked_at >= _COMPARE_SECONDS:
-                    await self._mend_unread()
+                    # Where no slot is open the queue is not asked: there may be 100,000 Schedules.
+                    await self._compare(with_queue=self._states.has_open_slots())
         finally:
             await self._ledger.close()
 
@@ -126,30 +124,25 @@ class Outcomes:
         outstanding: who waits for this may be the one that settles it.
         """
         await self._has_begun.wait()
-        await self._recover()
-        while await self._read_once(None):
-            pass
-
-    async def _recover(self) -> None:
-        async with self._reading:
-            await self._recover_unread()
-
-    async def _recover_unread(self) -> None:
-        entries = await self._ledger.recover_outcomes(GROUP, self._consumer)
-        self._is_interrupted = False
-        self._take(entries, replayed=True)
+        anew = True
+        while await self._read_once(None, anew=anew):
+            anew = False
 
     async def _read_all(self, shards: tuple[messages.ShardId, ...]) -> None:
         await self._wait_for_room()
         while await self._read_once(shards):
             await self._wait_for_room()
 
-    async def _read_once(self, shards: tuple[messages.ShardId, ...] | None) -> bool:
+    async def _read_once(
+        self, shards: tuple[messages.ShardId, ...] | None, *, anew: bool = False
+    ) -> bool:
         """One reader at a time: what one reads is passed on before the next finds nothing new."""
         async with self._reading:
-            if self._is_interrupted:
-                # What a reading took that broke off is older than what follows.
-                await self._recover_unread()
+            # What a reading took that broke off is older than what follows.
+            if anew or self._is_interrupted:
+                entries = await self._ledger.recover_outcomes(GROUP, self._consumer)
+                self._is_interrupted = False
+                self._take(entries, replayed=True)
             self._is_interrupted = True
             entries = await self._ledger.read_outcomes(
                 GROUP, self._consumer, shards=shards, count=_BATCH
@@ -163,19 +156,11 @@ class Outcomes:
             self._some_done.clear()
             await self._some_done.wait()
 
-    async def _compare_open_slots(self) -> None:
-        await self._open_slots.compare()
-        self._compared_at = self._clock.monotonic()
-
-    async def _compare_any_open_slots(self) -> None:
-        """Where none is open that is looked at as seldom: there may be 100,000 Schedules."""
-        if self._states.has_open_slots():
-            await self._compare_open_slots()
-        self._compared_at = self._clock.monotonic()
-
-    async def _mend_unread(self) -> None:
+    async def _compare(self, *, with_queue: bool) -> None:
+        if with_queue:
+            await self._open_slots.compare()
         await self._open_slots.mend_dropped(self._ledger)
-        self._asked_at = self._clock.monotonic()
+        self._compared_at = self._clock.monotonic()
 
     def _take(self, entries: list[ledger.OutcomeEntry], *, replayed: bool) -> None:
         if self._upheavals != self._queue.health.upheavals:
