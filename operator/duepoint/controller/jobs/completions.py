@@ -37,9 +37,8 @@ class Completions:
         definitions: Definitions,
         is_waited_for: Callable[[Definition], bool],
     ) -> None:
-        self._queue = term.queue
+        self._term = term
         self._definitions = definitions
-        self._epoch = term.epoch
         self._ended: dict[str, set[str]] = {}
         self._wider: set[str] = set()
         self._has_waiting = is_waited_for
@@ -67,8 +66,8 @@ class Completions:
             known = await self._definitions(schedule_uid)
             if known is None or not (is_wider or self._is_waited_for(known)):
                 return None
-            finished = await self._queue.concurrency.finish(
-                known, ended, self._epoch, every=is_wider
+            finished = await self._term.queue.concurrency.finish(
+                known, ended, self._term.epoch, every=is_wider
             )
         except Exception:
             self._ended.setdefault(schedule_uid, set()).update(ended)

@@ -169,8 +169,7 @@ class History:
         wanted: Wanted,
         keeps: Callable[[str, str], bool],
     ) -> None:
-        self._api = term.api
-        self._clock = term.clock
+        self._term = term
         self._watched = watched
         self._states = states
         self._wanted = wanted
@@ -209,7 +208,7 @@ class History:
 
     async def _delete_of_refused(self, schedule_uid: str, keeps: Policy) -> float | None:
         """The queue holds nothing of it, so only slots that were claimed before are tried again."""
-        over_us = self._clock.now_us() - _IN_FLIGHT_US
+        over_us = self._term.clock.now_us() - _IN_FLIGHT_US
         finished = too_many(self._finished(schedule_uid), keeps)
         ended = [
             job
@@ -227,13 +226,13 @@ class History:
             if job.name in shown or self._keeps(job.namespace, job.name):
                 continue
             until_us = self.late.stays_until_us(job)
-            if until_us > self._clock.now_us():
+            if until_us > self._term.clock.now_us():
                 first_us = until_us if first_us is None else min(first_us, until_us)
                 continue
-            await jobs.delete(self._api, job.namespace, job.name, job.uid)
-            self.late.record_gone(schedule_uid, job.name, job.uid, self._clock.now_us())
+            await jobs.delete(self._term.api, job.namespace, job.name, job.uid)
+            self.late.record_gone(schedule_uid, job.name, job.uid, self._term.clock.now_us())
             if (owner := self._states.owner(schedule_uid)) is not None:
                 self._watched.record_deletion(owner, job.uid)
         if first_us is None:
             return None
-        return min(max((first_us - self._clock.now_us()) / 1e6, 0.1), _WANTED_AGAIN_SECONDS)
+        return min(max((first_us - self._term.clock.now_us()) / 1e6, 0.1), _WANTED_AGAIN_SECONDS)

@@ -54,13 +54,9 @@ class JobWatch:
         keeps: Callable[[str, str], bool],
         catch_up: Callable[[], Awaitable[None]],
     ) -> None:
-        self._api = term.api
+        self._term = term
         self._states = states
         self._reporter = reporter
-        self._namespaces = term.namespaces
-        self._clock = term.clock
-        self._health = term.health
-        self._events = term.events
         #: Namespaces that were not listed yet; None = the cluster.
         self._unlisted: set[str | None] = set(term.namespaces or (None,))
         self.listed = asyncio.Event()
@@ -84,7 +80,7 @@ class JobWatch:
             group.create_task(self.history.run())
             group.create_task(self.deleted.run())
             group.create_task(self._without_pods.run())
-            for namespace in self._namespaces or (None,):
+            for namespace in self._term.namespaces or (None,):
                 group.create_task(self._follow(namespace))
 
     # -- what other services say and ask ---------------------------------------------------------
@@ -106,17 +102,17 @@ class JobWatch:
     async def _follow(self, namespace: str | None) -> None:
         waits = _backoff()
         while True:
-            began = self._clock.monotonic()
+            began = self._term.clock.monotonic()
             try:
                 await self._list_and_watch(namespace)
             except kube_errors.Gone:
                 telemetry.logger.debug("jobs are listed again", namespace=namespace or "")
             except kube_errors.ApiError as trouble:
-                if self._health.unwell("jobs", str(trouble)):
+                if self._term.health.unwell("jobs", str(trouble)):
                     telemetry.logger.warning("jobs cannot be watched", error=str(trouble))
-            if self._clock.monotonic() - began > _HEALTHY_SECONDS:
+            if self._term.clock.monotonic() - began > _HEALTHY_SECONDS:
                 waits = _backoff()
-            await self._clock.sleep(next(waits))
+            await self._term.clock.sleep(next(waits))
 
     async def _list_and_watch(self, namespace: str | None) -> None:
         version = await self._list(namespace)
@@ -124,8 +120,10 @@ class JobWatch:
         if not self._unlisted:
             self.listed.set()
             self._reporter.jobs_listed()
-        self._health.well("jobs")
-        changes = self._api.watch(jobs.collection(namespace), jobs.Job, version, query=_LABELLED)
+        self._term.health.well("jobs")
+        changes = self._term.api.watch(
+            jobs.collection(namespace), jobs.Job, version, query=_LABELLED
+        )
         async for change in changes:
             if change.type is port.ChangeType.DELETED:
                 self._remove(change.item)
@@ -135,7 +133,7 @@ class JobWatch:
     async def _list(self, namespace: str | None) -> str:
         version = ""
         uids: set[str] = set()
-        pages = self._api.list_pages(jobs.collection(namespace), jobs.Job, query=_LABELLED)
+        pages = self._term.api.list_pages(jobs.collection(namespace), jobs.Job, query=_LABELLED)
         async for page in pages:
             version = page.metadata.resource_version
             for job in page.items:
@@ -144,7 +142,7 @@ class JobWatch:
         for owner in self._jobs.retain(namespace, uids):
             if self._is_its_own(owner):
                 self._report_active(owner)
-                self._events.job_ended(owner.uid, "")
+                self._term.events.job_ended(owner.uid, "")
         for schedule_uid, runs in self._states.running_jobs(namespace):
             if (known := self._states.owner(schedule_uid)) is not None:
                 self._report_active(known)
@@ -155,7 +153,7 @@ class JobWatch:
     # -- one Job ---------------------------------------------------------------------------------
 
     def _observe(self, job: jobs.Job, *, replayed: bool) -> None:
-        seen = self._jobs.observe(job, self._clock.now_us())
+        seen = self._jobs.observe(job, self._term.clock.now_us())
         owner, slot_us, known = seen.owner, jobs.slot_us(job), job.metadata
         is_its_own = owner is not None and self._is_its_own(owner)
         if owner is not None and is_its_own and self._is_back(owner, job):
@@ -168,7 +166,7 @@ class JobWatch:
             self._reporter.job_runs(jobevents.started(job, owner, slot_us))
 
     def _remove(self, job: jobs.Job) -> None:
-        now_us = self._clock.now_us()
+        now_us = self._term.clock.now_us()
         seen = self._jobs.remove(job, now_us)
         if seen.owner is not None and self._is_its_own(seen.owner):
             name, uid = job.metadata.name, job.metadata.uid
@@ -181,7 +179,7 @@ class JobWatch:
         owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
         if owner is None or slot_us is None:
             return
-        if (ended := jobevents.ended(job, owner, slot_us, self._clock.now_us())) is not None:
+        if (ended := jobevents.ended(job, owner, slot_us, self._term.clock.now_us())) is not None:
             self._reporter.event(ended, replayed=True)
 
     def _report(self, seen: Observation, job: jobs.Job, *, replayed: bool, is_gone: bool) -> None:
@@ -199,7 +197,7 @@ class JobWatch:
         if seen.gone is not None:
             self.deleted.record_gone(seen.gone)
         if seen.ended is not None or seen.gone is not None or is_gone:
-            self._events.job_ended(owner.uid, known.name)
+            self._term.events.job_ended(owner.uid, known.name)
 
     def _report_active(self, owner: jobs.JobOwner) -> None:
         active = self._jobs.active(owner, texts.MOST_LISTED)

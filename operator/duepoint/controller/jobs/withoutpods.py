@@ -36,8 +36,7 @@ class JobsWithoutPods:
     def __init__(
         self, term: TermContext, *, watched: WatchedJobs, states: ScheduleStates, reporter: Reporter
     ) -> None:
-        self._api = term.api
-        self._clock = term.clock
+        self._term = term
         self._watched = watched
         self._states = states
         self._reporter = reporter
@@ -71,7 +70,7 @@ class JobsWithoutPods:
                 self._reported.discard(schedule_uid)
                 self._reporter.pods_refused(schedule_uid, None, "")
             return None
-        age_seconds = (self._clock.now_us() - job.since_us) / 1e6
+        age_seconds = (self._term.clock.now_us() - job.since_us) / 1e6
         if age_seconds < PATIENCE_SECONDS:
             return min(PATIENCE_SECONDS, PATIENCE_SECONDS - age_seconds)
         refusal = await self._refusal(job)
@@ -79,13 +78,13 @@ class JobsWithoutPods:
             self._reported.add(schedule_uid)
             about = changes.job(job.namespace, job.name, job.uid)
             self._reporter.pods_refused(schedule_uid, about, _message(job, refusal))
-        await self._clock.sleep(_PAUSE_SECONDS)  # one quota may leave many Jobs without Pods
+        await self._term.clock.sleep(_PAUSE_SECONDS)  # one quota may leave many Jobs without Pods
         return next(self._waits[schedule_uid])
 
     async def _refusal(self, job: JobWithoutPods) -> str | None:
         """The newest refusal of its Pods, "" = unknown; None where it cannot be read now."""
         try:
-            return await events.newest_pod_refusal(self._api, job.namespace, job.uid)
+            return await events.newest_pod_refusal(self._term.api, job.namespace, job.uid)
         except kube_errors.Forbidden:
             return ""  # the rights of an older release; the report goes without the reason
         except kube_errors.ApiError as trouble:

@@ -91,8 +91,7 @@ class Enqueuer:
     """Enqueues and withdraws for the leader of one term."""
 
     def __init__(self, term: TermContext) -> None:
-        self._queue = term.queue
-        self._epoch = term.epoch
+        self._term = term
 
     async def enqueue(self, run: ScheduleRunState, slots_us: list[int]) -> Exception | None:
         """Every slot is in the queue, still wanted, or unknown; the trouble that was met."""
@@ -117,7 +116,7 @@ class Enqueuer:
                 )
                 for slot_us in slots_us
             ]
-            await self._queue.occurrences.enqueue_many(known, occurrences, self._epoch)
+            await self._term.queue.occurrences.enqueue_many(known, occurrences, self._term.epoch)
         except (queue_errors.Fenced, queue_errors.LayoutChanged):
             raise
         except errors.WorldChanged as gone:
@@ -141,7 +140,7 @@ class Enqueuer:
         if not payload:
             return record
         sealed = records.sealed(record, known.uid, slot_us, payload)
-        seal = self._queue.definitions.digest(known.namespace, sealed)
+        seal = self._term.queue.definitions.digest(known.namespace, sealed)
         return dataclasses.replace(record, payload=payload, seal=seal)
 
     async def withdraw(self, run: ScheduleRunState) -> tuple[HeldOccurrence, ...]:
@@ -165,7 +164,9 @@ class Enqueuer:
             [
                 one
                 for one in held
-                if await self._queue.occurrences.withdraw(one.known, one.point, self._epoch)
+                if await self._term.queue.occurrences.withdraw(
+                    one.known, one.point, self._term.epoch
+                )
                 is messages.Armed.APPLIED
             ]
         )
@@ -214,9 +215,8 @@ class LeavingSchedules:
     def __init__(
         self, term: TermContext, *, definitions: Definitions, states: ScheduleRunStates
     ) -> None:
-        self._queue = term.queue
+        self._term = term
         self._definitions = definitions
-        self._epoch = term.epoch
         self._states = states
         self._leaving: OrderedDict[str, _Leaving] = OrderedDict()
 
@@ -255,8 +255,10 @@ class LeavingSchedules:
             await self._withdraw_all(known, leaving)
 
     async def _withdraw_all(self, known: Definition, leaving: _Leaving) -> None:
-        for shard in sharding.homes(known.id, self._queue.layouts.known()):
-            async for occurrence in self._queue.occurrences.all_occurrences(shard, of=known.id):
+        for shard in sharding.homes(known.id, self._term.queue.layouts.known()):
+            async for occurrence in self._term.queue.occurrences.all_occurrences(
+                shard, of=known.id
+            ):
                 if occurrence.kind not in points.RUN_KINDS:
                     continue
                 record, slot_us = occurrence.record, occurrence.slot_us
@@ -264,7 +266,7 @@ class LeavingSchedules:
                 # Where the answer is lost, or it has just ended, a worker may have held it.
                 leaving.withdrawn[key] = Withdrawn(is_held=True, attempts=record.attempt)
                 point = points.manual(known.id, slot_us, record.run_uid, occurrence.kind)
-                armed = await self._queue.occurrences.withdraw(known, point, self._epoch)
+                armed = await self._term.queue.occurrences.withdraw(known, point, self._term.epoch)
                 if armed is messages.Armed.APPLIED:
                     leaving.withdrawn[key] = Withdrawn(is_held=False, attempts=record.attempt)
         leaving.is_complete = True

@@ -68,11 +68,8 @@ class ReconcileQueue:
         self._tasks = observations.tasks
         self._large = observations.large
         self._reconcile = reconcile
-        self._api = term.api
+        self._term = term
         self._reporter = reporter
-        self._health = term.health
-        self._clock = term.clock
-        self._events = term.events
         self._object_waits: dict[str, Iterator[float]] = {}
         self._queue_waits = _backoff(_QUEUE_WAITS)
         self.outages = 0
@@ -92,13 +89,13 @@ class ReconcileQueue:
         """One that is not new; a large one once it has its place."""
         if task.seen.deleted or not task.is_large:
             return (await self._handle([task], is_alone=True))[0]
-        namespace, began = task.seen.namespace, self._clock.monotonic()
+        namespace, began = task.seen.namespace, self._term.clock.monotonic()
         if seconds := self._large.begin(namespace, began):
             return seconds
         try:
             (again,) = await self._handle([task], is_alone=True)
         finally:
-            self._large.end(namespace, began, self._clock.monotonic())
+            self._large.end(namespace, began, self._term.clock.monotonic())
         if again is None and self._tasks.newest(task.seen.uid) is None:
             self._large.forget(task.seen.uid)
         return again
@@ -182,7 +179,7 @@ class ReconcileQueue:
         if not task.is_unread:
             return task
         item = await schedules.read(
-            self._api, task.seen.namespace, task.seen.name, not_before=task.seen.version
+            self._term.api, task.seen.namespace, task.seen.name, not_before=task.seen.version
         )
         if item is None or item.metadata.uid != task.seen.uid:
             return None
@@ -203,8 +200,8 @@ class ReconcileQueue:
 
     async def _wait_for_time(self) -> None:
         """Nothing is armed while no two clocks agree what time it is; readiness says so."""
-        while agreedclock.distrust(self._clock):
-            await self._clock.sleep(_TIME_SECONDS)
+        while agreedclock.distrust(self._term.clock):
+            await self._term.clock.sleep(_TIME_SECONDS)
 
     async def _apply(self, tasks: list[Task], *, is_alone: bool) -> list[reconcile.Applied | None]:
         """As ``Reconcile.apply``; a deletion comes alone."""
@@ -215,7 +212,7 @@ class ReconcileQueue:
             if task.went_back:
                 self._reconcile.forget(task.seen.uid)
                 self._reporter.adopt(task.seen)  # it may have been forgotten meanwhile
-        now_us = self._clock.now_us()
+        now_us = self._term.clock.now_us()
         looks = [
             reconcile.Look(
                 seen=task.seen,
@@ -231,11 +228,11 @@ class ReconcileQueue:
         return await self._reconcile.apply(looks, is_alone=is_alone)
 
     async def _remove(self, seen: Observed) -> None:
-        await self._events.schedule_leaving.completed(seen)
+        await self._term.events.schedule_leaving.completed(seen)
         await self._reconcile.remove(seen)
         self._reconcile.forget(seen.uid)
         self._reporter.forget(seen.uid)
-        self._events.schedule_applied(seen)
+        self._term.events.schedule_applied(seen)
 
     def _status(self, seen: Observed) -> plan.PublishedStatus:
         """What the status says, and what has ended since by what this process knows."""
@@ -267,11 +264,11 @@ class ReconcileQueue:
             elif applied.definition is not None:
                 self._reporter.held(seen.uid, applied.definition)
             if applied.is_wider:
-                self._events.schedule_widened(seen.uid)
+                self._term.events.schedule_widened(seen.uid)
             if not applied.is_final:
                 return self._object_wait(seen.uid)
             self._observations.record_applied(seen)
-            self._events.schedule_applied(seen)
+            self._term.events.schedule_applied(seen)
             results[_result(applied.definition)] += 1
         self._object_waits.pop(seen.uid, None)
         return None
@@ -306,7 +303,7 @@ class ReconcileQueue:
             self._report_waiting(
                 task, Reason.QUEUE_UNAVAILABLE, f"Redis cannot be asked: {trouble}"
             )
-        if self._health.unwell("queue", str(trouble)):
+        if self._term.health.unwell("queue", str(trouble)):
             self.outages += 1
             telemetry.logger.warning(
                 "queue unavailable", error=str(trouble), unapplied=len(self._tasks) + 1
@@ -314,7 +311,7 @@ class ReconcileQueue:
         return 0.0
 
     def _queue_answers(self) -> None:
-        if self._health.well("queue"):
+        if self._term.health.well("queue"):
             telemetry.logger.info("queue available")
             self._queue_waits = _backoff(_QUEUE_WAITS)
 

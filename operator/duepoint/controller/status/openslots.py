@@ -37,19 +37,18 @@ class OpenSlotReader:
     """Compares the reporter's open slots and watermarks with the index; one for each term."""
 
     def __init__(self, term: TermContext, *, states: ScheduleStates, reporter: Reporter) -> None:
-        self._queue = term.queue
+        self._term = term
         self._states = states
         self._reporter = reporter
-        self._clock = term.clock
 
     # -- open slots ------------------------------------------------------------------------------
 
     async def compare(self) -> None:
         """The reporter knows every slot that is open now; raises QueueUnavailable."""
-        began_us = self._clock.now_us()
+        began_us = self._term.clock.now_us()
         held: dict[str, list[OpenSlot]] = {}
-        suspect = {doubted.shard for doubted in await self._queue.suspect_points.shards()}
-        kept = inventory.occurrences(self._queue, _KINDS)
+        suspect = {doubted.shard for doubted in await self._term.queue.suspect_points.shards()}
+        kept = inventory.occurrences(self._term.queue, _KINDS)
         async for shard, occurrence, definition in kept:
             if plan.is_superseded(occurrence, definition):
                 continue
@@ -95,9 +94,9 @@ class OpenSlotReader:
         passed: list[_Passed] = []
         try:
             for shard in shards:
-                async for chunk in _chunks(self._queue.definitions.all_definitions(shard)):
+                async for chunk in _chunks(self._term.queue.definitions.all_definitions(shard)):
                     passed += await self._passed_of(shard, chunk)
-                    await self._clock.sleep(0)  # firing and statuses go on between chunks
+                    await self._term.clock.sleep(0)  # firing and statuses go on between chunks
         except queue_errors.LayoutChanged as change:
             raise inventory.resharded(change) from change
         return passed
@@ -105,7 +104,7 @@ class OpenSlotReader:
     async def _passed_of(
         self, shard: messages.ShardId, chunk: list[reading.StoredDefinition]
     ) -> list[_Passed]:
-        known = await self._queue.definitions.read_definitions(
+        known = await self._term.queue.definitions.read_definitions(
             shard, [stored.id for stored in chunk]
         )
         passed = []
@@ -123,7 +122,7 @@ class OpenSlotReader:
         """The newest slot that was handed over; 0 = none that is known."""
         if stored.due_us is None and known.state is not State.COMPLETED:
             return 0
-        through_us = self._clock.now_us() if stored.due_us is None else stored.due_us - 1
+        through_us = self._term.clock.now_us() if stored.due_us is None else stored.due_us - 1
         try:
             newest_us = plan.slots_of(known).newest_due(through_us)
         except errors.InvalidExpression:

@@ -67,20 +67,17 @@ class Outcomes:
         self._states = states
         self._reporter = reporter
         self._consumer = consumer
-        self._clock = term.clock
-        self._health = term.health
+        self._term = term
         self._reading = asyncio.Lock()
         self._has_begun = asyncio.Event()
         self._outstanding: set[_EntryKey] = set()
         self._upheavals = term.queue.health.upheavals
-        self._queue = term.queue
         #: The newest entry of each shard that was handed on, now and when a server went back last.
         self._newest: dict[messages.ShardId, _EntryId] = {}
         self._before_upheaval: dict[messages.ShardId, _EntryId] = {}
         #: Notes that a shard went back, since the last upheaval: what stands behind one is new.
         self._notes: dict[messages.ShardId, _EntryId] = {}
         self._is_interrupted = False
-        self._events = term.events
         self._done: list[ledger.OutcomeEntry] = []
         self._some_done = asyncio.Event()
 
@@ -93,8 +90,8 @@ class Outcomes:
                 try:
                     await self._read()
                 except errors.TryLater as trouble:
-                    self._health.unwell("outcomes", str(trouble))
-                    await self._clock.sleep(trouble.retry_after_seconds or next(waits))
+                    self._term.health.unwell("outcomes", str(trouble))
+                    await self._term.clock.sleep(trouble.retry_after_seconds or next(waits))
                 else:
                     waits = _waits()
 
@@ -107,11 +104,11 @@ class Outcomes:
             self._has_begun.set()
             while True:
                 shards = await self._ledger.wait_for_outcomes(_LOOK_SECONDS)
-                self._health.well("outcomes")
+                self._term.health.well("outcomes")
                 if shards:
-                    await self._clock.sleep(GATHER_SECONDS)
+                    await self._term.clock.sleep(GATHER_SECONDS)
                     await self._read_all(shards)
-                if self._clock.monotonic() - self._compared_at >= _COMPARE_SECONDS:
+                if self._term.clock.monotonic() - self._compared_at >= _COMPARE_SECONDS:
                     # Where no slot is open the queue is not asked: there may be 100,000 Schedules.
                     await self._compare(with_queue=self._states.has_open_slots())
         finally:
@@ -160,12 +157,12 @@ class Outcomes:
         if with_queue:
             await self._open_slots.compare()
         await self._open_slots.mend_dropped(self._ledger)
-        self._compared_at = self._clock.monotonic()
+        self._compared_at = self._term.clock.monotonic()
 
     def _take(self, entries: list[ledger.OutcomeEntry], *, replayed: bool) -> None:
-        if self._upheavals != self._queue.health.upheavals:
+        if self._upheavals != self._term.queue.health.upheavals:
             self._upheavals, self._before_upheaval = (
-                self._queue.health.upheavals,
+                self._term.queue.health.upheavals,
                 dict(self._newest),
             )
             self._notes.clear()
@@ -194,7 +191,7 @@ class Outcomes:
 
     def _hand_on(self, entry: ledger.OutcomeEntry, *, replayed: bool, ack: Acknowledgement) -> None:
         if entry.back_us:
-            self._events.points_held()
+            self._term.events.points_held()
             return
         for event in _events(entry):
             if not entry.is_lost:
@@ -214,13 +211,13 @@ class Outcomes:
             if not self._done:
                 self._some_done.clear()
                 await self._some_done.wait()
-            await self._clock.sleep(_ACK_SECONDS)
+            await self._term.clock.sleep(_ACK_SECONDS)
             done, self._done = self._done, []
             try:
                 await self._ledger.ack(GROUP, done)
             except errors.TryLater:
                 self._done = done + self._done
-                await self._clock.sleep(next(waits))
+                await self._term.clock.sleep(next(waits))
                 continue
             except errors.WorldChanged:
                 pass  # the index was made anew, the entries went with the old one

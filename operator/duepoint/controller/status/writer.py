@@ -119,10 +119,8 @@ class StatusWriter:
         is_arming: Callable[[], bool] = lambda: False,
         holds_bursts: bool = True,
     ) -> None:
-        self._api = term.api
+        self._term = term
         self._source = source
-        self._clock = term.clock
-        self._health = term.health
         self._part = part
         self._is_arming = is_arming
         self._holds_bursts = holds_bursts
@@ -150,7 +148,7 @@ class StatusWriter:
                 self._some_due.clear()
                 wait = self._wait_seconds()
                 if wait is None or wait > 0:
-                    await clocks.wait_for(self._some_due, wait, self._clock)
+                    await clocks.wait_for(self._some_due, wait, self._term.clock)
                 elif (uid := self._take()) is not None:
                     self._parallel.begin()
                     group.create_task(self._write_ordinary(uid))
@@ -165,7 +163,7 @@ class StatusWriter:
         An urgent one is due at once and precedes others; an unlimited one does not even wait for
         the rate.
         """
-        pending, now = self._pending_of(uid), self._clock.monotonic()
+        pending, now = self._pending_of(uid), self._term.clock.monotonic()
         if urgent or unlimited:
             seconds = -_PRECEDENCE_SECONDS
             if not pending.large_bytes:
@@ -185,7 +183,7 @@ class StatusWriter:
         """The status may have changed by then, though no change is known."""
         pending = self._pending_of(uid)
         if not pending.writing:
-            self._bring_forward(uid, pending, self._clock.monotonic() + seconds)
+            self._bring_forward(uid, pending, self._term.clock.monotonic() + seconds)
 
     def acknowledge(self, uid: str, *acks: Acknowledgement) -> None:
         """The next write of this status settles these, which expect it."""
@@ -251,7 +249,7 @@ class StatusWriter:
 
     def _rest(self, pending: _Pending) -> float:
         least = writequeue.least_distance(pending.large_bytes)
-        return pending.interval.rest(self._clock.monotonic(), least=least)
+        return pending.interval.rest(self._term.clock.monotonic(), least=least)
 
     def _bring_forward(self, uid: str, pending: _Pending, due: float) -> None:
         if pending.large_bytes:
@@ -274,10 +272,10 @@ class StatusWriter:
         due = self._queue.next_due()
         if due is None or not self._parallel.has_room():
             return None
-        return max(due, self._pause_until, self._allowed_at) - self._clock.monotonic()
+        return max(due, self._pause_until, self._allowed_at) - self._term.clock.monotonic()
 
     def _take(self) -> str | None:
-        now = self._clock.monotonic()
+        now = self._term.clock.monotonic()
         due = self._queue.next_due()
         if due is None or due > now:
             return None
@@ -318,17 +316,17 @@ class StatusWriter:
         """The statuses of large objects, one at a time."""
         while True:
             self._some_large_due.clear()
-            now, due = self._clock.monotonic(), self._large.next_due()
+            now, due = self._term.clock.monotonic(), self._large.next_due()
             wait = None if due is None else max(due, self._pause_until) - now
             if wait is None or wait > 0:
-                await clocks.wait_for(self._some_large_due, wait, self._clock)
+                await clocks.wait_for(self._some_large_due, wait, self._term.clock)
             elif self._is_arming():
-                await self._clock.sleep(_ARMING_SECONDS)
+                await self._term.clock.sleep(_ARMING_SECONDS)
             elif (uid := self._large.take(now)) is not None:
                 pending = self._pending_of(uid)
                 namespace, size = pending.namespace, pending.large_bytes
                 await self._write_one(uid)
-                self._large.rest(namespace, size, now, self._clock.monotonic())
+                self._large.rest(namespace, size, now, self._term.clock.monotonic())
 
     async def _write_one(self, uid: str) -> None:
         pending = self._pending.get(uid)
@@ -369,11 +367,11 @@ class StatusWriter:
         except kube_errors.ApiError as trouble:
             self._fail(uid, pending, trouble, None)
             return False
-        self._health.well(self._part)
+        self._term.health.well(self._part)
         pending.waits = None
         telemetry.status_writes_total.labels(_RESULTS[type(answer)]).inc()
         if isinstance(answer, schedules.StatusWritten):
-            pending.interval = pending.interval.written(self._clock.monotonic())
+            pending.interval = pending.interval.written(self._term.clock.monotonic())
             self._source.written(uid, rendered.fields, answer.version)
         elif isinstance(answer, schedules.StatusRefused):
             telemetry.logger.warning(
@@ -389,21 +387,21 @@ class StatusWriter:
     async def _patch(
         self, rendered: Rendered, pending: _Pending
     ) -> schedules.StatusWritten | schedules.ObjectReplaced | schedules.StatusRefused:
-        began = self._clock.monotonic()
+        began = self._term.clock.monotonic()
         try:
-            return await schedules.write_status(self._api, rendered.object, rendered.fields)
+            return await schedules.write_status(self._term.api, rendered.object, rendered.fields)
         finally:
             if not pending.large_bytes:
-                self._parallel.record_answer(began, self._clock.monotonic())
+                self._parallel.record_answer(began, self._term.clock.monotonic())
 
     def _fail(
         self, uid: str, pending: _Pending, trouble: Exception, after_seconds: float | None
     ) -> None:
         if isinstance(trouble, kube_errors.ApiError):
             if isinstance(trouble, kube_errors.Throttled):
-                pause_until = self._clock.monotonic() + (after_seconds or 1.0)
+                pause_until = self._term.clock.monotonic() + (after_seconds or 1.0)
                 self._pause_until = max(self._pause_until, pause_until)
-            if self._health.unwell(self._part, str(trouble)):
+            if self._term.health.unwell(self._part, str(trouble)):
                 telemetry.logger.warning("statuses cannot be written", error=str(trouble))
             telemetry.status_writes_total.labels("failed").inc()
         self._retry(uid, pending, after_seconds)
@@ -414,7 +412,7 @@ class StatusWriter:
         wait = max(next(pending.waits), after_seconds or 0.0)
         if not self._is_current(uid, pending):
             return
-        due = self._clock.monotonic() + wait
+        due = self._term.clock.monotonic() + wait
         if pending.large_bytes:
             self._large.put_off(pending.namespace, uid, due)
         else:
@@ -430,7 +428,7 @@ class StatusWriter:
         acks: tuple[Acknowledgement, ...],
     ) -> None:
         """The acknowledgements are settled, and what changed during the write is due again."""
-        now = self._clock.monotonic()
+        now = self._term.clock.monotonic()
         settle_all(acks)
         if changed_at is not None:
             telemetry.status_staleness_seconds.observe(now - changed_at)

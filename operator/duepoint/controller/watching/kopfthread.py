@@ -48,11 +48,8 @@ class KopfThread:
         observe_run: Callable[[Observed], None],
     ) -> None:
         self._credentials = credentials
-        self._namespaces = term.namespaces
+        self._term = term
         self._takers = {schedules.PLURAL: observe, schedules.RUN_PLURAL: observe_run}
-        self._events = term.events
-        self._clock = term.clock
-        self._health = term.health
         self.lives = 0
 
     async def run(self) -> None:
@@ -60,13 +57,13 @@ class KopfThread:
         kopfsetup.quieten()
         waits = _backoff()
         while True:
-            began = self._clock.monotonic()
+            began = self._term.clock.monotonic()
             trouble = await self._live_once()
-            if self._health.unwell("watch", trouble):
+            if self._term.health.unwell("watch", trouble):
                 telemetry.logger.warning("watch ended; it is begun again", error=trouble)
-            if self._clock.monotonic() - began > _HEALTHY_SECONDS:
+            if self._term.clock.monotonic() - began > _HEALTHY_SECONDS:
                 waits = _backoff()
-            await self._clock.sleep(next(waits))
+            await self._term.clock.sleep(next(waits))
 
     async def _live_once(self) -> str:
         """One life of kopf's operator; why it ended."""
@@ -114,8 +111,8 @@ class KopfThread:
                     standalone=True,
                     stop_flag=life.stop,
                     ready_flag=is_ready,
-                    namespaces=self._namespaces,
-                    clusterwide=not self._namespaces,
+                    namespaces=self._term.namespaces,
+                    clusterwide=not self._term.namespaces,
                 )
             finally:
                 announcing.cancel()
@@ -131,13 +128,13 @@ class KopfThread:
 
     def _began(self, life: KopfLife) -> None:
         if not life.is_over:
-            self._health.well("watch")
-            self._events.watch_listed()
+            self._term.health.well("watch")
+            self._term.events.watch_listed()
 
     def take(self, change: ObservedChange) -> None:
         """Hand a change to the service of its kind."""
         if change.is_listed:
-            self._events.watch_listed()
+            self._term.events.watch_listed()
         self._takers[change.plural](change.seen)
 
 
