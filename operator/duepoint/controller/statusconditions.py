@@ -78,7 +78,9 @@ def as_checked(report: Report, check: RunEvent | None) -> Report:
     if not check.reason:
         return report
     # Also of what only an edit mends: it is Stalled once the queue holds nothing of it.
-    listed = conditions.reconciling(_known(check.reason), check.message)
+    listed = conditions.reconciling(
+        known_reason(check.reason, Reason.SECRETS_PENDING), check.message
+    )
     return dataclasses.replace(report, conditions=listed, is_settled=False)
 
 
@@ -87,12 +89,12 @@ def is_final(check: RunEvent) -> bool:
     return check.reason == Reason.INVALID_WEBHOOK
 
 
-def _known(reason: str) -> Reason:
-    """A check of another version may find what this one has no word for."""
+def known_reason(text: str, otherwise: Reason) -> Reason:
+    """The reason of that text; another version may have reasons that this one does not know."""
     try:
-        return Reason(reason)
+        return Reason(text)
     except ValueError:
-        return Reason.SECRETS_PENDING
+        return otherwise
 
 
 def armed() -> tuple[Condition, ...]:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, ParamSpec
 
-from duepoint import services
+from duepoint import agreedclock, services
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
@@ -26,6 +26,10 @@ from duepoint.runs.run import RunEvent
 if TYPE_CHECKING:
     from duepoint.controller.observed import Observed
     from duepoint.controller.statusconditions import Report
+
+
+#: Who waits for clocks that agree looks this often.
+_TIME_SECONDS = 0.1
 
 
 @dataclass(slots=True)
@@ -205,3 +209,9 @@ class TermContext:
     installation: str = ""
     writes_per_second: float = 50
     record: Callable[[kube_events.Event], None] = lambda _event: None
+
+
+async def wait_for_time(clock: Clock) -> None:
+    """Return once two clocks agree: nothing is armed by one that may be an hour wrong."""
+    while agreedclock.distrust(clock):
+        await clock.sleep(_TIME_SECONDS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from duepoint.controller.jobs.completions import Completions
@@ -35,6 +36,17 @@ from duepoint.schedules import ownstreams
 
 #: The life of a service; ends by cancellation or by an error.
 Run = Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Rhythms of a term, in seconds: looks at the index, and rounds of the sweep."""
+
+    look_seconds: float = LOOK_SECONDS
+    roll_seconds: float = ROLL_SECONDS
+
+
+USUAL_TIMINGS = Timings()
 
 
 class TermServices:
@@ -166,8 +178,7 @@ class Maintenance:
         *,
         layout: messages.Layout,
         resync_seconds: float,
-        look_seconds: float = LOOK_SECONDS,
-        roll_seconds: float = ROLL_SECONDS,
+        timings: Timings,
     ) -> None:
         self.resync = Resync(
             term,
@@ -176,7 +187,7 @@ class Maintenance:
             listed=services.listed,
         )
         self.sweeper = SweepRounds(
-            term, watermark_us=services.states.watermark_us, roll_seconds=roll_seconds
+            term, watermark_us=services.states.watermark_us, roll_seconds=timings.roll_seconds
         )
         self.partitioner = partitioner.Partitioner(term)
         queue, reconcile_queue = term.queue, services.reconcile_queue
@@ -184,7 +195,7 @@ class Maintenance:
             term,
             layout=layout,
             outages=lambda: reconcile_queue.outages + self.sweeper.outages + queue.health.upheavals,
-            look_seconds=look_seconds,
+            look_seconds=timings.look_seconds,
         )
         self.unused_blobs = UnusedBlobs(term)
         self.gauges = QueueGauges(term)

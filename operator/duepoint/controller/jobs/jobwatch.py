@@ -156,7 +156,8 @@ class JobWatch:
         seen = self._jobs.observe(job, self._term.clock.now_us())
         owner, slot_us, known = seen.owner, jobs.slot_us(job), job.metadata
         is_its_own = owner is not None and self._is_its_own(owner)
-        if owner is not None and is_its_own and self._is_back(owner, job):
+        is_back = self.history.late.is_back
+        if owner is not None and is_its_own and is_back(owner.uid, known.name, known.uid):
             telemetry.jobs_made_again_total.inc()
             self._reporter.job_made_again(owner.uid, known.name, known.uid)
         self._report(seen, job, replayed=replayed, is_gone=known.deletion_timestamp is not None)
@@ -203,10 +204,6 @@ class JobWatch:
         active = self._jobs.active(owner, texts.MOST_LISTED)
         self._reporter.active_jobs(owner.uid, active)
         self._without_pods.look(owner.uid)
-
-    def _is_back(self, owner: jobs.JobOwner, job: jobs.Job) -> bool:
-        """Whether this is another Job by the name of one that went; True once."""
-        return self.history.late.is_back(owner.uid, job.metadata.name, job.metadata.uid)
 
     def _is_its_own(self, owner: jobs.JobOwner) -> bool:
         """Whether no other Schedule has this uid; a Schedule that is gone is not known."""

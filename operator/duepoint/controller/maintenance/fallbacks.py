@@ -123,12 +123,17 @@ class Fallbacks:
         changed = 0
         async for part in self._term.queue.suspect_points.held(doubted.shard):
             known = [one.definition for one in part if one.definition is not None]
-            has_chains = any(one.point.kind is PointKind.CHAIN for one in part)
+            held: frozenset[bytes] = frozenset()
+            if any(one.point.kind is PointKind.CHAIN for one in part):
+                stored = self._term.queue.occurrences.all_occurrences(doubted.shard)
+                held = frozenset(
+                    [one.schedule_id async for one in stored if one.kind is PointKind.HELD]
+                )
             found = comparing.compare(
                 part,
                 self._endings,
                 back_us=doubted.back_us,
-                held=await self._held_ids(doubted.shard) if has_chains else (),
+                held=held,
                 goes_back=await self._going_back(doubted.shard, known),
             )
             await self._leave_out_known(doubted.shard, found.compared)
@@ -157,15 +162,6 @@ class Fallbacks:
                 is_own = isinstance(target, actions.StreamAction) and target.connection is None
                 self._streams[namespace, digest] = is_own
         return lambda one: self._streams.get((one.namespace, one.target), False)
-
-    async def _held_ids(self, shard: messages.ShardId) -> frozenset[bytes]:
-        return frozenset(
-            [
-                one.schedule_id
-                async for one in self._term.queue.occurrences.all_occurrences(shard)
-                if one.kind is PointKind.HELD
-            ]
-        )
 
     async def _leave_out_known(
         self, shard: messages.ShardId, compared: suspectpoints.PointComparison

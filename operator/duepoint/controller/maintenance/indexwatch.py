@@ -94,16 +94,13 @@ class IndexWatch:
         missing = await self._term.queue.health.keepalive()
         if missing:
             telemetry.logger.warning("a server was emptied; its shards are made again")
-        return await self._is_layout_lost() or bool(missing)
-
-    async def _is_layout_lost(self) -> bool:
         try:
             found = await self._term.queue.layouts.read()
         except queue_errors.Uninitialised:
             telemetry.logger.warning("the index is gone; it is made again and filled")
             return True
         self._adopt(found)
-        return False
+        return bool(missing)
 
     def _adopt(self, found: messages.Layout) -> None:
         """Our own term cuts the index anew; one that is older, or cut otherwise, is not ours."""

@@ -88,7 +88,7 @@ class RunPublisher:
         named = schedules.StatusTarget(
             namespace=run.seen.namespace, name=run.seen.name, uid=uid, plural=schedules.RUN_PLURAL
         )
-        return Rendered(named, run.writing.fields)
+        return named, run.writing.fields
 
     def written(
         self,

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from duepoint.controller.status import texts
+from duepoint.controller.statusconditions import known_reason
 from duepoint.runs import run
 from duepoint.runs.progress import Progress, RunSlot, Standing
 from duepoint.schedules import conditions
@@ -65,7 +66,7 @@ class _Counts(msgspec.Struct, frozen=True):
 _ENDS = frozenset({ConditionType.COMPLETE.value, ConditionType.FAILED.value})
 
 
-class RunStatus(msgspec.Struct, frozen=True, rename="camel"):
+class PublishedRunStatus(msgspec.Struct, frozen=True, rename="camel"):
     """A published status; read by ``read``."""
 
     conditions: tuple[_Condition, ...] | None = None
@@ -116,12 +117,12 @@ class RunStatus(msgspec.Struct, frozen=True, rename="camel"):
         )
 
 
-def read(status: Mapping[str, Any]) -> RunStatus:
+def read(status: Mapping[str, Any]) -> PublishedRunStatus:
     """The published status; an empty one where it is not ours."""
     try:
-        return msgspec.convert(status, RunStatus)
+        return msgspec.convert(status, PublishedRunStatus)
     except msgspec.ValidationError:
-        return RunStatus()
+        return PublishedRunStatus()
 
 
 # -- judging -----------------------------------------------------------------------------------
@@ -182,7 +183,7 @@ def _ended(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
         said = "the run was replaced: a newer slot took its place"
         return failed(Reason.REPLACED, said)
     if course.skipped and isinstance(wanted.slots, Trigger):
-        reason = _known(course.skip_reason)
+        reason = known_reason(course.skip_reason, Reason.RUN_FAILED)
         return failed(reason, f"the run was skipped: {course.skip_message or reason}")
     said = "there is no slot in the range"
     if planned:
@@ -220,13 +221,6 @@ def _newest_failure(course: Progress) -> str:
 
 def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
-
-
-def _known(reason: str) -> Reason:
-    try:
-        return Reason(reason)
-    except ValueError:
-        return Reason.RUN_FAILED
 
 
 # -- writing -----------------------------------------------------------------------------------

@@ -188,8 +188,15 @@ class ScheduleRuns:
                 held = frozenset(occurrence.slot_us for occurrence in found.get(uid, ()))
                 self._apply(run, runstate.InventoryFacts(held=held, about=known.get(uid)))
         self.states.is_complete = True
-        self._apply_early_events()
-        await self._withdraw_ghosts(found, listed)
+        early, self._early_events = self._early_events, []
+        for event, ack in early:
+            self.event(event, ack)
+            if ack is not None:
+                ack.settle()
+        for uid, left in found.items():
+            # ScheduleRuns that were deleted while no leader watched leave the queue.
+            if uid not in self.states and uid not in listed:
+                await self._report_withdrawn(await self._enqueuer.withdraw_all(left))
 
     def _apply(self, run: ScheduleRunState, facts: runstate.InventoryFacts) -> None:
         if facts.about or facts.about is None:
@@ -209,21 +216,6 @@ class ScheduleRuns:
                 self._add(seen)
             elif run is not None and run.is_outdated:
                 runstate.adopt_published(run, seen)
-
-    def _apply_early_events(self) -> None:
-        early, self._early_events = self._early_events, []
-        for event, ack in early:
-            self.event(event, ack)
-            if ack is not None:
-                ack.settle()
-
-    async def _withdraw_ghosts(
-        self, found: Mapping[str, list[occurrences.HeldOccurrence]], listed: Mapping[str, Observed]
-    ) -> None:
-        """ScheduleRuns that were deleted while no leader watched leave the queue."""
-        for uid, held in found.items():
-            if uid not in self.states and uid not in listed:
-                await self._report_withdrawn(await self._enqueuer.withdraw_all(held))
 
     async def _report_withdrawn(self, waiting: Collection[occurrences.HeldOccurrence]) -> None:
         """These deliveries waited for another attempt, and no worker will report their end."""

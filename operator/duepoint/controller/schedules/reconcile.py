@@ -232,7 +232,16 @@ class Reconcile:
             stored = await self.stored(wanted.uid, wanted.namespace)
         if stored is None and number > 1:
             await self._remove(seen)  # it is there, and a text that it names is lost
-        made = self._plan(look, wanted, stored)
+        made = plan.decide(
+            wanted,
+            stored,
+            status,
+            look.since_us,
+            target=self._term.queue.definitions.digest(wanted.namespace, wanted.blob),
+            collision=self.collisions.get(wanted.uid, 0),
+            replaces=look.replaces,
+            acts_us=look.acts_us,
+        )
         if made is None:
             return Applied(report=None, definition=stored)
         verdict = await self._verdict(wanted, made, status, asks=is_alone)
@@ -242,20 +251,6 @@ class Reconcile:
             return None
         refusal = statusconditions.invalid_template(seen.generation, verdict.message)
         return await self._remove_refused(seen, refusal)
-
-    def _plan(
-        self, look: Look, wanted: spec.ScheduleSpec, stored: Definition | None
-    ) -> plan.ArmingPlan | None:
-        return plan.decide(
-            wanted,
-            stored,
-            look.status,
-            look.since_us,
-            target=self._term.queue.definitions.digest(wanted.namespace, wanted.blob),
-            collision=self.collisions.get(wanted.uid, 0),
-            replaces=look.replaces,
-            acts_us=look.acts_us,
-        )
 
     async def _remove_refused(
         self, seen: Observed, refusal: Report, *, is_final: bool = True

@@ -20,8 +20,9 @@ from collections.abc import Iterator
 import msgspec
 import structlog
 
-from duepoint import agreedclock, errors, services, telemetry
+from duepoint import errors, services, telemetry
 from duepoint.controller import observed, plan, statusconditions
+from duepoint.controller import term as terms
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules import observations, reconcile
 from duepoint.controller.schedules.observations import Observations, Task
@@ -49,8 +50,6 @@ _TOGETHER_WORKERS = 3
 _READ_TOGETHER = 16
 #: Backoff in seconds, first and most: while Redis is away, and of one object that is not applied.
 _QUEUE_WAITS, _OBJECT_WAITS = (0.2, 5.0), (1.0, 60.0)
-#: What is to be armed waits for clocks that agree, and looks this often.
-_TIME_SECONDS = 0.5
 
 
 class ReconcileQueue:
@@ -111,7 +110,7 @@ class ReconcileQueue:
             Seconds until the next try of each, None = it is done, or was put into the queue of
             tasks once more to be looked at alone.
         """
-        await self._wait_for_time()
+        await terms.wait_for_time(self._term.clock)
         waits: dict[str, float | None] = {}
         tasks_read = await self._read_all(tasks, waits, is_alone=is_alone)
         if not tasks_read:
@@ -155,7 +154,10 @@ class ReconcileQueue:
                 try:
                     return await self._with_text(task)
                 except kube_errors.ApiError as trouble:
-                    waits[task.seen.uid] = self._object_is_away(task, trouble)
+                    telemetry.logger.warning(
+                        "schedule not read", schedule=task.seen.identity, error=str(trouble)
+                    )
+                    waits[task.seen.uid] = self._object_wait(task.seen.uid)
                     return None
 
         texts: list[Task | None] = [*tasks]
@@ -197,11 +199,6 @@ class ReconcileQueue:
             is_large=seen.size >= observed.LARGE_BYTES,
             is_absent=task.is_absent or observations.is_unanswered(seen),
         )
-
-    async def _wait_for_time(self) -> None:
-        """Nothing is armed while no two clocks agree what time it is; readiness says so."""
-        while agreedclock.distrust(self._term.clock):
-            await self._term.clock.sleep(_TIME_SECONDS)
 
     async def _apply(self, tasks: list[Task], *, is_alone: bool) -> list[reconcile.Applied | None]:
         """As ``Reconcile.apply``; a deletion comes alone."""
@@ -290,12 +287,6 @@ class ReconcileQueue:
         )
 
     # -- trouble ---------------------------------------------------------------------------------
-
-    def _object_is_away(self, task: Task, trouble: kube_errors.ApiError) -> float:
-        telemetry.logger.warning(
-            "schedule not read", schedule=task.seen.identity, error=str(trouble)
-        )
-        return self._object_wait(task.seen.uid)
 
     def _queue_is_away(self, tasks: list[Task], trouble: errors.TryLater) -> float:
         self._tasks.pause(trouble.retry_after_seconds or next(self._queue_waits))

@@ -155,11 +155,18 @@ class Comparison:
         """
         unwatched: list[reading.StoredIdentity] = []
         held = await self._definitions(unwatched)
-        listed = await self._list(held, self._observations.deletions())
+        listed = await self._list(held, self._observations.deletions)
         self._listed.set()
         absent = held.keys() - listed
         if _is_suspicious(len(absent), len(held)):
-            absent = await self._absent_twice(absent, len(held))
+            telemetry.logger.warning(
+                "many objects are missing; looking again before anything is removed",
+                missing=len(absent),
+                definitions=len(held),
+                seconds=SECOND_LOOK_SECONDS,
+            )
+            await self._term.clock.sleep(SECOND_LOOK_SECONDS)
+            absent -= await self._list({}, 0)
         for uid in absent:
             self._observations.offer_absent(held[uid].namespace, held[uid].name, uid)
         if unwatched:
@@ -167,16 +174,6 @@ class Comparison:
         telemetry.logger.info(
             "resync done", objects=len(listed), definitions=len(held), removed=len(absent)
         )
-
-    async def _absent_twice(self, absent: set[str], held: int) -> set[str]:
-        telemetry.logger.warning(
-            "many objects are missing; looking again before anything is removed",
-            missing=len(absent),
-            definitions=held,
-            seconds=SECOND_LOOK_SECONDS,
-        )
-        await self._term.clock.sleep(SECOND_LOOK_SECONDS)
-        return absent - await self._list({}, 0)
 
     async def _remove_unwatched(
         self, unwatched: Sequence[reading.StoredIdentity], held: int

@@ -66,7 +66,8 @@ def _open(state: ScheduleState, runs: summaries.Summary, event: RunEvent, now_us
     """The event's slots are open; for those that have ended it is an old event."""
     is_listed = False
     for slot_us in (event.slot_us, *event.more_us):
-        if slot_us in state.open or not _has_ended(runs, slot_us):
+        has_ended = slot_us <= runs.settled_us or summaries.has_ended(runs, slot_us)
+        if slot_us in state.open or not has_ended:
             slot = OpenSlot(
                 slot_us=slot_us,
                 # of several, each is due no sooner than itself
@@ -78,11 +79,6 @@ def _open(state: ScheduleState, runs: summaries.Summary, event: RunEvent, now_us
             )
             is_listed = state.open.put(slot) or is_listed
     return is_listed
-
-
-def _has_ended(runs: summaries.Summary, slot_us: int) -> bool:
-    """Whether a slot that is not known as open has ended."""
-    return slot_us <= runs.settled_us or summaries.has_ended(runs, slot_us)
 
 
 def knows_end(state: ScheduleState, slot_us: int, *, of_job: bool) -> bool:

@@ -14,7 +14,7 @@ chains are read first and the open slots after them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection
 
 from duepoint import errors, telemetry
 from duepoint.controller import inventory, plan
@@ -94,8 +94,10 @@ class OpenSlotReader:
         passed: list[_Passed] = []
         try:
             for shard in shards:
-                async for chunk in _chunks(self._term.queue.definitions.all_definitions(shard)):
-                    passed += await self._passed_of(shard, chunk)
+                definitions = self._term.queue.definitions.all_definitions(shard)
+                stored = [one async for one in definitions]
+                for first in range(0, len(stored), inventory.CHUNK):
+                    passed += await self._passed_of(shard, stored[first : first + inventory.CHUNK])
                     await self._term.clock.sleep(0)  # firing and statuses go on between chunks
         except queue_errors.LayoutChanged as change:
             raise inventory.resharded(change) from change
@@ -143,16 +145,3 @@ def _open_slot(
         # A Job's slot starts and ends with the creation of the Job.
         started=record.first_try_us > 0 and not known.rule.whole_seconds,
     )
-
-
-async def _chunks(
-    definitions: AsyncIterator[reading.StoredDefinition],
-) -> AsyncIterator[list[reading.StoredDefinition]]:
-    chunk: list[reading.StoredDefinition] = []
-    async for stored in definitions:
-        chunk.append(stored)
-        if len(chunk) >= inventory.CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk

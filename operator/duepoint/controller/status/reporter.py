@@ -208,13 +208,11 @@ class Reporter:
         if event.reason == Reason.QUOTA_EXCEEDED:
             self._term.events.status_written(uid)  # finished Jobs may be what fills the quota
         if event.reason and event.slot_us in known.open:
-            self._look_when_overdue(event)
+            # A minute after its due; an overdue slot may have another reason by now.
+            overdue_us = event.due_us + watermark.OVERDUE_US - self._term.clock.now_us()
+            wait = overdue_us / 1e6 if overdue_us > 0 else _SAME_REASON_SECONDS
+            self._writer.look(event.uid, wait)
             self._record_all(changes.of_event(known.object, event, before, known.runs()))
-
-    def _look_when_overdue(self, event: RunEvent) -> None:
-        """A minute after its due; an overdue slot may have another reason by now."""
-        overdue_us = event.due_us + watermark.OVERDUE_US - self._term.clock.now_us()
-        self._writer.look(event.uid, overdue_us / 1e6 if overdue_us > 0 else _SAME_REASON_SECONDS)
 
     def _check(self, known: ScheduleState, check: RunEvent, ack: Acknowledgement | None) -> None:
         """A worker has read what a generation refers to."""
@@ -356,7 +354,7 @@ class Reporter:
         if fields == known.last() and not self._corrections.is_due(known):
             return None
         named = schedules.StatusTarget(namespace=known.namespace, name=known.name, uid=uid)
-        return Rendered(named, fields)
+        return named, fields
 
     def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
         if (known := self.states.get(uid)) is not None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -53,12 +52,8 @@ _RESULTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """A status to write."""
-
-    object: schedules.StatusTarget
-    fields: Mapping[str, Any]
+#: A status to write, and whose it is.
+Rendered = tuple[schedules.StatusTarget, Mapping[str, Any]]
 
 
 class StatusSource(Protocol):
@@ -360,7 +355,13 @@ class StatusWriter:
             if rendered is None:
                 telemetry.status_writes_total.labels("unchanged").inc()
                 return True
-            answer = await self._patch(rendered, pending)
+            target, fields = rendered
+            began = self._term.clock.monotonic()
+            try:
+                answer = await schedules.write_status(self._term.api, target, fields)
+            finally:
+                if not pending.large_bytes:
+                    self._parallel.record_answer(began, self._term.clock.monotonic())
         except errors.TryLater as trouble:
             self._fail(uid, pending, trouble, trouble.retry_after_seconds)
             return False
@@ -372,27 +373,17 @@ class StatusWriter:
         telemetry.status_writes_total.labels(_RESULTS[type(answer)]).inc()
         if isinstance(answer, schedules.StatusWritten):
             pending.interval = pending.interval.written(self._term.clock.monotonic())
-            self._source.written(uid, rendered.fields, answer.version)
+            self._source.written(uid, fields, answer.version)
         elif isinstance(answer, schedules.StatusRefused):
             telemetry.logger.warning(
                 "status refused",
-                namespace=rendered.object.namespace,
-                name=rendered.object.name,
-                resource=rendered.object.plural,
+                namespace=target.namespace,
+                name=target.name,
+                resource=target.plural,
                 error=answer.message,
             )
             self._source.refused(uid)
         return True
-
-    async def _patch(
-        self, rendered: Rendered, pending: _Pending
-    ) -> schedules.StatusWritten | schedules.ObjectReplaced | schedules.StatusRefused:
-        began = self._term.clock.monotonic()
-        try:
-            return await schedules.write_status(self._term.api, rendered.object, rendered.fields)
-        finally:
-            if not pending.large_bytes:
-                self._parallel.record_answer(began, self._term.clock.monotonic())
 
     def _fail(
         self, uid: str, pending: _Pending, trouble: Exception, after_seconds: float | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime as dt
 
 import kopf
@@ -353,7 +354,7 @@ async def test_a_server_that_becomes_unfit_is_told_of_until_it_is_fit_again():
     clock = FakeClock()
     queue, health = MemoryDelayQueue(clock), services.Health()
     watch = await an_index_watch(clock, queue, [])
-    watch._health = health
+    watch._term = dataclasses.replace(watch._term, health=health)
     found = []
 
     async def problems(**_):
