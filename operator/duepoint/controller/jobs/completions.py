@@ -41,7 +41,7 @@ class Completions:
         self._definitions = definitions
         self._ended: dict[str, set[str]] = {}
         self._wider: set[str] = set()
-        self._has_waiting = is_waited_for
+        self._is_waited_for = is_waited_for
         self._work: WorkQueue[str] = WorkQueue(term.clock, "job ends not reported")
 
     def job_ended(self, schedule_uid: str, job_name: str) -> None:
@@ -64,7 +64,10 @@ class Completions:
         self._wider.discard(schedule_uid)
         try:
             known = await self._definitions(schedule_uid)
-            if known is None or not (is_wider or self._is_waited_for(known)):
+            if known is None:
+                return None
+            is_limited = known.rule.policy.concurrency != activeruns.ALLOW
+            if not (is_wider or is_limited or self._is_waited_for(known)):
                 return None
             finished = await self._term.queue.concurrency.finish(
                 known, ended, self._term.epoch, every=is_wider
@@ -77,6 +80,3 @@ class Completions:
             self._wider.add(schedule_uid)
             return _NEXT_SECONDS
         return None
-
-    def _is_waited_for(self, known: Definition) -> bool:
-        return known.rule.policy.concurrency != activeruns.ALLOW or self._has_waiting(known)

@@ -164,7 +164,10 @@ class Partitioner:
                 shard, cursor, self._term.epoch, hold_seconds=hold_seconds
             )
             cursor, moved, left_out = step.cursor, moved + step.moved, left_out + step.left_out
-            self._note_moved(step.moved)
+            self._progress.moved += step.moved
+            self._progress.left = max(0, self._progress.left - step.moved)
+            telemetry.partition_moved_total.inc(step.moved)
+            telemetry.partition_left.set(self._progress.left)
             if step.damaged:
                 self._term.events.index_damaged()
             await self._tell(resharding.Phase.MOVING)
@@ -183,12 +186,6 @@ class Partitioner:
             await self._term.clock.sleep(_PAUSE_SECONDS)
             if reason != "outcomes":
                 await self._pass(shard)
-
-    def _note_moved(self, moved: int) -> None:
-        self._progress.moved += moved
-        self._progress.left = max(0, self._progress.left - moved)
-        telemetry.partition_moved_total.inc(moved)
-        telemetry.partition_left.set(self._progress.left)
 
     async def _tell(
         self, phase: resharding.Phase, waiting: str = "", *, at_once: bool = False

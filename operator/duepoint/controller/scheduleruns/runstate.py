@@ -77,21 +77,6 @@ class Orphaned:
     missing: dict[int, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """A status to publish.
-
-    Attributes:
-        fields: the status.
-        open: the slots that it shows as open.
-        has_ended: whether it shows that the ScheduleRun has ended.
-    """
-
-    fields: dict[str, Any]
-    open: frozenset[int]
-    has_ended: bool
-
-
 @dataclass(slots=True, kw_only=True)
 class ScheduleRunState:
     """One ScheduleRun.
@@ -99,7 +84,7 @@ class ScheduleRunState:
     Attributes:
         wanted: None where it cannot be carried out, because of ``refusal``.
         published: the status as the API server has it, as far as is known.
-        desired: the newest status to publish; ``writing`` = the one being written.
+        desired: the newest status to publish.
         published_at: when it was written last, monotonic.
         schedule_uid, known: its Schedule, once found; the definition is read again at each look.
         begins_with: uid of the Schedule that the status names, or is to name before any slot is
@@ -120,8 +105,7 @@ class ScheduleRunState:
     refusal: runstatus.RunVerdict | None = None
     course: Progress = field(default_factory=Progress)
     published: dict[str, Any] = field(default_factory=dict)
-    desired: Snapshot | None = None
-    writing: Snapshot | None = None
+    desired: dict[str, Any] | None = None
     published_at: float | None = None
     schedule_uid: str = ""
     known: Definition | None = None

@@ -87,6 +87,11 @@ class PublishedRunStatus(msgspec.Struct, frozen=True, rename="camel"):
         return None
 
     @property
+    def open_us(self) -> frozenset[int]:
+        """The slots that it shows as open."""
+        return frozenset(texts.instant_us(slot.scheduled_time) for slot in self.active or ())
+
+    @property
     def planned(self) -> int | None:
         """How many slots it had in all when they were counted last."""
         return None if self.runs is None else self.runs.planned

@@ -89,7 +89,7 @@ class ScheduleRuns:
         """Work until cancelled; raises queue_errors.Fenced where a newer leader has been here."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tasks.run(self._handle, _WORKERS))
-            group.create_task(self._publisher.run())
+            group.create_task(self._publisher.writer.run())
             self.request()
             while True:
                 await self._requested.wait()
@@ -238,7 +238,7 @@ class ScheduleRuns:
 
     def _remove(self, uid: str) -> None:
         run = self.states.remove(uid)
-        self._publisher.forget(uid)
+        self._publisher.writer.forget(uid)
         if run is None:
             return
         _settle(run)

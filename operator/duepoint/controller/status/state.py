@@ -169,6 +169,12 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         """``settled`` where it may be newer than the published status, else None."""
         return None if self.summary is None else self.settled()
 
+    def settle(self, through_us: int = 0) -> bool:
+        """Raise the watermark: every slot up to here has ended or is open; whether it has risen."""
+        before = self.runs()
+        self.summary = summaries.settled(before, through_us, ceiling_us=self.ceiling_us())
+        return self.summary.settled_us != before.settled_us
+
     def ceiling_us(self) -> int | None:
         """The highest watermark that is true; None = any that was reached."""
         ceiling_us = self.open.ceiling_us()

@@ -217,7 +217,10 @@ class StatusWriter:
     def rest(self, uid: str) -> float:
         """Seconds until a change of runs may be written."""
         pending = self._pending.get(uid)
-        return 0.0 if pending is None else self._rest(pending)
+        if pending is None:
+            return 0.0
+        least = writequeue.least_distance(pending.large_bytes)
+        return pending.interval.rest(self._term.clock.monotonic(), least=least)
 
     def start_rest(self, uid: str, seconds: float) -> float:
         """The same for the start of a run: so many seconds, and more for a large object."""
@@ -242,10 +245,6 @@ class StatusWriter:
             pending = self._pending[uid] = _Pending()
         return pending
 
-    def _rest(self, pending: _Pending) -> float:
-        least = writequeue.least_distance(pending.large_bytes)
-        return pending.interval.rest(self._term.clock.monotonic(), least=least)
-
     def _bring_forward(self, uid: str, pending: _Pending, due: float) -> None:
         if pending.large_bytes:
             self._large.bring_forward(pending.namespace, uid, due)
@@ -256,12 +255,14 @@ class StatusWriter:
 
     def _drop_due(self, uid: str, pending: _Pending) -> float | None:
         """The object is in no queue; when it was due."""
-        self._changed.discard(uid)
-        self._urgent.discard(uid)
-        self._unlimited.discard(uid)
+        self._unmark(uid)
         if pending.large_bytes:
             return self._large.drop(pending.namespace, uid)
         return self._queue.drop(uid)
+
+    def _unmark(self, uid: str) -> None:
+        for marked in (self._changed, self._urgent, self._unlimited):
+            marked.discard(uid)
 
     def _wait_seconds(self) -> float | None:
         due = self._queue.next_due()
@@ -329,9 +330,7 @@ class StatusWriter:
             return
         changed_at, acks = pending.changed_at, pending.acks
         pending.writing, pending.changed_at, pending.acks = True, None, ()
-        self._changed.discard(uid)
-        self._urgent.discard(uid)
-        self._unlimited.discard(uid)
+        self._unmark(uid)
         try:
             is_done = await self._write(uid, pending)
         except Exception as bug:  # noqa: BLE001 - a bug in one status must not stop the others
