@@ -128,12 +128,7 @@ def _of_plan(
 def invalid(generation: int, error: errors.InvalidSpec) -> Report:
     """Only an edit can mend the spec; the queue holds nothing of it any more."""
     reason = Reason(error.errors[0].reason) if error.errors else Reason.INVALID_SCHEDULE
-    return _stalled(generation, reason, str(error))
-
-
-def invalid_template(generation: int, message: str) -> Report:
-    """The API server refuses the Jobs that this template makes; the message names the fields."""
-    return _stalled(generation, Reason.INVALID_JOB_TEMPLATE, message)
+    return stalled(generation, reason, str(error))
 
 
 def too_many_streams(generation: int, namespace: str) -> Report:
@@ -143,21 +138,17 @@ def too_many_streams(generation: int, namespace: str) -> Report:
         " may have; write the name of one of them, name another Redis in connectionSecretRef, or"
         " have a stream deleted that is not used any more"
     )
-    return _stalled(generation, Reason.TOO_MANY_STREAMS, message)
+    return stalled(generation, Reason.TOO_MANY_STREAMS, message)
 
 
 def refused_again_and_again(generation: int, message: str) -> Report:
     """The API server took the template when asked, and refuses the Jobs of slot after slot."""
     text = message if message.startswith(REFUSED) else REFUSED + message
-    return _stalled(generation, Reason.INVALID_JOB_TEMPLATE, text)
+    return stalled(generation, Reason.INVALID_JOB_TEMPLATE, text)
 
 
-def refused_by_worker(generation: int, message: str) -> Report:
-    """A worker found that the installation does not allow what the spec asks for."""
-    return _stalled(generation, Reason.INVALID_WEBHOOK, message)
-
-
-def _stalled(generation: int, reason: Reason, message: str) -> Report:
+def stalled(generation: int, reason: Reason, message: str) -> Report:
+    """This generation is refused, for a reason that only an edit can mend."""
     return Report(
         generation=generation, conditions=conditions.stalled(reason, message), is_settled=True
     )

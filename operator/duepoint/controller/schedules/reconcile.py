@@ -30,6 +30,7 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.kube import jobcreation
 from duepoint.schedules import actions, ownstreams, points, spec
+from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 
 #: Schedules found under one id before this is called a bug; two is already a rarity.
@@ -249,7 +250,9 @@ class Reconcile:
             return _Decision(look, wanted, stored, made, verdict, needs_check)
         if verdict is None or not is_alone:
             return None
-        refusal = statusconditions.invalid_template(seen.generation, verdict.message)
+        refusal = statusconditions.stalled(
+            seen.generation, Reason.INVALID_JOB_TEMPLATE, verdict.message
+        )
         return await self._remove_refused(seen, refusal)
 
     async def _remove_refused(

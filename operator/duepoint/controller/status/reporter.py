@@ -233,7 +233,9 @@ class Reporter:
         if known.unchecked is None or check is None or check.generation < known.generation:
             return
         if statusconditions.is_final(check):
-            self._refuse(known, statusconditions.refused_by_worker(known.generation, check.message))
+            reason = Reason.INVALID_WEBHOOK
+            refusal = statusconditions.stalled(known.generation, reason, check.message)
+            self._refuse(known, refusal)
 
     def _refuse(self, known: ScheduleState, refusal: Report) -> None:
         self._term.events.generation_refused(known.namespace, known.name, known.uid, refusal)
