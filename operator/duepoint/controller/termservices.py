@@ -26,7 +26,6 @@ from duepoint.controller.schedules.observations import Observations
 from duepoint.controller.schedules.reconcile import Reconcile
 from duepoint.controller.schedules.reconcilequeue import ReconcileQueue
 from duepoint.controller.schedules.resync import Comparison, Resync
-from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
@@ -85,13 +84,7 @@ class TermServices:
         self.reporter = reporter = Reporter(
             term, states=states, is_arming=lambda: not self.listed.is_set()
         )
-        self.outcomes = Outcomes(
-            term,
-            states=states,
-            reporter=reporter,
-            open_slots=OpenSlotReader(term, states=states, reporter=reporter),
-            consumer=consumer,
-        )
+        self.outcomes = Outcomes(term, reporter=reporter, consumer=consumer)
         self.observations = Observations(term, reconcile=self.reconcile, reporter=reporter)
         self.reconcile_queue = ReconcileQueue(
             term, observations=self.observations, reconcile=self.reconcile, reporter=reporter
@@ -110,7 +103,6 @@ class TermServices:
         self.run_reads = RunReads(term, is_wanted=self.runs.is_wanted, offer=self.runs.offer)
         self.jobs = JobWatch(
             term,
-            states=self.states,
             reporter=self.reporter,
             wanted=self.reconcile.wanted,
             keeps=self.runs.states.keeps,

@@ -26,7 +26,6 @@ import msgspec
 from duepoint.controller.jobs import jobevents
 from duepoint.controller.jobs.jobstate import WatchedJobs
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import Acknowledgement, RunningJob, TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.kube import jobs
@@ -53,14 +52,12 @@ class DeletedJobs:
         term: TermContext,
         *,
         watched: WatchedJobs,
-        states: ScheduleStates,
         reporter: Reporter,
         observe: Callable[[jobs.Job], None],
         catch_up: Callable[[], Awaitable[None]],
     ) -> None:
         self._term = term
         self._watched = watched
-        self._states = states
         self._reporter = reporter
         self._observe = observe
         self._catch_up = catch_up
@@ -134,7 +131,7 @@ class DeletedJobs:
             return wait
         if self._watched.is_active(_owner(run), run.job_name):
             return None
-        if self._states.is_over(run):
+        if self._reporter.states.is_over(run):
             self.forget_replacing(run.uid, run.job_name)
             return None
         job = await jobs.find(self._term.api, run.namespace, run.job_name)

@@ -20,7 +20,6 @@ from duepoint.controller.jobs.jobstate import Observation, WatchedJobs
 from duepoint.controller.jobs.withoutpods import JobsWithoutPods
 from duepoint.controller.status import texts
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import RunningJob, TermContext
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, port
@@ -48,14 +47,12 @@ class JobWatch:
         self,
         term: TermContext,
         *,
-        states: ScheduleStates,
         reporter: Reporter,
         wanted: Wanted,
         keeps: Callable[[str, str], bool],
         catch_up: Callable[[], Awaitable[None]],
     ) -> None:
         self._term = term
-        self._states = states
         self._reporter = reporter
         #: Namespaces that were not listed yet; None = the cluster.
         self._unlisted: set[str | None] = set(term.namespaces or (None,))
@@ -64,15 +61,14 @@ class JobWatch:
         self.deleted = DeletedJobs(
             term,
             watched=self._jobs,
-            states=states,
             reporter=reporter,
             observe=self._observe_found,
             catch_up=catch_up,
         )
-        self._without_pods = JobsWithoutPods(
-            term, watched=self._jobs, states=states, reporter=reporter
+        self._without_pods = JobsWithoutPods(term, watched=self._jobs, reporter=reporter)
+        self.history = History(
+            term, watched=self._jobs, states=reporter.states, wanted=wanted, keeps=keeps
         )
-        self.history = History(term, watched=self._jobs, states=states, wanted=wanted, keeps=keeps)
 
     async def run(self) -> None:
         """Watch and clean until cancelled."""
@@ -94,7 +90,7 @@ class JobWatch:
         self.history.late.record(
             run.namespace, run.job_name, run.reported_us, may_come=run.may_come_again
         )
-        if not self._states.is_over(run):
+        if not self._reporter.states.is_over(run):
             self.deleted.look_for([run])
 
     # -- watching --------------------------------------------------------------------------------
@@ -143,8 +139,8 @@ class JobWatch:
             if self._is_its_own(owner):
                 self._report_active(owner)
                 self._term.events.job_ended(owner.uid, "")
-        for schedule_uid, runs in self._states.running_jobs(namespace):
-            if (known := self._states.owner(schedule_uid)) is not None:
+        for schedule_uid, runs in self._reporter.states.running_jobs(namespace):
+            if (known := self._reporter.states.owner(schedule_uid)) is not None:
                 self._report_active(known)
             self.deleted.look_for(runs, patience_seconds=0)
         self.deleted.look_for_replaced()
@@ -207,7 +203,7 @@ class JobWatch:
 
     def _is_its_own(self, owner: jobs.JobOwner) -> bool:
         """Whether no other Schedule has this uid; a Schedule that is gone is not known."""
-        return self._states.owner(owner.uid) in (None, owner)
+        return self._reporter.states.owner(owner.uid) in (None, owner)
 
 
 _LABELLED = {"labelSelector": jobbuilder.SCHEDULE_LABEL}

@@ -16,7 +16,6 @@ from duepoint import services, telemetry
 from duepoint.controller.jobs.jobstate import JobWithoutPods, WatchedJobs
 from duepoint.controller.status import events as changes
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.status.texts import instant
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
@@ -33,12 +32,9 @@ _MESSAGE_LIMIT = 600
 class JobsWithoutPods:
     """The service; one for each term of a leader."""
 
-    def __init__(
-        self, term: TermContext, *, watched: WatchedJobs, states: ScheduleStates, reporter: Reporter
-    ) -> None:
+    def __init__(self, term: TermContext, *, watched: WatchedJobs, reporter: Reporter) -> None:
         self._term = term
         self._watched = watched
-        self._states = states
         self._reporter = reporter
         self._reported: set[str] = set()
         self._waits: dict[str, Iterator[float]] = {}
@@ -59,7 +55,7 @@ class JobsWithoutPods:
             self._work.put(schedule_uid, schedule_uid)
 
     def _oldest(self, schedule_uid: str) -> JobWithoutPods | None:
-        owner = self._states.owner(schedule_uid)
+        owner = self._reporter.states.owner(schedule_uid)
         return None if owner is None else self._watched.without_pods(owner)
 
     async def _look(self, schedule_uid: str) -> float | None:

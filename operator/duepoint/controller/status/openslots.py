@@ -19,7 +19,6 @@ from collections.abc import Collection
 from duepoint import errors, telemetry
 from duepoint.controller import inventory, plan
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import ledger, messages
@@ -36,9 +35,8 @@ _Passed = tuple[str, int, bool]
 class OpenSlotReader:
     """Compares the reporter's open slots and watermarks with the index; one for each term."""
 
-    def __init__(self, term: TermContext, *, states: ScheduleStates, reporter: Reporter) -> None:
+    def __init__(self, term: TermContext, *, reporter: Reporter) -> None:
         self._term = term
-        self._states = states
         self._reporter = reporter
 
     # -- open slots ------------------------------------------------------------------------------
@@ -66,7 +64,9 @@ class OpenSlotReader:
         If it counted as open, the status would soon say so, and the slot would run once more.
         """
         is_replayed = occurrence.record.replayed_us > 0
-        return not is_replayed and self._states.is_published_as_ended(known.uid, occurrence.slot_us)
+        return not is_replayed and self._reporter.states.is_published_as_ended(
+            known.uid, occurrence.slot_us
+        )
 
     # -- dropped outcomes ------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class OpenSlotReader:
                 continue  # deleted, or its claim reports
             slot_us = self._through_us(definition, stored)
             completed = definition.state is State.COMPLETED
-            if completed or slot_us > self._states.watermark_us(definition.uid):
+            if completed or slot_us > self._reporter.states.watermark_us(definition.uid):
                 passed.append((definition.uid, slot_us, completed))
         return passed
 

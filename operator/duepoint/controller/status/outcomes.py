@@ -23,7 +23,6 @@ import msgspec
 from duepoint import errors, services, telemetry
 from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import Acknowledgement, TermContext
 from duepoint.delayqueue import ledger, messages
 from duepoint.runs import run as runs
@@ -56,15 +55,12 @@ class Outcomes:
         self,
         term: TermContext,
         *,
-        states: ScheduleStates,
         reporter: Reporter,
-        open_slots: OpenSlotReader,
         consumer: str,
     ) -> None:
         self._ledger = term.queue.ledger()
-        self._open_slots = open_slots
+        self._open_slots = OpenSlotReader(term, reporter=reporter)
         self._compared_at = 0.0
-        self._states = states
         self._reporter = reporter
         self._consumer = consumer
         self._term = term
@@ -110,7 +106,7 @@ class Outcomes:
                     await self._read_all(shards)
                 if self._term.clock.monotonic() - self._compared_at >= _COMPARE_SECONDS:
                     # Where no slot is open the queue is not asked: there may be 100,000 Schedules.
-                    await self._compare(with_queue=self._states.has_open_slots())
+                    await self._compare(with_queue=self._reporter.states.has_open_slots())
         finally:
             await self._ledger.close()
 
