@@ -21,6 +21,8 @@ STAMP := $(or $(ANY_STAMP),$(VENV)/.complete-$(VERSION))
 PYTEST_ARGS ?=
 # The supported versions; continuous integration runs the unit tests on each that is installed.
 PYTHONS ?= python3.11 python3.12 python3.13
+# Nothing here tests the log records that pytest would gather for each of thousands of tests.
+WITHOUT_SERVER = $(BIN)/pytest -n 2 --dist worksteal -p no:logging
 export CHECK
 # Compiled tests are kept, or half of what `make test-unit` does would be compiling them.
 unexport PYTHONDONTWRITEBYTECODE
@@ -92,13 +94,17 @@ test: $(STAMP) ## every test, on a control plane and a Valkey of its own (PYTEST
 
 .PHONY: test-unit
 test-unit: $(STAMP) ## the tests that need no server, in seconds
-	@$(BIN)/pytest -n 2 --dist worksteal tests/unit $(PYTEST_ARGS)
+	@$(WITHOUT_SERVER) tests/unit $(PYTEST_ARGS)
+
+.PHONY: test-scenarios
+test-scenarios: $(STAMP) ## operator and workers together, without a server, in virtual time
+	@$(WITHOUT_SERVER) tests/scenarios $(PYTEST_ARGS)
 
 .PHONY: test-pythons
-test-pythons: ## test-unit on every other supported Python that is installed, in environments of their own (PYTHONS=)
+test-pythons: ## test-unit and test-scenarios on every other supported Python that is installed, in environments of their own (PYTHONS=)
 	@for python in $(filter-out python$(VERSION),$(PYTHONS)); do \
 	  if $$python -c '' 2>/dev/null; \
-	  then echo "Unit tests on $$python" >&2; $(MAKE) test-unit PYTHON=$$python VENV=.venv-$$python; \
+	  then echo "Unit tests on $$python" >&2; $(MAKE) test-unit test-scenarios PYTHON=$$python VENV=.venv-$$python; \
 	  else echo "No $$python here: left out" >&2; fi; \
 	done
 

@@ -2,7 +2,7 @@
 
 One after the other on one API server whose audit log says when each POST was answered. Lateness is
 that less the slot. No Job controller runs, so Jobs stay as they were created, for all alike; what
-ends of runs cost is counted by ``tests/unit/controller/status/test_writes_per_run.py``.
+ends of runs cost is counted by ``tests/scenarios/test_writes_per_run.py``.
 """
 
 from __future__ import annotations

@@ -48,6 +48,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """What tests left is looked through once; pytest, which does it five times, finds nothing."""
+    gc.collect()
+    gc.freeze()
+
+
 def _check_groups(session: pytest.Session) -> None:
     """Tests of one group must run in one process: what they set up is there once in the cluster.
 

@@ -98,10 +98,10 @@ async def arm(queue: delayqueue.DelayQueue, number: int, due_us: int) -> None:
         not_before_us=due_us - 1,
         state=definition.State.ARMED,
         rule=rules.Rule(timing=timing),
-        target=queue.definitions.digest(f"team-{number % 7}", _BLOB),
+        target=queue.signed_blobs.digest(f"team-{number % 7}", _BLOB),
     )
     arming = messages.Arming(definition=known, due_us=due_us)
-    await queue.definitions.upsert([(arming, _BLOB)], place.EPOCH)
+    await queue.writer.upsert([(arming, _BLOB)], place.EPOCH)
 
 
 async def _one(queue: delayqueue.DelayQueue, noted: NotesTime, number: int) -> None:

@@ -74,9 +74,7 @@ async def _turn(kind: str, count: int) -> NotesQuiet:
             hour_us = chain.HourClock().hour_us
             for number in range(_POINTS):
                 due_us = hour_us + _LEAD_US + number * _APART_US
-                await queue.definitions.upsert(
-                    [(_arming(queue, number, due_us), _BLOB)], place.EPOCH
-                )
+                await queue.writer.upsert([(_arming(queue, number, due_us), _BLOB)], place.EPOCH)
             with server.client() as client:
                 await filling.schedules(queue, client, count=count, namespaces=4, due_us=hour_us)
             clock = chain.HourClock()
@@ -115,7 +113,7 @@ def _arming(queue: delayqueue.DelayQueue, number: int, due_us: int) -> messages.
         not_before_us=due_us - 1,
         state=definition.State.ARMED,
         rule=rules.Rule(timing=timing),
-        target=queue.definitions.digest(QUIET, _BLOB),
+        target=queue.signed_blobs.digest(QUIET, _BLOB),
     )
     return messages.Arming(definition=known, due_us=due_us)
 

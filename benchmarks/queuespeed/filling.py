@@ -43,7 +43,7 @@ async def schedules(
     )
     wanted = collections.Counter(f"team-{n % namespaces}" for n in range(count))
     for namespace, share in wanted.items():
-        digest = queue.definitions.digest(namespace, blob)
+        digest = queue.signed_blobs.digest(namespace, blob)
         made = (_definition(namespace, digest, n) for n in range(share))
         while part := list(itertools.islice(made, _CHUNK)):
             await _put(queue, client, layout, part, blob, due_us)
@@ -97,7 +97,7 @@ async def _lane(
     known = queue.interned.number(shard, entry)
     if known is None:
         arming = messages.Arming(definition=one, due_us=place.now_us() + 10**12)
-        await queue.definitions.upsert([(arming, blob)], place.EPOCH)
+        await queue.writer.upsert([(arming, blob)], place.EPOCH)
         known = queue.interned.number(shard, entry)
         assert known is not None
     return known

@@ -90,10 +90,10 @@ class _Scene:
             namespace="team", name="report", uid=str(uuid.uuid4()), generation=1,
             timing_generation=1, created_us=now_us, not_before_us=now_us - 2 * SECOND_US,
             state=definition.State.ARMED, rule=rules.Rule(timing=timing, policy=policy),
-            target=queue.definitions.digest("team", _BLOB),
+            target=queue.signed_blobs.digest("team", _BLOB),
         )  # fmt: skip
         arming = messages.Arming(definition=known, due_us=now_us - 1)
-        await queue.definitions.upsert([(arming, _BLOB)], place.EPOCH)
+        await queue.writer.upsert([(arming, _BLOB)], place.EPOCH)
         (answer,) = await queue.claims.claim((messages.ShardId(0),), worker="bench")
         assert answer.claim is not None
         (chain,) = answer.claim.points

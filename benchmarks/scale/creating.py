@@ -104,7 +104,7 @@ async def _arm(queue: delayqueue.DelayQueue, rate: int) -> int:
         _arming(queue, number, rule, begin_us) for number in range(int(rate * _PERIOD_SECONDS))
     ]
     for first in range(0, len(wanted), _PART):
-        await queue.definitions.upsert(wanted[first : first + _PART], points_place.EPOCH)
+        await queue.writer.upsert(wanted[first : first + _PART], points_place.EPOCH)
     return begin_us
 
 
@@ -124,7 +124,7 @@ def _arming(
         not_before_us=due_us - 1,
         state=definition.State.ARMED,
         rule=rule,
-        target=queue.definitions.digest(namespace, _BLOB),
+        target=queue.signed_blobs.digest(namespace, _BLOB),
     )
     return messages.Arming(definition=known, due_us=due_us), _BLOB
 
@@ -139,7 +139,7 @@ async def _creator(url: str, count: int, seconds: float) -> None:
                 due_us = points_place.now_us() + 3_600_000_000
                 first = count + created
                 ((arming, blob),) = source.wanted(queue, first, first + 1, due_us)
-                await queue.definitions.upsert([(arming, blob)], points_place.EPOCH)
+                await queue.writer.upsert([(arming, blob)], points_place.EPOCH)
                 created += 1
             else:
                 await asyncio.sleep(0.002)

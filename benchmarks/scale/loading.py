@@ -124,7 +124,7 @@ async def _insist(
     """As the leader does: what was cut off is asked for again."""
     while True:
         try:
-            await queue.definitions.upsert(wanted, points_place.EPOCH)
+            await queue.writer.upsert(wanted, points_place.EPOCH)
         except errors.QueueUnavailable as trouble:
             report.say(f"again: {trouble}")
             await asyncio.sleep(1)

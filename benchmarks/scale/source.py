@@ -78,4 +78,4 @@ def _wanted(
 
 @functools.lru_cache(maxsize=64)
 def _digest(queue: delayqueue.DelayQueue, namespace: str) -> str:
-    return queue.definitions.digest(namespace, action(namespace))
+    return queue.signed_blobs.digest(namespace, action(namespace))

@@ -27,7 +27,7 @@ from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.targets import target
-from duepoint.targets.webhook import admission, circuitbreaker, hostlimits, request
+from duepoint.targets.webhook import admission, circuitbreaker, request
 from duepoint.targets.webhook import target as webhooktarget
 from tests.fakes import memoryqueue
 from tests.support import vaults, webhookscene, webhooktargets
@@ -147,7 +147,7 @@ async def _webhooks(url: str, concurrency: int) -> AsyncIterator[Post]:
     """The target of the product."""
     clock = clocks.SystemClock()
     api = await vaults.api_with(vaults.a_secret("signing", NAMESPACE, key=vaults.WHSEC))
-    limits = hostlimits.HostLimits(clock, per_host=concurrency, places=2 * concurrency)
+    limits = admission.HostLimits(clock, per_host=concurrency, places=2 * concurrency)
     breaker = circuitbreaker.CircuitBreaker(memoryqueue.MemoryDelayQueue(clock).circuits, clock)
     sender = webhooktarget.WebhookTarget(
         dialling.Dialler(webhookscene.LOCAL),

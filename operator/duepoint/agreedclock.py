@@ -128,7 +128,13 @@ class AgreedClock:
         elif api is not None and abs(own_us - api.distance_us) <= AGREE_US:
             self._agree(own_us, None)
         else:
-            self._disagreement = self._disagreeing(own_us, queue, api)
+            said = f"Redis's is {_seconds(queue.distance_us - own_us)} of this machine's"
+            if api is None:
+                why = f"the clocks disagree: {said}, and the API server's is not known"
+            else:
+                other = f"the API server's {_seconds(api.distance_us - own_us)}"
+                why = f"no two clocks agree: {said}, {other}; set them"
+            self._disagreement = why
 
     # -- what is known ---------------------------------------------------------------------------
 
@@ -155,14 +161,6 @@ class AgreedClock:
 
     def _agree(self, own_us: int, agreed_us: int | None) -> None:
         self._own_distance_us, self._agreed_us, self._disagreement = own_us, agreed_us, ""
-
-    @staticmethod
-    def _disagreeing(own_us: int, queue: _Reading, api: _Reading | None) -> str:
-        said = f"Redis's is {_seconds(queue.distance_us - own_us)} of this machine's"
-        if api is None:
-            return f"the clocks disagree: {said}, and the API server's is not known"
-        other = f"the API server's {_seconds(api.distance_us - own_us)}"
-        return f"no two clocks agree: {said}, {other}; set them"
 
     def _fresh_api(self) -> _Reading | None:
         api = self._api
@@ -202,15 +200,12 @@ AHEAD_LIMIT_US = 60_000_000
 _ASK_SECONDS = 5.0
 
 
-async def _no_api() -> None:
-    """Where there is no API server at hand."""
-
-
 class ClockWatch:
     """Of one process.
 
     Args:
-        ask_api: has the API server answer anything; its time is heard with the answer.
+        ask_api: has the API server answer anything; its time is heard with the answer. None where
+            there is none at hand.
         ahead_limit_us: not ready with a clock that is further ahead of Redis's.
         consequence: of a clock that is behind.
     """
@@ -220,7 +215,7 @@ class ClockWatch:
         clock: AgreedClock,
         health: Health,
         *,
-        ask_api: Callable[[], Awaitable[object]] = _no_api,
+        ask_api: Callable[[], Awaitable[object]] | None = None,
         ahead_limit_us: int = AHEAD_LIMIT_US,
         consequence: str = "points are claimed late",
     ) -> None:
@@ -244,35 +239,28 @@ class ClockWatch:
                 telemetry.logger.debug("clocks not compared", error=str(trouble))
                 if self.clock.distrust:
                     self._health.unwell(PART, f"{self.clock.distrust}: {trouble}")
-            seconds = _DOUBT_SECONDS if self.clock.distrust else LOOK_SECONDS
-            await self._sleep(seconds)
+            # In steps: a clock that was set is compared again at once.
+            until = self.clock.monotonic() + (
+                _DOUBT_SECONDS if self.clock.distrust else LOOK_SECONDS
+            )
+            while (left := until - self.clock.monotonic()) > 0:
+                await self.clock.sleep(min(left, _DOUBT_SECONDS))
+                if self.clock.distrust:
+                    break
 
     async def heard(self, queue_us: int, *, asked: float) -> None:
         """Redis's time was read; it was asked for at this monotonic time."""
         self.clock.note_queue(queue_us, asked=asked)
-        if self._is_off() and self.clock.api_skew_us is None:
-            await self._hear_api()
+        is_off = abs(self.clock.skew_us or 0) > NEAR_US
+        if is_off and self.clock.api_skew_us is None and self._ask_api is not None:
+            try:
+                async with asyncio.timeout(_ASK_SECONDS):
+                    await self._ask_api()
+            except (errors.DuepointError, TimeoutError) as trouble:
+                # A refusal carries the time, too.
+                telemetry.logger.debug("the API server's time not asked for", error=str(trouble))
             self.clock.compare()  # Redis's time is as old as the API server was slow
         self._report()
-
-    async def _sleep(self, seconds: float) -> None:
-        """In steps: a clock that was set is compared again at once."""
-        until = self.clock.monotonic() + seconds
-        while (left := until - self.clock.monotonic()) > 0:
-            await self.clock.sleep(min(left, _DOUBT_SECONDS))
-            if seconds > _DOUBT_SECONDS and self.clock.distrust:
-                return
-
-    async def _hear_api(self) -> None:
-        try:
-            async with asyncio.timeout(_ASK_SECONDS):
-                await self._ask_api()
-        except (errors.DuepointError, TimeoutError) as trouble:
-            # A refusal carries the time, too.
-            telemetry.logger.debug("the API server's time not asked for", error=str(trouble))
-
-    def _is_off(self) -> bool:
-        return abs(self.clock.skew_us or 0) > NEAR_US
 
     def _report(self) -> None:
         skew_us = self.clock.skew_us or 0
@@ -285,18 +273,14 @@ class ClockWatch:
 
     def _trouble(self, skew_us: int) -> str:
         seconds = f"{abs(skew_us) / 1_000_000:.1f} s"
+        is_queue_wrong = self.clock.is_own_used and self.clock.api_skew_us is not None
         if skew_us < -BEHIND_LIMIT_US:
-            if self._is_queue_wrong():
+            if is_queue_wrong:
                 return f"Redis's clock is {seconds} ahead of the others; set it"
-            return (
-                f"this machine's clock is {seconds} behind Redis's: {self._consequence}; "
-                "set the clock"
-            )
-        if skew_us > AGREE_US and self._is_queue_wrong():
+            behind = f"this machine's clock is {seconds} behind Redis's"
+            return f"{behind}: {self._consequence}; set the clock"
+        if skew_us > AGREE_US and is_queue_wrong:
             return f"Redis's clock is {seconds} behind the others: points are claimed late; set it"
         if skew_us > self._ahead_limit_us:
             return f"this machine's clock is {seconds} ahead of Redis's; set the clock"
         return ""
-
-    def _is_queue_wrong(self) -> bool:
-        return self.clock.is_own_used and self.clock.api_skew_us is not None

@@ -29,10 +29,10 @@ from duepoint.targets import endpoints, target
 from duepoint.targets.job import activejobs
 from duepoint.targets.job import target as jobtarget
 from duepoint.targets.kafka import target as kafkatarget
-from duepoint.targets.secretaccess import secretcache, servers
+from duepoint.targets.secretaccess import references, servers
 from duepoint.targets.stream import external
 from duepoint.targets.stream import target as streamtarget
-from duepoint.targets.webhook import admission, circuitbreaker, hostlimits
+from duepoint.targets.webhook import admission, circuitbreaker
 from duepoint.targets.webhook import credentials as webhookcredentials
 from duepoint.targets.webhook import target as webhooktarget
 from duepoint.worker import claimer, ownership, pipeline
@@ -83,8 +83,8 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
             egress_policy(chosen), lambda: (*own_hosts, *queue.health.hosts())
         )
         source = webhookcredentials.Vault(
-            secretcache.objects_of(api, clock),
-            secretcache.tokens_of(api, clock),
+            references.objects_of(api, clock),
+            references.tokens_of(api, clock),
             clock,
             secret_rules(chosen),
             lambda: webhookcredentials.audiences_of(
@@ -96,7 +96,13 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
             endpoints.service_cache(api, clock),
             source,
             clock,
-            admission=webhook_admission(chosen, queue, clock),
+            # circuits that all workers share, and this worker's limits
+            admission=admission.Admission(
+                admission.HostLimits(
+                    clock, per_host=chosen.webhook_host_concurrency, places=chosen.concurrency
+                ),
+                circuitbreaker.CircuitBreaker(queue.circuits, clock),
+            ),
         )
         owned = ownership.Ownership(api, queue, clock, namespace=chosen.namespace)
         jobs_api = ownership.OwnJobs(api, owned)
@@ -113,13 +119,20 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
                 queue=queue,
                 target=targets,
                 clock=own,
-                bounds=_bounds(chosen),
+                bounds=pipeline.Bounds(
+                    concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds
+                ),
                 jobs=activejobs.ActiveJobs(jobs_api),
             ),
             own,
             health,
             worker=chosen.identity,
-            limits=_limits(chosen),
+            limits=claimer.Limits(
+                batch=chosen.batch,
+                under_way=_POINTS_IN_HAND * chosen.concurrency,
+                lease_seconds=chosen.lease_seconds,
+                grace_seconds=chosen.grace_seconds,
+            ),
             watch=agreedclock.ClockWatch(clock, health, ask_api=functools.partial(_ask_time, api)),
             before_claims=owned.before_claims,
         )
@@ -143,40 +156,17 @@ def _stream_targets(
     api: kubeapi.ApiSession,
 ) -> tuple[streamtarget.StreamTarget, kafkatarget.KafkaTarget]:
     """Those whose servers are ours, or stand in a Secret."""
-    reader = servers.ConnectionReader(secretcache.objects_of(api, clock), chosen.secret_reader_role)
+    reader = servers.ConnectionReader(references.objects_of(api, clock), chosen.secret_reader_role)
     services = endpoints.service_cache(api, clock)
-    elsewhere = external.ExternalStreams(reader, dialler, services)
 
     def dialler_for(namespace: str) -> servers.ServerDialler:
         return servers.ServerDialler(dialler, services, namespace)
 
+    elsewhere = external.ExternalStreams(reader, dialler_for)
     return (
         streamtarget.StreamTarget(clock, elsewhere, own_streams(chosen)),
         kafkatarget.KafkaTarget(reader, dialler_for, clock),
     )
-
-
-def _bounds(chosen: settings.WorkerSettings) -> pipeline.Bounds:
-    return pipeline.Bounds(concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds)
-
-
-def _limits(chosen: settings.WorkerSettings) -> claimer.Limits:
-    return claimer.Limits(
-        batch=chosen.batch,
-        under_way=_POINTS_IN_HAND * chosen.concurrency,
-        lease_seconds=chosen.lease_seconds,
-        grace_seconds=chosen.grace_seconds,
-    )
-
-
-def webhook_admission(
-    chosen: settings.WorkerSettings, queue: delayqueue.DelayQueue, clock: clocks.Clock
-) -> admission.Admission:
-    """What holds webhooks back: circuits that all workers share, and this worker's limits."""
-    limits = hostlimits.HostLimits(
-        clock, per_host=chosen.webhook_host_concurrency, places=chosen.concurrency
-    )
-    return admission.Admission(limits, circuitbreaker.CircuitBreaker(queue.circuits, clock))
 
 
 def egress_policy(chosen: settings.WorkerSettings) -> egressrules.EgressPolicy:
@@ -238,7 +228,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
         )
         watching = asyncio.create_task(watch.run(functools.partial(_redis_time, queue)))
         leading = asyncio.create_task(elected.run(work))
-        draining_on_signals(lambda: _cancel(leading))
+        draining_on_signals(leading.cancel)
         try:
             await leading
         except asyncio.CancelledError:
@@ -248,10 +238,6 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
             await asyncio.gather(watching, return_exceptions=True)
             watchdog.close()
             await queue.close()
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
 
 
 async def _redis_time(queue: delayqueue.DelayQueue) -> int:
@@ -311,19 +297,23 @@ async def _ask_time(api: kubeapi.ApiSession) -> None:
 
 def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.DelayQueue:
     """The delay queue of this installation; does not connect yet."""
-    buckets = keys.buckets_for(chosen.namespace_schedules, chosen.shards)
+    key = chosen.blob_key_file.read_bytes()
+    if len(key) < _KEY_BYTES:
+        raise errors.InvalidSetting(
+            settings.variable("blob_key_file"),
+            f"the file has {len(key)} bytes; write {_KEY_BYTES} random ones",
+        )
     return delayqueue.open_queue(
-        chosen, clock, _blob_key(chosen), buckets=buckets, quotas=quotas_of(chosen)
-    )
-
-
-def quotas_of(chosen: settings.Settings) -> quotas.Quotas:
-    """What one namespace may have in our Redis."""
-    return quotas.Quotas(
-        letters=chosen.dead_letters_per_namespace,
-        letter_bytes=chosen.dead_letter_bytes_per_namespace,
-        streams=chosen.own_streams_per_namespace,
-        stream_bytes=chosen.own_stream_bytes_per_namespace,
+        chosen,
+        clock,
+        key,
+        buckets=keys.buckets_for(chosen.namespace_schedules, chosen.shards),
+        quotas=quotas.Quotas(
+            letters=chosen.dead_letters_per_namespace,
+            letter_bytes=chosen.dead_letter_bytes_per_namespace,
+            streams=chosen.own_streams_per_namespace,
+            stream_bytes=chosen.own_stream_bytes_per_namespace,
+        ),
     )
 
 
@@ -336,17 +326,7 @@ def own_streams(chosen: settings.Settings) -> ownstreams.OwnStreams:
     )
 
 
-def _blob_key(chosen: settings.Settings) -> bytes:
-    key = chosen.blob_key_file.read_bytes()
-    if len(key) < _KEY_BYTES:
-        raise errors.InvalidSetting(
-            settings.variable("blob_key_file"),
-            f"the file has {len(key)} bytes; write {_KEY_BYTES} random ones",
-        )
-    return key
-
-
-def draining_on_signals(drain: Callable[[], None]) -> None:
+def draining_on_signals(drain: Callable[[], object]) -> None:
     """Drain on the first SIGTERM or SIGINT; a second one ends the process at once."""
     loop = asyncio.get_running_loop()
 

@@ -1,8 +1,7 @@
-"""The shape that every long-running part of a process shares.
+"""What every long-running part of a process shares: reports of its health, and waits to retry.
 
-A Service is started once and runs until it is cancelled or asked to drain. Its starter
-awaits it. ``Health`` gathers what each part says of itself, for /readyz: a part that is not ready
-says why in one line, and a part that has not spoken yet is not ready.
+``Health`` gathers what each part says of itself, for /readyz: a part that is not ready says why in
+one line, and a part that has not spoken yet is not ready.
 """
 
 from __future__ import annotations
@@ -10,19 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
-
-
-class Service(Protocol):
-    """A loop with an owner."""
-
-    async def run(self) -> None:
-        """Work until cancelled or drained; returns when drained."""
-        ...
-
-    def drain(self) -> None:
-        """Take nothing new; ``run`` returns once what is under way has ended."""
-        ...
 
 
 @dataclass(slots=True)

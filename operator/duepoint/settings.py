@@ -55,7 +55,7 @@ def _redis_prefix(value: str) -> str:
 
 
 def _names(value: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in value.split(",") if part.strip())
+    names = _words(value)
     for name in names:
         if len(name) > 63 or not name.replace("-", "a").isalnum() or name != name.lower():
             raise ValueError(f"{errors.quoted(name)} is not a namespace name; write a,b,c")
@@ -64,7 +64,7 @@ def _names(value: str) -> tuple[str, ...]:
 
 def _networks(value: str) -> tuple[IpNetwork, ...]:
     networks = []
-    for part in filter(None, (piece.strip() for piece in value.split(","))):
+    for part in _words(value):
         try:
             networks.append(ipaddress.ip_network(part))
         except ValueError:
@@ -131,14 +131,6 @@ def _true_or_false(value: str) -> bool:
     return _one_of("true", "false")(value) == "true"
 
 
-def _no() -> bool:
-    return False
-
-
-def _yes() -> bool:
-    return True
-
-
 def _file(value: str) -> Path:
     path = Path(value)
     if not path.is_file():
@@ -155,6 +147,7 @@ def _setting(read: Callable[[str], Any], default: Any, help_text: str) -> Any:  
         return dataclasses.field(metadata=metadata)
     if callable(default):
         return dataclasses.field(default_factory=default, metadata=metadata)
+    default = read(default) if isinstance(default, str) else default
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -164,8 +157,8 @@ def _own_namespace() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Settings that every process has."""
+class QueueSettings:
+    """Where the queue is."""
 
     redis_url: str = _setting(
         _redis_url,
@@ -202,6 +195,12 @@ class Settings:
         "dp",
         "prefix of every key and channel; each installation on a server needs one of its own",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(QueueSettings):
+    """Settings that every process has."""
+
     kubeconfig: Path | None = _setting(
         _file, None, "kubeconfig of the API server; unset = the Pod's own account"
     )
@@ -230,7 +229,7 @@ class Settings:
     )
     own_streams: bool = _setting(
         _true_or_false,
-        _yes,
+        "true",
         "false = no Schedule may append to streams in Duepoint's own Redis",
     )
     own_stream_length: int = _setting(
@@ -323,12 +322,12 @@ class WorkerSettings(Settings):
     )
     egress_allow_http: bool = _setting(
         _true_or_false,
-        _no,
+        "false",
         "true lets webhooks use plain http to public hosts",
     )
     webhook_insecure_tls: bool = _setting(
         _true_or_false,
-        _no,
+        "false",
         "true lets webhooks leave their receiver's certificate unverified",
     )
     webhook_api_audiences: tuple[str, ...] = _setting(
@@ -354,49 +353,36 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-S = TypeVar("S", bound="Settings")
+S = TypeVar("S", bound=QueueSettings)
 
 
-def read(kind: type[S], environ: Mapping[str, str], flags: Mapping[str, str]) -> S:
-    """The settings of a process.
+def read(kind: type[S], environ: Mapping[str, str], flags: Mapping[str, str | None]) -> S:
+    """The settings of a process; raises InvalidSetting for the first wrong or missing one.
 
-    Args:
-        kind: OperatorSettings or WorkerSettings.
-        environ: the environment; only names with our prefix are looked at.
-        flags: values given on the command line, by setting name.
-
-    Raises:
-        InvalidSetting: for the first wrong, unknown or missing one.
+    ``flags`` are values given on the command line, by setting name; None was not given.
     """
     known = {field.name: field for field in dataclasses.fields(kind)}
     _refuse_unknown(environ)
     values: dict[str, Any] = {}
     for name, field in known.items():
-        given = flags.get(name, environ.get(variable(name)))
-        spelled = flag(name) if name in flags else variable(name)
+        given, spelled = flags.get(name), flag(name)
+        if given is None:
+            given, spelled = environ.get(variable(name)), variable(name)
         if given is not None:
-            values[name] = _value(field, given, spelled)
-        elif _is_required(field):
+            try:
+                values[name] = field.metadata["read"](given)
+            except ValueError as error:
+                raise errors.InvalidSetting(spelled, str(error)) from None
+        elif dataclasses.MISSING is field.default is field.default_factory:
             raise errors.InvalidSetting(
                 spelled, f"is not set; write {variable(name)}=... or {flag(name)} ..."
             )
     return kind(**values)
 
 
-def from_environment(kind: type[S], flags: Mapping[str, str]) -> S:
+def from_environment(kind: type[S], flags: Mapping[str, str | None]) -> S:
     """The settings of this process."""
     return read(kind, os.environ, flags)
-
-
-def _value(field: dataclasses.Field[Any], given: str, spelled: str) -> Any:  # noqa: ANN401
-    try:
-        return field.metadata["read"](given)
-    except ValueError as error:
-        raise errors.InvalidSetting(spelled, str(error)) from None
-
-
-def _is_required(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _refuse_unknown(environ: Mapping[str, str]) -> None:

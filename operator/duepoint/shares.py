@@ -115,8 +115,13 @@ class FairPlaces(Generic[OwnerT]):
     def leave(self, owner: OwnerT) -> None:
         """A place is free again."""
         self._shares.give_back(owner)
-        while self._waiting and (following := self._next()) is not None:
-            self._give(following)
+        while able := [each for each in self._waiting if self._shares.has_room(each)]:
+            following = min(able, key=self._shares.held)
+            line = self._waiting.pop(following)
+            line.popleft().set_result(None)
+            if line:
+                self._waiting[following] = line
+            self._shares.take(following)
 
     def held(self, owner: OwnerT) -> int:
         """Places that this owner has."""
@@ -125,22 +130,6 @@ class FairPlaces(Generic[OwnerT]):
     def waiting(self, owner: OwnerT) -> int:
         """How many of this owner wait."""
         return len(self._waiting.get(owner, ()))
-
-    def is_scarce_for(self, owner: OwnerT) -> bool:
-        """Whether this owner would have to wait."""
-        return owner in self._waiting or not self._shares.has_room(owner)
-
-    def _next(self) -> OwnerT | None:
-        """Who has the fewest of those who wait and may have one."""
-        able = [owner for owner in self._waiting if self._shares.has_room(owner)]
-        return min(able, key=self._shares.held, default=None)
-
-    def _give(self, owner: OwnerT) -> None:
-        line = self._waiting.pop(owner)
-        line.popleft().set_result(None)
-        if line:
-            self._waiting[owner] = line
-        self._shares.take(owner)
 
     def _forget(self, owner: OwnerT, turn: asyncio.Future[None]) -> None:
         line = self._waiting[owner]
@@ -201,10 +190,6 @@ class BytesCache(Generic[KeyT, ValueT]):
         self._grow(namespace, -gone[1])
         if not entries:
             del self._kept[namespace], self._sizes[namespace]
-
-    def bytes_of(self, namespace: str) -> int:
-        """What a namespace holds."""
-        return self._sizes.get(namespace, 0)
 
     def __len__(self) -> int:
         return sum(map(len, self._kept.values()))

@@ -21,26 +21,19 @@ from typing import NoReturn
 import structlog
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 
 
 class BulkHistogram(Collector):
     """Without labels; ``buckets`` are upper bounds, in order."""
 
-    def __init__(
-        self,
-        name: str,
-        documentation: str,
-        *,
-        buckets: Sequence[float],
-        registry: CollectorRegistry = REGISTRY,
-    ) -> None:
+    def __init__(self, name: str, documentation: str, *, buckets: Sequence[float]) -> None:
         self._name = name
         self._documentation = documentation
         self._bounds = (*map(float, buckets), float("inf"))
         self._counts = [0] * len(self._bounds)
         self._sum = 0.0
-        registry.register(self)
+        REGISTRY.register(self)
 
     def observe(self, amount: float) -> None:
         """Count one value."""
@@ -188,7 +181,17 @@ def configure_logging(level: str, form: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    _route_libraries(level, shared, renderer)
+    # kopf and aiohttp log through the standard module; warnings and worse are kept
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
 
 
 @contextlib.contextmanager
@@ -204,22 +207,6 @@ def silence() -> Iterator[None]:
 
 def _drop(*_: object) -> NoReturn:
     raise structlog.DropEvent
-
-
-def _route_libraries(
-    level: str, shared: list[structlog.typing.Processor], renderer: structlog.typing.Processor
-) -> None:
-    """Kopf and aiohttp log through the standard module; warnings and worse are kept."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
-        )
-    )
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
 
 
 logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()

@@ -81,7 +81,7 @@ class History:
 
     async def delete(self):
         old = self.dice.choice(list(self.stored.values()))
-        await self.queue.definitions.remove(old.id, old.uid, old.namespace, queueing.EPOCH)
+        await self.queue.writer.remove(old.id, old.uid, old.namespace, queueing.EPOCH)
         del self.stored[old.id]
         self.deleted.add(old.id)
 
@@ -92,7 +92,7 @@ class History:
         self.first[new.id] = first
 
     async def _apply(self, arming):
-        (armed,) = await self.queue.definitions.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
+        (armed,) = await self.queue.writer.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
         return armed
 
     async def roll_back(self):
@@ -127,9 +127,7 @@ class History:
             seen[one.id] = one
         for schedule_id, one in seen.items():
             if schedule_id not in self.stored:
-                await self.queue.definitions.remove(
-                    schedule_id, one.uid, one.namespace, queueing.EPOCH
-                )
+                await self.queue.writer.remove(schedule_id, one.uid, one.namespace, queueing.EPOCH)
         for schedule_id, wanted in self.stored.items():
             there = seen.get(schedule_id)
             if there is None or there.timing_generation != wanted.timing_generation:

@@ -55,7 +55,7 @@ class Gate:
 
     async def arm(self) -> Gate:
         armed = messages.Arming(definition=self.definition(), due_us=self.harness.now_us() - 1)
-        await self.queue.definitions.upsert([(armed, queueing.BLOB)], EPOCH)
+        await self.queue.writer.upsert([(armed, queueing.BLOB)], EPOCH)
         return self
 
     async def slots(self, *numbers: int) -> tuple[messages.Claim, list[bytes]]:
@@ -199,7 +199,7 @@ async def test_an_edit_has_the_jobs_listed_again(gate):
         due_us=None,
         keep_chain=True,
     )
-    await gate.queue.definitions.upsert([(armed, queueing.BLOB)], EPOCH)
+    await gate.queue.writer.upsert([(armed, queueing.BLOB)], EPOCH)
     claim, (member,) = await gate.slots(1)
     again = dataclasses.replace(gate.entry(member), mark="2")
     assert (await gate.queue.concurrency.admit(claim, again)).verdict is Verdict.UNKNOWN

@@ -155,7 +155,7 @@ def _replacing(harness, *, due_in=-1.0, replaces=OLD, **changes):
 
 
 async def _upsert(harness, arming):
-    (armed,) = await harness.queue.definitions.upsert([(arming, BLOB)], EPOCH)
+    (armed,) = await harness.queue.writer.upsert([(arming, BLOB)], EPOCH)
     return armed
 
 
@@ -315,7 +315,7 @@ async def test_a_due_that_cannot_be_stored_is_the_specs_fault(harness):
 
 async def test_a_blob_that_is_not_the_targets_is_a_bug(harness):
     with pytest.raises(errors.Bug):
-        await harness.queue.definitions.upsert([(harness.arming(), b"another blob")], EPOCH)
+        await harness.queue.writer.upsert([(harness.arming(), b"another blob")], EPOCH)
 
 
 # -- removing ---------------------------------------------------------------------------------
@@ -1012,7 +1012,7 @@ async def test_a_standby_worker_takes_over_what_nobody_took(harness):
 
 async def test_a_definition_is_read_as_it_was_written(harness):
     written = harness.definition(name="a" * 200, created_us=1_700_000_000_000_000)
-    await harness.queue.definitions.upsert(
+    await harness.queue.writer.upsert(
         [(messages.Arming(definition=written, due_us=1), BLOB)], EPOCH
     )
     (claim,) = await harness.claim_all()
@@ -1075,9 +1075,7 @@ async def test_the_definitions_of_many_chains_are_read_in_short(harness):
     assert sum(len(claim.points) for claim in claims) == 6
     for claim in claims:
         chains = [point.member for point in claim.points]
-        found = await harness.queue.definitions.read_columns(
-            claim.shard, [*chains, b"nobody-knows"]
-        )
+        found = await harness.queue.columns.read_columns(claim.shard, [*chains, b"nobody-knows"])
         known = await harness.queue.definitions.read_definitions(
             claim.shard, [c[:8] for c in chains]
         )
@@ -1104,7 +1102,7 @@ async def test_a_chain_of_an_old_timing_or_of_a_suspended_schedule_has_no_brief(
     await harness.arm(name="2", uid=uids["2"], generation=2, state=suspended, due_in=None)
     for claim in claims:
         chains = [point.member for point in claim.points]
-        found = await harness.queue.definitions.read_columns(claim.shard, chains)
+        found = await harness.queue.columns.read_columns(claim.shard, chains)
         assert list(found.indexes) == []
 
 
@@ -1190,7 +1188,7 @@ async def test_an_operator_of_another_cluster_changes_nothing_of_the_index(harne
     harness.queue.layouts.belong_to(THEIRS)
     for refused in (
         harness.queue.membership.open(4, later),
-        harness.queue.definitions.remove(known.id, known.uid, known.namespace, later),
+        harness.queue.writer.remove(known.id, known.uid, known.namespace, later),
         harness.arm(name="another"),
     ):
         with pytest.raises(queue_errors.Foreign):
@@ -1373,7 +1371,7 @@ async def _stored(harness):
 
 
 async def _remove(harness, stored):
-    return await harness.queue.definitions.remove(stored.id, stored.uid, stored.namespace, EPOCH)
+    return await harness.queue.writer.remove(stored.id, stored.uid, stored.namespace, EPOCH)
 
 
 def _uid_in_shard(harness, shard, number, namespace="default"):
@@ -1621,7 +1619,7 @@ async def test_an_occurrence_that_waits_or_is_held_is_not_enqueued_again(harness
 async def test_nothing_is_enqueued_for_a_schedule_that_is_gone(harness):
     await harness.arm(due_in=60.0)
     known = harness.definition()
-    await harness.queue.definitions.remove(known.id, known.uid, known.namespace, EPOCH)
+    await harness.queue.writer.remove(known.id, known.uid, known.namespace, EPOCH)
     with pytest.raises(errors.WorldChanged):
         await harness.queue.occurrences.enqueue(
             known, a_check(known), messages.OccurrenceRecord(), EPOCH

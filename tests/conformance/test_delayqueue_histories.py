@@ -125,9 +125,7 @@ class Histories(RuleBasedStateMachine):
         old = self.stored.pop(name, None)
         if old is None:
             return
-        removed = self.harness.queue.definitions.remove(
-            old.id, old.uid, old.namespace, queueing.EPOCH
-        )
+        removed = self.harness.queue.writer.remove(old.id, old.uid, old.namespace, queueing.EPOCH)
         assert self.run(removed) is messages.Armed.APPLIED
         self.model.remove(old.id)
 
@@ -315,7 +313,7 @@ class Histories(RuleBasedStateMachine):
 
     def upsert(self, arming):
         wanted = [(arming, queueing.BLOB)]
-        (armed,) = self.run(self.harness.queue.definitions.upsert(wanted, queueing.EPOCH))
+        (armed,) = self.run(self.harness.queue.writer.upsert(wanted, queueing.EPOCH))
         return armed
 
     def pick(self, data):

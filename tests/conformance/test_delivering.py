@@ -109,7 +109,7 @@ async def test_a_claim_all_of_whose_points_were_taken_out_of_the_queue_is_not_lo
     await harness.arm()
     claim = await harness.claim_one()
     known = harness.definition()
-    await harness.queue.definitions.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    await harness.queue.writer.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
     handed = await harness.queue.settlements.deliver(claim, a_settlement(claim), entries(claim))
     assert handed == messages.DeliveryResult(done=False, held=(False,))
     assert await ids_in(harness) == []
@@ -125,7 +125,7 @@ async def test_what_is_not_held_any_more_is_named_and_nothing_is_done(harness):
         harness.definition(name=name, namespace="default").id: f"uid-of-{name}"
         for name in ("one", "two", "three", "four", "five")
     }
-    await harness.queue.definitions.remove(
+    await harness.queue.writer.remove(
         gone.schedule_id, names[gone.schedule_id], "default", queueing.EPOCH
     )
     handed = await harness.queue.settlements.deliver(claim, a_settlement(claim), entries(claim))

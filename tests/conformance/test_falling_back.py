@@ -54,7 +54,7 @@ async def a_look(harness):
     await harness.queue.settlements.settle(
         claim, messages.Settlement(finished=(claim.points[0].member,))
     )
-    await harness.queue.definitions.remove(
+    await harness.queue.writer.remove(
         claim.points[0].schedule_id, harness.definition(name="looked-at").uid, "default", EPOCH
     )
 

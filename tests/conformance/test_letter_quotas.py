@@ -33,7 +33,7 @@ async def bury(harness, namespace: str, *texts: str) -> None:
             claim,
             Settlement(dead=tuple(letters), finished=tuple(point.member for point in claim.points)),
         )
-    await harness.queue.definitions.remove(
+    await harness.queue.writer.remove(
         harness.definition(namespace=namespace, name=name).id,
         f"uid-of-{name}",
         namespace,

@@ -54,7 +54,7 @@ async def _stored(harness):
 
 async def test_every_one_is_stored_with_its_chain_and_what_it_does(harness):
     wanted = _many(harness, 700)
-    assert await harness.queue.definitions.upsert(wanted, EPOCH) == [APPLIED] * 700
+    assert await harness.queue.writer.upsert(wanted, EPOCH) == [APPLIED] * 700
     claims = await harness.claim_all()
     assert sorted(members(claims)) == sorted(
         one.definition.id + one.definition.timing_version for one, _ in wanted
@@ -72,13 +72,13 @@ async def test_every_one_is_stored_with_its_chain_and_what_it_does(harness):
 
 
 async def test_nothing_at_all_is_an_answer_to_nothing(harness):
-    assert await harness.queue.definitions.upsert([], EPOCH) == []
+    assert await harness.queue.writer.upsert([], EPOCH) == []
 
 
 async def test_suspended_ones_have_no_chain_and_private_rules_stand_inline(harness):
     private = rules.Rule(timing=rules.Timing(schedules=("@at 2030-01-01T00:00:00Z",)))
     wanted = _many(harness, 3, due_in=None, rule=private)
-    assert await harness.queue.definitions.upsert(wanted, EPOCH) == [APPLIED] * 3
+    assert await harness.queue.writer.upsert(wanted, EPOCH) == [APPLIED] * 3
     stored = await _stored(harness)
     assert [one.due_us for one in stored] == [None] * 3
     assert await harness.queue.definitions.definition(stored[0].shard, stored[0].id) in [
@@ -89,42 +89,42 @@ async def test_suspended_ones_have_no_chain_and_private_rules_stand_inline(harne
 async def test_what_stands_already_is_compared_and_its_neighbours_are_stored(harness):
     wanted = _many(harness, 300)
     (same, newer) = (wanted[7], wanted[130])
-    await harness.queue.definitions.upsert([same], EPOCH)
-    await harness.queue.definitions.upsert([newer], EPOCH)
+    await harness.queue.writer.upsert([same], EPOCH)
+    await harness.queue.writer.upsert([newer], EPOCH)
     edited = msgspec.structs.replace(newer[0].definition, generation=2, timing_generation=2)
     wanted[130] = (msgspec.structs.replace(newer[0], definition=edited), BLOB)
-    answers = await harness.queue.definitions.upsert(wanted, EPOCH)
+    answers = await harness.queue.writer.upsert(wanted, EPOCH)
     assert answers == [UNCHANGED if n == 7 else APPLIED for n in range(300)]
     assert len(members(await harness.claim_all())) == 300
 
 
 async def test_an_edit_that_keeps_its_chain_goes_along(harness):
     ((first, blob),) = _many(harness, 1)
-    await harness.queue.definitions.upsert([(first, blob)], EPOCH)
+    await harness.queue.writer.upsert([(first, blob)], EPOCH)
     edited = msgspec.structs.replace(first.definition, generation=2)
     kept = messages.Arming(definition=edited, due_us=None, keep_chain=True)
-    answers = await harness.queue.definitions.upsert([(kept, BLOB), *_many(harness, 2)], EPOCH)
+    answers = await harness.queue.writer.upsert([(kept, BLOB), *_many(harness, 2)], EPOCH)
     assert answers == [APPLIED] * 3
     assert len(members(await harness.claim_all())) == 3
 
 
 async def test_the_same_one_twice_is_stored_once(harness):
     (one,) = _many(harness, 1)
-    assert sorted(await harness.queue.definitions.upsert([one, one], EPOCH)) == [APPLIED, UNCHANGED]
+    assert sorted(await harness.queue.writer.upsert([one, one], EPOCH)) == [APPLIED, UNCHANGED]
     assert len(members(await harness.claim_all())) == 1
 
 
 async def test_two_under_one_id_are_told_apart(harness, monkeypatch):
     monkeypatch.setattr(points, "schedule_id", lambda *_, **__: points.ScheduleId(b"same id!"))
-    answers = await harness.queue.definitions.upsert(_many(harness, 2), EPOCH)
+    answers = await harness.queue.writer.upsert(_many(harness, 2), EPOCH)
     assert sorted(answers) == sorted([APPLIED, messages.Armed.COLLISION])
 
 
 async def test_two_callers_at_once_store_each_one_once(harness):
     wanted = _many(harness, 200)
     answers = await asyncio.gather(
-        harness.queue.definitions.upsert(wanted, EPOCH),
-        harness.queue.definitions.upsert(wanted[::-1], EPOCH),
+        harness.queue.writer.upsert(wanted, EPOCH),
+        harness.queue.writer.upsert(wanted[::-1], EPOCH),
     )
     both = zip(answers[0], answers[1][::-1], strict=True)
     assert {tuple(sorted(pair)) for pair in both} == {(APPLIED, UNCHANGED)}
@@ -141,7 +141,7 @@ async def test_a_sleeper_learns_of_the_earliest(harness):
                 wakeups.note(answer)
         sleeping = asyncio.create_task(wakeups.wait_until_due(60.0))
         await asyncio.sleep(0)
-        await harness.queue.definitions.upsert(_many(harness, 50), EPOCH)
+        await harness.queue.writer.upsert(_many(harness, 50), EPOCH)
         assert await sleeping
     await wakeups.close()
 
@@ -149,29 +149,27 @@ async def test_a_sleeper_learns_of_the_earliest(harness):
 async def test_an_older_term_is_fenced(harness):
     await harness.queue.membership.open(4, messages.Epoch(EPOCH + 1))
     with pytest.raises(queue_errors.Fenced):
-        await harness.queue.definitions.upsert(_many(harness, 5), EPOCH)
+        await harness.queue.writer.upsert(_many(harness, 5), EPOCH)
     assert await _stored(harness) == []
 
 
 async def test_a_due_that_cannot_be_is_refused_before_anything_is_written(harness):
     wanted = [*_many(harness, 3), *_many(harness, 1, due_us=points.DUE_LIMIT_US)]
     with pytest.raises(errors.InvalidSpec):
-        await harness.queue.definitions.upsert(wanted, EPOCH)
+        await harness.queue.writer.upsert(wanted, EPOCH)
 
 
 async def test_a_blob_under_another_name_is_refused(harness):
     wanted = [(one, b"another blob") for one, _ in _many(harness, 2)]
     with pytest.raises(errors.Bug):
-        await harness.queue.definitions.upsert(wanted, EPOCH)
+        await harness.queue.writer.upsert(wanted, EPOCH)
 
 
 async def test_in_the_middle_of_a_new_layout_everything_goes_to_its_place(harness):
     wanted = _many(harness, 60)
-    assert await harness.queue.definitions.upsert(wanted[:30], EPOCH) == [APPLIED] * 30
+    assert await harness.queue.writer.upsert(wanted[:30], EPOCH) == [APPLIED] * 30
     await harness.queue.resharding.announce(8, EPOCH)
-    assert (
-        await harness.queue.definitions.upsert(wanted, EPOCH) == [UNCHANGED] * 30 + [APPLIED] * 30
-    )
+    assert await harness.queue.writer.upsert(wanted, EPOCH) == [UNCHANGED] * 30 + [APPLIED] * 30
     layout = await harness.queue.layouts.read()
     assert layout.shards == 8
 
@@ -209,7 +207,7 @@ def _with_open_slots(harness, wanted, count):
 @pytest.mark.parametrize("count", [1, 3, 200], ids=["one", "a-few", "as-many-as-a-status-lists"])
 async def test_open_slots_are_stored_with_their_schedules(harness, count):
     wanted = _with_open_slots(harness, _many(harness, 20), count)
-    assert await harness.queue.definitions.upsert(wanted, EPOCH) == [APPLIED] * 20
+    assert await harness.queue.writer.upsert(wanted, EPOCH) == [APPLIED] * 20
     stored = {
         (one.schedule_id, one.kind, one.slot_us): one.record
         for shard in await harness.shards()
@@ -224,7 +222,7 @@ async def test_open_slots_are_stored_with_their_schedules(harness, count):
 
 async def test_open_slots_are_due_beside_their_chain(harness):
     ((arming, blob),) = _with_open_slots(harness, _many(harness, 1), 3)
-    assert await harness.queue.definitions.upsert([(arming, blob)], EPOCH) == [APPLIED]
+    assert await harness.queue.writer.upsert([(arming, blob)], EPOCH) == [APPLIED]
     claims = await harness.claim_all()
     known = arming.definition
     wanted = {known.id + known.timing_version, *(one.point.member for one in arming.open)}
@@ -236,7 +234,7 @@ async def test_open_slots_are_due_beside_their_chain(harness):
 async def test_open_slots_of_a_schedule_that_is_stored_already_are_left_alone(harness):
     ((arming, blob),) = _with_open_slots(harness, _many(harness, 1), 1)
     without = msgspec.structs.replace(arming, open=())
-    assert await harness.queue.definitions.upsert([(without, blob)], EPOCH) == [APPLIED]
-    assert await harness.queue.definitions.upsert([(arming, blob)], EPOCH) == [UNCHANGED]
+    assert await harness.queue.writer.upsert([(without, blob)], EPOCH) == [APPLIED]
+    assert await harness.queue.writer.upsert([(arming, blob)], EPOCH) == [UNCHANGED]
     for shard in await harness.shards():
         assert [one async for one in harness.queue.occurrences.all_occurrences(shard)] == []

@@ -194,9 +194,9 @@ def test_what_import_writes_for_any_text_has_the_times_of_the_cronjob(cronjob):
     for text, theirs in zip(texts, cronjob([(text, start, COUNT) for text in texts]), strict=True):
         if isinstance(theirs, str):
             continue
-        new = conversion.ported_expression(text)
-        rewritten += bool(new.rewritten)
-        assert within_its_reach(ours(new.text, start, COUNT), start) == theirs, (text, new)
+        new, why = conversion.ported_times(text)
+        rewritten += bool(why)
+        assert within_its_reach(ours(new, start, COUNT), start) == theirs, (text, new)
     assert rewritten > 50
 
 

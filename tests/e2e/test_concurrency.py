@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import itertools
+import math
+import time
 
 from duepoint.kube import port
 from tests.e2e.test_crashes import LEASE_SECONDS, api_of, in_seconds
@@ -153,7 +155,7 @@ async def test_a_healthy_schedule_whose_runs_are_replaced_has_no_failure(stack):
     assert event["type"] == "Normal"
     before = await stack.schedule("busy")
     await operator.kill()
-    newest = max(job["metadata"]["name"] for job in await stack.jobs("busy"))
+    newest = max(job["metadata"]["name"] for job in await stack.wait_for_job("busy"))
 
     async def three_slots_on() -> bool:
         names = [job["metadata"]["name"] for job in await stack.jobs("busy")]
@@ -232,12 +234,14 @@ async def test_a_worker_killed_between_the_entry_and_the_post_blocks_nobody(stac
         between.forward.clear()
         await asyncio.wait_for(between.held.wait(), LONGEST_SECONDS)
         await doomed.kill()
+    killed = time.monotonic()
     heir = stack.worker("heir", lease_seconds=str(LEASE_SECONDS))
     await heir.wait_until_ready()
+    slots = math.ceil((time.monotonic() - killed + LEASE_SECONDS) / 4)
     found = await stack.wait_for_schedule(
         "task", lambda found: runs(found).get("succeeded", 0) >= 2, "two runs"
     )
-    assert runs(found).get("skipped", 0) <= 1  # the slot that was due while nobody worked
+    assert runs(found).get("skipped", 0) <= slots  # those that were due while nobody worked
 
 
 async def test_a_job_deleted_by_hand_calls_the_slot_that_waits(stack):

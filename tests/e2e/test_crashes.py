@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import itertools
 import signal
+import time
 from urllib.parse import urlsplit
 
 import pytest
@@ -53,9 +54,8 @@ async def test_a_worker_killed_around_the_job_post_leaves_exactly_one_job(stack,
         # One Job first: its connection stays open, so that only a POST meets the closed gate.
         await stack.apply("warm", a_job(in_seconds(2)))
         await stack.wait_for_schedule("warm", has_run, "run to its end")
-        await stack.apply("task", a_job(in_seconds(3)))
-        await stack.wait_until_ready("task")
         getattr(between, gate).clear()
+        await stack.apply("task", a_job(in_seconds(3)))
         await asyncio.wait_for(between.held.wait(), LONGEST_SECONDS)
         if gate == "backward":
             await stack.wait_for_job("task")
@@ -87,10 +87,10 @@ async def test_a_worker_killed_during_a_webhook_is_followed_by_the_same_delivery
     await doomed.kill()
     heir = stack.worker("heir", lease_seconds=str(LEASE_SECONDS))
     await heir.wait_until_ready()
+    ready = time.time()
     first, second = await stack.wait_for_deliveries(2, "call")
     assert first.webhook_id == second.webhook_id
-    late = (second.arrived_us - slot_us(second.slot)) / 1_000_000
-    assert late < LEASE_SECONDS + 10  # the heir had to start first
+    assert second.arrived_us / 1_000_000 - ready < LEASE_SECONDS + 10
 
 
 async def test_a_drained_worker_loses_nothing_and_ends_by_itself(stack):

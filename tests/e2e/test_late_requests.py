@@ -20,10 +20,9 @@ async def test_a_job_stays_for_a_request_that_got_no_answer_and_is_told_of_when_
         await operator.wait_until_ready()
         await worker.wait_until_ready()
         common = {"jobTemplate": template(), "successfulJobsHistoryLimit": 0}
-        await stack.apply("late", common | {"schedule": in_seconds(4)})
-        await stack.wait_until_ready("late")
         holding = between.forward
-        holding.clear()
+        holding.clear()  # from here on the worker asks for nothing but its Job
+        await stack.apply("late", common | {"schedule": in_seconds(4)})
         await asyncio.wait_for(between.held.wait(), 60)
         between.forward = asyncio.Event()  # of connections that are made from now on
         between.forward.set()

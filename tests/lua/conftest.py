@@ -37,11 +37,11 @@ class Bench:
     def client(self) -> Any:
         return self.server.redis
 
-    async def run(self, name: str, key_names: list[str], arguments: scripting.Arguments) -> Any:
-        return await self.server.run(arguments.call(name, key_names))
+    async def run(self, call: scripting.ScriptCall) -> Any:
+        return await self.server.run(call)
 
-    def arguments(self, **named: Any) -> scripting.Arguments:
-        return scripting.Arguments(layout=1, epoch=queueing.EPOCH, **named)
+    def call(self, name: str, *keys: str, **named: Any) -> scripting.ScriptCall:
+        return self.queue.index.call(name, SHARD, *keys, epoch=queueing.EPOCH, **named)
 
     # -- each script, with its usual arguments ---------------------------------------------------
 
@@ -63,15 +63,14 @@ class Bench:
         **named: Any,
     ) -> list[Any]:
         lanes = [self.lane] if lanes is None else lanes
-        arguments = self.arguments(
-            worker="w", lease=lease, cap=cap, batch=batch, lanes=[str(n) for n in lanes],
-            mark=mark, ran=self.names.ran, **{**TIME_ARGUMENTS, **named},
+        call = self.call(
+            "claim", *map(self.names.lane, lanes),
+            id=claim_id or os.urandom(12), worker="w", lease=lease, cap=cap, batch=batch,
+            lanes=[str(n) for n in lanes], mark=mark, ran=self.names.ran,
+            **{**TIME_ARGUMENTS, **named},
         )  # fmt: skip
-        arguments.put("id", arguments.position(claim_id or os.urandom(12)))
-        n = self.names
-        arguments.run([server])
-        fixed = [n.meta, n.heads, n.claims, n.leases, n.occrec, n.runs]
-        return await self.run("claim", [*fixed, *(n.lane(lane) for lane in lanes)], arguments)
+        call.run([server])
+        return await self.run(call)
 
     async def settle(
         self,
@@ -89,7 +88,10 @@ class Bench:
         number: int = 1,
         outcomes: tuple[bytes, ...] = (),
     ) -> list[Any]:
-        arguments = self.arguments(
+        call = self.call(
+            "settle",
+            self.names.lane(self.lane),
+            id=claim_id,
             number=number,
             whole=whole,
             named=named,
@@ -104,61 +106,43 @@ class Bench:
             "lane": str(self.lane),
             "key": 11,
             "whole": whole_lane,
-            "chains": arguments.run(chains),
-            "moved": [(due, arguments.position(members)) for due, members in moved],
-            "finished": arguments.run(finished),
-            "occurrences": arguments.run(occurrences),
-            "sources": arguments.run(sources or (b"",) * (len(occurrences) // 2)),
+            "chains": call.run(chains),
+            "moved": [(due, call.position(members)) for due, members in moved],
+            "finished": call.run(finished),
+            "occurrences": call.run(occurrences),
+            "sources": call.run(sources or (b"",) * (len(occurrences) // 2)),
         }
-        arguments.put("lanes", [lane])
-        arguments.put("records", arguments.run(records))
-        arguments.put("outcomes", arguments.run(outcomes))
-        arguments.put("id", arguments.position(claim_id))
-        n = self.names
-        fixed = [
-            n.meta,
-            n.heads,
-            n.claims,
-            n.leases,
-            n.occ,
-            n.occrec,
-            n.runs,
-            n.dead,
-            n.ran,
-            n.wake,
-        ]
-        reply = await self.run("settle", [*fixed, n.lane(self.lane)], arguments)
+        call.put(lanes=[lane], records=call.run(records), outcomes=call.run(outcomes))
+        reply = await self.run(call)
         return reply[:3]  # what was buried is never something here
 
     async def plan(self, claim_id: bytes, *, chain: bytes, slot: bytes, due: int) -> list[Any]:
-        arguments = self.arguments(
+        call = self.call(
+            "plan",
+            self.names.lane(self.lane),
+            id=claim_id,
             runs_bytes=16_000_000,
             runs_age=86_400_000,
             lanes=[{"lane": str(self.lane), "key": 10}],
         )
         plan = {
             "key": 10,
-            "chain": arguments.position(chain),
-            "slots": arguments.run([slot, b"record"]),
+            "chain": call.position(chain),
+            "slots": call.run([slot, b"record"]),
             "due": due,
         }
-        arguments.put("plans", [plan])
-        arguments.put("outcomes", arguments.run([]))
-        arguments.put("id", arguments.position(claim_id))
-        n = self.names
-        fixed = [n.meta, n.heads, n.claims, n.leases, n.occ, n.occrec, n.runs, n.ran, n.wake]
-        return await self.run("plan", [*fixed, n.lane(self.lane)], arguments)
+        call.put(plans=[plan], outcomes=call.run([]))
+        return await self.run(call)
 
     async def extend(self, claim_id: bytes, lease: int) -> list[Any]:
-        arguments = self.arguments(lease=lease, latest=600_000_000)
-        arguments.put("id", arguments.position(claim_id))
-        n = self.names
-        return await self.run("extend", [n.meta, n.claims, n.lane(self.lane)], arguments)
+        lane = self.names.lane(self.lane)
+        call = self.call("extend", lane, id=claim_id, lease=lease, latest=600_000_000)
+        return await self.run(call)
 
     async def intern(self, *texts: str) -> list[Any]:
-        arguments = self.arguments()
-        arguments.put("texts", arguments.run(texts))
-        return await self.run("intern", [self.names.meta, self.names.interned], arguments)
+        call = self.call("intern")
+        call.put(texts=call.run(texts))
+        return await self.run(call)
 
     async def scores(self) -> dict[bytes, float]:
         found = await self.client.zrange(self.names.lane(self.lane), 0, -1, withscores=True)

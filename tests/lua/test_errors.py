@@ -6,6 +6,7 @@ import pytest
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from tests.support import queueing
 
@@ -34,7 +35,7 @@ async def _call(bench, name, **named):
     n = bench.names
     keys = [n.meta, *(f"{n.tag}:unused{number}" for number in range(12))]
     values = {"layout": 1, "epoch": 7, "lanes": [], **named}
-    return await bench.run(name, keys, scripting.Arguments(**values))
+    return await bench.run(scripting.ScriptCall(name, keys, **values))
 
 
 async def _untouched(bench):
@@ -80,9 +81,9 @@ async def test_an_older_term_is_fenced_off(bench, name):
 
 
 async def test_a_newer_term_is_remembered(bench):
-    arguments = scripting.Arguments(layout=1, epoch=9)
-    arguments.put("texts", arguments.run(["nx"]))
-    await bench.run("intern", [bench.names.meta, bench.names.interned], arguments)
+    call = bench.queue.index.call("intern", messages.ShardId(0), epoch=9)
+    call.put(texts=call.run(["nx"]))
+    await bench.run(call)
     assert await bench.client.hget(bench.names.meta, "epoch") == b"9"
 
 
@@ -101,4 +102,4 @@ async def test_a_stream_under_another_type_is_told(bench):
 
 async def test_a_mistake_in_a_call_is_a_bug_of_ours(bench):
     with pytest.raises(errors.Bug):
-        await bench.run("claim", [bench.names.meta], scripting.Arguments(layout=1))
+        await bench.run(scripting.ScriptCall("claim", [bench.names.meta], layout=1))

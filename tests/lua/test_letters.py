@@ -105,10 +105,10 @@ async def test_letters_that_come_from_another_shard_are_counted_once(harness):
     names = harness.server.shard((await harness.shards())[0])
     letter_keys = [names.letters, names.letter_sums]
     for _ in range(2):  # the reply to the first was lost
-        arguments = scripting.Arguments(layout=1, epoch=queueing.EPOCH, source="former")
-        fields = arguments.run(["namespace", "team", "message", "moved"])
-        arguments.put("letters", [("1767225600000-1", *fields)])
-        call = arguments.call("rebury", [names.meta, names.dead, names.imported, *letter_keys])
+        keys = [names.meta, names.dead, names.imported, *letter_keys]
+        call = scripting.ScriptCall("rebury", keys, layout=1, epoch=queueing.EPOCH, source="former")
+        fields = call.run(["namespace", "team", "message", "moved"])
+        call.put(letters=[("1767225600000-1", *fields)])
         await harness.server.run(call)
     count, sums = await counted(harness)
     assert (count, list(sums)) == (1, [b"b:team"])

@@ -15,7 +15,6 @@ import pytest
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
 from tests.support import queueing
@@ -37,80 +36,65 @@ class Move:
     def client(self):
         return self.harness.server.redis
 
-    async def run(self, name, keys, arguments):
-        return await self.harness.server.run(arguments.call(name, keys.names))
+    async def run(self, call):
+        return await self.harness.server.run(call)
 
-    def arguments(self, **named):
-        return scripting.Arguments(layout=1, epoch=queueing.EPOCH, **named)
+    def call(self, name, shard=FROM, epoch=queueing.EPOCH, **named):
+        return self.harness.queue.index.call(name, shard, epoch=epoch, **named)
 
     async def drain(self, *, hold=0, epoch=queueing.EPOCH):
-        keys = scripting.KeyList(self.names(FROM).meta)
-        return await self.run("drain", keys, scripting.Arguments(layout=1, epoch=epoch, hold=hold))
+        return await self.run(self.call("drain", epoch=epoch, hold=hold))
 
     async def export(self, *schedules, batch=None, most=100, epoch=queueing.EPOCH):
         n = self.names(FROM)
-        keys = scripting.KeyList(n.meta, n.heads, n.claims, n.leases, n.occ, n.occrec, n.dead)
-        arguments = scripting.Arguments(
-            layout=1, epoch=epoch, most=most, latest=60_000_000, followers=[]
-        )
+        named = {"most": most, "latest": 60_000_000, "followers": []}
+        call = self.call("export", epoch=epoch, batch=batch or os.urandom(16), **named)
         groups = []
         for one in schedules:
             lane = await self.lane(one)
-            first, last = arguments.run([one.id])
-            lane_key = keys.position(n.lane(lane))
-            groups.append((str(lane), lane_key, keys.position(self.bucket(FROM, one)), first, last))
-        arguments.put("schedules", groups)
-        arguments.put("batch", arguments.position(batch or os.urandom(16)))
-        left_out, taken, _ = await self.run("export", keys, arguments)
+            lane_key, bucket = call.key(n.lane(lane)), call.key(self.bucket(FROM, one))
+            groups.append((str(lane), lane_key, bucket, *call.run([one.id])))
+        call.put(schedules=groups)
+        left_out, taken, _ = await self.run(call)
         return left_out, taken
 
     async def import_(self, taken, batch):
         n = self.names(TO)
-        keys = scripting.KeyList(n.meta, n.heads, n.blobs, n.occ, n.occrec, n.wake, n.imported)
         incarnation = await self.client.hget(n.meta, "incarnation")
-        arguments = scripting.Arguments(layout=1, incarnation=incarnation.decode())
-        arguments.put("batch", arguments.position(batch))
-        arguments.put("blobs", arguments.run([]))
+        call = self.call("import", TO, incarnation=incarnation.decode(), batch=batch)
         known = {one.id: one for one in self.schedules}
-        arguments.put(
-            "schedules",
-            [
+        call.put(
+            blobs=call.run([]),
+            schedules=[
                 (
                     lane.decode(),
-                    keys.position(n.lane(int(lane))),
-                    keys.position(self.bucket(TO, known[schedule])),
-                    arguments.position(schedule),
-                    arguments.position(record) if record else 0,
+                    call.key(n.lane(int(lane))),
+                    call.key(self.bucket(TO, known[schedule])),
+                    call.position(schedule),
+                    call.position(record) if record else 0,
                     int(due) if due else False,
-                    *arguments.run(triples),
+                    *call.run(triples),
                 )
                 for lane, _, schedule, record, due, triples in taken
             ],
         )
-        return await self.run("import", keys, arguments)
+        return await self.run(call)
 
     async def forget(self, taken, batch):
-        n = self.names(FROM)
-        keys = scripting.KeyList(n.meta, n.claims, n.leases, n.occ, n.occrec)
         known = {one.id: one for one in self.schedules}
-        arguments = self.arguments()
-        arguments.put("batch", arguments.position(batch))
-        pairs = [
-            (arguments.position(one[2]), keys.position(self.bucket(FROM, known[one[2]])))
-            for one in taken
-        ]
-        arguments.put("schedules", pairs)
-        return await self.run("forget", keys, arguments)
+        call = self.call("forget", batch=batch)
+        call.put(
+            schedules=[
+                (call.position(one[2]), call.key(self.bucket(FROM, known[one[2]]))) for one in taken
+            ]
+        )
+        return await self.run(call)
 
     async def moves(self):
-        n = self.names(FROM)
-        arguments = self.arguments(most=10)
-        return await self.run("moves", scripting.KeyList(n.meta, n.claims, n.leases), arguments)
+        return await self.run(self.call("moves", most=10))
 
     async def close(self):
-        n = self.names(FROM)
-        keys = scripting.KeyList(n.meta, n.claims, n.runs, n.dead)
-        return await self.run("close", keys, self.arguments())
+        return await self.run(self.call("close"))
 
     # -- what is where ---------------------------------------------------------------------------
 
@@ -209,7 +193,7 @@ async def test_a_counted_schedule_with_thousands_of_slots_that_wait_can_leave(mo
     limited = rules.Rule(timing=rules.Timing(schedules=("@every 1m",), max_runs=20_000))
     one = msgspec.structs.replace(move.schedules[0], generation=2, rule=limited)
     arming = messages.Arming(definition=one, due_us=None, keep_chain=True)
-    await move.harness.queue.definitions.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
+    await move.harness.queue.writer.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
     head = one.id + one.timing_version + bytes([points.PointKind.QUEUED])
     waiting = [head + slot.to_bytes(8, "big") for slot in range(9_000)]
     names, far_us = move.names(FROM), points.DUE_LIMIT_US - 1
@@ -234,7 +218,7 @@ async def test_of_counted_schedules_with_ten_thousand_slots_few_are_looked_at(mo
     for one in move.schedules:
         counted = msgspec.structs.replace(one, generation=2, rule=limited)
         arming = messages.Arming(definition=counted, due_us=None, keep_chain=True)
-        await move.harness.queue.definitions.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
+        await move.harness.queue.writer.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
         head = one.id + one.timing_version + bytes([points.PointKind.QUEUED])
         waiting = [head + slot.to_bytes(8, "big") for slot in range(10_000)]
         lane_key = names.lane(await move.lane(one))

@@ -474,7 +474,7 @@ async def test_the_sweep_takes_out_points_without_a_definition(bench):
 async def test_the_sweep_puts_heads_and_the_list_of_occurrences_right(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=5 * 10**14)
-    bench.lane = await bench.queue.reader.lane_of(0, "default")
+    bench.lane = await bench.queue.definitions.lane_of(0, "default")
     stored = harness.definition()
     occurrence = stored.id + OCCURRENCE[8:]
     await bench.client.zadd(bench.names.lane(bench.lane), {occurrence: 7 * 10**14})
@@ -512,7 +512,7 @@ async def test_the_sweep_arms_a_chain_whose_claim_does_not_exist_where_it_belong
 async def test_the_sweep_arms_no_slot_that_is_an_occurrence_already(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=1_000_000)
-    bench.lane = await bench.queue.reader.lane_of(0, "default")
+    bench.lane = await bench.queue.definitions.lane_of(0, "default")
     (answer,) = await bench.queue.claims.claim([0], worker="w")
     (chain,) = answer.claim.points
     retry = queueing.a_retry(chain, due_us=10**14)
@@ -532,7 +532,7 @@ async def test_the_sweep_arms_no_slot_that_is_an_occurrence_already(bench):
 async def test_the_sweep_frees_a_slot_whose_claim_does_not_exist(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=4 * 10**15)
-    bench.lane = await bench.queue.reader.lane_of(0, "default")
+    bench.lane = await bench.queue.definitions.lane_of(0, "default")
     stored = harness.definition()
     slot = stored.id + OCCURRENCE[8:]
     await bench.client.zadd(bench.names.lane(bench.lane), {slot: CLAIMED + 77})
@@ -545,7 +545,7 @@ async def test_the_sweep_frees_a_slot_whose_claim_does_not_exist(bench):
 async def test_a_point_at_no_time_at_all_is_found_by_the_sweep(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=10**15)
-    bench.lane = await bench.queue.reader.lane_of(0, "default")
+    bench.lane = await bench.queue.definitions.lane_of(0, "default")
     stored = harness.definition()
     chain = stored.id + stored.timing_version
     strange = {chain: float("inf"), b"from the future": float("inf")}
@@ -601,7 +601,7 @@ async def test_the_sweep_leaves_the_longest_lease_that_a_worker_may_ask_for(benc
 async def test_the_sweep_takes_out_a_chain_of_an_old_timing_version(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=2)
-    bench.lane = await bench.queue.reader.lane_of(0, "default")
+    bench.lane = await bench.queue.definitions.lane_of(0, "default")
     old = harness.definition().id + b"old!"
     await bench.client.zadd(bench.names.lane(bench.lane), {old: 1})
     assert sum(each.dropped for each in await _sweep(bench)) == 1
@@ -611,7 +611,7 @@ async def test_the_sweep_takes_out_a_chain_of_an_old_timing_version(bench):
 async def test_the_sweep_leaves_alone_what_is_right_again_when_it_looks_twice(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=10**14)
-    bench.lane = await bench.queue.reader.lane_of(0, "default")
+    bench.lane = await bench.queue.definitions.lane_of(0, "default")
     stored = harness.definition()
     chain = stored.id + stored.timing_version
     seen = mending.Findings(

@@ -33,23 +33,20 @@ def _record(known):
 async def _upsert(bench, known, *, due=DUE, blob=b"signed", options=None, numbers=None):
     """Definitions, all in one bucket and lane; ``options`` by index."""
     numbers = (await bench.intern("ntext"))[1:] if numbers is None else numbers
-    arguments = bench.arguments(numbers=numbers)
-    n = bench.names
-    keys = [n.meta, n.heads, n.blobs, n.wake, n.leases, n.interned, n.occ, n.occrec]
-    keys += [n.bucket("n1", 0), n.lane(bench.lane)]
-    arguments.put("blobs", arguments.run([b"digest", blob]))
-    first, last = arguments.run(value for one in known for value in (one.id, _record(one), due))
-    arguments.put("lanes", [(str(bench.lane), 10)])
-    arguments.put("groups", [9, 1, first, last])
-    arguments.put("options", {
+    keys = bench.names.bucket("n1", 0), bench.names.lane(bench.lane)
+    call = bench.call("upsert", *keys, numbers=numbers)
+    call.put(blobs=call.run([b"digest", blob]))
+    first, last = call.run(value for one in known for value in (one.id, _record(one), due))
+    by_row = {
         first + 3 * row: {
-            name: arguments.run(value) if name == "open"
-            else arguments.position(value) if name == "replaces" else value
+            name: call.run(value) if name == "open"
+            else call.position(value) if name == "replaces" else value
             for name, value in of_row.items()
         }
         for row, of_row in (options or {}).items()
-    })  # fmt: skip
-    return await bench.run("upsert", keys, arguments)
+    }  # fmt: skip
+    call.put(lanes=[(str(bench.lane), 10)], groups=[9, 1, first, last], options=by_row)
+    return await bench.run(call)
 
 
 async def _stored(bench):

@@ -1,4 +1,4 @@
-"""The command as a process: what it loads, and how it takes its leave."""
+"""Duepoint as a process: what it loads, and how it takes its leave."""
 
 from __future__ import annotations
 
@@ -53,6 +53,32 @@ def test_no_library_of_the_cluster_is_loaded(arguments, unwanted):
     )
     assert done.stdout
     assert unwanted.isdisjoint(json.loads(done.stderr))
+
+
+def test_a_plain_kubeconfig_costs_no_heavy_import(tmp_path):
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1/"}}
+    context = {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}
+    path = tmp_path / "config"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [cluster],
+        "users": [{"name": "u", "user": {"token": "abc"}}],
+        "contexts": [context],
+    }
+    path.write_text(json.dumps(document))
+    script = (
+        "import asyncio, sys; from pathlib import Path\n"
+        "from duepoint.kube import api, credentials, jobs, leases, schedules\n"
+        "access = credentials.found(Path(sys.argv[1]), None)\n"
+        "asyncio.run(access.login())\n"
+        "print([name for name in ('kubernetes', 'yaml', 'kopf', 'redis') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_reader_that_leaves_ends_it_quietly():
@@ -110,3 +136,13 @@ def test_a_wrong_setting_of_a_process_is_still_one_line():
     done = run("worker", "--batch", "many")
     assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("command", ["operator", "worker"])
+def test_the_command_ends_with_code_2_and_one_line(command, tmp_path):
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    done = run(command, DUEPOINT_REDIS_URL="nonsense", DUEPOINT_BLOB_KEY_FILE=str(key))
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1
+    assert done.stderr.startswith(b"duepoint: DUEPOINT_REDIS_URL: ")

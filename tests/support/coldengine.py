@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from duepoint.expressions import compile as engine
-from duepoint.expressions import days, pattern, syntax
+from duepoint.expressions import days, fields, pattern, syntax
 from duepoint.schedules import slots
 
 _CACHES = (
     *(engine._cached, engine._shared, syntax._plain, days.matching_days, slots._expression),
-    *(pattern._minutes_of_day, pattern._times_of_day, pattern._values),
+    *(pattern._minutes_of_day, pattern._times_of_day, fields.values_of),
 )
 
 

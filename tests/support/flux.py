@@ -5,6 +5,7 @@ Evaluated in Flux's order: in progress, failed, current; what none of them claim
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def status(thing: dict[str, Any]) -> str:
     """``inProgress``, ``failed`` or ``current``."""
     (chosen,) = (
         each
-        for each in yaml.safe_load(FILE.read_text())["spec"]["healthCheckExprs"]
+        for each in _expressions()
         if (each["apiVersion"], each["kind"]) == (thing["apiVersion"], thing["kind"])
     )
     for name in ORDER:
@@ -28,9 +29,20 @@ def status(thing: dict[str, Any]) -> str:
     return ORDER[0]
 
 
-def _evaluated(expression: str, thing: dict[str, Any]) -> bool:
+@functools.cache
+def _expressions() -> list[dict[str, str]]:
+    return yaml.safe_load(FILE.read_text())["spec"]["healthCheckExprs"]
+
+
+@functools.cache
+def _compiled(expression: str) -> celpy.Runner:
     environment = celpy.Environment()
-    program = environment.program(environment.compile(expression))
-    result = program.evaluate({key: celpy.json_to_cel(value) for key, value in thing.items()})
+    return environment.program(environment.compile(expression))
+
+
+def _evaluated(expression: str, thing: dict[str, Any]) -> bool:
+    result = _compiled(expression).evaluate(
+        {key: celpy.json_to_cel(value) for key, value in thing.items()}
+    )
     assert isinstance(result, celpy.celtypes.BoolType), result
     return bool(result)

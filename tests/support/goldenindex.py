@@ -102,7 +102,7 @@ def of(queue: Any, name: str) -> definition.Definition:
     values = {**queueing.USUAL, "name": name, **DEFINITIONS[name]}
     values.setdefault("timing_generation", values["generation"])
     return definition.Definition(
-        target=queue.definitions.digest(values["namespace"], queueing.BLOB), **values
+        target=queue.signed_blobs.digest(values["namespace"], queueing.BLOB), **values
     )
 
 
@@ -136,9 +136,7 @@ async def written(url: str) -> None:
         known = of(queue, name)
         due = SLOT_US if known.state is definition.State.ARMED else None
         arming = messages.Arming(definition=known, due_us=due)
-        assert await queue.definitions.upsert([(arming, queueing.BLOB)], queueing.EPOCH) == [
-            "applied"
-        ]
+        assert await queue.writer.upsert([(arming, queueing.BLOB)], queueing.EPOCH) == ["applied"]
     shards = [messages.ShardId(number) for number in range(layout.shards)]
     for claimed in await queue.claims.claim(shards, worker="golden", lease_seconds=2.0):
         if claimed.claim is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from duepoint.clock import SystemClock
 from duepoint.net import dialling, egressrules, ownservers
 from duepoint.targets.kafka import target as kafkatarget
-from duepoint.targets.secretaccess import secretcache, servers
+from duepoint.targets.secretaccess import references, servers
 from duepoint.targets.stream import external
 from duepoint.targets.stream import target as streamtarget
 from tests.support import webhooktargets
@@ -29,14 +29,16 @@ def a_dialler(
 
 
 def a_reader(api: Any) -> servers.ConnectionReader:
-    return servers.ConnectionReader(secretcache.objects_of(api, SystemClock()), READER_ROLE)
+    return servers.ConnectionReader(references.objects_of(api, SystemClock()), READER_ROLE)
 
 
 def a_stream_target(
     api: Any, dialler: dialling.Dialler, services: Any = None
 ) -> streamtarget.StreamTarget:
     known = services or webhooktargets.FixedServices()
-    elsewhere = external.ExternalStreams(a_reader(api), dialler, known)
+    elsewhere = external.ExternalStreams(
+        a_reader(api), lambda namespace: servers.ServerDialler(dialler, known, namespace)
+    )
     return streamtarget.StreamTarget(SystemClock(), elsewhere)
 
 

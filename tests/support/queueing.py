@@ -66,7 +66,7 @@ class Harness:
         return isinstance(self.queue, memoryqueue.MemoryDelayQueue)
 
     async def arm(self, **changes) -> messages.Armed:
-        (armed,) = await self.queue.definitions.upsert([(self.arming(**changes), BLOB)], EPOCH)
+        (armed,) = await self.queue.writer.upsert([(self.arming(**changes), BLOB)], EPOCH)
         return armed
 
     def arming(
@@ -89,7 +89,7 @@ class Harness:
         if "generation" in changes:
             changes.setdefault("timing_generation", changes["generation"])
         values = {**USUAL, **changes}
-        values.setdefault("target", self.queue.definitions.digest(values["namespace"], BLOB))
+        values.setdefault("target", self.queue.signed_blobs.digest(values["namespace"], BLOB))
         return definition.Definition(**values)
 
     async def shards(self) -> list[messages.ShardId]:

@@ -329,11 +329,14 @@ class Stack:
     async def wait_for_job(self, schedule: str, count: int = 1) -> list[Object]:
         """The Jobs of a Schedule once there are so many."""
 
+        found: list[Object] = []
+
         async def enough() -> bool:
-            return len(await self.jobs(schedule)) >= count
+            found[:] = await self.jobs(schedule)
+            return len(found) >= count
 
         await eventually(enough, f"{count} Jobs of {schedule}")
-        return await self.jobs(schedule)
+        return found
 
     async def wait_for_deliveries(self, count: int, schedule: str | None = None) -> list[Delivery]:
         """The deliveries once there are so many."""

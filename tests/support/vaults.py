@@ -8,7 +8,7 @@ from typing import Any
 
 from duepoint import clock as clocks
 from duepoint.kube import port
-from duepoint.targets.secretaccess import secretcache
+from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import credentials
 from tests.fakes import fakekubernetes
 
@@ -24,8 +24,8 @@ def a_vault(
     used = api or fakekubernetes.FakeKubernetes()
     ticking = clock or clocks.SystemClock()
     return credentials.Vault(
-        secretcache.objects_of(used, ticking),
-        secretcache.tokens_of(used, ticking),
+        references.objects_of(used, ticking),
+        references.tokens_of(used, ticking),
         ticking,
         credentials.CredentialRules(**rules),
     )

@@ -26,7 +26,7 @@ from duepoint.schedules import rule as rules
 from duepoint.targets import eventids
 from duepoint.targets import target as targets
 from duepoint.targets.stream import target as streams
-from duepoint.targets.webhook import admission, circuitbreaker, hostlimits
+from duepoint.targets.webhook import admission, circuitbreaker
 from duepoint.targets.webhook import target as webhooks
 from duepoint.worker import claimer, pipeline
 from tests.support import queueing, vaults, webhooktargets
@@ -222,7 +222,7 @@ class Scene:
                 timing=timing,
                 policy=rules.Policy(catch_up="All", catch_up_limit=1000),
             ),
-            target=self.queue.definitions.digest(namespace, blob),
+            target=self.queue.signed_blobs.digest(namespace, blob),
         )
         timeline = slots.for_rule(known.rule, identity=known.identity, created_us=start_us)
         due = timeline.next_after(start_us - 1)
@@ -233,7 +233,7 @@ class Scene:
             )
             due = timeline.next_after(due.slot_us)
         arming = messages.Arming(definition=known, due_us=start_us)
-        await self.queue.definitions.upsert([(arming, blob)], queueing.EPOCH)
+        await self.queue.writer.upsert([(arming, blob)], queueing.EPOCH)
         return known
 
     @contextlib.asynccontextmanager
@@ -276,7 +276,7 @@ def a_worker(
 ) -> tuple[claimer.Claimer, webhooks.WebhookTarget]:
     """The product's worker, with webhooks that may go to this machine."""
     clock = clocks.SystemClock()
-    limits = hostlimits.HostLimits(clock, per_host=wants.per_host, places=wants.concurrency)
+    limits = admission.HostLimits(clock, per_host=wants.per_host, places=wants.concurrency)
     sender = webhooks.WebhookTarget(
         dialling.Dialler(LOCAL),
         webhooktargets.FixedServices(),

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from duepoint import clock
 from duepoint.kube import errors, services
 from duepoint.net import dialling, egressrules, ownservers
-from duepoint.targets.webhook import admission, circuitbreaker, credentials, hostlimits
+from duepoint.targets.webhook import admission, circuitbreaker, credentials
 from duepoint.targets.webhook import target as webhooktarget
 from tests.support import vaults
 
@@ -84,7 +84,7 @@ async def a_target(
     tls: ssl.SSLContext | None = None,
     limit_per_host: int = 8,
     places: int = 256,
-    source: credentials.CredentialSource | None = None,
+    source: credentials.Vault | None = None,
     breaker: circuitbreaker.CircuitBreaker | None = None,
 ) -> AsyncIterator[tuple[webhooktarget.WebhookTarget, CountingDialler]]:
     policy = egressrules.EgressPolicy(
@@ -100,7 +100,7 @@ async def a_target(
         source or vaults.a_vault(),
         clock.SystemClock(),
         admission=admission.Admission(
-            hostlimits.HostLimits(clock.SystemClock(), per_host=limit_per_host, places=places),
+            admission.HostLimits(clock.SystemClock(), per_host=limit_per_host, places=places),
             breaker,
         ),
         tls=tls,

@@ -49,15 +49,13 @@ class Workplace:
         """The definition with its chain at the first slot after its not-before."""
         blob = actions.encode(action)
         known = msgspec.structs.replace(
-            known, target=self.queue.definitions.digest(known.namespace, blob)
+            known, target=self.queue.signed_blobs.digest(known.namespace, blob)
         )
         timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
         first = timeline.next_after(known.not_before_us)
         armed = known.state is definition.State.ARMED and first is not None
         arming = messages.Arming(definition=known, due_us=first.due_us if armed else None)
-        assert await self.queue.definitions.upsert([(arming, blob)], EPOCH) == [
-            messages.Armed.APPLIED
-        ]
+        assert await self.queue.writer.upsert([(arming, blob)], EPOCH) == [messages.Armed.APPLIED]
         return known
 
     def a_worker(self, name: str = "worker-a", *, concurrency: int = 16) -> Claimer:
@@ -116,7 +114,7 @@ async def carry_out(work: Pipeline, claim: messages.Claim) -> None:
         budget=claim_budget.ClaimBudget(),
         jobs=work.jobs,
         clock=SystemClock(),
-        points=len(claim.points),
+        left=len(claim.points),
         on_change=lambda _: None,
     )
     await work.run(claim, holding)

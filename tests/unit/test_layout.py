@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import collections
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ROOT / "operator" / "duepoint"
+PUBLIC_CLASS = re.compile(r"^ *class ([A-Za-z]\w*)[(:]", re.MULTILINE)
 
 
 def test_the_source_root_is_no_package_because_it_would_shadow_the_standard_library():
@@ -26,8 +27,8 @@ def test_scripts_are_part_of_the_package():
 def test_no_public_name_of_a_class_stands_twice():
     places = collections.defaultdict(list)
     for path in sorted(PRODUCT.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(str(path.relative_to(PRODUCT)))
+        for name in PUBLIC_CLASS.findall(path.read_text()):
+            places[name].append(str(path.relative_to(PRODUCT)))
+    assert len(places) > 100
     several = {name: found for name, found in places.items() if len(found) > 1}
     assert not several

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from duepoint import errors, settings
@@ -93,19 +90,3 @@ def test_a_required_setting_says_how_to_give_it(environ):
     del environ["DUEPOINT_REDIS_URL"]
     with pytest.raises(errors.InvalidSetting, match="--redis-url"):
         read(environ)
-
-
-@pytest.mark.parametrize("command", ["operator", "worker"])
-def test_the_command_ends_with_code_2_and_one_line(environ, command):
-    environ["DUEPOINT_REDIS_URL"] = "nonsense"
-    ended = subprocess.run(
-        [sys.executable, "-m", "duepoint", command],
-        env={**environ, "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 2
-    assert ended.stderr.count("\n") == 1
-    assert ended.stderr.startswith("duepoint: DUEPOINT_REDIS_URL: ")

@@ -135,7 +135,7 @@ def a_login(hears, **changes):
     found = credentials.Login(
         server=f"https://127.0.0.1:{hears.port}", token="t", ca_data=OLD.pem.decode(), **changes
     )
-    return credentials.FixedCredentials(found)
+    return credentials.Credentials(found)
 
 
 @pytest.mark.parametrize("purpose", port.Purpose)

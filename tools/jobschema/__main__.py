@@ -64,8 +64,9 @@ def wanted_files() -> dict[Path, str]:
         if size >= LARGEST_JSON:
             msg = f"{name} is {size} bytes of JSON; client-side apply ends at {LARGEST_JSON}"
             raise ValueError(msg)
-        files[ROOT / "crds" / name] = NOTE + _yaml(document)
-        files[ROOT / "charts/duepoint/templates/crds" / name] = _chart_template(_yaml(document))
+        text = _yaml(document)
+        files[ROOT / "crds" / name] = NOTE + text
+        files[ROOT / "charts/duepoint/templates/crds" / name] = _chart_template(text)
     return files
 
 

@@ -9,19 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 
+from duepoint.cli import options
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, port
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where to look: a kubeconfig, a context of it, a namespace; None = kubectl's defaults."""
-
-    kubeconfig: Path | None
-    context: str | None
-    namespace: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +24,8 @@ class ClusterSession:
 
 
 @contextlib.asynccontextmanager
-async def session(place: Place) -> AsyncIterator[ClusterSession]:
-    """A session with the cluster.
-
-    Raises:
-        errors.InvalidSetting: there are no credentials, or the kubeconfig is wrong.
-    """
+async def session(place: options.Place) -> AsyncIterator[ClusterSession]:
+    """A session with the cluster; raises errors.InvalidSetting where no credentials are found."""
     access = credentials.found(place.kubeconfig, place.context)
     async with kubeapi.ApiSession(access, component="cli") as api:
         login = await access.login()

@@ -8,7 +8,6 @@ UTC and in the zone, always naming the same instant. Zones are those of the engi
 
 from __future__ import annotations
 
-import bisect
 import datetime as dt
 import re
 import time
@@ -33,11 +32,7 @@ def now_us() -> int:
 
 
 def parse_us(text: str, *, zone: str, name: str) -> int:
-    """Microseconds since the epoch.
-
-    Raises:
-        errors.InvalidSetting: naming the option ``name`` and what to write.
-    """
+    """Microseconds since the epoch; raises errors.InvalidSetting that names the option ``name``."""
     if text.lower() == "now":
         return now_us()
     parts = _WRITTEN.fullmatch(text.strip())
@@ -45,7 +40,7 @@ def parse_us(text: str, *, zone: str, name: str) -> int:
         raise errors.InvalidSetting(name, f"{errors.quoted(text)} is no time; {_EXAMPLE}")
     try:
         local = dt.datetime.fromisoformat(f"{parts['date']}T{parts['time'] or '00:00'}+00:00")
-        offset = _offset_seconds(parts["offset"])
+        offset = expression.offset_seconds(parts["offset"]) if parts["offset"] else None
     except ValueError as error:
         raise _out_of_range(name, text, str(error)) from None
     seconds = (local - _EPOCH) // dt.timedelta(seconds=1)
@@ -72,11 +67,7 @@ def parse_range_us(text: str, *, zone: str, name: str) -> tuple[int, int]:
 
 
 def strict_us(text: str) -> int:
-    """Microseconds since the epoch of a time in a manifest: RFC 3339 with its offset.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Microseconds since the epoch of RFC 3339 with its offset; raises ValueError."""
     parts = _WRITTEN.fullmatch(text)
     if parts is None or parts["offset"] is None:
         raise ValueError(text)
@@ -93,28 +84,14 @@ class LocalTime:
 
     def __init__(self, zone: str) -> None:
         self.zone = timezones.load(zone)
-        self._here: tuple[int, int, int, str] = (0, 0, 0, "")
 
     def text(self, instant_us: int) -> str:
         """RFC 3339 with the offset of that moment."""
-        start_us, end_us, offset_us, written = self._here
-        if not start_us <= instant_us < end_us:
-            start_us, end_us, offset_us, written = self._here = self._period(instant_us)
-        return _clock_text(instant_us + offset_us) + written
-
-    def _period(self, instant_us: int) -> tuple[int, int, int, str]:
-        starts = self.zone.starts
-        index = bisect.bisect_right(starts, instant_us // expression.SECOND_US)
-        end = starts[index] if index < len(starts) else 1 << 62
         # RFC 3339 has no seconds in offsets; a zone that once had them is shown to the minute.
-        minutes = round(self.zone.offsets[index - 1] / 60)
+        minutes = round(self.zone.offset_at(instant_us // expression.SECOND_US) / 60)
         hours, rest = divmod(abs(minutes), 60)
-        return (
-            starts[index - 1] * expression.SECOND_US,
-            end * expression.SECOND_US,
-            minutes * 60 * expression.SECOND_US,
-            f"{'-' if minutes < 0 else '+'}{hours:02}:{rest:02}",
-        )
+        clock = _clock_text(instant_us + minutes * 60 * expression.SECOND_US)
+        return f"{clock}{'-' if minutes < 0 else '+'}{hours:02}:{rest:02}"
 
 
 def _clock_text(clock_us: int) -> str:
@@ -123,25 +100,14 @@ def _clock_text(clock_us: int) -> str:
     return text if clock_us % expression.SECOND_US == 0 else text.rstrip("0")
 
 
-def _offset_seconds(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if text in "Zz":
-        return 0
-    hours, minutes = int(text[1:3]), int(text[4:])
-    if hours > 23 or minutes > 59:
-        raise ValueError(f"there is no offset {text}")
-    seconds = hours * 3_600 + minutes * 60
-    return -seconds if text[0] == "-" else seconds
-
-
 def _second_in(local: int, zone_name: str) -> int:
     """The first UTC second at which the wall clock shows ``local`` or has just jumped over it."""
     zone = timezones.load(zone_name)
-    for start, offset, end in zip(zone.starts, zone.offsets, (*zone.starts[1:], None), strict=True):
-        if end is None or local - offset < end:
-            return max(local - offset, start)
-    raise errors.Bug("a zone has no last period")
+    ends = (*zone.starts[1:], 1 << 62)
+    periods = zip(zone.starts, zone.offsets, ends, strict=True)
+    return next(
+        max(local - offset, start) for start, offset, end in periods if local - offset < end
+    )
 
 
 def _out_of_range(name: str, text: str, why: str) -> errors.InvalidSetting:

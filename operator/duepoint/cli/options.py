@@ -9,6 +9,8 @@ wrong; ``@every`` is anchored where ``--anchor`` says, else at the instant that 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -26,10 +28,6 @@ from duepoint.expressions import durations, timezones
 _INPUT_LIMIT = 4096
 #: Largest file that an option may name, in bytes.
 LARGEST_FILE = 32 * 1024 * 1024
-#: ScheduleRuns of these commands are deleted so long after they have ended.
-TTL_SECONDS = 3600
-#: The longest time to live that the API takes, in seconds.
-_MOST_SECONDS = 2**31 - 1
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -37,25 +35,32 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
 class Converted(click.ParamType):  # type: ignore[type-arg]  # newer versions of click only
-    """Calls ``read`` with the option's name and the text; it raises errors.InvalidSetting."""
+    """Calls ``read`` with the text; its ValueError becomes an InvalidSetting of the option."""
 
     name = "text"
 
-    def __init__(self, read: Callable[[str, str], Any]) -> None:
+    def __init__(self, read: Callable[[str], Any]) -> None:
         self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401, ARG002 - click's signature
-        return self._read(param.opts[0], value) if param and isinstance(value, str) else value
+        if param is None or not isinstance(value, str):
+            return value
+        try:
+            return self._read(value)
+        except ValueError as error:
+            is_option = isinstance(param, click.Option)
+            name = param.opts[0] if is_option else (param.metavar or "").strip("[].")
+            raise errors.InvalidSetting(name, str(error)) from None
 
 
 def words(*known: str) -> Converted:
     """One of these words, in any case."""
 
-    def read(option: str, text: str) -> str:
+    def read(text: str) -> str:
         for word in known:
             if word.lower() == text.lower():
                 return word
-        raise errors.InvalidSetting(option, f"{errors.quoted(text)}: write {' or '.join(known)}")
+        raise ValueError(f"{errors.quoted(text)}: write {' or '.join(known)}")
 
     return Converted(read)
 
@@ -63,41 +68,40 @@ def words(*known: str) -> Converted:
 def whole(most: int) -> Converted:
     """A count from 1 to ``most``."""
 
-    def read(option: str, text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and len(text) < 18 and 1 <= int(text) <= most):
-            message = f"{errors.quoted(text)}: write a whole number from 1 to {most}"
-            raise errors.InvalidSetting(option, message)
-        return int(text)
+    def read(text: str) -> int:
+        if text.isascii() and text.isdecimal() and len(text) < 18 and 1 <= int(text) <= most:
+            return int(text)
+        raise ValueError(f"{errors.quoted(text)}: write a whole number from 1 to {most}")
 
     return Converted(read)
 
 
-def _name(option: str, text: str) -> str:
+def _name(text: str) -> str:
     if not text or len(text) > 253 or not text.isprintable() or " " in text:
-        raise errors.InvalidSetting(option, f"{errors.quoted(text)} is no name of an object")
+        raise ValueError(f"{errors.quoted(text)} is no name of an object")
     return text
 
 
-def _duration_us(option: str, text: str) -> int:
+def _zone(text: str) -> str:
     try:
-        return durations.parse_duration_us(text)
-    except ValueError as error:
-        raise errors.InvalidSetting(option, str(error)) from None
+        return timezones.load(text).name
+    except errors.InvalidExpression as error:
+        raise ValueError(str(error)) from None
 
 
-def _ttl_seconds(option: str, text: str) -> int | None:
-    if text.lower() == "never":
-        return None
-    if not text.isascii() or not text.isdecimal() or int(text[:18]) > _MOST_SECONDS:
-        message = f"{errors.quoted(text)}: write a whole number of seconds up to {_MOST_SECONDS}"
-        raise errors.InvalidSetting(option, f"{message}, or never")
-    return int(text)
+def _identity(text: str) -> str:
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name) or "/" in name or not text.isprintable() or " " in text:
+        raise ValueError(f"{errors.quoted(text)}: write namespace/name, such as reports/nightly")
+    return text
 
 
 #: The name of an object.
 NAME = Converted(_name)
+#: A time zone that the engine has.
+ZONE = Converted(_zone)
 #: A length of time, in microseconds.
-DURATION_US = Converted(_duration_us)
+DURATION_US = Converted(durations.parse_duration_us)
 
 # -- options -------------------------------------------------------------------------------------
 
@@ -109,6 +113,24 @@ def together(*options: Callable[[CommandT], CommandT]) -> Callable[[CommandT], C
         for option in reversed(options):
             command = option(command)
         return command
+
+    return decorate
+
+
+def gathered(
+    name: str, make: Callable[..., Any], *options: Callable[[Any], Any]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Options whose values reach the command as one, ``name=make(**values)``."""
+    own = tuple(inspect.signature(make).parameters)
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def gather(**given: Any) -> Any:  # noqa: ANN401 - click's values
+            made = make(**{each: given.pop(each) for each in own})
+            return command(**given, **{name: made})
+
+        gathering: Callable[..., Any] = together(*options)(gather)
+        return gathering
 
     return decorate
 
@@ -132,15 +154,6 @@ def of_settings(
     )
 
 
-def written(given: dict[str, str | None]) -> dict[str, str]:
-    """The flags that were written."""
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _chosen_format(_context: click.Context, _option: click.Parameter, given: str | None) -> str:
-    return given or ("table" if sys.stdout.isatty() else "json")
-
-
 def rows_format(unset: str) -> Callable[[CommandT], CommandT]:
     """``--output`` of a command that prints rows; ``unset`` describes its default."""
     return click.option(
@@ -149,7 +162,7 @@ def rows_format(unset: str) -> Callable[[CommandT], CommandT]:
         "form",
         metavar="json|table",
         type=words("json", "table"),
-        callback=_chosen_format,
+        default=lambda: "table" if sys.stdout.isatty() else "json",
         help=f"Unset: {unset}, elsewhere JSON, one object a line.",
     )
 
@@ -163,49 +176,6 @@ text_format = click.option(
     metavar="json|text",
     type=words("json", "text"),
     help="Unset: text.",
-)
-#: EXPR and the options that decide its slots, for ``asked``.
-asking = together(
-    click.argument("expr"),
-    click.option(
-        "--time-zone",
-        default="Etc/UTC",
-        metavar="ZONE",
-        show_default=True,
-        help="IANA zone of the expression.",
-    ),
-    click.option(
-        "--from",
-        "from_",
-        default="now",
-        metavar="TIME",
-        show_default=True,
-        help="RFC 3339; without an offset in the zone asked for.",
-    ),
-    click.option("--identity", metavar="NAMESPACE/NAME", help="The object whose name H hashes."),
-    click.option(
-        "--dst-gap",
-        "gap",
-        default="RunOnce",
-        metavar="RunOnce|Skip",
-        type=words("RunOnce", "Skip"),
-        show_default=True,
-        help="A fixed time that does not exist: run once right after the gap, or not at all.",
-    ),
-    click.option(
-        "--dst-overlap",
-        "overlap",
-        default="First",
-        metavar="First|Second|Both",
-        type=words("First", "Second", "Both"),
-        show_default=True,
-        help="A fixed time that exists twice: which of the two runs.",
-    ),
-    click.option(
-        "--anchor",
-        metavar="TIME",
-        help="Where @every counts from, as startTime does. Unset: the time of --from.",
-    ),
 )
 files = click.option(
     "--filename",
@@ -243,39 +213,20 @@ def count(most: int) -> Callable[[CommandT], CommandT]:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where to look: a kubeconfig, a context of it, a namespace; None = kubectl's defaults."""
+
+    kubeconfig: Path | None
+    context: str | None
+    namespace: str | None
+
+
 of_cluster = together(
     click.option(
         "--kubeconfig", type=click.Path(path_type=Path), help="Unset: as kubectl finds it."
     ),
     click.option("--context", metavar="NAME", help="Of the kubeconfig; unset: the current one."),
-)
-#: What ``trigger`` and ``backfill`` share.
-of_run = together(
-    click.option(
-        "--namespace",
-        "-n",
-        metavar="NAME",
-        type=NAME,
-        help="Unset: the namespace of the context.",
-    ),
-    click.option(
-        "--ttl",
-        "ttl_seconds",
-        default=str(TTL_SECONDS),
-        metavar="SECONDS|never",
-        type=Converted(_ttl_seconds),
-        show_default=True,
-        help="Delete the ScheduleRun so long after it has ended.",
-    ),
-    click.option(
-        "--timeout",
-        "timeout_us",
-        metavar="DURATION",
-        type=DURATION_US,
-        help="Wait no longer than this, such as 90s or 2h.",
-    ),
-    text_format,
-    of_cluster,
 )
 
 
@@ -291,7 +242,7 @@ def confirmed(question: str, *, option: str, without_terminal: str) -> bool:
     return click.confirm(question, err=True)
 
 
-def check_schedule(namespace: str | None, schedule: str | None) -> None:
+def check_schedule(*, namespace: str | None, schedule: str | None, **_: object) -> None:
     """Raise errors.InvalidSetting where these do not name a Schedule together."""
     if schedule is not None and namespace is None:
         raise errors.InvalidSetting("--schedule", "needs its namespace: write --namespace NAME too")
@@ -315,9 +266,9 @@ class AskedExpression:
     expression: expressions.Expression
 
 
-def asked(
-    expr: str,
+def asked_expression(
     *,
+    expr: str,
     time_zone: str,
     from_: str,
     identity: str | None,
@@ -325,12 +276,7 @@ def asked(
     overlap: str,
     anchor: str | None,
 ) -> AskedExpression:
-    """What the options say together.
-
-    Raises:
-        errors.InvalidSetting: an option or the expression is wrong, with field, column and hint.
-    """
-    check_zone(time_zone)
+    """What the options say together; raises errors.InvalidSetting with field, column and hint."""
     from_us = instants.parse_us(from_, zone=time_zone, name="--from")
     if anchor is None:
         anchor_us = from_us - from_us % 1_000_000  # as whole as a creationTimestamp
@@ -339,7 +285,7 @@ def asked(
     text = expr
     if expr == "-":
         text = sys.stdin.buffer.read(_INPUT_LIMIT).decode("utf-8", "replace").strip()
-    hashed = _identity(identity)
+    hashed = identity or ""
     gap_, overlap_ = expressions.Gap(gap), expressions.Overlap(overlap)
     try:
         compiled = expressions.compile_expression(
@@ -365,23 +311,57 @@ def asked(
     )
 
 
-def check_zone(name: str) -> None:
-    """Raise errors.InvalidSetting where the engine has no such zone."""
-    try:
-        timezones.load(name)
-    except errors.InvalidExpression as error:
-        raise errors.InvalidSetting("--time-zone", str(error)) from None
-
-
-def _identity(text: str | None) -> str:
-    if text is None:
-        return ""
-    namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name) or "/" in name or not text.isprintable() or " " in text:
-        raise errors.InvalidSetting(
-            "--identity", f"{errors.quoted(text)}: write namespace/name, such as reports/nightly"
-        )
-    return text
+#: EXPR and the options that decide its slots, as ``asked``.
+asking = gathered(
+    "asked",
+    asked_expression,
+    click.argument("expr"),
+    click.option(
+        "--time-zone",
+        default="Etc/UTC",
+        metavar="ZONE",
+        type=ZONE,
+        show_default=True,
+        help="IANA zone of the expression.",
+    ),
+    click.option(
+        "--from",
+        "from_",
+        default="now",
+        metavar="TIME",
+        show_default=True,
+        help="RFC 3339; without an offset in the zone asked for.",
+    ),
+    click.option(
+        "--identity",
+        metavar="NAMESPACE/NAME",
+        type=Converted(_identity),
+        help="The object whose name H hashes.",
+    ),
+    click.option(
+        "--dst-gap",
+        "gap",
+        default="RunOnce",
+        metavar="RunOnce|Skip",
+        type=words("RunOnce", "Skip"),
+        show_default=True,
+        help="A fixed time that does not exist: run once right after the gap, or not at all.",
+    ),
+    click.option(
+        "--dst-overlap",
+        "overlap",
+        default="First",
+        metavar="First|Second|Both",
+        type=words("First", "Second", "Both"),
+        show_default=True,
+        help="A fixed time that exists twice: which of the two runs.",
+    ),
+    click.option(
+        "--anchor",
+        metavar="TIME",
+        help="Where @every counts from, as startTime does. Unset: the time of --from.",
+    ),
+)
 
 
 # -- files ---------------------------------------------------------------------------------------

@@ -27,11 +27,16 @@ _UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\
 
 Row = dict[str, Any]
 Cells = dict[str, str]
+#: Columns of a table: the key of each in a row, or what makes its cell of the row.
+Columns = Mapping[str, str | Callable[[Row], str]]
+
+#: Of JSON, which needs none.
+_NO_WIDTHS: Mapping[str, int] = {}
 
 _encoded = json.JSONEncoder(check_circular=False).encode
 
 
-def write(rows: Iterable[Row], form: str, *, widths: Mapping[str, int]) -> int:
+def write(rows: Iterable[Row], form: str, *, widths: Mapping[str, int] = _NO_WIDTHS) -> int:
     """Write all rows; how many they were."""
     count = 0
     for row in rows:
@@ -95,7 +100,7 @@ def _aligned(row: Row, widths: Mapping[str, int]) -> str:
 def show_rows(
     rows: Iterable[Row],
     form: str,
-    cells_of: Callable[[Row], Cells],
+    columns: Columns,
     *,
     spare: Sequence[str] = (),
     may_cut: str = "",
@@ -103,40 +108,36 @@ def show_rows(
     """Write a list that fits the terminal; how many rows it has.
 
     Args:
-        cells_of: what the table shows of a row; the names are the columns.
         spare: columns that may go where the terminal is too narrow, the first one first.
         may_cut: the column, the last one, whose texts may be cut.
     """
     listed = list(rows)
     if form == "json" or not listed:
-        return write(listed, "json", widths={})
-    lines = [cells_of(row) for row in listed]
+        return write(listed, "json")
+    lines = [
+        {name: text(row[of]) if isinstance(of, str) else of(row) for name, of in columns.items()}
+        for row in listed
+    ]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 30
     widths = {
-        name: max(len(name), *(width(one_line(line.get(name, ""))) for line in lines))
-        for name in lines[0]
+        name: max(len(name), *(width(one_line(line[name])) for line in lines)) for name in columns
     }
     for name in spare:
-        if _needed(widths, may_cut) > room:
-            widths.pop(name, None)
+        # Of the text that may be cut twenty characters should be left.
+        needed = (min(20, most) if each == may_cut else most for each, most in widths.items())
+        if sum(needed) + 2 * (len(widths) - 1) > room:
+            del widths[name]
     if may_cut in widths:
         others = sum(most + 2 for name, most in widths.items() if name != may_cut)
         most = widths[may_cut] = min(widths[may_cut], max(len(may_cut), room - others))
-        lines = [{**line, may_cut: cut(line.get(may_cut, ""), most)} for line in lines]
+        lines = [{**line, may_cut: cut(line[may_cut], most)} for line in lines]
     return write(lines, "table", widths=widths)
-
-
-def _needed(widths: Mapping[str, int], may_cut: str) -> int:
-    """What a line needs; of the text that may be cut twenty characters should be left."""
-    return (
-        sum(2 + (min(20, most) if name == may_cut else most) for name, most in widths.items()) - 2
-    )
 
 
 def show_row(row: Row, form: str, cells: Cells) -> int:
     """Write one row: as JSON, or one line a cell."""
     if form == "json":
-        return write([row], "json", widths={})
+        return write([row], "json")
     widest = max(map(len, cells))
     for name, cell in cells.items():
         say(f"{name.ljust(widest)}  {cell}".rstrip())
@@ -191,6 +192,11 @@ def size(count: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"
+
+
+def late(row: Row) -> str:
+    """How late the oldest due point of a row is."""
+    return span(row["lagSeconds"]) if row["due"] else ""
 
 
 def name(row: Row) -> str:

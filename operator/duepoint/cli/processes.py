@@ -20,7 +20,7 @@ from duepoint.cli import options
 @options.of_settings(dataclasses.fields(settings.OperatorSettings))
 def operator(**given: str | None) -> None:
     """Reconcile Schedules into the queue; one replica is active, the others stand by."""
-    chosen = settings.from_environment(settings.OperatorSettings, options.written(given))
+    chosen = settings.from_environment(settings.OperatorSettings, given)
     from duepoint import app  # noqa: PLC0415 - only a process pays for its libraries
 
     app.run_operator(chosen)
@@ -30,7 +30,7 @@ def operator(**given: str | None) -> None:
 @options.of_settings(dataclasses.fields(settings.WorkerSettings))
 def worker(**given: str | None) -> None:
     """Claim due points and fire their targets; every replica is active."""
-    chosen = settings.from_environment(settings.WorkerSettings, options.written(given))
+    chosen = settings.from_environment(settings.WorkerSettings, given)
     from duepoint import app  # noqa: PLC0415 - only a process pays for its libraries
 
     app.run_worker(chosen)

@@ -18,16 +18,19 @@ Pure: time and everything stored are arguments. Instants in microseconds since t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import points, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.spec import ScheduleSpec
+
+if TYPE_CHECKING:  # the command line decides by this module, too, and loads no Redis client
+    from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 
 #: The clocks differ a little and the way to the queue takes a while: what is due within this is
 #: left to the worker that claims it, and of another timeline only what is due later counts.

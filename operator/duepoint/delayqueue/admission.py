@@ -70,10 +70,13 @@ class Concurrency:
         self, claim: messages.Claim, entry: activeruns.AdmissionRequest
     ) -> activeruns.AdmissionRequest:
         """The entry with what is left to say of many facts; the others are written down."""
+        names, schedule_id = self._index.shard(claim.shard), points.ScheduleId(entry.member[:8])
         *first, facts = activeruns.pieces(entry.facts)
         look = facts.look
         for part in first:
-            call = self._vouch_call(claim.shard, points.ScheduleId(entry.member[:8]), part, look)
+            keys = names.active(schedule_id), names.looks(schedule_id)
+            call = self._index.call("vouch", claim.shard, *keys, look=look)
+            _put_found(call, part)
             (look,) = await self._index.pipelined.run(call)
         return dataclasses.replace(entry, facts=dataclasses.replace(facts, look=int(look)))
 
@@ -136,8 +139,13 @@ class Concurrency:
     ) -> scripting.ScriptCall:
         names, schedule_id = self._index.shard(claim.shard), points.ScheduleId(entry.member[:8])
         lane, facts = claim.lanes[schedule_id], entry.facts
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(claim.shard),
+        keys = [names.lane(lane), names.active(schedule_id), names.looks(schedule_id)]
+        if entry.waiting is not None:
+            keys.append(names.waiting(schedule_id))
+        call = self._index.call(
+            "admit",
+            claim.shard,
+            *keys,
             lane=str(lane),
             policy=entry.policy,
             most=entry.most,
@@ -148,34 +156,21 @@ class Concurrency:
             blind=facts.blind,
             look=facts.look,
             piece=activeruns.PIECE,
+            id=claim.id,
+            member=entry.member,
+            value=entry.run.value,
+            version=entry.version,
         )
-        arguments.put("id", arguments.position(claim.id))
-        arguments.put("member", arguments.position(entry.member))
-        arguments.put("value", arguments.position(entry.run.value))
-        arguments.put("version", arguments.position(entry.version))
-        _put_found(arguments, facts)
-        keys = [
-            names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
-            names.wake, names.lane(lane), names.active(schedule_id), names.looks(schedule_id),
-        ]  # fmt: skip
-        if entry.waiting is not None:
-            keys.append(names.waiting(schedule_id))
-            _put_waiting(arguments, entry, entry.waiting)
-        return arguments.call("admit", keys)
-
-    def _vouch_call(
-        self,
-        shard: messages.ShardId,
-        schedule_id: points.ScheduleId,
-        facts: activeruns.AdmissionFacts,
-        look: int,
-    ) -> scripting.ScriptCall:
-        names = self._index.shard(shard)
-        arguments = scripting.Arguments(layout=sharding.layout_of(shard), look=look)
-        _put_found(arguments, facts)
-        return arguments.call(
-            "vouch", [names.meta, names.active(schedule_id), names.looks(schedule_id)]
-        )
+        _put_found(call, facts)
+        if (waiting := entry.waiting) is not None:
+            is_another = waiting.point.kind is points.PointKind.QUEUED
+            call.put(
+                limit=entry.limit,
+                due=records.checked_due(waiting.point.due_us),
+                queued=waiting.point.member,
+                record=records.pack(waiting.record) if is_another else 0,
+            )
+        return call
 
     def _finish_call(
         self,
@@ -185,31 +180,25 @@ class Concurrency:
         ended: _Ended,
     ) -> scripting.ScriptCall:
         names = self._index.shard(shard)
-        arguments = scripting.Arguments(layout=sharding.layout_of(shard), lane=str(lane))
-        arguments.put("id", arguments.position(known.id))
-        arguments.put("version", arguments.position(known.timing_version))
-        arguments.put("runs", arguments.run(ended.runs))
+        keys = names.active(known.id), names.looks(known.id), names.waiting(known.id)
+        call = self._index.call(
+            "finish",
+            shard,
+            *(names.lane(lane), *keys),
+            lane=str(lane),
+            id=known.id,
+            version=known.timing_version,
+            every=ended.every,
+            look=0 if ended.look is None else ended.look,
+        )
         named = [
             value
             for job in sorted(ended.jobs)
             for run in activeruns.runs_of_job(job, known.name)
             for value in (job, run)
         ]
-        arguments.put("jobs", arguments.run(named))
-        arguments.put("every", ended.every)
-        arguments.put("look", 0 if ended.look is None else arguments.position(ended.look))
-        return arguments.call(
-            "finish",
-            [
-                names.meta,
-                names.heads,
-                names.wake,
-                names.lane(lane),
-                names.active(known.id),
-                names.looks(known.id),
-                names.waiting(known.id),
-            ],
-        )
+        call.put(runs=call.run(ended.runs), jobs=call.run(named))
+        return call
 
 
 def _in_parts(jobs: Collection[str], *, every: bool) -> Iterator[_Ended]:
@@ -219,21 +208,12 @@ def _in_parts(jobs: Collection[str], *, every: bool) -> Iterator[_Ended]:
         yield _Ended(jobs=listed[first : first + _JOBS_TOGETHER], every=every)
 
 
-def _put_found(arguments: scripting.Arguments, facts: activeruns.AdmissionFacts) -> None:
-    arguments.put("seen", arguments.run(activeruns.pairs(facts.seen)))
-    arguments.put("over", arguments.run(activeruns.pairs(facts.over)))
-    arguments.put("verified", arguments.run(sorted(facts.verified)))
-
-
-def _put_waiting(
-    arguments: scripting.Arguments, entry: activeruns.AdmissionRequest, waiting: messages.Occurrence
-) -> None:
-    arguments.put("limit", entry.limit)
-    arguments.put("due", records.checked_due(waiting.point.due_us))
-    arguments.put("queued", arguments.position(waiting.point.member))
-    is_another = waiting.point.kind is points.PointKind.QUEUED
-    record = arguments.position(records.pack(waiting.record)) if is_another else 0
-    arguments.put("record", record)
+def _put_found(call: scripting.ScriptCall, facts: activeruns.AdmissionFacts) -> None:
+    call.put(
+        seen=call.run(activeruns.pairs(facts.seen)),
+        over=call.run(activeruns.pairs(facts.over)),
+        verified=call.run(sorted(facts.verified)),
+    )
 
 
 def _finished(reply: Sequence[bytes | int]) -> activeruns.Finished:

@@ -39,31 +39,23 @@ class Circuits:
         rule: circuit.CircuitRule,
     ) -> circuit.Board:
         """Tell, ask, and learn what has changed since the version that is known; -1 = none is."""
-        arguments = scripting.Arguments(
-            known=known,
-            most=MOST_KNOWN,
-            buckets=circuit.BUCKETS,
-            rule={
-                name.removesuffix("_us"): value for name, value in dataclasses.asdict(rule).items()
-            },
+        times = {
+            name.removesuffix("_us"): value for name, value in dataclasses.asdict(rule).items()
+        }
+        call = self._index.call(
+            "circuits", None, known=known, most=MOST_KNOWN, buckets=circuit.BUCKETS, rule=times
         )
-        arguments.put(
-            "gone", [(arguments.position(f"g{item.uid}"), item.generation) for item in gone]
-        )
-        arguments.put(
-            "news",
-            [
+        call.put(
+            gone=[(call.position(f"g{item.uid}"), item.generation) for item in gone],
+            news=[
                 (
-                    arguments.position(f"h{item.host}"),
+                    call.position(f"h{item.host}"),
                     *(item.calls, item.probe_us, item.ask_us, run.cut(item.cause, run.CAUSE_LIMIT)),
                 )
                 for item in news
             ],
         )
-        reply = await self._index.pipelined.run(
-            arguments.call("circuits", [self._index.keys.circuits, self._index.keys.troubled])
-        )
-        return _board(reply, known)
+        return _board(await self._index.pipelined.run(call), known)
 
     async def read(self) -> circuit.Board:
         """All that is known, for those who only look."""

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from duepoint.delayqueue import index, keys, messages, sharding
+from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import codec, reading, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
@@ -181,9 +181,29 @@ class DeadLetters:
         lane = await self._reader.lane_of(shard, known.namespace)
         if lane is None:
             return Replayed.GONE
-        reply: bytes = await self._index.scripts.run(
-            self._replay_call(letter, slot, where, lane, now_us)
+        point = points.DuePoint(
+            schedule_id=known.id,
+            timing_version=known.timing_version,
+            kind=slot.kind,
+            due_us=now_us,
+            slot_us=slot.slot_us,
+            run_tag=slot.run_tag,
         )
+        record = dataclasses.replace(slot.record, first_try_us=now_us, replayed_us=now_us)
+        names, buried = self._index.shard(shard), self._index.shard(letter.shard)
+        call = self._index.call(
+            "replay",
+            shard,
+            *(names.lane(lane), names.bucket_of(known.id, self._index.buckets)),
+            *(buried.dead, buried.letters, buried.letter_sums),
+            lane=str(lane),
+            letter=letter.id,
+            id=known.id,
+            uid=codec.packed_uid(known.uid),
+            member=point.member,
+            record=records.pack(record),
+        )
+        reply: bytes = await self._index.scripts.run(call)
         return Replayed.BUSY if reply == b"ABSENT" else Replayed[reply.decode()]
 
     async def purge(self, letters: Sequence[DeadEntry]) -> int:
@@ -194,15 +214,10 @@ class DeadLetters:
         removed = 0
         for shard, ids in by_shard.items():
             for first in range(0, len(ids), PURGED_TOGETHER):
-                part = ids[first : first + PURGED_TOGETHER]
-                removed += await self._index.scripts.run(self._purge_call(shard, part))
+                call = self._index.call("purge", shard)
+                call.put(letters=call.run(ids[first : first + PURGED_TOGETHER]))
+                removed += await self._index.scripts.run(call)
         return removed
-
-    def _purge_call(self, shard: messages.ShardId, ids: Sequence[str]) -> scripting.ScriptCall:
-        names = self._index.shard(shard)
-        arguments = scripting.Arguments(layout=sharding.layout_of(shard))
-        arguments.put("letters", arguments.run(ids))
-        return arguments.call("purge", [names.meta, *_letter_keys(names)])
 
     async def count(self) -> int:
         """How many dead letters there are."""
@@ -211,38 +226,6 @@ class DeadLetters:
             "count dead letters", *(("XLEN", self._index.shard(shard).dead) for shard in shards)
         )
         return sum(counts)
-
-    def _replay_call(
-        self, letter: DeadEntry, slot: Slot, where: Where, lane: int, now_us: int
-    ) -> scripting.ScriptCall:
-        shard, known = where
-        names = self._index.shard(shard)
-        point = points.DuePoint(
-            schedule_id=known.id,
-            timing_version=known.timing_version,
-            kind=slot.kind,
-            due_us=now_us,
-            slot_us=slot.slot_us,
-            run_tag=slot.run_tag,
-        )
-        record = dataclasses.replace(slot.record, first_try_us=now_us, replayed_us=now_us)
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(shard), lane=str(lane), letter=letter.id
-        )
-        arguments.put("id", arguments.position(known.id))
-        arguments.put("uid", arguments.position(codec.packed_uid(known.uid)))
-        arguments.put("member", arguments.position(point.member))
-        arguments.put("record", arguments.position(records.pack(record)))
-        named = [
-            names.meta, names.heads, names.occ, names.occrec, names.wake, names.lane(lane),
-            names.bucket_of(known.id, self._index.buckets), names.leases,
-            *_letter_keys(self._index.shard(letter.shard)),
-        ]  # fmt: skip
-        return arguments.call("replay", named)
-
-
-def _letter_keys(names: keys.ShardKeys) -> tuple[str, str, str]:
-    return names.dead, names.letters, names.letter_sums
 
 
 def _whole(text: str | None) -> int | None:

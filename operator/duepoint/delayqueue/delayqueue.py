@@ -14,8 +14,7 @@ A lost claim is a return value, not an error. Instants are microseconds since th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from duepoint import clock as clocks
 from duepoint import settings
@@ -49,74 +48,103 @@ from duepoint.delayqueue.resharding import export, resharding
 from duepoint.delayqueue.wire import connecting, servers
 
 
-class Definitions:
-    """Operations on stored definitions; each is documented where it is defined."""
+class DelayQueue:
+    """The services of one index; each is documented where it is defined."""
 
     def __init__(
         self,
+        opened: servers.Servers,
         *,
-        reader: reading.DefinitionReader,
-        columns: columns.ColumnReader,
-        upsert: upsert.Upsert,
-        occurrences: occurrences.Occurrences,
+        blob_key: bytes,
+        prefix: str = keys.DEFAULT_PREFIX,
+        clock: clocks.Clock | None = None,
+        buckets: int = keys.BUCKETS,
+        quotas: quotas_.Quotas = quotas_.USUAL,
     ) -> None:
-        self.digest = upsert.digest
-        self.upsert = upsert.upsert
-        self.remove = occurrences.remove
-        self.definition = reader.definition
-        self.read_definitions = reader.read_definitions
-        self.read_columns = columns.read_columns
-        self.known = reader.known
-        self.all_definitions = reader.all_definitions
-        self.namespaces = reader.namespaces
-        self.blob = reader.blob
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DelayQueue:
-    """The services of one index.
-
-    Attributes:
-        index: what they share.
-        layouts: which layout the index has, and whose it is.
-        membership: creating the index; which workers are alive.
-        health: whether the servers are there and fit.
-        definitions, occurrences: what has to run.
-        claims, settlements, concurrency: a worker's turn.
-        streams: users' streams.
-        circuits: receivers in trouble.
-        dead_letters: points that were given up on.
-        resharding: another number of shards.
-        sweeper, collector, suspect_points: repair.
-        counts, upcoming, held_claims: inspection; nothing is changed.
-    """
-
-    index: index.Index
-    layouts: layouts.Layouts
-    membership: membership.Membership
-    health: serverhealth.ServerHealth
-    definitions: Definitions
-    occurrences: occurrences.Occurrences
-    reader: reading.DefinitionReader
-    numbering: interning.Numbering
-    interned: interning.Interned
-    signed_blobs: signedblobs.SignedBlobs
-    claims: claiming.Claims
-    settlements: settling.Settlements
-    concurrency: admission.Concurrency
-    streams: streams.Streams
-    circuits: circuits.Circuits
-    dead_letters: deadletters.DeadLetters
-    resharding: resharding.Resharding
-    moves: moves.Moves
-    sweeper: sweeper.Sweeper
-    collector: collector.Collector
-    suspect_points: suspectpoints.SuspectPoints
-    counts: counts.Counts
-    held_claims: upcoming.HeldClaims
-    upcoming: upcoming.Upcoming
-    server_clock: wakeups.ServerClock
-    prefetch: prefetch.Prefetch
+        """``buckets``: of a new index; an existing one says its own number."""
+        names = keys.IndexKeys(prefix)
+        self.index = index.Index(opened, names, clock or clocks.SystemClock(), buckets=buckets)
+        self.health = serverhealth.ServerHealth(index=self.index)
+        self.circuits = circuits.Circuits(index=self.index)
+        self.streams = streams.Streams(index=self.index, quotas=quotas)
+        # Which layout the index has, and whose it is; who is alive.
+        self.layouts = layouts.Layouts(index=self.index)
+        self.membership = membership.Membership(index=self.index, layouts=self.layouts)
+        # What has to run.
+        self.signed_blobs = signedblobs.SignedBlobs(blob_key)
+        self.interned = interning.Interned()
+        # A server that went back in time gives the numbers of what it forgot to other texts.
+        opened.on_upheaval.append(self.interned.forget_all)
+        self.numbering = interning.Numbering(index=self.index, interned=self.interned)
+        self.definitions = reading.DefinitionReader(
+            index=self.index,
+            layouts=self.layouts,
+            interned=self.interned,
+            signed_blobs=self.signed_blobs,
+        )
+        reader = self.definitions
+        self.columns = columns.ColumnReader(index=self.index, reader=reader, interned=self.interned)
+        self.moves = moves.Moves(
+            index=self.index,
+            layouts=self.layouts,
+            reader=reader,
+            numbering=self.numbering,
+            interned=self.interned,
+        )
+        self.writer = upsert.DefinitionWriter(
+            index=self.index,
+            layouts=self.layouts,
+            numbering=self.numbering,
+            interned=self.interned,
+            signed_blobs=self.signed_blobs,
+            moves=self.moves,
+        )
+        self.occurrences = occurrences.Occurrences(
+            index=self.index, layouts=self.layouts, numbering=self.numbering, moves=self.moves
+        )
+        # A worker's turn.
+        self.server_clock = wakeups.ServerClock(self.index.clock)
+        self.prefetch = prefetch.Prefetch()
+        self.claims = claiming.Claims(
+            index=self.index,
+            layouts=self.layouts,
+            reader=reader,
+            moves=self.moves,
+            prefetch=self.prefetch,
+            server_clock=self.server_clock,
+        )
+        self.settlements = settling.Settlements(
+            index=self.index,
+            layouts=self.layouts,
+            prefetch=self.prefetch,
+            quotas=quotas,
+            streams=self.streams,
+        )
+        self.concurrency = admission.Concurrency(
+            index=self.index, layouts=self.layouts, numbering=self.numbering
+        )
+        self.dead_letters = deadletters.DeadLetters(index=self.index, reader=reader)
+        # Another number of shards; repair.
+        self.resharding = resharding.Resharding(
+            index=self.index,
+            layouts=self.layouts,
+            membership=self.membership,
+            reader=reader,
+            export=export.Export(index=self.index, reader=reader, moves=self.moves),
+        )
+        self.sweeper = sweeper.Sweeper(
+            index=self.index,
+            reader=reader,
+            mending=mending.Mending(index=self.index, reader=reader),
+        )
+        self.collector = collector.Collector(index=self.index, reader=reader)
+        self.suspect_points = suspectpoints.SuspectPoints(index=self.index, reader=reader)
+        # Inspection; nothing is changed.
+        self.counts = counts.Counts(index=self.index, reader=reader)
+        self.upcoming = upcoming.Upcoming(index=self.index, reader=reader, counts=self.counts)
+        self.held_claims = upcoming.HeldClaims(
+            index=self.index, counts=self.counts, upcoming=self.upcoming
+        )
 
     async def start(self) -> None:
         """Connect and load the scripts; raises QueueUnavailable when no server answers."""
@@ -140,7 +168,7 @@ class DelayQueue:
 
 
 def open_queue(
-    chosen: settings.Settings,
+    chosen: settings.QueueSettings,
     clock: clocks.Clock,
     blob_key: bytes,
     *,
@@ -148,20 +176,7 @@ def open_queue(
     quotas: quotas_.Quotas = quotas_.USUAL,
 ) -> DelayQueue:
     """The delay queue of an installation, by the ``redis_*`` settings alone. Does not connect."""
-    return connect(
-        chosen.redis_url,
-        blob_key=blob_key,
-        prefix=keys.prefix_of(chosen.redis_prefix),
-        server=server_of(chosen),
-        clock=clock,
-        buckets=buckets,
-        quotas=quotas,
-    )
-
-
-def server_of(chosen: settings.Settings) -> connecting.Server:
-    """How to connect, by the ``redis_*`` settings."""
-    return connecting.Server(
+    server = connecting.Server(
         url=chosen.redis_url,
         username=chosen.redis_username,
         password_file=chosen.redis_password_file,
@@ -174,111 +189,24 @@ def server_of(chosen: settings.Settings) -> connecting.Server:
         sentinel_username=chosen.redis_sentinel_username,
         sentinel_password_file=chosen.redis_sentinel_password_file,
     )
+    return DelayQueue(
+        servers.open_servers(server),
+        blob_key=blob_key,
+        prefix=keys.prefix_of(chosen.redis_prefix),
+        clock=clock,
+        buckets=buckets,
+        quotas=quotas,
+    )
 
 
 def connect(
     url: str,
     *,
     blob_key: bytes,
-    prefix: str = keys.DEFAULT_PREFIX,
-    clock: clocks.Clock | None = None,
-    connections: int = 8,
-    password_file: Path | None = None,
     server: connecting.Server | None = None,
     opened: servers.Servers | None = None,
-    buckets: int = keys.BUCKETS,
-    quotas: quotas_.Quotas = quotas_.USUAL,
+    **options: Any,  # noqa: ANN401 - of DelayQueue
 ) -> DelayQueue:
-    """The queue behind a URL, every service from the bottom up; connects when it is first used.
-
-    Args:
-        server: how to connect, where the URL does not say it all; takes the place of ``url``.
-        opened: the servers themselves; takes the place of both.
-        buckets: of a new index; an existing one names its own number.
-    """
-    server = server or connecting.Server(url=url, password_file=password_file)
-    opened = opened or servers.open_servers(server, connections=connections)
-    shared = index.Index(
-        opened, keys.IndexKeys(prefix), clock or clocks.SystemClock(), buckets=buckets
-    )
-    blobs = signedblobs.SignedBlobs(blob_key)
-    interned = interning.Interned()
-    # A server that went back in time gives the numbers of what it forgot to other texts.
-    opened.on_upheaval.append(interned.forget_all)
-    known = layouts.Layouts(index=shared)
-    members = membership.Membership(index=shared, layouts=known)
-    reader = reading.DefinitionReader(
-        index=shared, layouts=known, interned=interned, signed_blobs=blobs
-    )
-    numbers = interning.Numbering(index=shared, interned=interned)
-    moving = moves.Moves(
-        index=shared, layouts=known, reader=reader, numbering=numbers, interned=interned
-    )
-    enqueued = occurrences.Occurrences(index=shared, layouts=known, numbering=numbers, moves=moving)
-    definitions = Definitions(
-        reader=reader,
-        columns=columns.ColumnReader(index=shared, reader=reader, interned=interned),
-        upsert=upsert.Upsert(
-            index=shared,
-            layouts=known,
-            numbering=numbers,
-            interned=interned,
-            signed_blobs=blobs,
-            moves=moving,
-        ),
-        occurrences=enqueued,
-    )
-    users_streams = streams.Streams(index=shared, quotas=quotas)
-    server_clock = wakeups.ServerClock(shared.clock)
-    expected = prefetch.Prefetch()
-    counted = counts.Counts(index=shared, reader=reader)
-    points = upcoming.Upcoming(index=shared, reader=reader, counts=counted)
-    return DelayQueue(
-        index=shared,
-        layouts=known,
-        membership=members,
-        health=serverhealth.ServerHealth(index=shared),
-        definitions=definitions,
-        occurrences=enqueued,
-        reader=reader,
-        numbering=numbers,
-        interned=interned,
-        signed_blobs=blobs,
-        claims=claiming.Claims(
-            index=shared,
-            layouts=known,
-            reader=reader,
-            moves=moving,
-            prefetch=expected,
-            server_clock=server_clock,
-        ),
-        settlements=settling.Settlements(
-            index=shared,
-            layouts=known,
-            prefetch=expected,
-            quotas=quotas,
-            streams=users_streams,
-        ),
-        concurrency=admission.Concurrency(index=shared, layouts=known, numbering=numbers),
-        streams=users_streams,
-        circuits=circuits.Circuits(index=shared),
-        dead_letters=deadletters.DeadLetters(index=shared, reader=reader),
-        resharding=resharding.Resharding(
-            index=shared,
-            layouts=known,
-            membership=members,
-            reader=reader,
-            export=export.Export(index=shared, reader=reader, moves=moving),
-        ),
-        moves=moving,
-        sweeper=sweeper.Sweeper(
-            index=shared, reader=reader, mending=mending.Mending(index=shared, reader=reader)
-        ),
-        collector=collector.Collector(index=shared, reader=reader),
-        suspect_points=suspectpoints.SuspectPoints(index=shared, reader=reader),
-        counts=counted,
-        upcoming=points,
-        held_claims=upcoming.HeldClaims(index=shared, counts=counted, upcoming=points),
-        server_clock=server_clock,
-        prefetch=expected,
-    )
+    """The queue behind a URL, a server or the connections to it; does not connect."""
+    opened = opened or servers.open_servers(server or connecting.Server(url=url))
+    return DelayQueue(opened, blob_key=blob_key, **options)

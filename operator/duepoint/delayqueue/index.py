@@ -17,7 +17,8 @@ import redis.asyncio
 from duepoint import clock as clocks
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import keys, messages, sharding
+from duepoint.delayqueue import keys as keys_
+from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.wire import scripting, servers
 
 #: Plain reading commands that one caller wants answered together.
@@ -38,7 +39,7 @@ class Index:
     """
 
     def __init__(
-        self, opened: servers.Servers, names: keys.IndexKeys, clock: clocks.Clock, *, buckets: int
+        self, opened: servers.Servers, names: keys_.IndexKeys, clock: clocks.Clock, *, buckets: int
     ) -> None:
         self.servers = opened
         self.scripts = scripting.Scripts(opened)
@@ -64,17 +65,35 @@ class Index:
             )
         return self.layout
 
-    def shard(self, shard: messages.ShardId) -> keys.ShardKeys:
+    def shard(self, shard: messages.ShardId) -> keys_.ShardKeys:
         """Names of the keys of a shard; the layout must have been read."""
         self.known_layout()
         return self.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
+
+    def call(
+        self, script: str, shard: messages.ShardId | None, /, *keys: str, **named: object
+    ) -> scripting.ScriptCall:
+        """A call of a script, with the keys that it names.
+
+        Args:
+            shard: None = the script is about the whole index.
+            keys: those that are not among the fixed keys of the shard or index, in their order.
+            named: see ``scripting.ScriptCall``.
+        """
+        names: keys_.ShardKeys | keys_.IndexKeys = self.keys
+        if shard is not None:
+            named["layout"] = sharding.layout_of(shard)
+            names = self.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
+        known = vars(names)
+        fixed = [known[name] for name in scripting.fixed_keys(script) if name in known]
+        return scripting.ScriptCall(script, [*fixed, *keys], **named)
 
     def buckets_of(self, shard: messages.ShardId, namespaces: Iterable[str]) -> list[str]:
         """The buckets of a shard that may hold definitions of these namespaces."""
         names = self.shard(shard)
         return [
             names.bucket(population, number)
-            for population in sorted({keys.population_of(namespace) for namespace in namespaces})
+            for population in sorted({keys_.population_of(namespace) for namespace in namespaces})
             for number in range(self.buckets)
         ]
 

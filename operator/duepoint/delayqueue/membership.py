@@ -11,8 +11,7 @@ import secrets
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue import index, layouts, messages, sharding
 
 RECORD_FORMAT = 1
 #: Consumer group of the status writer; made with each shard.
@@ -50,21 +49,21 @@ class Membership:
             await self._compare_owner_of_shards(noted or messages.Layout(number=1, shards=shards))
         wanted = existing or noted or messages.Layout(number=1, shards=shards)
         await self.make_shards(wanted, epoch)
-        arguments = scripting.Arguments(
+        call = self._index.call(
+            "open",
+            None,
             layout=wanted.number,
             shards=wanted.shards,
             buckets=self._index.buckets,
             epoch=epoch,
-            incarnation=_new_incarnation(),
+            incarnation=secrets.token_hex(8),
             silence=int(ABANDONED_SECONDS * 1_000_000),
         )
         if by:
-            arguments.put("by", by)
+            call.put(by=by)
         if wanted.former is not None:
-            arguments.put("former", wanted.former.number)
-            arguments.put("former_shards", wanted.former.shards)
-        reply = await self._index.scripts.run(arguments.call("open", [self._index.keys.layout]))
-        opened = self._layouts.remember(reply)
+            call.put(former=wanted.former.number, former_shards=wanted.former.shards)
+        opened = self._layouts.remember(await self._index.scripts.run(call))
         if opened != wanted:  # another operator was first, with another wish
             await self.make_shards(opened, epoch)
         return opened
@@ -83,24 +82,21 @@ class Membership:
 
     async def stay(self, by: str) -> bool:
         """The installation that opened the index lives; False where another one opened it last."""
-        call = scripting.Arguments(by=by).call("stay", [self._index.keys.layout])
-        return bool(await self._index.scripts.run(call))
+        return bool(await self._index.scripts.run(self._index.call("stay", None, by=by)))
 
     async def beat(self, worker: str) -> messages.Beat:
         """Say that this worker lives for the next 25 s; who else does, and what the index is."""
         await self._index.servers.keepalive()
         # A failover and back leaves connections alive, to a server that has lost what it held last.
         await self._index.servers.refresh()
-        arguments = scripting.Arguments(
+        call = self._index.call(
+            "beat",
+            None,
             worker=worker,
             ttl=int(WORKER_TTL_SECONDS * 1_000_000),
             knows=0 if self._index.layout is None else self._index.layout.number,
         )
-        reply = await self._index.scripts.run(
-            arguments.call(
-                "beat", [self._index.keys.layout, self._index.keys.workers, self._index.keys.seen]
-            )
-        )
+        reply = await self._index.scripts.run(call)
         time_us, incarnation, number, shards, workers, former, former_shards = reply
         was = messages.Layout(number=former, shards=former_shards) if former else None
         return messages.Beat(
@@ -121,31 +117,19 @@ class Membership:
         calls = []
         for shard in shards:
             is_former = sharding.layout_of(shard) != layout.number
-            arguments = scripting.Arguments(
-                layout=sharding.layout_of(shard),
-                made_as=_new_incarnation(),
+            call = self._index.call(
+                "init",
+                shard,
+                made_as=secrets.token_hex(8),
                 epoch=epoch,
                 format=RECORD_FORMAT,
                 group=STATUS_GROUP,
                 state="draining" if is_former else "filling" if layout.former else "open",
             )
-            names = self._index.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
-            calls.append(arguments.call("init", fixed_keys(names)))
+            calls.append(call)
         for shard, reply in zip(shards, await self._index.scripts.run_many(calls), strict=True):
             is_closed = isinstance(reply, queue_errors.LayoutChanged)
             if isinstance(reply, errors.DuepointError) and not (
                 is_closed and sharding.layout_of(shard) != layout.number
             ):
                 raise reply
-
-
-def fixed_keys(names: keys.ShardKeys) -> list[str]:
-    return [
-        names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
-        names.blobs, names.interned, names.runs, names.dead,
-        names.letters, names.letter_sums,
-    ]  # fmt: skip
-
-
-def _new_incarnation() -> str:
-    return secrets.token_hex(8)

@@ -148,11 +148,10 @@ class ServerHealth:
 
     async def _exceeded(self) -> list[str]:
         """The limits that a bucket of definitions would exceed, on any of the servers."""
-        calls = []
-        for key in self._probes():
-            arguments = scripting.Arguments(value=LISTPACK_VALUE_BYTES, entries=LISTPACK_ENTRIES)
-            calls.append(arguments.call("compact", [key]))
-        replies = await self._index.scripts.run_many(calls)
+        limits = {"value": LISTPACK_VALUE_BYTES, "entries": LISTPACK_ENTRIES}
+        replies = await self._index.scripts.run_many(
+            [scripting.ScriptCall("compact", [key], **limits) for key in self._probes()]
+        )
         found = [reply for reply in replies if not isinstance(reply, errors.DuepointError)]
         return [
             name
@@ -177,8 +176,10 @@ class ServerHealth:
 
     async def _rights_problem(self, needed: Sequence[str]) -> str | None:
         key = self._index.keys.layout
-        arguments = scripting.Arguments(commands=[_example(name, key) for name in needed])
-        refused = await self._index.scripts.run(arguments.call("rights", [key]))
+        call = scripting.ScriptCall(
+            "rights", [key], commands=[_example(name, key) for name in needed]
+        )
+        refused = await self._index.scripts.run(call)
         if not refused:
             return None
         prefix = self._index.keys.prefix

@@ -37,13 +37,13 @@ class Streams:
             if not is_enlisted and await self._forget_deleted(namespace):
                 is_enlisted = await self._enlist(namespace, name, anyhow=anyhow)
             if is_enlisted:
-                call = scripting.Arguments().call("prepare", self._keys(namespace, name))
-                await self._index.scripts.run(call)
+                keys = self._keys(namespace, name)
+                await self._index.scripts.run(self._index.call("prepare", None, *keys))
         return is_enlisted
 
     async def _enlist(self, namespace: str, name: str, *, anyhow: bool) -> bool:
-        arguments = scripting.Arguments(name=name, most=self._quotas.streams, anyhow=anyhow)
-        call = arguments.call("enlist", [self._index.keys.streams(namespace)])
+        key, most = self._index.keys.streams(namespace), self._quotas.streams
+        call = self._index.call("enlist", None, key, name=name, most=most, anyhow=anyhow)
         reply: bytes = await self._index.scripts.run(call)
         return reply != b"FULL"
 
@@ -67,32 +67,21 @@ class Streams:
         For a cluster, where they cannot go in with a settlement. Raises ``errors.WrongType``, and
         QueueUnavailable where it is unknown whether they are in.
         """
-        arguments = scripting.Arguments()
-        keys = scripting.KeyList()
-        self.put_entries(arguments, keys, [entries])
-        ids = await self._index.pipelined_appends.run(arguments.call("append", keys.names))
+        call = scripting.ScriptCall("append", ())
+        self.put_entries(call, [entries])
+        ids = await self._index.pipelined_appends.run(call)
         return [id_.decode() for id_ in ids]
 
     def put_entries(
-        self,
-        arguments: scripting.Arguments,
-        keys: scripting.KeyList,
-        groups: Sequence[messages.StreamEntries],
+        self, call: scripting.ScriptCall, groups: Sequence[messages.StreamEntries]
     ) -> None:
         """Add entries of several streams, and the streams' keys, to a call."""
         put = []
         for group in groups:
-            stream, state = map(keys.position, self._keys(group.namespace, group.name))
-            described = _entries(arguments, group)
-            put.append(
-                {
-                    **described,
-                    "key": stream,
-                    "state": state,
-                    "most_bytes": self._quotas.of_stream,
-                }
-            )
-        arguments.put("entries", put)
+            stream, state = map(call.key, self._keys(group.namespace, group.name))
+            where = {"key": stream, "state": state, "most_bytes": self._quotas.of_stream}
+            put.append({**_entries(call, group), **where})
+        call.put(entries=put)
 
     def _keys(self, namespace: str, name: str) -> tuple[str, str]:
         """The stream, and what is counted of it."""
@@ -100,7 +89,7 @@ class Streams:
         return names.stream(namespace, name), names.stream_state(namespace, name)
 
 
-def _entries(arguments: scripting.Arguments, entries: messages.StreamEntries) -> dict[str, object]:
+def _entries(call: scripting.ScriptCall, entries: messages.StreamEntries) -> dict[str, object]:
     """One stream's entries; what all of them have alike is sent and handled once."""
     are_chains = set(map(len, entries.members)) == {points.CHAIN_LENGTH}
     columns = list(zip(*entries.values, strict=True))
@@ -114,11 +103,11 @@ def _entries(arguments: scripting.Arguments, entries: messages.StreamEntries) ->
     return {
         "bytes": alike * len(entries.members),
         "max_length": entries.max_length,
-        "members": arguments.run(() if are_chains else entries.members),
-        "joined": arguments.position(b"".join(entries.members)) if are_chains else 0,
-        "names": arguments.run((*entries.names, *entries.same[::2])),
-        "common": arguments.run((*(column[0] for column in columns), *entries.same[1::2])),
+        "members": call.run(() if are_chains else entries.members),
+        "joined": call.position(b"".join(entries.members)) if are_chains else 0,
+        "names": call.run((*entries.names, *entries.same[::2])),
+        "common": call.run((*(column[0] for column in columns), *entries.same[1::2])),
         "own": own,
-        "values": arguments.run(itertools.chain.from_iterable(values)),
-        "outcome": arguments.position(entries.outcomes) if entries.outcomes else 0,
+        "values": call.run(itertools.chain.from_iterable(values)),
+        "outcome": call.position(entries.outcomes) if entries.outcomes else 0,
     }

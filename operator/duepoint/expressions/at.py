@@ -16,7 +16,7 @@ from duepoint.expressions import expression
 
 _RFC3339 = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)[Tt](?P<time>\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{1,6}))?"
-    r"(?:[Zz]|(?P<sign>[+-])(?P<hours>\d\d):(?P<minutes>\d\d))",
+    r"(?P<offset>[Zz]|[+-]\d\d:\d\d)",
     re.ASCII,
 )
 #: Newer versions of Python take 24:00 for the next midnight; RFC 3339 does not.
@@ -41,8 +41,7 @@ class At:
         return int(after_us < self.slot_us <= through_us)
 
     def describe(self) -> str:
-        when = _EPOCH + dt.timedelta(microseconds=self.slot_us)
-        return f"once, at {when.isoformat().replace('+00:00', 'Z')}"
+        return f"once, at {expression.utc_text(self.slot_us)}"
 
 
 def parse(value: str, *, position: int, whole_seconds: bool) -> At:
@@ -53,9 +52,10 @@ def parse(value: str, *, position: int, whole_seconds: bool) -> At:
     """
     if not value:
         raise _wrong(f"an instant is missing; {_EXAMPLE}", position)
-    slot_us = (
-        _unix_us(value) if value.isdecimal() and value.isascii() else _rfc3339_us(value, position)
-    )
+    if value.isdecimal() and value.isascii():
+        slot_us = int(value) * expression.SECOND_US
+    else:
+        slot_us = _rfc3339_us(value, position)
     if not expression.FIRST_US <= slot_us <= expression.LAST_US:
         outside = f"{errors.quoted(value)} is outside the years 1970 to 2112"
         if re.fullmatch(r"1\d{12}", value, re.ASCII):
@@ -64,10 +64,6 @@ def parse(value: str, *, position: int, whole_seconds: bool) -> At:
     if whole_seconds and slot_us % expression.SECOND_US:
         raise _wrong("a jobTemplate needs a whole second; leave the fraction out", position)
     return At(slot_us=slot_us)
-
-
-def _unix_us(digits: str) -> int:
-    return int(digits) * expression.SECOND_US
 
 
 def _rfc3339_us(value: str, position: int) -> int:
@@ -85,7 +81,12 @@ def _rfc3339_us(value: str, position: int) -> int:
         local = dt.datetime.fromisoformat(f"{parts['date']}T{parts['time']}+00:00")
     except ValueError as error:
         raise _wrong(f"{errors.quoted(value)} does not exist ({error})", position) from error
-    seconds = (local - _EPOCH) // dt.timedelta(seconds=1) - _offset_seconds(parts, position)
+    try:
+        offset = expression.offset_seconds(parts["offset"])
+    except ValueError:
+        what = f'the zone "{parts["offset"]}" does not exist; {_EXAMPLE}'
+        raise _wrong(what, position) from None
+    seconds = (local - _EPOCH) // dt.timedelta(seconds=1) - offset
     return seconds * expression.SECOND_US + int((parts["fraction"] or "0").ljust(6, "0"))
 
 
@@ -104,19 +105,6 @@ def _meant(value: str) -> str:
     elif ":" not in zone:
         zone = f"{zone[:3]}:{zone[3:]}"
     return f'did you mean "@at {date}T{clock or "00:00"}{seconds or ":00"}{zone}"?'
-
-
-def _offset_seconds(parts: re.Match[str], position: int) -> int:
-    if parts["sign"] is None:
-        return 0
-    hours, minutes = int(parts["hours"]), int(parts["minutes"])
-    if hours > 23 or minutes > 59:
-        raise _wrong(
-            f'the zone "{parts["sign"]}{hours:02}:{minutes:02}" does not exist; {_EXAMPLE}',
-            position,
-        )
-    seconds = hours * 3_600 + minutes * 60
-    return -seconds if parts["sign"] == "-" else seconds
 
 
 def _wrong(what: str, position: int, reason: str = "InvalidSchedule") -> errors.InvalidExpression:

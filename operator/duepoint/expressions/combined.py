@@ -16,7 +16,6 @@ the times of day are joined once, as flags of 86,400 seconds.
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -59,7 +58,7 @@ class Merged:
         if self.crons:
             total += self.crons.count_between(after_us, through_us)
             total -= self.crons.count_on(self.periods, after_us, through_us)
-        return total + sum(1 for _ in self._only_others(after_us, through_us))
+        return total + len(self._only_others(after_us, through_us))
 
     def describe(self) -> str:
         return "; ".join(member.describe() for member in self.members)
@@ -70,29 +69,23 @@ class Merged:
         yield from self.periods
         yield from self.others
 
-    def _only_others(self, after_us: int, through_us: int) -> Iterator[int]:
+    def _only_others(self, after_us: int, through_us: int) -> set[int]:
         """Slots of ``others`` that no other part has."""
-        seen: set[int] = set()
-        for part in self.others:
-            slot_us = part.next_after(after_us)
-            while slot_us is not None and slot_us <= through_us:
-                if slot_us not in seen and not self._counted_already(slot_us):
-                    seen.add(slot_us)
-                    yield slot_us
-                slot_us = part.next_after(slot_us)
-
-    def _counted_already(self, slot_us: int) -> bool:
-        if self.crons and self.crons.has(slot_us):
-            return True
-        return any(each.next_after(slot_us - 1) == slot_us for each in self.periods)
+        found = {
+            slot_us
+            for part in self.others
+            for slot_us in expression.walk(part, after_us, through_us)
+            if not (self.crons and self.crons.has(slot_us))
+        }
+        return {
+            slot_us
+            for slot_us in found
+            if not any(each.next_after(slot_us - 1) == slot_us for each in self.periods)
+        }
 
 
 def merged(expressions: Sequence[expression.Expression]) -> expression.Expression:
-    """One expression for all; the only one itself when there is one.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """One expression for all; the only one itself. Raises ValueError where there is none."""
     distinct = tuple(dict.fromkeys(expressions))
     if not distinct:
         raise ValueError("there is no expression to merge")
@@ -171,7 +164,9 @@ class Rows:
 
     def _count_on_one(self, period: every.Every, after_us: int, through_us: int) -> int:
         if period.count_between(after_us, through_us) <= _FEW:
-            return self._looked_up(period, after_us, through_us)
+            return sum(
+                self.has(slot_us) for slot_us in expression.walk(period, after_us, through_us)
+            )
         anchor, step = period.anchor_us // _SECOND_US, period.period_us // _SECOND_US
         first, end = max(after_us // _SECOND_US + 1, anchor), through_us // _SECOND_US + 1
         pieces = sum(
@@ -197,13 +192,6 @@ class Rows:
             any(start >= anchor and (start - anchor) % step == 0 for anchor, step in steps)
             for start in standing
         )
-
-    def _looked_up(self, period: every.Every, after_us: int, through_us: int) -> int:
-        count, slot_us = 0, period.next_after(after_us)
-        while slot_us is not None and slot_us <= through_us:
-            count += self.has(slot_us)
-            slot_us = period.next_after(slot_us)
-        return count
 
     def _pieces(self, first: int, end: int) -> Iterator[_Piece]:
         """The local times of the UTC seconds ``[first, end)``, cut where a row begins or ends."""
@@ -267,7 +255,9 @@ class Union:
         self.per_day = 0
         self.row: tuple[Sequence[int], int] = ((), _DAY)
         self._joined = functools.lru_cache(maxsize=16)(self._flags_of)
-        self._times = functools.lru_cache(maxsize=64)(self._count_of)
+        self._times = functools.lru_cache(maxsize=64)(
+            lambda members: self._joined(members).count(1)
+        )
 
     def first_from(self, local: int) -> int:
         return min(each.first_from(local) for each in self._patterns)
@@ -335,9 +325,6 @@ class Union:
                 groups[day] = groups.get(day, 0) | 1 << index
         return groups
 
-    def _count_of(self, members: int) -> int:
-        return self._joined(members).count(1)
-
     def _flags_of(self, members: int) -> bytes:
         """One byte for each second of the day, 1 where one of the patterns matches."""
         flags = bytearray(_DAY)
@@ -373,9 +360,9 @@ class Windowed:
     def describe(self) -> str:
         words = self.inner.describe()
         if self.start_us > expression.FIRST_US:
-            words += f", from {_utc(self.start_us)}"
+            words += f", from {expression.utc_text(self.start_us)}"
         if self.end_us <= expression.LAST_US:
-            words += f", before {_utc(self.end_us)}"
+            words += f", before {expression.utc_text(self.end_us)}"
         return words
 
 
@@ -390,8 +377,3 @@ def windowed(
         start_us=expression.FIRST_US if start_us is None else start_us,
         end_us=expression.LAST_US + 1 if end_us is None else end_us,
     )
-
-
-def _utc(instant_us: int) -> str:
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    return (epoch + dt.timedelta(microseconds=instant_us)).isoformat().replace("+00:00", "Z")

@@ -57,7 +57,11 @@ def compile_expression(
     Raises:
         InvalidExpression: reason InvalidSchedule, NeverFires, OutOfRange or UnknownTimeZone.
     """
-    _check_length(text)
+    if len(text) > TEXT_LIMIT:  # white space counts, as in the CRD
+        raise errors.InvalidExpression(
+            f"the schedule has {len(text)} characters; the limit is {TEXT_LIMIT}",
+            hint="use several entries in spec.schedules",
+        )
     text = text.strip(syntax.WHITE)
     _check_characters(text)
     if not zone_data:
@@ -88,15 +92,6 @@ def _cached(text: str, time_zone: str, gap: Gap, overlap: Overlap, identity: str
 def _shared(fields: syntax.CronFields, time_zone: str, gap: Gap, overlap: Overlap) -> cron.Cron:
     """One object for all spellings of the same fields."""
     return cron.Cron(fields, zone_name=time_zone, gap=gap, overlap=overlap)
-
-
-def _check_length(text: str) -> None:
-    """White space counts, as in the CRD."""
-    if len(text) > TEXT_LIMIT:
-        raise errors.InvalidExpression(
-            f"the schedule has {len(text)} characters; the limit is {TEXT_LIMIT}",
-            hint="use several entries in spec.schedules",
-        )
 
 
 @functools.lru_cache(maxsize=4096)

@@ -19,6 +19,8 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from duepoint.expressions import fields
+
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _SUNDAY, _SATURDAY = 0, 6
 _EVERY_DAY = 0xFFFF_FFFE
@@ -29,35 +31,16 @@ _LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayRule:
-    """The day part of an expression; a mask has bit v set for the value v.
+    """The day part of an expression; ``years`` are those listed, or None for all."""
 
-    Attributes:
-        days: days of the month, 1..31.
-        last_day, last_workday: ``L`` and ``LW`` among the days of the month.
-        nearest: days of the month written with ``W``.
-        any_day, any_weekday: the field is unrestricted.
-        months: 1..12.
-        weekdays: 0..6.
-        last_weekdays: weekdays written as ``5L``.
-        nth_weekdays: pairs (weekday, n) written as ``1#2``.
-        years: the listed years, or None for all.
-    """
-
-    days: int
-    last_day: bool = False
-    last_workday: bool = False
-    nearest: int = 0
-    any_day: bool
+    day: fields.Values
     months: int
-    weekdays: int
-    any_weekday: bool
-    last_weekdays: int = 0
-    nth_weekdays: frozenset[tuple[int, int]] = frozenset()
+    weekday: fields.Values
     years: frozenset[int] | None = None
 
     @property
     def is_every_day(self) -> bool:
-        return self.any_day and self.any_weekday and self.months == _EVERY_MONTH
+        return self.day.starred and self.weekday.starred and self.months == _EVERY_MONTH
 
 
 @functools.cache
@@ -77,7 +60,11 @@ def matching_days(rule: DayRule, kind: int) -> Sequence[int]:
     for month in range(1, 13):
         length = 29 if leap and month == 2 else _LENGTHS[month]
         if rule.months >> month & 1:
-            bits = _of_month(rule, (weekday + before) % 7, length)
+            first = (weekday + before) % 7
+            by_day = _by_day_of_month(rule, first, length)
+            by_weekday = _by_weekday(rule, first, length)
+            is_free = rule.day.starred or rule.weekday.starred
+            bits = by_day & by_weekday if is_free else by_day | by_weekday
             matching += [before + day - 1 for day in range(1, length + 1) if bits >> day & 1]
         before += length
     return array("h", matching)  # 750 bytes at most; a tuple of numbers would take 14 KB
@@ -99,22 +86,15 @@ def year_of(day: int) -> int:
     return dt.date.fromordinal(day + _EPOCH_DAY).year
 
 
-def _of_month(rule: DayRule, weekday_of_first: int, length: int) -> int:
-    by_day = _by_day_of_month(rule, weekday_of_first, length)
-    by_weekday = _by_weekday(rule, weekday_of_first, length)
-    free = rule.any_day or rule.any_weekday
-    return by_day & by_weekday if free else by_day | by_weekday
-
-
 def _by_day_of_month(rule: DayRule, weekday_of_first: int, length: int) -> int:
-    matching = rule.days & (1 << length + 1) - 1
-    if rule.last_day:
+    matching = rule.day.mask & (1 << length + 1) - 1
+    if rule.day.last:
         matching |= 1 << length
-    if rule.last_workday:
+    if rule.day.last_workday:
         matching |= 1 << _nearest_workday(length, weekday_of_first, length)
-    if rule.nearest:
+    if rule.day.nearest:
         for day in range(1, 32):
-            if rule.nearest >> day & 1:
+            if rule.day.nearest >> day & 1:
                 matching |= 1 << _nearest_workday(min(day, length), weekday_of_first, length)
     return matching
 
@@ -131,11 +111,11 @@ def _nearest_workday(day: int, weekday_of_first: int, length: int) -> int:
 
 def _by_weekday(rule: DayRule, weekday_of_first: int, length: int) -> int:
     whole_month = (1 << length + 1) - 2
-    matching = _such_weekdays(rule.weekdays, weekday_of_first)
-    if rule.last_weekdays:
+    matching = _such_weekdays(rule.weekday.mask, weekday_of_first)
+    if rule.weekday.last_weekdays:
         last_seven = _EVERY_DAY << length - 7
-        matching |= _such_weekdays(rule.last_weekdays, weekday_of_first) & last_seven
-    for weekday, n in rule.nth_weekdays:
+        matching |= _such_weekdays(rule.weekday.last_weekdays, weekday_of_first) & last_seven
+    for weekday, n in rule.weekday.nth_weekdays:
         nth_seven = 0b1111_1110 << 7 * (n - 1)
         matching |= _such_weekdays(1 << weekday, weekday_of_first) & nth_seven
     return matching & whole_month

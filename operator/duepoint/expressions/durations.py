@@ -48,11 +48,7 @@ class InvalidDuration(ValueError):
 
 
 def parse_duration_us(text: str) -> int:
-    """The length in microseconds, zero or more.
-
-    Raises:
-        InvalidDuration: with a message that says what to write instead.
-    """
+    """The length in microseconds; raises InvalidDuration, which says what to write instead."""
     if not text:
         raise InvalidDuration('a duration is missing; write one such as "90s" or "1h30m"')
     try:
@@ -83,9 +79,17 @@ def _parsed_us(text: str) -> int:
 
 
 def _part_us(text: str, part: re.Match[str]) -> int:
-    unit_us = UNITS_US.get(part["unit"])
+    unit, known = part["unit"], "units are ms, s, m, h and d"
+    unit_us = UNITS_US.get(unit)
+    if not unit:
+        what = f'has a number without a unit; {known}, such as "90s"'
+        raise InvalidDuration(f"{errors.quoted(text)} {what}")
+    if unit in {"ns", "us", "µs"}:
+        what = f'uses "{unit}", which is too fine; {known}'
+        raise InvalidDuration(f"{errors.quoted(text)} {what}")
     if unit_us is None:
-        raise InvalidDuration(_unit_message(text, part["unit"]))
+        what = f"uses the unknown unit {errors.quoted(unit)}; {known}"
+        raise InvalidDuration(f"{errors.quoted(text)} {what}")
     whole, fraction = part["whole"], part["part"] or ""
     if len(whole) > _DIGITS or len(fraction) > _DIGITS or len(part["power"] or "") > 1:
         raise InvalidDuration(f"{errors.quoted(text)} is longer than any calendar", huge=True)
@@ -99,15 +103,6 @@ def _part_us(text: str, part: re.Match[str]) -> int:
     if rest:
         raise InvalidDuration(f"{errors.quoted(text)} is finer than a microsecond")
     return value
-
-
-def _unit_message(text: str, unit: str) -> str:
-    known = "units are ms, s, m, h and d"
-    if not unit:
-        return f'{errors.quoted(text)} has a number without a unit; {known}, such as "90s"'
-    if unit in {"ns", "us", "µs"}:
-        return f'{errors.quoted(text)} uses "{unit}", which is too fine; {known}'
-    return f"{errors.quoted(text)} uses the unknown unit {errors.quoted(unit)}; {known}"
 
 
 def meant(text: str) -> list[str]:

@@ -7,7 +7,7 @@ A Job's name carries its slot in whole seconds, hence the stricter rule with a j
 
 The second half counts the slots of several periods. Two periods meet in a third one, whose length
 is the least common multiple of theirs, or nowhere (the Chinese remainder theorem). So the size of a
-union is a signed sum over the meetings of its members, whatever the number of slots. Members of one
+union is a signed sum over the meetings of its members, for any number of slots. Members of one
 Schedule share their anchor, many meetings are therefore equal and are kept once; those without a
 slot in the span asked about are dropped. Some dozens of short periods without a common factor meet
 in millions of ways; then instants are marked.
@@ -59,21 +59,17 @@ def parse(value: str, *, position: int, anchor_us: int, whole_seconds: bool) -> 
     Raises:
         InvalidExpression: InvalidSchedule, or OutOfRange when no slot but the anchor fits.
     """
-    period_us = _period_us(value, position)
+    try:
+        period_us = durations.parse_duration_us(value)
+    except durations.InvalidDuration as error:
+        reason = "OutOfRange" if error.huge else "InvalidSchedule"
+        raise _wrong(str(error), position, reason) from error
     if whole_seconds:
         anchor_us -= anchor_us % expression.SECOND_US
     _check_fineness(period_us, position, whole_seconds=whole_seconds)
     if anchor_us + period_us > expression.LAST_US:
         raise _wrong(f"{errors.quoted(value)} reaches beyond the year 2112", position, "OutOfRange")
     return Every(anchor_us=anchor_us, period_us=period_us)
-
-
-def _period_us(value: str, position: int) -> int:
-    try:
-        return durations.parse_duration_us(value)
-    except durations.InvalidDuration as error:
-        reason = "OutOfRange" if error.huge else "InvalidSchedule"
-        raise _wrong(str(error), position, reason) from error
 
 
 def _check_fineness(period_us: int, position: int, *, whole_seconds: bool) -> None:
@@ -181,15 +177,6 @@ def without_repeats(periods: Iterable[Every]) -> tuple[Every, ...]:
     """The periods whose slots are not all among those of a shorter one."""
     kept: list[Every] = []
     for period in sorted(periods, key=lambda each: (each.period_us, each.anchor_us)):
-        if not any(_repeats(period, shorter) for shorter in kept):
+        if not any(meeting(period, shorter) == period for shorter in kept):
             kept.append(period)
     return tuple(kept)
-
-
-def _repeats(longer: Every, shorter: Every) -> bool:
-    distance_us = longer.anchor_us - shorter.anchor_us
-    return (
-        distance_us >= 0
-        and distance_us % shorter.period_us == 0
-        and longer.period_us % shorter.period_us == 0
-    )

@@ -11,6 +11,8 @@ beyond it there are no slots.
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterator
 from typing import Protocol
 
 #: Microseconds in a second; cron slots are whole seconds.
@@ -21,6 +23,26 @@ FIRST_US = 0
 
 #: 2112-09-17T23:53:47.370496Z, the latest slot.
 LAST_US = 1 << 52
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def utc_text(instant_us: int) -> str:
+    """The instant as RFC 3339 in UTC."""
+    when = _EPOCH + dt.timedelta(microseconds=instant_us)
+    return when.isoformat().replace("+00:00", "Z")
+
+
+def offset_seconds(text: str) -> int:
+    """Local time minus UTC, written as ``Z`` or ``+01:00``; raises ValueError where none is so."""
+    if text in "Zz":
+        return 0
+    hours, minutes = int(text[1:3]), int(text[4:])
+    if hours > 23 or minutes > 59:
+        raise ValueError(f"there is no offset {text}")
+    seconds = hours * 3_600 + minutes * 60
+    return -seconds if text[0] == "-" else seconds
 
 
 class Instants(Protocol):
@@ -45,3 +67,11 @@ class Expression(Instants, Protocol):
     def describe(self) -> str:
         """One line of plain words for people, such as ``at 02:30 every day, Europe/Rome``."""
         ...
+
+
+def walk(instants: Instants, after_us: int, through_us: int) -> Iterator[int]:
+    """The slots in ``(after_us, through_us]``, in order."""
+    slot_us = instants.next_after(after_us)
+    while slot_us is not None and slot_us <= through_us:
+        yield slot_us
+        slot_us = instants.next_after(slot_us)

@@ -6,6 +6,8 @@ matter; how text becomes Values is syntax.py's.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from dataclasses import dataclass
 
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
@@ -50,6 +52,12 @@ WEEKDAY = FieldKind(name="day-of-week", low=0, high=6, names=_WEEKDAYS, hash_hig
 YEAR = FieldKind(name="year", low=1970, high=2099)
 
 
+@functools.lru_cache(maxsize=1024)
+def values_of(mask: int) -> tuple[int, ...]:
+    """The values in a mask, in order."""
+    return tuple([value for value in range(mask.bit_length()) if mask >> value & 1])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
     """What one field matches.
@@ -72,13 +80,5 @@ class Values:
     nth_weekdays: frozenset[tuple[int, int]] = frozenset()
 
     def joined(self, other: Values) -> Values:
-        return Values(
-            mask=self.mask | other.mask,
-            starred=self.starred or other.starred,
-            sweeping=self.sweeping or other.sweeping,
-            last=self.last or other.last,
-            last_workday=self.last_workday or other.last_workday,
-            nearest=self.nearest | other.nearest,
-            last_weekdays=self.last_weekdays | other.last_weekdays,
-            nth_weekdays=self.nth_weekdays | other.nth_weekdays,
-        )
+        names = (field.name for field in dataclasses.fields(self))
+        return Values(**{name: getattr(self, name) | getattr(other, name) for name in names})

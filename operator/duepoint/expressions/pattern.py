@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
-from duepoint.expressions import days
+from duepoint.expressions import days, fields
 
 _DAY = 86_400
 
@@ -61,7 +61,7 @@ class Pattern:
     def __init__(self, rule: days.DayRule, *, hours: int, minutes: int, seconds: int) -> None:
         self._rule = rule
         self._minutes = _minutes_of_day(hours, minutes)
-        self._in_minute = _values(seconds)
+        self._in_minute = fields.values_of(seconds)
         self._times = _times_of_day(hours, minutes, seconds)
         self.row: tuple[Sequence[int], int] = (
             (self._in_minute, 60) if self._times is None else (self._times, _DAY)
@@ -247,7 +247,7 @@ class Pattern:
 @functools.lru_cache(maxsize=4096)
 def _minutes_of_day(hours: int, minutes: int) -> Sequence[int]:
     """The starts of the matching minutes, in seconds of the day, shared by all who have them."""
-    of_day, of_hour = _values(hours), _values(minutes)
+    of_day, of_hour = fields.values_of(hours), fields.values_of(minutes)
     step = 60 // len(of_hour)
     is_even = of_hour == tuple(range(of_hour[0], of_hour[0] + 60, step))
     if is_even and of_day[-1] - of_day[0] < len(of_day):  # such as */5 9-17
@@ -259,14 +259,9 @@ def _minutes_of_day(hours: int, minutes: int) -> Sequence[int]:
 @functools.lru_cache(maxsize=4096)
 def _times_of_day(hours: int, minutes: int, seconds: int) -> Sequence[int] | None:
     """All times of day in one row when they are as few as minutes; else None: two steps then."""
-    starts, in_minute = _minutes_of_day(hours, minutes), _values(seconds)
+    starts, in_minute = _minutes_of_day(hours, minutes), fields.values_of(seconds)
     if in_minute == (0,):
         return starts
     if len(starts) * len(in_minute) > _FEW_TIMES:
         return None
     return array("I", [start + second for start in starts for second in in_minute])
-
-
-@functools.lru_cache(maxsize=1024)
-def _values(mask: int) -> tuple[int, ...]:
-    return tuple([value for value in range(mask.bit_length()) if mask >> value & 1])

@@ -26,11 +26,7 @@ def jitter_ms(
 ) -> int:
     """How many milliseconds after its slot a firing is due: never early, never at the next slot.
 
-    Args:
-        identity: ``namespace/name`` of the Schedule.
-        slot_us: the slot, in microseconds since the epoch.
-        jitter_ms: the Schedule's ``jitter``.
-        distance_to_next_ms: from this slot to the next one; None when there is no next one.
+    ``distance_to_next_ms`` is None when there is no next slot.
     """
     width_ms = jitter_ms if distance_to_next_ms is None else min(jitter_ms, distance_to_next_ms)
     if width_ms <= 0:

@@ -73,7 +73,14 @@ def parse(text: str, *, identity: str) -> CronFields:
     Raises:
         InvalidExpression: reason InvalidSchedule, with field, position and hint.
     """
-    words = [(word.group(), word.start()) for word in _WORD.finditer(_spelled_out(text))]
+    spelled_out = MACROS.get(text) if text.startswith("@") else text
+    if spelled_out is None:
+        raise errors.InvalidExpression(
+            f"{errors.quoted(text)} is not a known macro",
+            position=0,
+            hint=advice.for_macro(text, MACROS),
+        )
+    words = [(word.group(), word.start()) for word in _WORD.finditer(spelled_out)]
     kinds = _KINDS.get(len(words))
     if kinds is None:
         raise errors.InvalidExpression(
@@ -82,57 +89,25 @@ def parse(text: str, *, identity: str) -> CronFields:
             hint=advice.for_field_count([word for word, _ in words], MACROS),
         )
     read = {
-        kind.name: parse_field(kind, word, position=position, identity=identity)
+        kind: parse_field(kind, word, position=position, identity=identity)
         for kind, (word, position) in zip(kinds, words, strict=True)
     }
-    return _combined(read)
-
-
-def _spelled_out(text: str) -> str:
-    if not text.startswith("@"):
-        return text
-    spelled_out = MACROS.get(text)
-    if spelled_out is None:
-        raise errors.InvalidExpression(
-            f"{errors.quoted(text)} is not a known macro",
-            position=0,
-            hint=advice.for_macro(text, MACROS),
-        )
-    return spelled_out
-
-
-def _combined(read: dict[str, fields.Values]) -> CronFields:
-    minutes, hours = read[fields.MINUTE.name], read[fields.HOUR.name]
-    seconds, years = read.get(fields.SECOND.name), read.get(fields.YEAR.name)
+    minutes, hours = read[fields.MINUTE], read[fields.HOUR]
+    seconds, years = read.get(fields.SECOND), read.get(fields.YEAR)
+    listed = None
+    if years is not None and not years.starred:
+        listed = frozenset(fields.values_of(years.mask))
     return CronFields(
         seconds=1 if seconds is None else seconds.mask,
         minutes=minutes.mask,
         hours=hours.mask,
-        day_rule=_day_rule(read, years),
+        day_rule=days.DayRule(
+            day=read[fields.DAY],
+            months=read[fields.MONTH].mask,
+            weekday=read[fields.WEEKDAY],
+            years=listed,
+        ),
         sweeping=minutes.sweeping or hours.sweeping,
-    )
-
-
-def _day_rule(read: dict[str, fields.Values], years: fields.Values | None) -> days.DayRule:
-    day, weekday = read[fields.DAY.name], read[fields.WEEKDAY.name]
-    return days.DayRule(
-        days=day.mask,
-        last_day=day.last,
-        last_workday=day.last_workday,
-        nearest=day.nearest,
-        any_day=day.starred,
-        months=read[fields.MONTH.name].mask,
-        weekdays=weekday.mask,
-        any_weekday=weekday.starred,
-        last_weekdays=weekday.last_weekdays,
-        nth_weekdays=weekday.nth_weekdays,
-        years=None if years is None or years.starred else _years(years.mask),
-    )
-
-
-def _years(mask: int) -> frozenset[int]:
-    return frozenset(
-        year for year in range(fields.YEAR.low, fields.YEAR.high + 1) if mask >> year & 1
     )
 
 
@@ -155,14 +130,7 @@ def parse_field(
 ) -> fields.Values:
     """The values of the field written as ``text`` at ``position`` of the whole expression.
 
-    Args:
-        kind: which field it is.
-        text: the field, without blanks.
-        position: offset of the field, for error messages.
-        identity: ``namespace/name``, hashed by H items.
-
-    Raises:
-        InvalidExpression: reason InvalidSchedule.
+    ``identity`` is hashed by H items; raises InvalidExpression with reason InvalidSchedule.
     """
     if "H" not in text.upper():
         try:
@@ -209,13 +177,10 @@ class _Item:
         parts = _PLAIN.fullmatch(self._text)
         if parts is None:
             return self._special()
-        if parts["star"]:
-            return self._star(parts)
         if parts["hash"]:
             return self._hashed(parts, identity)
-        return self._range(parts)
-
-    def _star(self, parts: re.Match[str]) -> fields.Values:
+        if not parts["star"]:
+            return self._range(parts)
         step = self._step(parts)
         mask = self._mask(self._kind.low, self._kind.high, step)
         return fields.Values(mask=mask, starred=step == 1, sweeping=True)
@@ -286,7 +251,13 @@ class _Item:
     def _number(self, parts: re.Match[str], group: str) -> int:
         kind, word = self._kind, parts[group]
         if not _is_number(word):
-            return self._named(word, parts.start(group))
+            if word.upper() in kind.names:
+                return kind.low + kind.names.index(word.upper())
+            if kind.names:
+                hint = f"names are {kind.names[0]} to {kind.names[-1]}"
+            else:
+                hint = f"this field takes numbers {kind.low}-{kind.high}"
+            raise self._wrong(f'"{word}" is no name here', parts.start(group), hint=hint)
         number = int(word)
         high = 7 if kind is fields.WEEKDAY else kind.high
         if not kind.low <= number <= high:
@@ -296,16 +267,6 @@ class _Item:
                 hint=advice.for_number(kind, number),
             )
         return number
-
-    def _named(self, word: str, offset: int) -> int:
-        kind = self._kind
-        if word.upper() in kind.names:
-            return kind.low + kind.names.index(word.upper())
-        if kind.names:
-            hint = f"names are {kind.names[0]} to {kind.names[-1]}"
-        else:
-            hint = f"this field takes numbers {kind.low}-{kind.high}"
-        raise self._wrong(f'"{word}" is no name here', offset, hint=hint)
 
     def _special(self) -> fields.Values:
         """The forms that only the two day fields have."""
@@ -321,24 +282,16 @@ class _Item:
             if parts := _LAST_WEEKDAY.fullmatch(text):
                 return fields.Values(last_weekdays=1 << self._wrapped(self._number(parts, "low")))
             if parts := _NTH_WEEKDAY.fullmatch(text):
-                return self._nth(parts)
-        raise self._unreadable()
-
-    def _nth(self, parts: re.Match[str]) -> fields.Values:
-        weekday, nth = self._wrapped(self._number(parts, "low")), int(parts["nth"])
-        if not 1 <= nth <= 5:
-            raise self._wrong(
-                "a weekday comes at most five times a month",
-                parts.start("nth"),
-                hint='write "#1" to "#5", or "L" for the last one',
-            )
-        return fields.Values(nth_weekdays=frozenset({(weekday, nth)}))
-
-    def _unreadable(self) -> errors.InvalidExpression:
-        text = self._text
-        return self._wrong(
-            f"{errors.quoted(text)} is not understood", hint=advice.for_item(self._kind, text)
-        )
+                weekday, nth = self._wrapped(self._number(parts, "low")), int(parts["nth"])
+                if 1 <= nth <= 5:
+                    return fields.Values(nth_weekdays=frozenset({(weekday, nth)}))
+                raise self._wrong(
+                    "a weekday comes at most five times a month",
+                    parts.start("nth"),
+                    hint='write "#1" to "#5", or "L" for the last one',
+                )
+        what = f"{errors.quoted(self._text)} is not understood"
+        raise self._wrong(what, hint=advice.for_item(self._kind, self._text))
 
     def _wrong(self, what: str, offset: int = 0, *, hint: str = "") -> errors.InvalidExpression:
         position = self._position + offset

@@ -17,6 +17,7 @@ offset is what is added to UTC to get local time.
 from __future__ import annotations
 
 import bisect
+import calendar
 import datetime as dt
 import functools
 import importlib.resources
@@ -62,6 +63,15 @@ class Zone:
     offsets: tuple[int, ...]
     footer: str = ""
 
+    def offset_at(self, second: int) -> int:
+        """Local time minus UTC then."""
+        return self.offsets[bisect.bisect_right(self.starts, second) - 1]
+
+    def changes_after(self, second: int) -> Iterator[tuple[int, int, int]]:
+        """Each later change of the clock: the instant, the offset before and the one after."""
+        for index in range(max(1, bisect.bisect_right(self.starts, second)), len(self.starts)):
+            yield self.starts[index], self.offsets[index - 1], self.offsets[index]
+
 
 def is_known(zone: str) -> bool:
     """Whether the shipped database has a zone of exactly this name."""
@@ -77,11 +87,7 @@ def known_names() -> frozenset[str]:
 
 @functools.cache
 def load(zone: str) -> Zone:
-    """The zone.
-
-    Raises:
-        InvalidExpression: reason UnknownTimeZone.
-    """
+    """The zone; raises InvalidExpression with reason UnknownTimeZone."""
     if not zone.strip():
         raise errors.InvalidExpression(
             "the time zone is empty",
@@ -97,8 +103,7 @@ def load(zone: str) -> Zone:
             hint=advice.for_zone(zone, known_names()),
         )
     data = importlib.resources.files("tzdata").joinpath("zoneinfo", *zone.split("/")).read_bytes()
-    before, changes = parse_tzif(data, through_year=_LAST_YEAR)
-    return _trimmed(zone, before, changes, footer_of(data))
+    return _trimmed(zone, *parse_tzif(data, through_year=_LAST_YEAR))
 
 
 def data_of(zone: str) -> str:
@@ -130,7 +135,7 @@ def with_data(zone: str, data: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _data(zone: Zone) -> str:
-    offset = _offset_at(zone, _SHARED_FROM)
+    offset = zone.offset_at(_SHARED_FROM)
     changes = _changes_after(zone, _SHARED_FROM)
     if not changes:
         return f"{offset};;" if offset else ""
@@ -180,13 +185,8 @@ def _ruled(offset: int, listed: Changes, footer: str) -> Changes:
     return [one for one in only_real(offset, [*listed, *ruled]) if one[0] <= last_us]
 
 
-def _offset_at(zone: Zone, second: int) -> int:
-    return zone.offsets[bisect.bisect_right(zone.starts, second) - 1]
-
-
 def _changes_after(zone: Zone, second: int) -> Changes:
-    first = bisect.bisect_right(zone.starts, second)
-    return list(zip(zone.starts[first:], zone.offsets[first:], strict=True))
+    return [(when, after) for when, _, after in zone.changes_after(second)]
 
 
 def _trimmed(zone: str, before: int, changes: Changes, footer: str) -> Zone:
@@ -220,41 +220,28 @@ _FOOTER = re.compile(
 Changes = list[tuple[int, int]]
 
 
-def parse_tzif(data: bytes, *, through_year: int) -> tuple[int, Changes]:
-    """The offset before the first change, and the changes up to the end of the year.
+def parse_tzif(data: bytes, *, through_year: int) -> tuple[int, Changes, str]:
+    """The offset before the first change, the changes up to the end of the year, and the footer.
+
+    The footer is the POSIX TZ rule for what comes after the listed changes; empty for none.
 
     Raises:
         ValueError: the bytes are no TZif file of version 2 or later.
     """
     start, _ = _block(data, 0, width=4)
     end, (first_offset, changes) = _block(data, start, width=8)
+    footer = data[end:].strip(b"\n").decode("ascii")
     latest = changes[-1][0] if changes else None
-    changes += changes_by_rule(_footer(data, end), latest, through_year)
-    return first_offset, only_real(first_offset, changes)
-
-
-def footer_of(data: bytes) -> str:
-    """The POSIX TZ rule for what comes after the listed changes; empty where there is none.
-
-    Raises:
-        ValueError: the bytes are no TZif file of version 2 or later.
-    """
-    start, _ = _block(data, 0, width=4)
-    end, _ = _block(data, start, width=8)
-    return _footer(data, end)
-
-
-def _footer(data: bytes, at: int) -> str:
-    return data[at:].strip(b"\n").decode("ascii")
+    changes += changes_by_rule(footer, latest, through_year)
+    return first_offset, only_real(first_offset, changes), footer
 
 
 def _block(data: bytes, at: int, *, width: int) -> tuple[int, tuple[int, Changes]]:
-    magic, version, _, _, leaps, times, kinds, letters = (*_HEADER.unpack_from(data, at),)
+    header = _HEADER.unpack_from(data, at)
+    magic, version, utc_marks, std_marks, leaps, times, kinds, letters = header
     if magic != b"TZif" or version < b"2":
         raise ValueError("not a TZif file of version 2 or later")
     at += _HEADER.size
-    counts = _HEADER.unpack_from(data, at - _HEADER.size)[2:]
-    utc_marks, std_marks = counts[0], counts[1]
     instants = struct.unpack_from(f">{times}{'l' if width == 4 else 'q'}", data, at)
     at += times * width
     kind_of = struct.unpack_from(f">{times}B", data, at)
@@ -272,11 +259,7 @@ def only_real(first_offset: int, changes: Changes) -> Changes:
 
 
 def changes_by_rule(footer: str, latest: int | None, through_year: int) -> Changes:
-    """The changes that a footer's rule makes after the last listed one.
-
-    Raises:
-        ValueError: it is no such rule.
-    """
+    """The changes that a footer's rule makes after the last listed one; raises ValueError."""
     if not footer:
         return []
     rule = _FOOTER.fullmatch(footer)
@@ -313,18 +296,13 @@ def _local(rule: str, year: int) -> int:
 def _day(date: str, year: int) -> int:
     if date.startswith("M"):
         month, week, weekday = (int(part) for part in date[1:].split("."))
-        return list(_weekdays_of(year, month, weekday))[:week][-1] - _EPOCH_DAY
+        first = dt.date(year, month, 1)
+        day = first.toordinal() + (weekday - first.isoweekday()) % 7
+        month_end = first.toordinal() + calendar.monthrange(year, month)[1]
+        in_month = range(day, month_end, 7)
+        return in_month[:week][-1] - _EPOCH_DAY
     number = int(date.lstrip("J"))
     leap = dt.date(year, 12, 31).timetuple().tm_yday == 366
     if date.startswith("J"):  # 1..365, February 29 is never counted
         number += -1 if not leap or number < 60 else 0
     return dt.date(year, 1, 1).toordinal() + number - _EPOCH_DAY
-
-
-def _weekdays_of(year: int, month: int, weekday: int) -> Iterator[int]:
-    """The ordinals of all such weekdays (Sunday is 0) of a month."""
-    first = dt.date(year, month, 1)
-    day = first.toordinal() + (weekday - first.isoweekday()) % 7
-    while dt.date.fromordinal(day).month == month:
-        yield day
-        day += 7

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from duepoint.expressions import days, syntax
+from duepoint.expressions import fields as masks
 
 _WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _MONTHS = (
@@ -24,26 +25,29 @@ _LISTED_TIMES = 6
 
 def describe(fields: syntax.CronFields) -> str:
     """One line without the zone."""
-    words = [_times(fields), _days(fields.day_rule), _months(fields.day_rule.months)]
+    words = [_times(fields), _days(fields.day_rule)]
+    months = masks.values_of(fields.day_rule.months)
+    if len(months) < 12:
+        words.append(f"in {_listing(_runs(months, names=_MONTHS))}")
     if fields.day_rule.years is not None:
         words.append(f"in {_listing(_runs(sorted(fields.day_rule.years)))}")
-    return " ".join(word for word in words if word)
+    return " ".join(words)
 
 
 def _times(fields: syntax.CronFields) -> str:
     seconds, minutes, hours = (
-        _values(mask) for mask in (fields.seconds, fields.minutes, fields.hours)
+        masks.values_of(mask) for mask in (fields.seconds, fields.minutes, fields.hours)
     )
     if len(seconds) * len(minutes) * len(hours) <= _LISTED_TIMES:
         shown = [
-            f"{hour:02}:{minute:02}" + (f":{second:02}" if seconds != [0] else "")
+            f"{hour:02}:{minute:02}" + (f":{second:02}" if seconds != (0,) else "")
             for hour in hours
             for minute in minutes
             for second in seconds
         ]
         return f"at {_listing(shown)}"
     words = [_unit(minutes, 60, "minute")]
-    if seconds != [0]:
+    if seconds != (0,):
         words = [_unit(seconds, 60, "second")]
         if len(minutes) < 60:
             words.append(f"of {_unit(minutes, 60, 'minute')}")
@@ -63,34 +67,23 @@ def _unit(values: Sequence[int], size: int, unit: str) -> str:
 
 
 def _days(rule: days.DayRule) -> str:
-    by_day = [] if rule.any_day else _days_of_month(rule)
-    by_weekday = [] if rule.any_weekday else _days_of_week(rule)
+    by_day, by_weekday = list[str](), list[str]()
+    if not rule.day.starred:
+        by_day += [f"day {run}" for run in _runs(masks.values_of(rule.day.mask))]
+        by_day += [f"the weekday nearest to day {day}" for day in masks.values_of(rule.day.nearest)]
+        by_day += ["the last day"] * rule.day.last
+        by_day += ["the last weekday (Monday to Friday)"] * rule.day.last_workday
+    if not rule.weekday.starred:
+        last = masks.values_of(rule.weekday.last_weekdays)
+        nth = sorted(rule.weekday.nth_weekdays, key=lambda pair: (pair[1], pair[0]))
+        by_weekday += _runs(masks.values_of(rule.weekday.mask), names=_WEEKDAYS)
+        by_weekday += [f"the last {_WEEKDAYS[day]} of the month" for day in last]
+        by_weekday += [f"the {_NTH[n]} {_WEEKDAYS[day]} of the month" for day, n in nth]
     month_days = f"on {_listing(by_day)} of the month" if by_day else ""
     weekdays = f"on {_listing(by_weekday)}" if by_weekday else ""
     if month_days and weekdays:
         return f"{month_days} or {weekdays}"
     return month_days or weekdays or "every day"
-
-
-def _days_of_month(rule: days.DayRule) -> list[str]:
-    named = [f"day {run}" for run in _runs(_values(rule.days))]
-    named += [f"the weekday nearest to day {day}" for day in _values(rule.nearest)]
-    named += ["the last day"] * rule.last_day
-    return named + ["the last weekday (Monday to Friday)"] * rule.last_workday
-
-
-def _days_of_week(rule: days.DayRule) -> list[str]:
-    named = _runs(_values(rule.weekdays), names=_WEEKDAYS)
-    named += [f"the last {_WEEKDAYS[day]} of the month" for day in _values(rule.last_weekdays)]
-    nth = sorted(rule.nth_weekdays, key=lambda pair: (pair[1], pair[0]))
-    return named + [f"the {_NTH[n]} {_WEEKDAYS[day]} of the month" for day, n in nth]
-
-
-def _months(mask: int) -> str:
-    months = _values(mask)
-    if len(months) == 12:
-        return ""
-    return f"in {_listing(_runs(months, names=_MONTHS))}"
 
 
 def _runs(values: Sequence[int], *, names: Sequence[str] | None = None) -> list[str]:
@@ -107,10 +100,6 @@ def _runs(values: Sequence[int], *, names: Sequence[str] | None = None) -> list[
         joiner = " to " if names else "-"
         shown += [f"{texts[0]}{joiner}{texts[-1]}"] if len(run) > 2 else texts
     return shown
-
-
-def _values(mask: int) -> list[int]:
-    return [value for value in range(mask.bit_length()) if mask >> value & 1]
 
 
 def _listing(texts: Sequence[str]) -> str:

@@ -16,8 +16,7 @@ import contextlib
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -41,7 +40,7 @@ Observer = Callable[[str, str, int], None]
 HearTime = Callable[[Mapping[str, str], float], None]
 
 
-class ApiSession:
+class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
     """A ``port.Api`` over HTTP. Use it as an async context manager, on one event loop."""
 
     def __init__(
@@ -61,15 +60,7 @@ class ApiSession:
         self._transport = transport.Transport(agent)
         self._held_until = 0.0
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -91,17 +82,18 @@ class ApiSession:
         purpose: port.Purpose = port.Purpose.REQUEST,
     ) -> bytes:
         """See ``port.Api.request``."""
-        call = transport.ApiRequest(
-            verb=verb,
-            path=path,
-            data=body if body is None or isinstance(body, bytes) else msgspec.json.encode(body),
-            query=query,
-            content_type=content_type,
-            accept=accept,
-            deadline=_now() + timeout_seconds,
-            purpose=purpose,
+        return await self._send_patiently(
+            transport.ApiRequest(
+                verb=verb,
+                path=path,
+                data=body if body is None or isinstance(body, bytes) else msgspec.json.encode(body),
+                query=query,
+                content_type=content_type,
+                accept=accept,
+                deadline=_now() + timeout_seconds,
+                purpose=purpose,
+            )
         )
-        return await self._send_patiently(call)
 
     async def _send_patiently(self, call: transport.ApiRequest) -> bytes:
         renewed = False
@@ -114,7 +106,9 @@ class ApiSession:
                     raise
                 renewed = True
             except errors.Throttled as error:
-                self._hold(error.retry_after_seconds or 1.0)
+                # Up to a quarter more: what waited together must not come back together.
+                seconds = (error.retry_after_seconds or 1.0) * (1 + self._random.random() / 4)
+                self._held_until = max(self._held_until, _now() + seconds)
                 if self._held_until >= call.deadline or call.purpose is port.Purpose.LEASE:
                     raise
 
@@ -153,11 +147,6 @@ class ApiSession:
                 return await self._access.renew()
         except (TimeoutError, base.InvalidSetting):
             return False
-
-    def _hold(self, seconds: float) -> None:
-        # Up to a quarter more, so that what waited together does not come back together.
-        until = _now() + seconds * (1 + self._random.random() / 4)
-        self._held_until = max(self._held_until, until)
 
     async def _wait_out_hold(self, call: transport.ApiRequest) -> None:
         if call.purpose is port.Purpose.LEASE:
@@ -250,7 +239,10 @@ class ApiSession:
                 renewed = True
             except errors.Unavailable as error:
                 failures += 1
-                await asyncio.sleep(self._reopen_wait(failures, error.retry_after_seconds))
+                first, longest = REOPEN_SECONDS
+                backoff = min(longest, first * 2 ** min(failures, 16))
+                jittered = self._random.uniform(backoff / 2, backoff)
+                await asyncio.sleep((error.retry_after_seconds or 0.0) + jittered)
             else:
                 # A server that closes each watch at once must not be asked in a tight loop.
                 await asyncio.sleep(self._random.uniform(0.05, REOPEN_SECONDS[0]))
@@ -262,7 +254,13 @@ class ApiSession:
         code = 0
         try:
             login = await self._logged_in(_now() + transport.CONNECT_TIMEOUT_SECONDS)
-            watched = self._watch_query(resource_version, query)
+            watched = {
+                **(query or {}),
+                "watch": "true",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": resource_version,
+                "timeoutSeconds": str(self._random.randint(*WATCH_SECONDS)),
+            }
             async with self._transport.stream(path, watched, login) as answer:
                 code = answer.status
                 if code >= 300:
@@ -276,22 +274,6 @@ class ApiSession:
             raise _unavailable(attempt, error) from error
         finally:
             self._observe("WATCH", wire.resource_of(path), code)
-
-    def _watch_query(
-        self, resource_version: str, query: Mapping[str, str] | None
-    ) -> dict[str, str]:
-        return {
-            **(query or {}),
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": resource_version,
-            "timeoutSeconds": str(self._random.randint(*WATCH_SECONDS)),
-        }
-
-    def _reopen_wait(self, failures: int, asked: float | None) -> float:
-        first, longest = REOPEN_SECONDS
-        backoff = min(longest, first * 2 ** min(failures, 16))
-        return (asked or 0.0) + self._random.uniform(backoff / 2, backoff)
 
 
 def _unavailable(attempt: str, error: Exception) -> errors.Unavailable:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -39,13 +39,11 @@ class Login:
         server: URL without a trailing slash.
         token: bearer token, or None where a certificate speaks for us.
         namespace: the one that the credentials belong to or the context names.
-        ca_file: PEM file of the authority, or None for the system's own (see also ca_data).
-        ca_data: PEM text of the authority, or None.
-        certificate_file: PEM file of our certificate, or None.
-        key_file: PEM file of its key, or None.
-        server_name: name to verify instead of the URL's host, or None.
+        ca_file, ca_data: PEM of the authority; None for the system's own.
+        certificate_file, key_file: PEM files of our certificate.
+        server_name: name to verify instead of the URL's host.
         insecure: the server's certificate is not verified.
-        proxy: URL of an HTTP proxy, or None.
+        proxy: URL of an HTTP proxy.
         ssl: the context made of the above; None for a plain http URL.
     """
 
@@ -62,47 +60,34 @@ class Login:
     ssl: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
 
 
-class Credentials(Protocol):
-    """Where logins come from."""
-
-    def known(self) -> Login | None:
-        """The login to use now, where it is known already."""
-        ...
-
-    async def login(self) -> Login:
-        """The login to use now."""
-        ...
-
-    async def renew(self) -> bool:
-        """Read everything again after a 401; False where nothing has changed."""
-        ...
-
-
-class FixedCredentials:
-    """A login that does not change."""
+class Credentials:
+    """Where logins come from; this one has a login that does not change."""
 
     def __init__(self, login: Login) -> None:
         self._login = with_context(login)
 
     def known(self) -> Login | None:
+        """The login to use now, where it is known already."""
         return self._login
 
     async def login(self) -> Login:
+        """The login to use now."""
         return self._login
 
     async def renew(self) -> bool:
+        """Read everything again after a 401; False where nothing has changed."""
         return False
 
 
-class FileToken:
+class FileToken(Credentials):
     """A login whose token lives in a file that is rotated."""
 
     def __init__(
         self, login: Login, token_file: Path, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
+        super().__init__(replace(login, token=read_text(token_file)))
         self._token_file = token_file
         self._monotonic = monotonic
-        self._login = replace(with_context(login), token=read_text(token_file))
         self._read_at = monotonic()
 
     def known(self) -> Login | None:
@@ -111,13 +96,10 @@ class FileToken:
 
     async def login(self) -> Login:
         if self.known() is None:
-            self._read_again()
+            await self.renew()
         return self._login
 
     async def renew(self) -> bool:
-        return self._read_again()
-
-    def _read_again(self) -> bool:
         self._read_at = self._monotonic()
         try:
             token = read_text(self._token_file)
@@ -128,26 +110,25 @@ class FileToken:
         return changed
 
 
-class LoadedCredentials:
+class LoadedCredentials(Credentials):
     """A login that has to be made, for example by an exec plugin."""
 
     def __init__(self, load: Callable[[], Login]) -> None:
         self._load = load
-        self._login: Login | None = None
+        self._made: Login | None = None
         self._lock = asyncio.Lock()
 
     def known(self) -> Login | None:
-        return self._login
+        return self._made
 
     async def login(self) -> Login:
         async with self._lock:
-            if self._login is None:
-                self._login = with_context(await asyncio.to_thread(self._load))
-            return self._login
+            if self._made is None:
+                self._made = with_context(await asyncio.to_thread(self._load))
+            return self._made
 
     async def renew(self) -> bool:
-        before = self._login
-        self._login = None
+        before, self._made = self._made, None
         return await self.login() != before
 
 
@@ -206,14 +187,6 @@ class _Broken(Exception):
     """The file does not say what it should."""
 
 
-def of_kubeconfig(path: Path, context: str | None = None) -> Credentials:
-    """Credentials of a context, the current one by default; raises InvalidSetting."""
-    try:
-        return _of_context(path, context)
-    except _Broken as error:
-        raise errors.InvalidSetting("KUBECONFIG", f"{path}: {error}") from error
-
-
 def found(
     path: Path | None, context: str | None, environment: Mapping[str, str] = os.environ
 ) -> Credentials:
@@ -224,20 +197,23 @@ def found(
     """
     if path is None and (own := in_cluster(environment)) is not None:
         return own
-    chosen = path or _default_path(environment)
-    if not chosen.exists():
+    if path is None:
+        listed = environment.get("KUBECONFIG", "").split(os.pathsep)
+        paths = [Path(part) for part in listed if part] or [Path.home() / ".kube" / "config"]
+        path = next((each for each in paths if each.exists()), paths[0])
+    if not path.exists():
         raise errors.InvalidSetting(
-            "KUBECONFIG", f"no API server: not in a Pod, and there is no file {chosen}"
+            "KUBECONFIG", f"no API server: not in a Pod, and there is no file {path}"
         )
-    return of_kubeconfig(chosen, context)
+    return of_kubeconfig(path, context)
 
 
-def _default_path(environment: Mapping[str, str]) -> Path:
-    listed = [part for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
-    existing = [Path(part) for part in listed if Path(part).exists()]
-    if existing or listed:
-        return (existing or [Path(listed[0])])[0]
-    return Path.home() / ".kube" / "config"
+def of_kubeconfig(path: Path, context: str | None = None) -> Credentials:
+    """Credentials of a context, the current one by default; raises InvalidSetting."""
+    try:
+        return _of_context(path, context)
+    except _Broken as error:
+        raise errors.InvalidSetting("KUBECONFIG", f"{path}: {error}") from error
 
 
 def _of_context(path: Path, context: str | None) -> Credentials:
@@ -274,22 +250,19 @@ def _plain(
     if not login.server.startswith(("https://", "http://")):
         raise _Broken("names no server of its cluster")
     if user.get("client-certificate-data"):
-        return _with_inline_pair(login, user)
+        # TLS contexts load a pair from files only: they exist for as long as that takes.
+        with tempfile.TemporaryDirectory() as inline:  # mode 0700
+            files = [Path(inline, name) for name in ("certificate", "key")]
+            for file, name in zip(
+                files, ("client-certificate-data", "client-key-data"), strict=True
+            ):
+                file.write_text(_data(user.get(name)) or "")
+            certificate, key = map(str, files)
+            return Credentials(replace(login, certificate_file=certificate, key_file=key))
     token_file = _file(folder, user.get("tokenFile"))
     if token_file and not login.token:
         return FileToken(login, Path(token_file))
-    return FixedCredentials(login)
-
-
-def _with_inline_pair(login: Login, user: Mapping[str, Any]) -> FixedCredentials:
-    """TLS contexts load a pair from files only: they exist for as long as that takes."""
-    pair = (_data(user.get("client-certificate-data")), _data(user.get("client-key-data")))
-    with tempfile.TemporaryDirectory() as folder:  # mode 0700
-        files = [Path(folder, name) for name in ("certificate", "key")]
-        for file, text in zip(files, pair, strict=True):
-            file.write_text(text or "")
-        loaded = replace(login, certificate_file=str(files[0]), key_file=str(files[1]))
-        return FixedCredentials(loaded)
+    return Credentials(login)
 
 
 def _official(path: Path, context: str, chosen: Mapping[str, Any]) -> Login:

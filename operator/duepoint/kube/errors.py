@@ -60,11 +60,10 @@ class Unavailable(ApiError, errors.ApiUnavailable):
         message: str,
         *,
         status: int = 0,
-        reason: str = "",
         sent: bool = True,
         retry_after_seconds: float | None = None,
     ) -> None:
-        ApiError.__init__(self, message, status=status, reason=reason)
+        ApiError.__init__(self, message, status=status)
         self.sent = sent
         self.retry_after_seconds = retry_after_seconds
 
@@ -111,10 +110,8 @@ class ForbiddenCause(enum.StrEnum):
 class Forbidden(ApiError):
     """403."""
 
-    def __init__(
-        self, message: str, *, cause: ForbiddenCause, status: int = 403, reason: str = "Forbidden"
-    ) -> None:
-        super().__init__(message, status=status, reason=reason)
+    def __init__(self, message: str, *, cause: ForbiddenCause, status: int = 403) -> None:
+        super().__init__(message, status=status, reason="Forbidden")
         self.cause = cause
 
 
@@ -127,14 +124,9 @@ class Invalid(ApiError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        status: int = 422,
-        reason: str = "",
-        causes: tuple[tuple[str, str], ...] = (),
+        self, message: str, *, status: int = 422, causes: tuple[tuple[str, str], ...] = ()
     ) -> None:
-        super().__init__(message, status=status, reason=reason)
+        super().__init__(message, status=status)
         self.causes = causes
 
     @property
@@ -177,7 +169,6 @@ def from_answer(
     Args:
         attempt: what was tried on what, such as ``POST /apis/batch/v1/namespaces/a/jobs``.
         status: HTTP status of the answer, or the code of an ERROR event.
-        headers: of the answer; Retry-After is looked at.
         body: a Status object, or what a proxy put in its place.
     """
     answer = parse_status(body)
@@ -185,13 +176,8 @@ def from_answer(
     # A resource version that the server has not reached: its store came back from a backup.
     if any(cause.reason == "ResourceVersionTooLarge" for cause in answer.causes):
         return Gone(message, status=status, reason=answer.reason)
-    error = _by_status(status, message, answer, _retry_after(headers, answer))
-    error.server_message = answer.message[:MESSAGE_LIMIT]
-    return error
-
-
-def _by_status(status: int, message: str, answer: ApiStatus, retry_after: float | None) -> ApiError:
-    known: dict[str, Any] = {"status": status, "reason": answer.reason}
+    known: dict[str, Any] = {"status": status}
+    retry_after = _retry_after(headers, answer)
     match status:
         case 400 | 413 | 415 | 422:
             known["causes"] = tuple(
@@ -207,7 +193,9 @@ def _by_status(status: int, message: str, answer: ApiStatus, retry_after: float 
             known |= {"sent": False, "retry_after_seconds": retry_after or 1.0}
         case status if status not in _BY_STATUS:
             known["retry_after_seconds"] = retry_after
-    return _BY_STATUS.get(status, Unavailable)(message, **known)
+    error = _BY_STATUS.get(status, Unavailable)(message, **known)
+    error.reason, error.server_message = answer.reason, answer.message[:MESSAGE_LIMIT]
+    return error
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {

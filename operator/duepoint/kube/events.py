@@ -13,7 +13,7 @@ import asyncio
 import secrets
 import socket
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -86,7 +86,11 @@ class _Series:
     last_us: int
     count: int = 1
     posted: int = 0  # the count that the API server knows
-    due: float = field(default=0.0)  # when it may be written next, on the monotonic clock
+    due: float = 0.0  # when it may be written next, on the monotonic clock
+
+    def counted(self) -> dict[str, Any]:
+        last = times.micro_time_text(self.last_us)
+        return {"count": self.count, "lastObservedTime": last}
 
 
 class Recorder:
@@ -127,23 +131,13 @@ class Recorder:
         """Return when something is due: at once for what is new, else at the end of a window."""
         while not self._due():
             self._news.clear()
-            timer = asyncio.ensure_future(self._clock.sleep(self._next_due()))
-            news = asyncio.ensure_future(self._news.wait())
-            try:
-                await asyncio.wait({timer, news}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                timer.cancel()
-                news.cancel()
+            dues = (series.due for series in self._series.values())
+            wait = min(dues, default=self._clock.monotonic() + WINDOW_SECONDS)
+            await clocks.wait_for(self._news, max(0.0, wait - self._clock.monotonic()), self._clock)
 
     def _due(self) -> list[tuple[tuple[str, str], _Series]]:
         now = self._clock.monotonic()
         return [(key, series) for key, series in self._series.items() if series.due <= now]
-
-    def _next_due(self) -> float:
-        now = self._clock.monotonic()
-        return max(
-            0.0, min((series.due - now for series in self._series.values()), default=WINDOW_SECONDS)
-        )
 
     async def _write(self, series: _Series) -> None:
         """Post what is new of a series; a series without anything new has ended."""
@@ -157,7 +151,7 @@ class Recorder:
                 await self._api.request(
                     "PATCH",
                     f"{path}/{series.event_name}",
-                    {"series": _series(series)},
+                    {"series": series.counted()},
                     content_type=port.MERGE_PATCH,
                 )
         except errors.ApiError as error:
@@ -181,15 +175,8 @@ class Recorder:
         if news.related is not None:
             event["related"] = news.related.reference()
         if series.count > 1:
-            event["series"] = _series(series)
+            event["series"] = series.counted()
         return event
-
-
-def _series(series: _Series) -> dict[str, Any]:
-    return {
-        "count": series.count,
-        "lastObservedTime": times.micro_time_text(series.last_us),
-    }
 
 
 # -- why a Job gets no Pods ---------------------------------------------------------------------
@@ -242,15 +229,15 @@ async def newest_pod_refusal(api: port.Api, namespace: str, job_uid: str) -> str
         for event in await port.listed(api, collection(namespace), _PodRefusal, query)
         if event.reason == _REFUSED and event.regarding.uid == job_uid
     ]
-    return max(found, key=_last_us).note if found else ""
+
+    def last_us(event: _PodRefusal) -> int:
+        series = event.series.last_observed_time if event.series is not None else None
+        last = series or event.deprecated_last_timestamp or event.event_time
+        return times.parse_us(last or event.metadata.creation_timestamp or "1970-01-01T00:00:00Z")
+
+    return max(found, key=last_us).note if found else ""
 
 
 def pod_advice(note: str) -> str:
     """What to do about a refusal."""
     return next((action for sign, action in _ADVICE if sign in note), _OTHERWISE)
-
-
-def _last_us(event: _PodRefusal) -> int:
-    series = event.series.last_observed_time if event.series is not None else None
-    last = series or event.deprecated_last_timestamp or event.event_time
-    return times.parse_us(last or event.metadata.creation_timestamp or "1970-01-01T00:00:00Z")

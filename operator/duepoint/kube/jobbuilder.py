@@ -2,7 +2,7 @@
 
 The name is made of the Schedule's name and the slot, so that the API server itself refuses a
 second one. The slot's facts stand once, as annotations of the Pod, and each container gets
-variables that refer to them. Whatever shape a template has, the result is something that the API
+variables that refer to them. Of a template of any shape, the result is something that the API
 server can judge. Pure; parts of the template are shared with the result, none is changed.
 """
 
@@ -119,15 +119,9 @@ def cut_name(schedule_name: str) -> str:
 
 
 def job_for(template: Mapping[str, Any], facts: SlotFacts) -> dict[str, Any]:
-    """The Job to create for a slot.
+    """The Job to create for a slot, made of the Schedule's ``spec.jobTemplate``.
 
-    Args:
-        template: ``spec.jobTemplate`` of the Schedule; it is not changed, and parts of it are
-            shared with the result.
-        facts: about the slot.
-
-    Raises:
-        errors.InvalidSpec: the annotations together exceed 256 KiB, so no Job can carry them.
+    Raises errors.InvalidSpec where the annotations exceed 256 KiB, so that no Job can carry them.
     """
     return _job_of(template, words_of(facts))
 
@@ -142,7 +136,15 @@ def _job_of(template: Mapping[str, Any], words: Words) -> dict[str, Any]:
             "name": words.job_name,
             "namespace": words.namespace,
             "labels": _mapping(metadata.get("labels")) | {SCHEDULE_LABEL: words.schedule_name},
-            "annotations": _job_annotations(_mapping(metadata.get("annotations")), words),
+            "annotations": _annotations(
+                metadata.get("annotations"),
+                {
+                    SCHEDULED_TIME: words.slot,
+                    TRIGGER: words.trigger,
+                    CRONJOB_SCHEDULED_TIMESTAMP: words.slot_there,
+                },
+                "spec.jobTemplate.metadata.annotations",
+            ),
             "ownerReferences": [_owner(words)],
         },
         "spec": _job_spec(_mapping(template.get("spec")), words),
@@ -176,29 +178,10 @@ _OWN_KEYS = frozenset(
 )
 
 
-def _others(annotations: dict[str, Any]) -> dict[str, Any]:
-    return {key: text for key, text in annotations.items() if key not in _OWN_KEYS}
-
-
-def _job_annotations(own: dict[str, Any], words: Words) -> dict[str, Any]:
-    annotations = _others(own) | {
-        SCHEDULED_TIME: words.slot,
-        TRIGGER: words.trigger,
-        CRONJOB_SCHEDULED_TIMESTAMP: words.slot_there,
-    }
-    return _within_limit(annotations, "spec.jobTemplate.metadata.annotations")
-
-
-def _pod_annotations(own: dict[str, Any], words: Words) -> dict[str, Any]:
-    annotations = _others(own) | {SCHEDULED_TIME: words.slot, TRIGGER: words.trigger}
-    if words.previous is not None:
-        annotations[PREVIOUS_TIME] = words.previous
-    if words.payload is not None:
-        annotations[PAYLOAD] = words.payload
-    return _within_limit(annotations, "spec.jobTemplate.spec.template.metadata.annotations")
-
-
-def _within_limit(annotations: dict[str, Any], path: str) -> dict[str, Any]:
+def _annotations(own: object, ours: dict[str, str | None], path: str) -> dict[str, Any]:
+    """The author's annotations and ours."""
+    annotations = {key: text for key, text in _mapping(own).items() if key not in _OWN_KEYS}
+    annotations |= {key: text for key, text in ours.items() if text is not None}
     size = sum(len(key.encode()) + len(str(text).encode()) for key, text in annotations.items())
     if size <= ANNOTATIONS_LIMIT_BYTES:
         return annotations
@@ -213,18 +196,21 @@ def _job_spec(spec: dict[str, Any], words: Words) -> dict[str, Any]:
         spec["ttlSecondsAfterFinished"] = MINIMUM_TTL_SECONDS
     pod = _mapping(spec.get("template"))
     metadata = _mapping(pod.get("metadata"))
-    own = _mapping(metadata.get("annotations"))
-    pod["metadata"] = metadata | {"annotations": _pod_annotations(own, words)}
-    pod["spec"] = _pod_spec(_mapping(pod.get("spec")))
-    spec["template"] = pod
-    return spec
-
-
-def _pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
+    ours = {
+        SCHEDULED_TIME: words.slot,
+        TRIGGER: words.trigger,
+        PREVIOUS_TIME: words.previous,
+        PAYLOAD: words.payload,
+    }
+    path = "spec.jobTemplate.spec.template.metadata.annotations"
+    pod["metadata"] = metadata | {
+        "annotations": _annotations(metadata.get("annotations"), ours, path)
+    }
+    pod_spec = pod["spec"] = _mapping(pod.get("spec"))
     for field in ("initContainers", "containers"):
-        containers = spec.get(field)
-        if isinstance(containers, list):
-            spec[field] = [_with_environment(container) for container in containers]
+        if isinstance(containers := pod_spec.get(field), list):
+            pod_spec[field] = [_with_environment(container) for container in containers]
+    spec["template"] = pod
     return spec
 
 
@@ -236,13 +222,12 @@ def _with_environment(container: object) -> object:
     if not isinstance(own, list):
         return container
     defined = {entry.get("name") for entry in own if isinstance(entry, Mapping)}
-    ours = [_variable(name) for name in ENVIRONMENT if name not in defined]
+    ours = []
+    for name, annotation in ENVIRONMENT.items():
+        if name not in defined:
+            field = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{annotation}']"}
+            ours.append({"name": name, "valueFrom": {"fieldRef": field}})
     return {**container, "env": [*ours, *own]}
-
-
-def _variable(name: str) -> dict[str, Any]:
-    field = f"metadata.annotations['{ENVIRONMENT[name]}']"
-    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": field}}}
 
 
 def _mapping(value: object) -> dict[str, Any]:

@@ -131,38 +131,28 @@ async def _compare(
     except errors.Forbidden as error:
         return JobRefused(_refusal_reason(error), str(error))
     existing = wire.metadata(answer, "GET Job")
-    named = (existing.annotations or {}).get(SCHEDULED_TIME)
-    if _is_same_owner(existing, wanted) and named == wanted["annotations"][SCHEDULED_TIME]:
-        return AlreadyOurs(existing.uid)
-    return NameConflict(_conflict(existing, wanted))
-
-
-def _is_same_owner(existing: port.Metadata, wanted: Mapping[str, Any]) -> bool:
-    """Of a Job that has the wanted name, and so is in the wanted namespace."""
-    owner = wanted["ownerReferences"][0]
-    found = jobs.controlling(existing)
-    return found is not None and (found.name, found.uid) == (owner["name"], owner["uid"])
+    trouble = _conflict(existing, wanted)
+    return NameConflict(trouble) if trouble else AlreadyOurs(existing.uid)
 
 
 def _conflict(existing: port.Metadata, wanted: Mapping[str, Any]) -> str:
-    """Why the Job that has the name does not stand for the slot, and what to do."""
+    """Why the Job that has the name does not stand for the slot, and what to do; "" if it does."""
     begin = f"Job {wanted['namespace']}/{wanted['name']} exists and is not this slot's: "
-    if not _is_same_owner(existing, wanted):
-        return f"{begin}it is controlled by {_controller(existing)}; rename or delete one of them"
+    owner, found = wanted["ownerReferences"][0], jobs.controlling(existing)
+    if found is None or (found.name, found.uid) != (owner["name"], owner["uid"]):
+        controllers = (each for each in existing.owner_references or () if each.controller)
+        other = next(
+            (f"{each.kind} {each.name} (uid {each.uid})" for each in controllers), "nothing"
+        )
+        return f"{begin}it is controlled by {other}; rename or delete one of them"
     slot = wanted["annotations"][SCHEDULED_TIME]
     named = (existing.annotations or {}).get(SCHEDULED_TIME)
-    found = f"is {named}" if named else "is missing"
+    if named == slot:
+        return ""
     return (
-        f"{begin}its annotation {SCHEDULED_TIME} {found}; write {slot} there if it ran for this "
-        "slot, else delete the Job"
+        f"{begin}its annotation {SCHEDULED_TIME} {f'is {named}' if named else 'is missing'}; "
+        f"write {slot} there if it ran for this slot, else delete the Job"
     )
-
-
-def _controller(existing: port.Metadata) -> str:
-    for reference in existing.owner_references or ():
-        if reference.controller:
-            return f"{reference.kind} {reference.name} (uid {reference.uid})"
-    return "nothing"
 
 
 def _refusal_reason(error: errors.Invalid | errors.Forbidden | errors.NotFound) -> Reason:
@@ -203,11 +193,7 @@ class NotNow:
 
 
 async def dry_run(
-    api: port.Api,
-    namespace: str,
-    job: Mapping[str, Any],
-    *,
-    timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
+    api: port.Api, namespace: str, job: Mapping[str, Any]
 ) -> Valid | InvalidTemplate | NotNow:
     """Ask whether this Job could be created, misspelt fields being errors; never raises ApiError.
 
@@ -219,7 +205,6 @@ async def dry_run(
             jobs.collection(namespace),
             job,
             query={"dryRun": "All", "fieldValidation": "Strict"},
-            timeout_seconds=timeout_seconds,
         )
     except errors.Conflict:
         return Valid()  # the name is taken, so everything before that check was right
@@ -247,13 +232,21 @@ _GO_TYPE = re.compile(
     r"json: cannot unmarshal (?P<written>\S+) into Go struct field \w+\.(?P<path>\S+)"
     r" of type (?P<wanted>\S+)"
 )
+#: Types of Go, or what they begin with, as one would say them of YAML.
+_WORDS = {"string": "a text", "bool": "true or false", "[": "a list", "m": "a mapping"}
 #: What stands for a Job's name: its Schedule's, and its slot's.
 _ANY_NAME = "<name>-<slot>"
 
 
 def invalid_text(error: errors.Invalid, job_name: str) -> str:
     """What is wrong with which field of the Schedule; several are separated by semicolons."""
-    causes = [_of_cause(field, message) for field, message in error.causes if field and message]
+    causes = [
+        f"{field}: {message}; write a shorter name"
+        if field == "metadata.name"
+        else f"{_below(field)}: {message}"
+        for field, message in error.causes
+        if field and message
+    ]
     sentences = causes or list(_of_text(_HEAD.sub("", error.server_message or str(error))))
     text = "; ".join(dict.fromkeys(sentences)).replace(job_name, _ANY_NAME)
     return text[: errors.MESSAGE_LIMIT]
@@ -264,12 +257,6 @@ def refusal_text(error: errors.ApiError, job_name: str) -> str:
     return _HEAD.sub("", error.server_message or str(error)).replace(job_name, _ANY_NAME)
 
 
-def _of_cause(field: str, message: str) -> str:
-    if field == "metadata.name":
-        return f"{field}: {message}; write a shorter name"
-    return f"{_below(field)}: {message}"
-
-
 def _of_text(text: str) -> Iterator[str]:
     """The sentences of the decoder, which names fields inside them."""
     if text.startswith("strict decoding error: "):
@@ -277,18 +264,14 @@ def _of_text(text: str) -> Iterator[str]:
             says = "is no field of a Job" if found["what"] == "unknown" else "is there twice"
             yield f"{_below(found['path'])}: {says}"
     elif wrong := _GO_TYPE.search(text):
-        write = _write(wrong["wanted"])
+        wanted = wrong["wanted"]  # a type of Go
+        if wanted.startswith(("int", "uint")):
+            write = "a whole number"
+        else:
+            write = _WORDS.get(wanted) or _WORDS.get(wanted[0]) or "a mapping"
         yield f"{_below(wrong['path'])}: is a {wrong['written']}; write {write}"
     else:
         yield f"spec.jobTemplate: {_FIELD.sub(lambda found: _below(found['part']), text)}"
-
-
-def _write(go_type: str) -> str:
-    """A type of Go as one would say it of YAML."""
-    if go_type.startswith(("int", "uint")):
-        return "a whole number"
-    words = {"string": "a text", "bool": "true or false", "[": "a list", "m": "a mapping"}
-    return words.get(go_type) or words.get(go_type[0]) or "a mapping"
 
 
 def _below(field: str) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from duepoint.kube import errors, port, schedules, times
+from duepoint.kube import port, schedules, times
 from duepoint.kube.jobbuilder import SCHEDULE_LABEL, SCHEDULED_TIME
 
 
@@ -166,9 +166,4 @@ _WITHOUT_PODS = ("Complete", "Failed", "Suspended", "SuccessCriteriaMet", "Failu
 
 async def delete(api: port.Api, namespace: str, name: str, uid: str) -> bool:
     """Delete this very Job and, in the background, its Pods. False: it was gone already."""
-    options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
-    try:
-        await api.request("DELETE", path(namespace, name), options)
-    except (errors.NotFound, errors.Conflict):  # Conflict: another Job has the name now
-        return False
-    return True
+    return await port.delete(api, path(namespace, name), uid, propagationPolicy="Background")

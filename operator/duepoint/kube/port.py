@@ -14,6 +14,8 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from duepoint.kube import errors
+
 JSON = "application/json"
 #: Of an object the metadata alone, from a server that can leave the rest out.
 JSON_METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
@@ -30,7 +32,6 @@ class Purpose(enum.Enum):
     """What a request is for: each has connections of its own, so that none starves another."""
 
     REQUEST = "request"
-    WATCH = "watch"
     LEASE = "lease"
 
 
@@ -199,3 +200,12 @@ async def find(
         query |= {"resourceVersion": str(not_before), "resourceVersionMatch": "NotOlderThan"}
     found = await listed(api, path, item_type, query)
     return next((item for item in found if item.metadata.name == name), None)
+
+
+async def delete(api: Api, path: str, uid: str, **options: str) -> bool:
+    """Delete this very object. False: it was gone already."""
+    try:
+        await api.request("DELETE", path, {**options, "preconditions": {"uid": uid}})
+    except (errors.NotFound, errors.Conflict):  # Conflict: another object has the name now
+        return False
+    return True

@@ -2,7 +2,7 @@
 
 Nothing here lists or watches: a worker may get a Secret that a Schedule names, and no other.
 What comes back never shows itself: no value stands in a message, a log line or a ``repr``. How
-long it is believed is ``targets.secretaccess.secretcache``'s.
+long it is believed is ``targets.memory``'s.
 """
 
 from __future__ import annotations
@@ -50,12 +50,8 @@ class Token:
     expires_us: int
 
 
-class _Metadata(msgspec.Struct):
-    annotations: dict[str, str] | None = None
-
-
 class _Object(msgspec.Struct, rename="camel"):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: port.Metadata = port.Metadata()
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
 

@@ -11,6 +11,7 @@ egress guard, per address.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import ipaddress
 from collections.abc import Iterable
@@ -105,39 +106,48 @@ _service_decoder = msgspec.json.Decoder(_Service)
 
 
 async def resolve(
-    api: port.Api,
-    namespace: str,
-    name: str,
-    wanted_port: int | str | None,
-    *,
-    timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
+    api: port.Api, namespace: str, name: str, wanted_port: int | str | None
 ) -> ServiceResolved | ServiceUnresolved:
     """Where a webhook to this Service goes.
 
     Args:
-        api: the API server.
         namespace: of the Schedule, and so of the Service.
-        name: of the Service.
         wanted_port: number or name of a port of the Service; None = its only one.
-        timeout_seconds: for the read of the Service.
 
     Raises:
         errors.Unavailable: ask again. errors.Forbidden: the worker's rights are missing.
     """
     path = port.path("/api/v1", namespace, "services", name)
     try:
-        body = await api.request("GET", path, timeout_seconds=timeout_seconds)
+        body = await api.request("GET", path)
     except errors.NotFound:
         return _unresolved(namespace, name, ServiceTrouble.NOT_FOUND)
     spec = wire.decoded(_service_decoder, body, f"GET {path}").spec
     if spec.type == "ExternalName" or spec.external_name:
         return _unresolved(namespace, name, ServiceTrouble.EXTERNAL_NAME)
-    chosen = _chosen_port(spec.ports or (), wanted_port)
+    ports = [each for each in spec.ports or () if each.protocol in (None, "TCP")]
+    if wanted_port is not None:
+        named = str(wanted_port)
+        ports = [each for each in ports if named in (each.name, str(each.port))][:1]
+    chosen = ports[0] if len(ports) == 1 else None
     if chosen is None or chosen.port is None:
         return _unresolved(namespace, name, ServiceTrouble.NO_PORT, f"{wanted_port}")
-    slices = await _slices(api, namespace, name)
-    vouched = bool(spec.selector) and all(map(_is_managed, slices))
-    addresses = _addresses(spec, chosen, slices, vouched=vouched)
+    slices = await port.listed(
+        api,
+        port.path("/apis/discovery.k8s.io/v1", namespace, "endpointslices"),
+        _Slice,
+        {"labelSelector": f"kubernetes.io/service-name={name}"},
+    )
+    vouched = bool(spec.selector) and all(
+        (each.metadata.labels or {}).get(_MANAGED_BY) == _CONTROLLER for each in slices
+    )
+    if vouched and spec.cluster_ip not in ("", "None"):  # None: headless
+        addresses: tuple[ServiceAddress, ...] = (
+            ServiceAddress(host=spec.cluster_ip, port=chosen.port),
+        )
+    else:
+        ready = (address for each in slices for address in _ready_addresses(each, chosen))
+        addresses = tuple(dict.fromkeys(ready))
     if not addresses:
         return _unresolved(namespace, name, ServiceTrouble.NO_ENDPOINTS)
     return ServiceResolved(
@@ -145,58 +155,23 @@ async def resolve(
     )
 
 
-async def _slices(api: port.Api, namespace: str, name: str) -> list[_Slice]:
-    query = {"labelSelector": f"kubernetes.io/service-name={name}"}
-    path = port.path("/apis/discovery.k8s.io/v1", namespace, "endpointslices")
-    return await port.listed(api, path, _Slice, query)
-
-
-def _is_managed(slice_: _Slice) -> bool:
-    return (slice_.metadata.labels or {}).get(_MANAGED_BY) == _CONTROLLER
-
-
-def _addresses(
-    spec: _ServiceSpec, chosen: _Port, slices: Iterable[_Slice], *, vouched: bool
-) -> tuple[ServiceAddress, ...]:
-    is_headless = spec.cluster_ip in ("", "None")
-    if vouched and not is_headless:
-        return (ServiceAddress(host=spec.cluster_ip, port=chosen.port or 0),)
-    found = (address for slice_ in slices for address in _ready_addresses(slice_, chosen))
-    return tuple(dict.fromkeys(found))
-
-
-def _chosen_port(ports: Iterable[_Port], wanted: int | str | None) -> _Port | None:
-    usable = [entry for entry in ports if entry.protocol in (None, "TCP")]
-    if wanted is None:
-        return usable[0] if len(usable) == 1 else None
-    for entry in usable:
-        if wanted == entry.name or str(wanted) == str(entry.port):
-            return entry
-    return None
-
-
 def _ready_addresses(slice_: _Slice, chosen: _Port) -> Iterable[ServiceAddress]:
     """Ports of a slice carry the Service port's name and the number to dial."""
-    numbers = [
-        entry.port
-        for entry in slice_.ports or ()
-        if (entry.name or "") == (chosen.name or "") and entry.port
-    ]
+    number = next(
+        (
+            entry.port
+            for entry in slice_.ports or ()
+            if (entry.name or "") == (chosen.name or "") and entry.port
+        ),
+        None,
+    )
     for endpoint in slice_.endpoints or ():
-        if endpoint.conditions is not None and endpoint.conditions.ready is False:
+        if number is None or (endpoint.conditions and endpoint.conditions.ready is False):
             continue
-        for host in filter(_is_address, endpoint.addresses):
-            for number in numbers[:1]:
+        for host in endpoint.addresses:
+            with contextlib.suppress(ValueError):  # of type FQDN: names are never looked up
+                ipaddress.ip_address(host)
                 yield ServiceAddress(host=host, port=number)
-
-
-def _is_address(text: str) -> bool:
-    """Slices of type FQDN hold names; those are never looked up."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _unresolved(

@@ -6,7 +6,6 @@ always holds six digits and is what Leases and Events use. Pure.
 
 from __future__ import annotations
 
-import bisect
 import datetime as dt
 import functools
 
@@ -45,19 +44,14 @@ def time_text_in(instant_us: int, zone: str) -> str:
     A zone that is not in our data gives UTC: the text is a convenience for tools, and the
     instant it names is right in either spelling.
     """
-    offset = _offset_seconds(instant_us // 1_000_000, zone)
+    try:
+        offset = timezones.load(zone).offset_at(instant_us // 1_000_000)
+    except errors.InvalidExpression:
+        offset = 0
     if not offset:
         return time_text(instant_us)
     local = _moment(instant_us).astimezone(dt.timezone(dt.timedelta(seconds=offset)))
     return local.isoformat(timespec="seconds")
-
-
-def _offset_seconds(second: int, name: str) -> int:
-    try:
-        zone = timezones.load(name)
-    except errors.InvalidExpression:
-        return 0
-    return zone.offsets[bisect.bisect_right(zone.starts, second) - 1]
 
 
 def _moment(instant_us: int) -> dt.datetime:

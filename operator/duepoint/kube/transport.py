@@ -72,7 +72,10 @@ class Transport:
         self._agent = agent
         self._requests = _pool(REQUEST_CONNECTIONS)
         self._lease = _pool(_LEASE_CONNECTIONS)
-        self._server: _Server | None = None
+        self._login: credentials.Login | None = None
+        self._endpoint = connections.Endpoint(host="", port=0)
+        self._base = ""  # what stands before each path
+        self._headers: tuple[tuple[str, str], ...] = ()
         self._aiohttp: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -87,25 +90,48 @@ class Transport:
         """The response to a request."""
         if login.proxy is not None:
             return await self._send_by_proxy(request, login)
-        if self._server is None or self._server.login is not login:
-            self._server = _server_of(login)
-        server = self._server
-        headers = [("Host", server.host), ("User-Agent", self._agent), *server.authorization]
-        headers.append(("Accept", request.accept))
+        if self._login is not login:
+            self._turn_to(login)
+        headers = [*self._headers, ("Accept", request.accept)]
         if request.data is not None:
             headers.append(("Content-Type", request.content_type))
-        target = _target(server, request.path, request.query)
+        target = self._base + request.path
+        if request.query:
+            target += "?" + urllib.parse.urlencode(request.query)
+        if " " in target:
+            raise ValueError("the path holds a blank")
         pool = self._lease if request.purpose is port.Purpose.LEASE else self._requests
         return await pool.send(
             connections.Call(
-                endpoint=server.endpoint,
-                content=http1.request_bytes(request.verb, target, headers, request.data),
+                endpoint=self._endpoint,
+                content=http1.request_bytes(
+                    request.verb, _sendable(target, "path"), headers, request.data
+                ),
                 deadline=request.deadline,
                 connect_by=request.deadline,
                 is_repeatable=request.verb in _REPEATABLE,
                 rule=http1.BodyRule(request.most_bytes),
             )
         )
+
+    def _turn_to(self, login: credentials.Login) -> None:
+        """Use a new login; logins with the same endpoint share connections.
+
+        Raises ValueError where no request can be made of it.
+        """
+        url = urllib.parse.urlsplit(login.server)
+        headers = [("Host", url.netloc.rpartition("@")[2]), ("User-Agent", self._agent)]
+        if login.token:
+            headers.append(("Authorization", f"Bearer {_sendable(login.token, 'token')}"))
+        self._headers = tuple(headers)
+        self._endpoint = connections.Endpoint(
+            host=url.hostname or "",
+            port=url.port or (80 if login.ssl is None else 443),
+            tls=login.ssl,
+            server_name=login.server_name,
+        )
+        self._base = url.path
+        self._login = login
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -161,49 +187,6 @@ def wording(error: Exception) -> str:
 
 def _pool(most: int) -> connections.Pool:
     return connections.Pool(connections.DirectOpener(), keep_seconds=KEPT_SECONDS, most_open=most)
-
-
-@dataclass(frozen=True, slots=True)
-class _Server:
-    """Where a login leads: connections are shared by logins with the same endpoint.
-
-    Attributes:
-        base: what stands before each path.
-    """
-
-    login: credentials.Login
-    endpoint: connections.Endpoint
-    host: str
-    base: str
-    authorization: tuple[tuple[str, str], ...]
-
-
-def _server_of(login: credentials.Login) -> _Server:
-    """The server of a new login; raises ValueError where no request can be made of it."""
-    url = urllib.parse.urlsplit(login.server)
-    token = _sendable(login.token, "token") if login.token else None
-    return _Server(
-        login=login,
-        endpoint=connections.Endpoint(
-            host=url.hostname or "",
-            port=url.port or (80 if login.ssl is None else 443),
-            tls=login.ssl,
-            server_name=login.server_name,
-        ),
-        host=url.netloc.rpartition("@")[2],
-        base=url.path,
-        authorization=(("Authorization", f"Bearer {token}"),) if token else (),
-    )
-
-
-def _target(server: _Server, path: str, query: Mapping[str, str] | None) -> str:
-    """Path and query as they go out; raises ValueError where the path is none."""
-    target = server.base + path
-    if query:
-        target += "?" + urllib.parse.urlencode(query)
-    if " " in target:
-        raise ValueError("the path holds a blank")
-    return _sendable(target, "path")
 
 
 def _sendable(text: str, what: str) -> str:

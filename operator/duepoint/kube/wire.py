@@ -41,9 +41,15 @@ _metadata_decoder = msgspec.json.Decoder(_MetadataOnly)
 def decoded(
     decoder: msgspec.json.Decoder[DecodedT], body: bytes | msgspec.Raw, attempt: str
 ) -> DecodedT:
-    """The answer as a value; raises Unavailable."""
+    """The answer as a value; raises Unavailable.
+
+    Of what is nested too deeply the depths are left out: the others on the page matter, too.
+    """
     try:
-        return _decoded(decoder, body)
+        try:
+            return decoder.decode(body)
+        except RecursionError:
+            return decoder.decode(nesting.clipped(bytes(body)))
     except msgspec.DecodeError as error:
         raise errors.Unavailable(f"{attempt}: answer cannot be read: {error}") from error
 
@@ -51,14 +57,6 @@ def decoded(
 def metadata(body: bytes | msgspec.Raw, attempt: str) -> port.Metadata:
     """The metadata of an object; raises Unavailable."""
     return decoded(_metadata_decoder, body, attempt).metadata
-
-
-def _decoded(decoder: msgspec.json.Decoder[DecodedT], body: bytes | msgspec.Raw) -> DecodedT:
-    """Of what is nested too deeply the depths are left out: the others on the page matter, too."""
-    try:
-        return decoder.decode(body)
-    except RecursionError:
-        return decoder.decode(nesting.clipped(bytes(body)))
 
 
 def parsed_event(line: bytes, attempt: str) -> WatchLine:

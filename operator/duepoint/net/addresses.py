@@ -83,12 +83,12 @@ _NOT_PUBLIC_V6 = tuple(
     ipaddress.IPv6Network(network) for network in ("2001::/23", "2001:db8::/32", "3fff::/20")
 )
 
-_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
-_TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")  # SIIT, RFC 7915
-_COMPATIBLE = ipaddress.IPv6Network("::/96")
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
-_TEREDO = ipaddress.IPv6Network("2001::/32")
+#: Carry an IPv4 address in their last 32 bits: mapped, translated (SIIT, RFC 7915), compatible, and
+#: NAT64.
+_WRAPPED = tuple(
+    ipaddress.IPv6Network(network)
+    for network in ("::ffff:0:0/96", "::ffff:0:0:0/96", "::/96", "64:ff9b::/96")
+)
 
 #: inet_aton takes the last label of a host for a number in these forms; so must we.
 _NUMBER = re.compile(r"^(0[xX][0-9A-Fa-f]*|[0-9]+)$")
@@ -119,14 +119,16 @@ def is_odd_number(host: str) -> bool:
 
 def reached_by(address: Address) -> tuple[Address, ...]:
     """The addresses that a packet to this one may end at; each of them must be acceptable."""
-    if isinstance(address, ipaddress.IPv4Address) or _is_plain(address):
-        return (address,)
     number = int(address)
-    if address in _SIX_TO_FOUR:
-        return (_v4(number >> 80),)
-    if address in _TEREDO:
-        return (_v4(number >> 64), _v4(~number))  # the relay's server, and the client behind it
-    return (_v4(number),)
+    if isinstance(address, ipaddress.IPv4Address) or number <= 1:
+        return (address,)  # ``::`` and ``::1`` are themselves, not 0.0.0.0 and 0.0.0.1
+    if address.sixtofour is not None:
+        return (address.sixtofour,)
+    if address.teredo is not None:
+        return address.teredo  # the relay's server, and the client behind it
+    if any(address in network for network in _WRAPPED):
+        return (ipaddress.IPv4Address(number & 0xFFFFFFFF),)
+    return (address,)
 
 
 def kind(address: Address) -> tuple[AddressKind, str]:
@@ -134,23 +136,9 @@ def kind(address: Address) -> tuple[AddressKind, str]:
     for network, word in SPECIAL:
         if address in network:
             return AddressKind.SPECIAL, word
-    if _is_public(address):
-        return AddressKind.PUBLIC, "public"
-    return AddressKind.PRIVATE, "private"
-
-
-def _is_public(address: Address) -> bool:
     if isinstance(address, ipaddress.IPv4Address):
-        return not any(address in network for network in _NOT_PUBLIC_V4)
-    return address in _GLOBAL_V6 and not any(address in network for network in _NOT_PUBLIC_V6)
-
-
-def _is_plain(address: ipaddress.IPv6Address) -> bool:
-    if int(address) <= 1:  # ``::`` and ``::1`` are themselves, not 0.0.0.0 and 0.0.0.1
-        return True
-    wrapped = (_MAPPED, _TRANSLATED, _COMPATIBLE, _NAT64, _SIX_TO_FOUR, _TEREDO)
-    return not any(address in network for network in wrapped)
-
-
-def _v4(number: int) -> ipaddress.IPv4Address:
-    return ipaddress.IPv4Address(number & 0xFFFFFFFF)
+        is_public = not any(address in network for network in _NOT_PUBLIC_V4)
+    else:
+        others = any(address in network for network in _NOT_PUBLIC_V6)
+        is_public = address in _GLOBAL_V6 and not others
+    return (AddressKind.PUBLIC, "public") if is_public else (AddressKind.PRIVATE, "private")

@@ -84,10 +84,6 @@ class DirectOpener:
         return made
 
 
-def _always() -> bool:
-    return True
-
-
 @dataclass(slots=True, kw_only=True)
 class Call:
     """One request.
@@ -107,7 +103,7 @@ class Call:
     connect_by: float
     is_repeatable: bool
     rule: http1.BodyRule = http1.WHOLE
-    may_send: Callable[[], bool] = _always
+    may_send: Callable[[], bool] | None = None
 
 
 class Pool:
@@ -140,13 +136,22 @@ class Pool:
         """
         if self._is_closed:
             raise NotConnected("the connections are closed")
-        if self._turns is None:
-            return await self._send(call)
-        await self._take_turn(self._turns, call.connect_by)
+        if self._turns is not None:
+            await self._take_turn(self._turns, call.connect_by)
         try:
-            return await self._send(call)
+            if (kept := self._kept(call.endpoint)) is not None:
+                begun = asyncio.get_running_loop().time()
+                try:
+                    return await self._exchange(kept, call)
+                except http1.Cut:
+                    lasted = asyncio.get_running_loop().time() - begun
+                    is_stale = not kept.was_heard and lasted < _STALE_SECONDS
+                    if not (is_stale and call.is_repeatable):
+                        raise
+            return await self._exchange(await self._open(call.endpoint, call.connect_by), call)
         finally:
-            self._turns.release()
+            if self._turns is not None:
+                self._turns.release()
 
     def close(self) -> None:
         """Close all connections; requests under way fail."""
@@ -163,21 +168,8 @@ class Pool:
         for connection in list(self._ages):
             self._drop(connection)
 
-    async def _send(self, call: Call) -> http1.Response:
-        loop = asyncio.get_running_loop()
-        kept = self._kept(call.endpoint)
-        if kept is not None:
-            begun = loop.time()
-            try:
-                return await self._exchange(kept, call)
-            except http1.Cut:
-                is_stale = not kept.was_heard and loop.time() - begun < _STALE_SECONDS
-                if not (is_stale and call.is_repeatable):
-                    raise
-        return await self._exchange(await self._open(call.endpoint, call.connect_by), call)
-
     async def _exchange(self, connection: http1.Connection, call: Call) -> http1.Response:
-        if not call.may_send():
+        if call.may_send is not None and not call.may_send():
             self._keep(call.endpoint, connection)
             raise ConnectionLate("there was no time left to send")
         self._busy.add(connection)

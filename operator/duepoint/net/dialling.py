@@ -89,14 +89,17 @@ class Dialler:
         await self._own.refresh()
         route = endpoint.route
         if route is None:
-            raise Blocked("a connection was about to be opened past the egress rules")
+            _refuse()
         if addresses.is_odd_number(endpoint.host):
             raise Blocked(f"{endpoint.host!r} is a number; write a host name or a plain IP address")
         targets = route.endpoints or await self._resolved(endpoint)
         for address, port in targets:
             self._check(address, port, route)
         made = await aiohappyeyeballs.start_connection(
-            [_address_info(address, port) for address, port in targets],
+            [
+                socket.getaddrinfo(*target, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
+                for target in targets
+            ],
             happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
             socket_factory=functools.partial(self._socket, route),
         )
@@ -131,7 +134,7 @@ class Dialler:
 
     def _check(self, address: str, port: int, route: egressrules.Route) -> None:
         judged = egressrules.verdict(address, port, self._policy, route, self._own.known)
-        if isinstance(judged, egressrules.Denied):
+        if judged is not None:
             raise Blocked(judged.reason)
 
 
@@ -141,13 +144,6 @@ def public_tls() -> ssl.SSLContext:
     context = tlsrules.client_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-def _address_info(address: str, port: int) -> tuple[Any, ...]:
-    """As ``socket.getaddrinfo`` gives it."""
-    if ":" in address:
-        return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port, 0, 0)
-    return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port)
 
 
 # -- a loop that connects by a dialler -----------------------------------------------------------
@@ -190,17 +186,10 @@ class GuardedLoop(asyncio.SelectorEventLoop):
             made.close()
             raise
 
-    async def sock_connect(self, sock: socket.socket, address: Any) -> NoReturn:  # noqa: ANN401, ARG002
-        """Refuses."""
+    async def _refusing(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
         _refuse()
 
-    async def create_datagram_endpoint(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
-        """Refuses."""
-        _refuse()
-
-    async def create_unix_connection(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
-        """Refuses."""
-        _refuse()
+    sock_connect = create_datagram_endpoint = create_unix_connection = _refusing
 
 
 class GuardedThread:
@@ -234,10 +223,7 @@ class GuardedThread:
         with asyncio.Runner(loop_factory=GuardedLoop) as runner:
             self._loop = runner.get_loop()
             self._is_running.set()
-            runner.run(self._wait_until_stopped())
-
-    async def _wait_until_stopped(self) -> None:
-        await self._stopped.wait()
+            runner.run(self._stopped.wait())
 
 
 def _refuse() -> NoReturn:

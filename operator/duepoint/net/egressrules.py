@@ -56,22 +56,14 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
-    """Dial it."""
-
-
-@dataclass(frozen=True, slots=True)
 class Denied:
-    """Do not; ``reason`` says why and names the setting that would change it."""
+    """An address must not be dialled; ``reason`` names the setting that would change it."""
 
     reason: str
 
 
-Verdict = Allowed | Denied
 #: Addresses and ports of our own servers.
 Own = frozenset[tuple[addresses.Address, int]]
-
-_ALLOWED = Allowed()
 
 #: Ports of servers that are no webhook receivers and may take a request for something else: ssh,
 #: telnet, mail, name service, etcd, Redis, memcached and the kubelet's.
@@ -80,14 +72,12 @@ OTHER_PORTS = frozenset({22, 23, 25, 53, 465, 587, 2379, 2380, 6379, 10250, 1025
 
 def verdict(
     address: str, port: int, policy: EgressPolicy, route: Route, own: Own = frozenset()
-) -> Verdict:
-    """Whether this address may be dialled. Pure.
+) -> Denied | None:
+    """Why this address may not be dialled; None where it may. Pure.
 
     Args:
         address: as it would be dialled; another spelling than the usual one is denied.
         port: as it would be dialled.
-        policy: the operator's.
-        route: what for.
         own: our Redis and API server, which no setting opens.
     """
     parsed = addresses.parse(address)
@@ -95,9 +85,9 @@ def verdict(
         return Denied(f"{address!r} is no plain IP address; write it as 192.0.2.1 or 2001:db8::1")
     for reached in addresses.reached_by(parsed):
         judged = _judge(_Aim(parsed, reached, port), policy, route, own)
-        if isinstance(judged, Denied):
+        if judged is not None:
             return judged
-    return _ALLOWED
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +110,11 @@ class _Aim:
         return str(self.reached) if same else f"{self.dialled} (that is {self.reached})"
 
 
-def _judge(aim: _Aim, policy: EgressPolicy, route: Route, own: Own) -> Verdict:
+def _judge(aim: _Aim, policy: EgressPolicy, route: Route, own: Own) -> Denied | None:
     if (aim.reached, aim.port) in own:
         return Denied(f"{aim} port {aim.port} is Duepoint's own Redis or API server")
     if aim.within(policy.denied):
-        return Denied(f"{aim} is in the ranges of {_name('egress_denied_cidrs')}")
+        return Denied(f"{aim} is in the ranges of {settings.variable('egress_denied_cidrs')}")
     kind, word = addresses.kind(aim.reached)
     ours = any(aim.reached == address for address, _ in own)
     if (kind is addresses.AddressKind.SPECIAL or ours) and not aim.named_by(policy.allowed):
@@ -133,20 +123,21 @@ def _judge(aim: _Aim, policy: EgressPolicy, route: Route, own: Own) -> Verdict:
     is_in_cluster = aim.within(policy.cluster) and not (route.service and route.vouched)
     if is_in_cluster and not aim.named_by(policy.allowed):
         return Denied(
-            f"{aim} is inside the cluster ({_name('egress_cluster_cidrs')}, or the worker's own "
-            f"Pod network); use webhook.service for a Service of this namespace, or have the "
-            f"operator add the address to {_allow(aim, exact=True)}"
+            f"{aim} is inside the cluster ({settings.variable('egress_cluster_cidrs')}, or the "
+            "worker's own Pod network); use webhook.service for a Service of this namespace, or "
+            f"have the operator add the address to {_allow(aim, exact=True)}"
         )
-    if route.service:
-        return _judge_service(aim, policy, route)
-    return _judge_url(aim, kind, policy, route)
+    judge = _judge_service if route.service else _judge_url
+    return judge(aim, policy, route)
 
 
-def _judge_service(aim: _Aim, policy: EgressPolicy, route: Route) -> Verdict:
+def _judge_service(aim: _Aim, policy: EgressPolicy, route: Route) -> Denied | None:
     if policy.mode == "public-only":
-        return Denied(f"{_name('egress_mode')} is public-only, which permits no webhook.service")
+        return Denied(
+            f"{settings.variable('egress_mode')} is public-only, which permits no webhook.service"
+        )
     if route.vouched or aim.within(policy.allowed):
-        return _ALLOWED
+        return None
     return Denied(
         f"{aim} is an endpoint of a Service whose endpoints a user may write (it has no selector, "
         f"or an EndpointSlice that the endpointslice controller does not manage), so it needs an "
@@ -154,36 +145,33 @@ def _judge_service(aim: _Aim, policy: EgressPolicy, route: Route) -> Verdict:
     )
 
 
-def _judge_url(
-    aim: _Aim, kind: addresses.AddressKind, policy: EgressPolicy, route: Route
-) -> Verdict:
-    if kind is addresses.AddressKind.PUBLIC and route.scheme == "http" and not policy.allow_http:
+def _judge_url(aim: _Aim, policy: EgressPolicy, route: Route) -> Denied | None:
+    is_public = addresses.kind(aim.reached)[0] is addresses.AddressKind.PUBLIC
+    if is_public and route.scheme == "http" and not policy.allow_http:
         return Denied(
             f"{aim} is public and the URL is plain http; write https, or set "
-            f"{_name('egress_allow_http')}=true"
+            f"{settings.variable('egress_allow_http')}=true"
         )
     if aim.within(policy.allowed):
-        return _ALLOWED
+        return None
     if route.web and aim.port in OTHER_PORTS:
         return Denied(
             f"{aim} port {aim.port} is another kind of server's; if webhooks are taken there, have "
             f"the operator add the address to {_allow(aim)}"
         )
     if policy.mode == "allowlist":
-        return Denied(f"{aim} is not in {_allow(aim)}, and {_name('egress_mode')} is allowlist")
-    if policy.mode == "open" or kind is addresses.AddressKind.PUBLIC:
-        return _ALLOWED
+        return Denied(
+            f"{aim} is not in {_allow(aim)}, and {settings.variable('egress_mode')} is allowlist"
+        )
+    if policy.mode == "open" or is_public:
+        return None
     return Denied(
         f"{aim} is private; use webhook.service for a Service of this namespace, or have the "
         f"operator add it to {_allow(aim)}"
     )
 
 
-def _name(setting: str) -> str:
-    return settings.variable(setting)
-
-
 def _allow(aim: _Aim, *, exact: bool = False) -> str:
     """The setting, and if need be the entry, that would open the address."""
     entry = f" ({aim.reached}/{aim.reached.max_prefixlen})" if exact else ""
-    return _name("egress_allowed_cidrs") + entry
+    return settings.variable("egress_allowed_cidrs") + entry

@@ -285,20 +285,17 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        if self._pending is None or self._pending.done():
-            return
         response = self._parser.end() if exc is None else self._parser.partial()
-        if response is not None:
-            self._pending.set_result(response)
-        else:
-            cause = f"the connection was cut: {exc}" if exc else "the connection was cut"
-            self._pending.set_exception(Cut(cause))
+        self._settle(response, Cut(f"the connection was cut{f': {exc}' if exc else ''}"))
 
     def _expire(self) -> None:
+        self._settle(self._parser.partial(), TimeoutError())
+
+    def _settle(self, response: Response | None, error: Exception) -> None:
+        """End the request with what there is of a response, else with the error."""
         if self._pending is None or self._pending.done():
             return
-        response = self._parser.partial()
         if response is not None:
             self._pending.set_result(response)
         else:
-            self._pending.set_exception(TimeoutError())
+            self._pending.set_exception(error)

@@ -57,7 +57,8 @@ class Lookups:
             if self._places.waiting(namespace) >= MOST_WAITING:
                 raise _later(f"{MOST_WAITING} other names of namespace {namespace} are waiting")
             asked = self._under_way[key] = asyncio.create_task(self._asked(*key))
-            asked.add_done_callback(_noted)
+            # The error counts as seen: all callers may have gone.
+            asked.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 return await asyncio.shield(asked)
@@ -86,9 +87,3 @@ class Lookups:
 
 def _later(why: str) -> socket.gaierror:
     return socket.gaierror(socket.EAI_AGAIN, f"the name could not be looked up: {why}")
-
-
-def _noted(asked: asyncio.Task[Sequence[str]]) -> None:
-    """Mark the error as seen: all callers may have gone."""
-    if not asked.cancelled():
-        asked.exception()

@@ -20,10 +20,11 @@ shown through ``excerpt`` alone: one line, bounded, without any value that was r
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
@@ -31,8 +32,6 @@ from duepoint.delayqueue import messages
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-
-KindT = TypeVar("KindT", bound=actions.Target)
 
 #: How long a POST of a Job may take, and an XADD; the webhook's limit stands in its spec.
 JOB_LIMIT_SECONDS = 10.0
@@ -183,19 +182,15 @@ def attempt_limit_seconds(action: actions.Action) -> float:
             return KAFKA_LIMIT_SECONDS
 
 
-def retry_limits(
-    action: actions.Action, firing: Firing, policy_deadline_us: int | None
-) -> outcome.RetryLimits:
-    """How often and how long the slot of a firing is tried.
+def retry_limits(firing: Firing, policy_deadline_us: int | None) -> outcome.RetryLimits:
+    """How often and how long the slot of a firing is tried, by its action as it is now.
 
     Args:
-        action: the action, as it is now; an edit of the retry rule counts at once.
-        firing: the attempt just made; its due is what ages count from.
         policy_deadline_us: due + ``startingDeadlineSeconds``, None where unset. It ends the tries
             of a Job and of a stream entry; a webhook started with its first attempt, and has a
             ``maxAge`` of its own.
     """
-    match action.target:
+    match firing.action.target:
         case actions.WebhookAction(retry=rule):
             return outcome.RetryLimits(
                 first_us=rule.initial_backoff_us,
@@ -223,13 +218,10 @@ def seconds_left(firing: Firing, clock: clocks.Clock) -> float:
     return max(0.0, min(end - now, attempt_limit_seconds(firing.action)))
 
 
-def require_kind(action: actions.Action, kind: type[KindT]) -> KindT:
-    """What the action says for the target of this kind; raises Bug for one of another kind."""
-    if not isinstance(action.target, kind):
-        raise errors.Bug(
-            f"a {type(action.target).__name__} was handed to the target of {kind.__name__}"
-        )
-    return action.target
+def after_us(error: Exception) -> int | None:
+    """How long the other side asks to be left alone; None where it does not say."""
+    seconds = error.retry_after_seconds if isinstance(error, errors.TryLater) else None
+    return None if seconds is None else int(seconds * 1_000_000)
 
 
 def not_started() -> outcome.Retry:
@@ -242,7 +234,7 @@ def not_started() -> outcome.Retry:
     )
 
 
-#: The label of each kind in metrics.
+#: The label of each kind in metrics, and its field in ``Targets``.
 _KINDS: dict[type[actions.Target], str] = {
     actions.JobAction: "job",
     actions.WebhookAction: "webhook",
@@ -262,8 +254,11 @@ _OUTCOMES: dict[type, str] = {
 
 def count(action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
     """Count an outcome of an action, so many times."""
-    kind = _KINDS[type(action.target)]
-    telemetry.runs_total.labels(kind, _OUTCOMES[type(answer)]).inc(times)
+    _runs(_KINDS[type(action.target)], _OUTCOMES[type(answer)]).inc(times)
+
+
+#: Looking a label up costs more than counting.
+_runs = functools.cache(telemetry.runs_total.labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,8 +271,9 @@ class Targets:
     kafka: Target | None = None
 
     async def fire(self, firing: Firing) -> outcome.Outcome:
-        """What the target of this kind answers."""
-        answer = await self._of(firing.action).fire(firing)
+        """What the target of this kind answers; each target gets actions of its kind alone."""
+        of_kind: Target = getattr(self, _KINDS[type(firing.action.target)])
+        answer = await of_kind.fire(firing)
         count(firing.action, answer)
         return answer
 
@@ -285,7 +281,8 @@ class Targets:
         """What the target of this kind lacks, if it refers to things that may be missing."""
         if not actions.needs_secrets(firing.action.target):
             return None
-        return await self._of(firing.action).check(firing)
+        of_kind: Target = getattr(self, _KINDS[type(firing.action.target)])
+        return await of_kind.check(firing)
 
     def appends(self, action: actions.Action) -> bool:
         """Whether the queue appends an entry for this action."""
@@ -299,25 +296,11 @@ class Targets:
         """What the status says of an appended entry."""
         return self.stream.message(action)
 
-    def _of(self, action: actions.Action) -> Target:
-        match action.target:
-            case actions.JobAction():
-                return self.job
-            case actions.WebhookAction():
-                return self.webhook
-            case actions.StreamAction():
-                return self.stream
-            case actions.KafkaAction() if self.kafka is not None:
-                return self.kafka
-            case _:
-                raise errors.Bug("this worker has no Kafka target")
-
 
 def excerpt(body: bytes, shown: Iterable[str] = (), unspeakable: Iterable[str] = ()) -> str:
     """The start of a text as one readable line, without texts that were sent as secrets.
 
     Args:
-        body: the text; secrets are looked for before it is cut.
         shown: values that stand in the spec and might be secrets all the same; short ones, which
             would garble the text, are left alone.
         unspeakable: values read from Secrets. Where one too short to be cut out is in the text,

@@ -46,28 +46,15 @@ class ActionUnreadable:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Sketch:
-    """What is known of an action that is not at hand.
-
-    Attributes:
-        outline: as much of it as says of what kind it is, how long an attempt may take and how
-            often it is made; never to be fired.
-    """
-
-    outline: actions.Action
-
-
-Known = actions.Action | ActionUnreadable | Sketch
-
-
 class ActionCache:
     """Reads each action once, as long as there is room for it."""
 
     def __init__(self, queue: DelayQueue, *, most_bytes: int = MOST_BYTES) -> None:
         self._queue = queue
         self._entries: shares.BytesCache[str, actions.Action] = shares.BytesCache(most_bytes)
-        self._sketches: OrderedDict[tuple[str, str], Sketch | ActionUnreadable] = OrderedDict()
+        self._sketches: OrderedDict[tuple[str, str], actions.Action | ActionUnreadable] = (
+            OrderedDict()
+        )
         self._reads = asyncio.Semaphore(_READS)
 
     @property
@@ -75,24 +62,23 @@ class ActionCache:
         """Bytes of memory that the entries take."""
         return self._entries.size
 
-    def known(self, namespace: str, digest: str) -> Known:
-        """What a load found, or how it is sketched."""
-        found = self._entries.peek(namespace, digest)
-        if found is not None:
-            return found
-        sketched = self._sketches.get((namespace, digest))
-        return ActionUnreadable("the target was not read in time") if sketched is None else sketched
+    def at_hand(self, namespace: str, digest: str) -> actions.Action | None:
+        """The action, where it is kept."""
+        return self._entries.peek(namespace, digest)
 
     def outline(self, namespace: str, digest: str) -> actions.Action | ActionUnreadable:
-        """As much of it as says how an attempt waits, and how long it may take."""
-        found = self.known(namespace, digest)
-        return found.outline if isinstance(found, Sketch) else found
+        """As much of what a load found as says how an attempt waits, and how long it may take.
+
+        It is never to be fired.
+        """
+        found = self._entries.peek(namespace, digest) or self._sketches.get((namespace, digest))
+        return ActionUnreadable("the target was not read in time") if found is None else found
 
     def is_sketched(self, namespace: str, digest: str) -> bool:
         """Whether enough is known for an attempt to wait; if at hand, it counts as used."""
         if self._entries.get(namespace, digest) is not None:
             return True
-        return isinstance(self._sketches.get((namespace, digest)), Sketch)
+        return isinstance(self._sketches.get((namespace, digest)), actions.Action)
 
     async def get(
         self, shard: messages.ShardId, namespace: str, digest: str
@@ -125,13 +111,15 @@ class ActionCache:
         else:
             size = actions.memory_bytes(action, len(blob))
             self._entries.put(namespace, digest, action, size)
-            self._sketch(namespace, digest, Sketch(_outline(action)))
+            self._sketch(namespace, digest, _outline(action))
             return action
         unreadable = ActionUnreadable(message)
         self._sketch(namespace, digest, unreadable)
         return unreadable
 
-    def _sketch(self, namespace: str, digest: str, sketched: Sketch | ActionUnreadable) -> None:
+    def _sketch(
+        self, namespace: str, digest: str, sketched: actions.Action | ActionUnreadable
+    ) -> None:
         self._sketches[namespace, digest] = sketched
         self._sketches.move_to_end((namespace, digest))
         if len(self._sketches) > _SKETCHES:

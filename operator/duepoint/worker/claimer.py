@@ -12,10 +12,9 @@ part of it away (one node of a cluster): its shards are waited for, the others f
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +94,8 @@ class Claimer:
         self._keepalive = keepalive.Keepalive(queue, clock, health, self._watch, worker=worker)
         self._isolation = suspects.Isolation(queue, clock, lease_seconds=limits.lease_seconds)
         self._asked = 0
-        self._wakeups: Wakeups | None = None
+        #: Of the newest connection; there is one before anything is claimed.
+        self._wakeups: Wakeups
         self._shards: frozenset[messages.ShardId] = frozenset()
         self._room = asyncio.Event()
         self._room.set()
@@ -153,8 +153,8 @@ class Claimer:
         self._shards = frozenset(sharding.all_shards(layout))
         self._keepalive.outages = keepalive.ShardOutages(len(self._shards))
         wakeups = self._wakeups = self._queue.wakeups()
-        looks: set[asyncio.Task[None]] = set()
-        wakeups.before_due = functools.partial(self._look_ahead, wakeups, looks)
+        looks: set[asyncio.Task[Any]] = set()
+        wakeups.before_due = functools.partial(self._look_ahead, looks)
         await wakeups.start()
         claim_everywhere = functools.partial(wakeups.look_again, self._shards)
         beating = asyncio.create_task(self._keepalive.run(wakeups, layout, claim_everywhere))
@@ -162,91 +162,102 @@ class Claimer:
         try:
             self._keepalive.report()
             while not self._draining.is_set():
-                await self._turn(wakeups, beating, draining)
+                await self._turn(beating, draining)
         finally:
             await _end({beating, draining})
             await asyncio.gather(*looks, return_exceptions=True)  # they may bring claims
             await wakeups.close()
 
-    async def _turn(
-        self, wakeups: Wakeups, beating: asyncio.Task[None], draining: asyncio.Task[Any]
-    ) -> None:
+    async def _turn(self, beating: asyncio.Task[None], draining: asyncio.Task[Any]) -> None:
         """Sleep until something is due, claim it, hand it over."""
-        due = await self._wait_until_due(wakeups, beating, draining)
+        due = await self._wait_until_due(beating, draining)
         if not due:
             return
         await self._wait_for_room()
         if self._draining.is_set():
             return
-        wanted = self._budget.asks(
-            due,
-            self._usual_room(),
-            batch=self._limits.batch,
-            now=self._clock.monotonic(),
-        )
-        wakeups.look_again(wanted.later)
-        for ask in wanted.asks:
-            await self._claim(wakeups, ask)
+        asks, later = self._asks(due)
+        self._wakeups.look_again(later)
+        for ask in asks:
+            await self._claim(ask)
+
+    def _asks(self, due: Sequence[messages.ShardId]) -> claim_budget.Asks:
+        now = self._clock.monotonic()
+        return self._budget.asks(due, self._usual_room(), batch=self._limits.batch, now=now)
 
     def _look_ahead(
-        self,
-        wakeups: Wakeups,
-        looks: set[asyncio.Task[None]],
-        shards: tuple[messages.ShardId, ...],
+        self, looks: set[asyncio.Task[Any]], shards: tuple[messages.ShardId, ...]
     ) -> None:
         """Claim a moment too early, while the rest of the sleep is spent awake.
 
-        After a rest the way to the server and back takes three times as long as when it was just
-        gone: caches are cold, here and there. So it is gone once before it matters. Whoever finds
-        the point due already has it; trouble shows again in the claim that follows.
+        After a rest a round trip to the server takes three times as long as the next one: caches
+        are cold, here and there. So one is made before it matters. A point that it finds due is
+        claimed by it; trouble shows again in the claim that follows.
         """
-        now = self._clock.monotonic()
-        wanted = self._budget.asks(shards, self._usual_room(), batch=self._limits.batch, now=now)
-        for ask in wanted.asks:
-            look = asyncio.create_task(self._claim(wakeups, ask))
+        asks, _ = self._asks(shards)
+        for ask in asks:
+            look = asyncio.create_task(self._claim(ask))
             looks.add(look)
             look.add_done_callback(functools.partial(_forget_look, looks))
 
-    async def _claim(self, wakeups: Wakeups, ask: claim_budget.Ask) -> None:
-        async with self._asking():
+    async def _claim(
+        self, ask: claim_budget.Ask, *, of_suspects: bool = False
+    ) -> list[messages.Claimed]:
+        """Ask, and hand over what is answered; what is suspect is asked for afterwards."""
+        if self._isolation.claim is not None:
+            await self._isolation.wait_to_ask()
+        self._asked += 1
+        try:
             if self._draining.is_set():
-                return
+                return []
             started = self._clock.monotonic()
-            answers = await self._answers(wakeups, ask)
+            answers = await self._answers(ask, of_suspects=of_suspects)
             ended = self._clock.monotonic()
             telemetry.claim_seconds.observe(ended - started)
             claims = [answer.claim for answer in answers if answer.claim is not None]
             for answer in answers:
-                wakeups.note(answer)
-                self._budget.record(answer)
+                self._wakeups.note(answer)
+                keep = self._budget.deep.add if answer.more else self._budget.deep.discard
+                keep(answer.shard)
             for claim in claims:
                 self._hand_over(claim, is_only=len(claims) == 1)
-        for answer in answers:
-            if answer.has_suspects:
-                await self._claim_suspects(wakeups, answer.shard)
-        if self._keepalive.outages.record(answers, ended):
-            self._keepalive.report()
-
-    @contextlib.asynccontextmanager
-    async def _asking(self) -> AsyncIterator[None]:
-        """While something is asked for, and until it is handed over."""
-        await self._isolation.wait_to_ask()
-        self._asked += 1
-        try:
-            yield
         finally:
             self._asked -= 1
-            self._isolation.note_change()
+            if self._isolation.claim is not None:
+                self._isolation.note_change()
+        if not of_suspects:
+            for answer in answers:
+                if answer.has_suspects:
+                    await self._claim_suspects(answer.shard)
+            outages = self._keepalive.outages
+            if outages.away or any(answer.trouble is not None for answer in answers):
+                outages.record(answers, ended)
+                self._keepalive.report()
+        return answers
 
-    async def _answers(self, wakeups: Wakeups, ask: claim_budget.Ask) -> list[messages.Claimed]:
+    async def _answers(self, ask: claim_budget.Ask, *, of_suspects: bool) -> list[messages.Claimed]:
         """One for each shard, and more where none of them answers: are the others there?
 
         Raises the trouble of a queue that is away as a whole.
         """
+        claim = functools.partial(
+            self._queue.claims.claim,
+            worker=self._worker,
+            lease_seconds=self._limits.lease_seconds,
+            standby=self._wakeups.standby,
+            skip_suspects=not of_suspects,
+        )
         try:
-            return await self._looked_at(wakeups, ask)
+            return await claim(ask.shards, batch=ask.batch)
         except errors.TryLater as trouble:
-            answers = [_away(shard, trouble) for shard in ask.shards]
+            if of_suspects:
+                raise
+            answers = [
+                messages.Claimed(
+                    shard=shard, claim=None, wait_seconds=claiming.AWAY_SECONDS, trouble=trouble
+                )
+                for shard in ask.shards
+            ]
             if self._keepalive.outages.has(ask.shards):
                 return answers
             # A shard may be gone alone; a server that does not answer has others, too.
@@ -255,55 +266,34 @@ class Claimer:
             others = tuple(here) if is_gone else self._queue.claims.elsewhere(ask.shards)
             if not others:
                 raise
-            return answers + await self._looked_at(
-                wakeups, claim_budget.Ask(shards=others, batch=1)
-            )
+            return answers + await claim(others, batch=1)
 
-    async def _looked_at(
-        self, wakeups: Wakeups, ask: claim_budget.Ask, *, skip_suspects: bool = True
-    ) -> list[messages.Claimed]:
-        return await self._queue.claims.claim(
-            ask.shards,
-            worker=self._worker,
-            batch=ask.batch,
-            lease_seconds=self._limits.lease_seconds,
-            standby=wakeups.standby,
-            skip_suspects=skip_suspects,
-        )
-
-    async def _claim_suspects(self, wakeups: Wakeups, shard: messages.ShardId) -> None:
+    async def _claim_suspects(self, shard: messages.ShardId) -> None:
         """One claim of points that have lost two owners, if none is in hand."""
         now = self._clock.monotonic()
         if not self._suspects.begin(now):
-            wakeups.look_again([shard], after_seconds=self._suspects.wait(shard, now))
+            self._wakeups.look_again([shard], after_seconds=self._suspects.wait(shard, now))
             return
-        claim = None
+        ask = claim_budget.Ask(shards=(shard,), batch=self._limits.batch)
+        answers: list[messages.Claimed] = []
         try:
-            async with self._asking():
-                ask = claim_budget.Ask(shards=(shard,), batch=self._limits.batch)
-                (answer,) = await self._looked_at(wakeups, ask, skip_suspects=False)
-                wakeups.note(answer)
-                claim = answer.claim
-                if claim is not None:
-                    self._hand_over(claim, is_only=True)
+            answers = await self._claim(ask, of_suspects=True)
         except errors.TryLater:
-            wakeups.look_again(
-                [shard], after_seconds=claiming.AWAY_SECONDS
-            )  # the next claim shows what is away
+            # The next claim shows what is away.
+            self._wakeups.look_again([shard], after_seconds=claiming.AWAY_SECONDS)
         finally:
-            if claim is None or not claim.is_suspect:  # another worker was quicker
-                self._end_suspects()
+            if not any(one.claim is not None and one.claim.is_suspect for one in answers):
+                self._end_suspects()  # another worker was quicker
 
     def _end_suspects(self) -> None:
-        shards = self._suspects.end()
-        if self._wakeups is not None and shards:
+        if shards := self._suspects.end():
             self._wakeups.look_again(shards)
 
     async def _wait_until_due(
-        self, wakeups: Wakeups, beating: asyncio.Task[None], draining: asyncio.Task[Any]
+        self, beating: asyncio.Task[None], draining: asyncio.Task[Any]
     ) -> tuple[messages.ShardId, ...]:
         """The shards to look at; none when draining. A keepalive that failed is raised here."""
-        waiting = asyncio.create_task(wakeups.wait_until_due(LONGEST_SLEEP_SECONDS))
+        waiting = asyncio.create_task(self._wakeups.wait_until_due(LONGEST_SLEEP_SECONDS))
         try:
             ends: set[asyncio.Future[Any]] = {waiting, draining, beating}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -342,24 +332,25 @@ class Claimer:
 
     def _hand_over(self, claim: messages.Claim, *, is_only: bool) -> None:
         size = max(1, len(claim.points) + len(claim.strangers))
+        wait_to_begin: Callable[[], Awaitable[None]] | None = None
         if claim.reclaimed:
             telemetry.reclaimed_total.inc(size)
-        in_company = self._under_way > 0 or self._asked > 1 or not is_only
-        is_apart = self._isolation.takes(claim, in_company=in_company)
+            in_company = self._under_way > 0 or self._asked > 1 or not is_only
+            if self._isolation.takes(claim, in_company=in_company):
+                wait_to_begin = functools.partial(
+                    self._isolation.begin, lambda: self._under_way <= size and not self._asked
+                )
         self._under_way += size
+        self._pipeline.jobs.unknown += size
         holding = claim_budget.Holding(
             budget=self._budget,
             jobs=self._pipeline.jobs,
             clock=self._clock,
-            points=size,
             on_change=self._give_room,
+            left=size,
+            unknown=size,
         )
-
-        async def wait_to_begin() -> None:
-            await self._isolation.begin(lambda: self._under_way <= size and not self._asked)
-
-        apart = wait_to_begin if is_apart else None
-        task = asyncio.create_task(self._pipeline.run(claim, holding, apart))
+        task = asyncio.create_task(self._pipeline.run(claim, holding, wait_to_begin))
         self._running.add(task)
         task.add_done_callback(functools.partial(self._end_claim, claim, holding))
 
@@ -392,13 +383,7 @@ class Claimer:
             await _end({waiting})
 
 
-def _away(shard: messages.ShardId, trouble: errors.TryLater) -> messages.Claimed:
-    return messages.Claimed(
-        shard=shard, claim=None, wait_seconds=claiming.AWAY_SECONDS, trouble=trouble
-    )
-
-
-def _forget_look(looks: set[asyncio.Task[None]], ended: asyncio.Task[None]) -> None:
+def _forget_look(looks: set[asyncio.Task[Any]], ended: asyncio.Task[None]) -> None:
     looks.discard(ended)
     if not ended.cancelled():
         ended.exception()  # is met again by the claim that follows

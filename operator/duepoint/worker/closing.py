@@ -1,69 +1,28 @@
-"""What the settlement says of points: a ``Closing``, with news and dead letters. Pure.
+"""What the settlement says of points without an outcome: news, dead letters, closings. Pure.
 
-Here is what ends, waits or is reported without an outcome of its target: slots that are missed or
-skipped, checks, slots that wait for other runs or were taken out of the queue. ``tried`` makes the
-closings of attempts with an outcome.
+Checks, slots that wait for other runs or were taken out of the queue. ``planning`` reports slots
+that no attempt is made for; ``tried`` makes the closings of attempts with an outcome.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from duepoint.delayqueue import activeruns, messages
-from duepoint.delayqueue.claims import chaincolumns
+from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import records
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import definition as definitions
-from duepoint.schedules import points, policies
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint
 from duepoint.targets import target as targets
-from duepoint.worker import runlimits
-from duepoint.worker.plan import NO_RECORD, TRIGGER_SCHEDULE, Attempt
+from duepoint.worker.plan import TRIGGER_SCHEDULE, Attempt, Closing
 
 #: A check that found something missing is repeated after this; the first one sooner, because what
 #: answer may have been remembered from right before it was mended.
 CHECK_AGAIN_US = 30_000_000
 _CHECK_SOON_US = 3_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Closing:
-    """How one attempt, or one point without an attempt, ends; or many that went together."""
-
-    finished: tuple[bytes, ...] = ()
-    occurrences: tuple[messages.Occurrence, ...] = ()
-    chains: tuple[DuePoint, ...] = ()
-    rearmed: Sequence[chaincolumns.ChainDue] = ()
-    ended: tuple[points.ScheduleId, ...] = ()
-    counted: tuple[bytes, ...] = ()
-    dead: tuple[messages.DeadLetter, ...] = ()
-    events: Sequence[RunEvent | run.Together] = ()
-    left: tuple[EndedRun, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedRun:
-    """A run that counted for its schedule's concurrency policy and has ended."""
-
-    definition: definitions.Definition
-    run: activeruns.ActiveRun
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Open:
-    """A first attempt that is under way, begun at this instant of the monotonic clock."""
-
-    attempt: Attempt
-    started_us: int
-    since: float
-
-
-# -- points that end without an attempt ----------------------------------------------------------
 
 
 def slot_event(
@@ -91,83 +50,10 @@ def slot_event(
     )
 
 
-def given_up(
-    known: definitions.Definition,
-    claim: messages.Claim,
-    point: DuePoint,
-    reason: Reason,
-    message: str,
-) -> RunEvent:
-    """No slot ends without a trace, not even one that no worker survives."""
-    more: dict[str, Any] = {"settled_us": point.slot_us}
-    if point.kind in points.RUN_KINDS:
-        record = claim.records.get(point.member, NO_RECORD)
-        more = {"trigger": record.trigger, "run_uid": record.run_uid}
-    return slot_event(
-        known, point.slot_us, RunState.MISSED, reason, claim.now_us, message=message, **more
-    )
+# -- dead letters ----------------------------------------------------------------------------------
 
 
-def opened(known: definitions.Definition, attempts: tuple[Attempt, ...], now_us: int) -> RunEvent:
-    """The slots of a chain that moves on: no later slot's end speaks for them."""
-    oldest, *others = attempts
-    return slot_event(
-        known,
-        oldest.slot_us,
-        RunState.PENDING,
-        "",
-        now_us,
-        trigger=oldest.trigger,
-        due_us=oldest.due_us,
-        more_us=tuple(attempt.slot_us for attempt in others),
-    )
-
-
-def missed(
-    known: definitions.Definition, group: policies.Missed, first_us: int, now_us: int
-) -> RunEvent:
-    return slot_event(
-        known,
-        group.newest_us,
-        RunState.MISSED,
-        group.reason,
-        now_us,
-        count=group.count,
-        settled_us=group.newest_us,
-        since_us=first_us,
-    )
-
-
-def out_of_runs(
-    known: definitions.Definition, skipped: runlimits.SkippedRuns, now_us: int
-) -> RunEvent:
-    return slot_event(
-        known,
-        skipped.newest_us,
-        RunState.SKIPPED,
-        Reason.MAX_RUNS,
-        now_us,
-        message="every run that spec.maxRuns allows has started or is being started",
-        count=skipped.count,
-        settled_us=skipped.newest_us,
-        since_us=skipped.oldest_us,
-    )
-
-
-def completed(known: definitions.Definition, newest_us: int, now_us: int) -> RunEvent:
-    return slot_event(
-        known,
-        newest_us,
-        RunState.MISSED,
-        Reason.COMPLETED,
-        now_us,
-        count=0,
-        settled_us=newest_us,
-        completed=True,
-    )
-
-
-def stranger(member: bytes, score: float) -> messages.DeadLetter:
+def unrecognised(member: bytes, score: float) -> messages.DeadLetter:
     return messages.DeadLetter(
         member=member,
         entry={
@@ -193,9 +79,9 @@ def undefined(point: DuePoint) -> messages.DeadLetter:
 
 
 def dead(
-    claim: messages.Claim,
     point: DuePoint,
     known: definitions.Definition,
+    record: messages.OccurrenceRecord,
     reason: Reason,
     message: str,
 ) -> messages.DeadLetter:
@@ -207,7 +93,7 @@ def dead(
             "uid": known.uid,
             "slot_us": str(point.slot_us),
             "kind": point.kind.name,
-            **records.for_letter(claim.records.get(point.member, NO_RECORD)),
+            **records.for_letter(record),
             "reason": reason,
             "message": message,
         },
@@ -266,82 +152,25 @@ def checked(attempt: Attempt, found: targets.Trouble | None, now_us: int) -> Clo
     return Closing(occurrences=(again,), events=(event,))
 
 
-def running(one: Open, now_us: int) -> Closing:
+def running(attempt: Attempt, started_us: int, now_us: int) -> Closing:
     """The attempt goes on; its slot has started, and has not ended."""
     event = attempt_event(
-        one.attempt,
+        attempt,
         RunState.RUNNING,
         Reason.RUNNING,
         "the request is open",
         now_us,
-        started_us=one.started_us,
-        attempts=one.attempt.number - 1,
+        started_us=started_us,
+        attempts=attempt.number - 1,
     )
     return Closing(events=(event,))
 
 
-def withdrawn(attempt: Attempt, now_us: int) -> Closing | None:
-    """Its ScheduleRun reports that an occurrence was taken out of the queue before its attempt."""
-    message = "taken out of the queue before it ran"
-    return _note_to_run(attempt, Reason.DELETED, message, attempts=attempt.number, now_us=now_us)
-
-
-def replacing(
-    known: definitions.Definition,
-    runs: Iterable[activeruns.ActiveRun],
-    message: str,
-    *,
-    now_us: int,
-) -> Closing:
-    """The Jobs of these runs are about to be deleted; how each of them ends is seen by its Job."""
-    events = tuple(
-        slot_event(
-            known,
-            one.slot_us,
-            RunState.REPLACING,
-            Reason.REPLACED,
-            now_us,
-            trigger="Manual" if one.is_wanted else "Schedule",
-            message=message,
-            job_name=one.job,
-        )
-        for one in runs
-    )
-    return Closing(events=events)
-
-
-def waiting(attempt: Attempt, message: str, *, now_us: int) -> Closing | None:
-    """The slot waits for other runs to end, which its ScheduleRun reports."""
-    reason, made = Reason.CONCURRENCY_QUEUED, attempt.number - 1
-    return _note_to_run(attempt, reason, message, attempts=made, now_us=now_us)
-
-
-def _note_to_run(
+def still_open(
     attempt: Attempt, reason: Reason, message: str, *, attempts: int, now_us: int
 ) -> Closing | None:
-    """News of a slot that has not ended; None where no ScheduleRun wants it."""
+    """News of a slot that has not ended; None where no ScheduleRun reports it."""
     if not attempt.run_uid:
         return None
     event = attempt_event(attempt, RunState.PENDING, reason, message, now_us, attempts=attempts)
     return Closing(events=(event,))
-
-
-def unrun(
-    attempt: Attempt, state: RunState, reason: Reason, message: str, *, now_us: int
-) -> Closing:
-    """The slot of an occurrence ends without this attempt."""
-    is_run = state in run.ENDED
-    event = attempt_event(
-        attempt,
-        state,
-        reason,
-        message,
-        now_us,
-        started_us=attempt.first_try_us,
-        finished_us=now_us if is_run else 0,
-        attempts=attempt.number - 1,
-        again=attempt.first_try_us > 0 and is_run,
-        settled_us=attempt.slot_us if attempt.is_regular else 0,
-        completed=attempt.completes and attempt.is_regular,
-    )
-    return Closing(finished=(attempt.point.member,), events=(event,))

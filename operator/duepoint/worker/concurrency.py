@@ -20,7 +20,7 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.outcome import Retry
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import PointKind
@@ -30,7 +30,7 @@ from duepoint.targets.job import target as jobtarget
 from duepoint.targets.job.activejobs import JobState
 from duepoint.worker import closing as closings
 from duepoint.worker import results
-from duepoint.worker.plan import Attempt
+from duepoint.worker.plan import Attempt, Closing, EndedRun
 from duepoint.worker.settler import Settler
 
 #: A slot that waits looks again by itself after this, doubled each time up to the other.
@@ -41,6 +41,8 @@ LONGEST_BACKSTOP_US = 300_000_000
 _ROUNDS = 250
 _LOOK_AGAIN_US = 1_000_000
 _BY_A_NEWER_ONE = "a newer slot took its place"
+#: What a policy has a say in; entries and records end at once.
+LASTING = (actions.JobAction, actions.WebhookAction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,72 +77,35 @@ class Waits:
 Answer = Start | End | Waits | Retry
 
 
-class _Looks:
-    """Looks at Jobs for one slot: where there are many, one list of them serves the asking.
-
-    That list says who is active. A Job that is not in it may have been made since, so whether one
-    is over is asked for anew.
-    """
-
-    def __init__(
-        self, jobs: activejobs.ScheduleJobs, namespace: str, schedule: str, uid: str
-    ) -> None:
-        self._jobs = jobs
-        self._place = namespace, schedule, uid
-        self._active: frozenset[str] | None = None
-
-    async def list(self) -> tuple[activejobs.Listed, ...]:
-        listed = await self._jobs.of_schedule(*self._place)
-        self._active = frozenset(one.name for one in listed if one.state is JobState.ACTIVE)
-        return listed
-
-    async def states(self, names: set[str]) -> dict[str, JobState]:
-        if self._active is None and len(names) >= activeruns.PIECE:
-            await self.list()
-        active = names & (self._active or set())
-        asked = await self._jobs.states(*self._place, names - active) if names - active else {}
-        return dict.fromkeys(active, JobState.ACTIVE) | dict(asked)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """One slot on its way through the questions."""
-
-    settler: Settler
-    attempt: Attempt
-    policy: str
-    job: str
-    jobs: _Looks
-
-    @property
-    def place(self) -> tuple[str, str, str]:
-        known = self.attempt.definition
-        return known.namespace, known.name, known.uid
-
-
-def judges(attempt: Attempt, action: actions.Action) -> bool:
-    """Whether a policy has a say in this attempt."""
-    own = attempt.definition.rule.policy.concurrency
-    is_open = own == activeruns.ALLOW and policy_of(attempt) == activeruns.ALLOW
-    lasts = isinstance(action.target, (actions.JobAction, actions.WebhookAction))
-    return lasts and not is_open
-
-
 def policy_of(attempt: Attempt) -> str:
     """The schedule's policy, or the one that a ScheduleRun wants instead."""
     return attempt.record.concurrency or attempt.definition.rule.policy.concurrency
 
 
-def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> closings.Closing:
+def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> Closing:
     """What the settlement is to say of a slot that does not start."""
     if isinstance(verdict, Waits):
-        return closings.waiting(attempt, verdict.message, now_us=now_us) or closings.Closing()
-    return closings.unrun(attempt, verdict.state, verdict.reason, verdict.message, now_us=now_us)
+        reason, made = Reason.CONCURRENCY_QUEUED, attempt.number - 1
+        waits = closings.still_open(attempt, reason, verdict.message, attempts=made, now_us=now_us)
+        return waits or Closing()
+    is_run = verdict.state in ENDED
+    event = closings.attempt_event(
+        attempt,
+        verdict.state,
+        verdict.reason,
+        verdict.message,
+        now_us,
+        started_us=attempt.first_try_us,
+        finished_us=now_us if is_run else 0,
+        attempts=attempt.number - 1,
+        again=attempt.first_try_us > 0 and is_run,
+        settled_us=attempt.slot_us if attempt.is_regular else 0,
+        completed=attempt.completes and attempt.is_regular,
+    )
+    return Closing(finished=(attempt.point.member,), events=(event,))
 
 
-def leaving(
-    closed: closings.Closing, attempt: Attempt, firing: target.Firing, verdict: Answer
-) -> closings.Closing:
+def leaving(closed: Closing, attempt: Attempt, firing: target.Firing, verdict: Answer) -> Closing:
     """The closing with the run's end, unless it goes on: as a Job, as a retry, by waiting."""
     has_ended = any(
         isinstance(event, RunEvent) and event.state is not RunState.RUNNING
@@ -150,7 +115,7 @@ def leaving(
     if is_running or closed.occurrences or isinstance(verdict, Waits):
         return closed
     run = _run(attempt, _job_name(firing))
-    left = closings.EndedRun(definition=attempt.definition, run=run)
+    left = EndedRun(definition=attempt.definition, run=run)
     return dataclasses.replace(closed, left=(left,))
 
 
@@ -168,19 +133,14 @@ class Gate:
 
     async def ask(self, settler: Settler, attempt: Attempt, firing: target.Firing) -> Answer:
         """How the attempt goes on; raises nothing of the queue's or the API server's."""
-        if _waited_too_long(attempt, settler.claim.judged_us):
+        deadline_us = _deadline_us(attempt)
+        has_waited = attempt.point.kind is PointKind.QUEUED
+        if has_waited and deadline_us is not None and settler.claim.judged_us > deadline_us:
             message = "startingDeadlineSeconds passed while it waited for a run to end"
             return End(state=RunState.MISSED, reason=Reason.DEADLINE_EXCEEDED, message=message)
-        known = attempt.definition
-        asked = _Asked(
-            settler=settler,
-            attempt=attempt,
-            policy=policy_of(attempt),
-            job=_job_name(firing),
-            jobs=_Looks(self._jobs, known.namespace, known.name, known.uid),
-        )
+        question = _Question(self._queue, self._jobs, settler, attempt, _job_name(firing))
         try:
-            return await self._ask(asked)
+            return await question.ask()
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("concurrency not judged", error=str(trouble))
             return target.not_started()
@@ -189,146 +149,6 @@ class Gate:
                 "concurrency not judged", namespace=firing.namespace, schedule=firing.name
             )
             return _put_off(f"{type(bug).__name__} in the worker", None)
-
-    async def _ask(self, asked: _Asked) -> Answer:
-        known = asked.attempt.definition
-        facts = AdmissionFacts(over=asked.settler.over(known.id), checked=not asked.job)
-        for _ in range(_ROUNDS):
-            entry = _entry(asked, facts)
-            answer = await self._queue.concurrency.admit(asked.settler.claim, entry)
-            match answer.verdict:
-                case Verdict.IN if len(answer.runs) < activeruns.PIECE:
-                    return await self._start(asked, entry.run, answer.runs)
-                case Verdict.IN:
-                    if (trouble := await self._cleared(asked, answer.runs)) is not None:
-                        return trouble
-                case Verdict.UNKNOWN | Verdict.CHECK:
-                    more = await self._found_out(asked, facts, answer)
-                    if not isinstance(more, AdmissionFacts):
-                        return more
-                    facts = more
-                case Verdict.REPLACED:
-                    return await self._replaced(asked)
-                case verdict:
-                    return _ended(asked, verdict)
-        return _put_off("runs began and ended while it was looked at them", _LOOK_AGAIN_US)
-
-    # -- what the API server says ----------------------------------------------------------------
-
-    async def _found_out(
-        self, asked: _Asked, facts: AdmissionFacts, answer: activeruns.AdmissionAnswer
-    ) -> AdmissionFacts | Answer:
-        """What was wanted to be known; or the end of asking."""
-        try:
-            facts = _asked_on(facts, answer)
-            if answer.verdict is Verdict.UNKNOWN:
-                return await self._listed(asked, facts, answer.mark)
-            return await self._looked_at(asked, facts, answer.runs)
-        except kube_errors.ApiError as trouble:
-            if asked.policy == activeruns.QUEUE:
-                return dataclasses.replace(facts, blind=True)  # it may wait just as well
-            return _unasked(trouble)
-
-    async def _listed(
-        self, asked: _Asked, facts: AdmissionFacts, mark: str
-    ) -> AdmissionFacts | Start:
-        listed = await asked.jobs.list()
-        own = next((job for job in listed if job.name == asked.job), None)
-        if own is not None and own.state is JobState.OVER:
-            return Start(run=None)
-        version, schedule = asked.attempt.point.timing_version, asked.attempt.definition.name
-        seen = tuple(
-            activeruns.active(
-                activeruns.run_of_job(job.name, schedule, job.slot_us), version, job.name
-            )
-            for job in listed
-            if job.state is JobState.ACTIVE
-        )
-        verified = frozenset(one.run for one in seen)
-        return dataclasses.replace(
-            facts, listed=mark, seen=seen, verified=verified, checked=own is None
-        )
-
-    async def _looked_at(
-        self, asked: _Asked, facts: AdmissionFacts, runs: tuple[activeruns.ActiveRun, ...]
-    ) -> AdmissionFacts | Start:
-        own = {asked.job} if asked.job and not facts.checked else set()
-        states = await asked.jobs.states({one.job for one in runs} | own)
-        if own and states[asked.job] is not JobState.ABSENT:
-            # It started before, although its news may be lost: firing it again finds its Job.
-            return Start(run=None)
-        is_active = {one: states[one.job] is JobState.ACTIVE for one in runs}
-        return dataclasses.replace(
-            facts,
-            checked=True,
-            over=tuple(one for one in runs if not is_active[one]),
-            verified=frozenset(one.run for one in runs if is_active[one]),
-        )
-
-    # -- Replace ---------------------------------------------------------------------------------
-
-    async def _start(
-        self,
-        asked: _Asked,
-        run: activeruns.ActiveRun,
-        replaced: tuple[activeruns.ActiveRun, ...],
-    ) -> Start | Retry:
-        """Its place is sure; what it replaces is deleted before it starts."""
-        names = tuple(one.job for one in replaced)
-        message = f"the slot of {times.time_text(asked.attempt.slot_us)} took its place"
-        trouble = await self._delete(asked, replaced, message)
-        return trouble or Start(run=run, replaced=names)
-
-    async def _delete(
-        self, asked: _Asked, replaced: tuple[activeruns.ActiveRun, ...], message: str
-    ) -> Retry | None:
-        """Report why, then delete their Jobs; return None where all were deleted.
-
-        In this order the operator never takes a deletion for a user's, however late the news of it
-        comes, and even if a process dies between the two.
-        """
-        if not replaced:
-            return None
-        settler, known = asked.settler, asked.attempt.definition
-        note = closings.replacing(known, replaced, message, now_us=settler.now_us())
-        if not await settler.report(note):
-            return target.not_started()
-        try:
-            for one in replaced:
-                await self._jobs.delete(*asked.place, one.job)
-        except kube_errors.ApiError as trouble:
-            return _unasked(trouble)
-        return None
-
-    async def _cleared(
-        self, asked: _Asked, replaced: tuple[activeruns.ActiveRun, ...]
-    ) -> Retry | None:
-        """A piece of the many replaced runs is deleted, and forgotten: the next one comes."""
-        started = await self._start(asked, replaced[0], replaced)
-        if isinstance(started, Retry):
-            return started
-        known = asked.attempt.definition
-        await self._queue.concurrency.leave(asked.settler.claim, known, jobs=started.replaced)
-        return None
-
-    async def _replaced(self, asked: _Asked) -> Answer:
-        """A newer slot has its place; a Job that came into being meanwhile goes."""
-        message = "a newer slot took its place before it started"
-        attempt = asked.attempt
-        if not asked.job:
-            if not attempt.first_try_us:
-                return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=message)
-            message = "a newer slot took its place; it is not tried again"
-            return End(state=RunState.REPLACED, reason=Reason.REPLACED, message=message)
-        try:
-            states = await self._jobs.states(*asked.place, [asked.job])
-        except kube_errors.ApiError as trouble:
-            return _unasked(trouble)
-        if states[asked.job] is JobState.ABSENT:
-            return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=message)
-        # Its Job exists, and the watch sees how it ended.
-        refused = await self._delete(asked, (_run(attempt, asked.job),), _BY_A_NEWER_ONE)
-        return refused or Start(run=None)
 
     async def started(
         self, settler: Settler, attempt: Attempt, start: Start, answer: outcomes.Outcome
@@ -347,43 +167,222 @@ class Gate:
                 settler.claim, known, jobs=start.replaced, look=start.run.run
             )
             if found.state is activeruns.ActiveRunState.REPLACED:
-                now_us = settler.now_us()
-                note = closings.replacing(known, [start.run], _BY_A_NEWER_ONE, now_us=now_us)
-                if await settler.report(note):
-                    place = known.namespace, known.name, known.uid
-                    await self._jobs.delete(*place, start.run.job)
-        except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as trouble:
+                question = _Question(self._queue, self._jobs, settler, attempt, start.run.job)
+                refused = await question.delete((start.run,), _BY_A_NEWER_ONE)
+                if refused is not None:
+                    telemetry.logger.warning("replaced runs not reported", error=refused.message)
+        except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("replaced runs not reported", error=str(trouble))
 
 
-# -- what is asked -------------------------------------------------------------------------------
+class _Question:
+    """One slot on its way through the questions.
 
+    Where there are many Jobs, one list of them serves the asking. That list says who is active. A
+    Job that is not in it may have been made since, so whether one is over is asked for anew.
 
-def _entry(asked: _Asked, facts: AdmissionFacts) -> activeruns.AdmissionRequest:
-    attempt, policy = asked.attempt, asked.attempt.definition.rule.policy
-    known = attempt.definition
-    is_queue = asked.policy == activeruns.QUEUE
-    mark = str(known.generation)
-    if policy.concurrency == activeruns.ALLOW:
-        mark = f"{mark}/{asked.settler.claim.id.hex()}"  # other runs are not counted
-    return activeruns.AdmissionRequest(
-        member=attempt.point.member,
-        run=_run(attempt, asked.job),
-        version=known.timing_version,
-        policy=asked.policy,
-        most=1 if asked.policy == activeruns.REPLACE else policy.max_concurrency,
-        mark=mark,
-        waiting=_waiting(attempt, asked.settler.now_us()) if is_queue else None,
-        limit=policy.queue_limit,
-        facts=facts,
-    )
+    Args:
+        job: the name of the slot's own; empty where it makes none.
+    """
 
+    def __init__(
+        self,
+        queue: DelayQueue,
+        jobs: activejobs.ScheduleJobs,
+        settler: Settler,
+        attempt: Attempt,
+        job: str,
+    ) -> None:
+        self._queue = queue
+        self._jobs = jobs
+        self._settler = settler
+        self._attempt = attempt
+        self._known = attempt.definition
+        self._place = self._known.namespace, self._known.name, self._known.uid
+        self._policy = policy_of(attempt)
+        self._job = job
+        self._active: frozenset[str] | None = None
 
-def _asked_on(facts: AdmissionFacts, answer: activeruns.AdmissionAnswer) -> AdmissionFacts:
-    """The queue has what was found out before; the question goes on."""
-    return dataclasses.replace(
-        facts, look=facts.look or answer.look, over=(), seen=(), verified=frozenset()
-    )
+    async def ask(self) -> Answer:
+        facts = AdmissionFacts(over=self._settler.over(self._known.id), checked=not self._job)
+        for _ in range(_ROUNDS):
+            entry = self._entry(facts)
+            answer = await self._queue.concurrency.admit(self._settler.claim, entry)
+            match answer.verdict:
+                case Verdict.IN:
+                    message = f"the slot of {times.time_text(self._attempt.slot_us)} took its place"
+                    if (trouble := await self.delete(answer.runs, message)) is not None:
+                        return trouble
+                    names = tuple(one.job for one in answer.runs)
+                    if len(names) < activeruns.PIECE:
+                        return Start(run=entry.run, replaced=names)
+                    # A piece of the many replaced runs is forgotten: the next one comes.
+                    await self._queue.concurrency.leave(
+                        self._settler.claim, self._known, jobs=names
+                    )
+                case Verdict.UNKNOWN | Verdict.CHECK:
+                    more = await self._found_out(facts, answer)
+                    if not isinstance(more, AdmissionFacts):
+                        return more
+                    facts = more
+                case Verdict.REPLACED:
+                    return await self._replaced()
+                case verdict:
+                    return self._ended(verdict)
+        return _put_off("runs began and ended while it was looked at them", _LOOK_AGAIN_US)
+
+    def _entry(self, facts: AdmissionFacts) -> activeruns.AdmissionRequest:
+        attempt, known, policy = self._attempt, self._known, self._known.rule.policy
+        mark = str(known.generation)
+        if policy.concurrency == activeruns.ALLOW:
+            mark = f"{mark}/{self._settler.claim.id.hex()}"  # other runs are not counted
+        is_queue = self._policy == activeruns.QUEUE
+        return activeruns.AdmissionRequest(
+            member=attempt.point.member,
+            run=_run(attempt, self._job),
+            version=known.timing_version,
+            policy=self._policy,
+            most=1 if self._policy == activeruns.REPLACE else policy.max_concurrency,
+            mark=mark,
+            waiting=_waiting(attempt, self._settler.now_us()) if is_queue else None,
+            limit=policy.queue_limit,
+            facts=facts,
+        )
+
+    # -- what the API server says ----------------------------------------------------------------
+
+    async def _found_out(
+        self, facts: AdmissionFacts, answer: activeruns.AdmissionAnswer
+    ) -> AdmissionFacts | Answer:
+        """What was wanted to be known; or the end of asking."""
+        # The queue has what was found out before.
+        facts = dataclasses.replace(
+            facts, look=facts.look or answer.look, over=(), seen=(), verified=frozenset()
+        )
+        try:
+            if answer.verdict is Verdict.UNKNOWN:
+                return await self._listed(facts, answer.mark)
+            return await self._looked_at(facts, answer.runs)
+        except kube_errors.ApiError as trouble:
+            if self._policy == activeruns.QUEUE:
+                return dataclasses.replace(facts, blind=True)  # it may wait just as well
+            return _unasked(trouble)
+
+    async def _list(self) -> tuple[activejobs.Listed, ...]:
+        listed = await self._jobs.of_schedule(*self._place)
+        self._active = frozenset(one.name for one in listed if one.state is JobState.ACTIVE)
+        return listed
+
+    async def _listed(self, facts: AdmissionFacts, mark: str) -> AdmissionFacts | Start:
+        listed = await self._list()
+        own = next((job for job in listed if job.name == self._job), None)
+        if own is not None and own.state is JobState.OVER:
+            return Start(run=None)
+        version, schedule = self._attempt.point.timing_version, self._known.name
+        seen = tuple(
+            activeruns.active(
+                activeruns.run_of_job(job.name, schedule, job.slot_us), version, job.name
+            )
+            for job in listed
+            if job.state is JobState.ACTIVE
+        )
+        verified = frozenset(one.run for one in seen)
+        return dataclasses.replace(
+            facts, listed=mark, seen=seen, verified=verified, checked=own is None
+        )
+
+    async def _looked_at(
+        self, facts: AdmissionFacts, runs: tuple[activeruns.ActiveRun, ...]
+    ) -> AdmissionFacts | Start:
+        own = {self._job} if self._job and not facts.checked else set()
+        states = await self.states({one.job for one in runs} | own)
+        if own and states[self._job] is not JobState.ABSENT:
+            # It started before, although its news may be lost: firing it again finds its Job.
+            return Start(run=None)
+        is_active = {one: states[one.job] is JobState.ACTIVE for one in runs}
+        return dataclasses.replace(
+            facts,
+            checked=True,
+            over=tuple(one for one in runs if not is_active[one]),
+            verified=frozenset(one.run for one in runs if is_active[one]),
+        )
+
+    async def states(self, names: set[str]) -> dict[str, JobState]:
+        """How these Jobs stand."""
+        if self._active is None and len(names) >= activeruns.PIECE:
+            await self._list()
+        active = names & (self._active or set())
+        asked = await self._jobs.states(*self._place, names - active) if names - active else {}
+        return dict.fromkeys(active, JobState.ACTIVE) | dict(asked)
+
+    # -- Replace ---------------------------------------------------------------------------------
+
+    async def delete(
+        self, replaced: tuple[activeruns.ActiveRun, ...], message: str
+    ) -> Retry | None:
+        """Report why, then delete their Jobs; return None where all were deleted.
+
+        In this order the operator never takes a deletion for a user's, however late the news of it
+        comes, and even if a process dies between the two. How each of them ends is seen by its Job.
+        """
+        if not replaced:
+            return None
+        now_us = self._settler.now_us()
+        events = tuple(
+            closings.slot_event(
+                self._known,
+                one.slot_us,
+                RunState.REPLACING,
+                Reason.REPLACED,
+                now_us,
+                trigger="Manual" if one.is_wanted else "Schedule",
+                message=message,
+                job_name=one.job,
+            )
+            for one in replaced
+        )
+        if not await self._settler.report(Closing(events=events)):
+            return target.not_started()
+        try:
+            for one in replaced:
+                await self._jobs.delete(*self._place, one.job)
+        except kube_errors.ApiError as trouble:
+            return _unasked(trouble)
+        return None
+
+    async def _replaced(self) -> Answer:
+        """A newer slot has its place; a Job that came into being meanwhile goes."""
+        message = "a newer slot took its place before it started"
+        if not self._job:
+            if not self._attempt.first_try_us:
+                return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=message)
+            message = "a newer slot took its place; it is not tried again"
+            return End(state=RunState.REPLACED, reason=Reason.REPLACED, message=message)
+        try:
+            states = await self._jobs.states(*self._place, [self._job])
+        except kube_errors.ApiError as trouble:
+            return _unasked(trouble)
+        if states[self._job] is JobState.ABSENT:
+            return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=message)
+        # Its Job exists, and the watch sees how it ended.
+        refused = await self.delete((_run(self._attempt, self._job),), _BY_A_NEWER_ONE)
+        return refused or Start(run=None)
+
+    def _ended(self, verdict: Verdict) -> Answer:
+        policy = self._known.rule.policy
+        most = policy.max_concurrency
+        active = "a former run is" if most == 1 else f"{most} former runs are"
+        match verdict:
+            case Verdict.FORBIDDEN:
+                reason, message = Reason.CONCURRENCY_FORBIDDEN, f"{active} active"
+            case Verdict.FULL:
+                reason = Reason.QUEUE_FULL
+                message = f"more than {policy.queue_limit} waited while {active} active"
+            case Verdict.WAITS:
+                return Waits(message=f"{active} active")
+            case _:
+                return target.not_started()
+        return End(state=RunState.SKIPPED, reason=reason, message=message)
 
 
 def _waiting(attempt: Attempt, now_us: int) -> messages.Occurrence:
@@ -407,43 +406,16 @@ def _deadline_us(attempt: Attempt) -> int | None:
     return results.deadline_us(attempt) if attempt.is_regular else None
 
 
-def _waited_too_long(attempt: Attempt, now_us: int) -> bool:
-    deadline_us = _deadline_us(attempt)
-    waited = attempt.point.kind is PointKind.QUEUED
-    return waited and deadline_us is not None and now_us > deadline_us
-
-
 def _job_name(firing: target.Firing) -> str:
     if not isinstance(firing.action.target, actions.JobAction):
         return ""
     return jobtarget.job_name(firing)
 
 
-# -- what is answered ----------------------------------------------------------------------------
-
-
-def _ended(asked: _Asked, verdict: Verdict) -> Answer:
-    most = asked.attempt.definition.rule.policy.max_concurrency
-    active = "a former run is" if most == 1 else f"{most} former runs are"
-    match verdict:
-        case Verdict.FORBIDDEN:
-            reason, message = Reason.CONCURRENCY_FORBIDDEN, f"{active} active"
-        case Verdict.FULL:
-            limit = asked.attempt.definition.rule.policy.queue_limit
-            reason, message = Reason.QUEUE_FULL, f"more than {limit} waited while {active} active"
-        case Verdict.WAITS:
-            return Waits(message=f"{active} active")
-        case _:
-            return target.not_started()
-    return End(state=RunState.SKIPPED, reason=reason, message=message)
-
-
 def _unasked(trouble: kube_errors.ApiError) -> Retry:
     if isinstance(trouble, kube_errors.Forbidden):
         return _put_off(str(trouble), None, Reason.FORBIDDEN)
-    seconds = trouble.retry_after_seconds if isinstance(trouble, errors.TryLater) else None
-    after_us = None if seconds is None else int(seconds * 1_000_000)
-    return _put_off(str(trouble), after_us, Reason.API_UNAVAILABLE)
+    return _put_off(str(trouble), target.after_us(trouble), Reason.API_UNAVAILABLE)
 
 
 def _put_off(message: str, after_us: int | None, reason: Reason = Reason.INTERNAL_ERROR) -> Retry:

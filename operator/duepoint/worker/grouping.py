@@ -12,8 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from duepoint import errors
 from duepoint.delayqueue import messages
@@ -26,8 +25,6 @@ from duepoint.worker.plan import Group
 
 #: Decisions about kinds and their dues that are kept; they come back every few minutes.
 _MOST_KEPT = 16_384
-
-_ValueT = TypeVar("_ValueT")
 
 
 class KindRule(NamedTuple):
@@ -45,24 +42,14 @@ class KindRule(NamedTuple):
     is_anchored: bool
 
 
-@dataclass(slots=True)
-class _Gathered:
-    """The rows of a group while it is gathered."""
-
-    namespace: str
-    target: str
-    trigger: str
-    rows: list[int] = field(default_factory=list)
-
-
 class _Step(NamedTuple):
-    """The slot of a due, the due of the next one, and the group of points of that step."""
+    """The slot of a due, the due of the next one, and the rows of the group of that step."""
 
     slot_us: int
     following_us: int
     previous_us: int | None
     rule: rules.Rule
-    into: _Gathered
+    rows: list[int]
 
 
 class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
@@ -72,7 +59,8 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
         super().__init__()
         self._kinds = kinds
         self._now_us = now_us
-        self.groups: dict[tuple[str, str, str], _Gathered] = {}
+        #: The rows of each group, by namespace, target and trigger.
+        self.groups: dict[tuple[str, str, str], list[int]] = {}
 
     def __missing__(self, key: tuple[Hashable, int]) -> _Step | None:
         kind, due_us = key
@@ -94,15 +82,8 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
             return None  # several are overdue, or will be before an attempt ends
         late = now_us - slot_us > policies.ON_TIME_US
         trigger = plan.TRIGGER_CATCH_UP if late else plan.TRIGGER_SCHEDULE
-        into = self._group(known.kind, trigger)
-        return _Step(slot_us, following_us, previous_us, known.kind.rule, into)
-
-    def _group(self, kind: columns.DefinitionKind, trigger: str) -> _Gathered:
-        key = kind.namespace, kind.target, trigger
-        found = self.groups.get(key)
-        if found is None:
-            found = self.groups[key] = _Gathered(*key)
-        return found
+        rows = self.groups.setdefault((known.kind.namespace, known.kind.target, trigger), [])
+        return _Step(slot_us, following_us, previous_us, known.kind.rule, rows)
 
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
@@ -141,61 +122,44 @@ def group(
     """
     own = [dues[index] for index in found.indexes]
     known = _Steps(kinds, now_us)
-    steps = _steps_of(known, found.kinds, own)
+    if own and own.count(own[0]) == len(own):  # a burst: few kinds are asked for
+        of_kind = {kind: known[kind, own[0]] for kind in set(found.kinds)}
+        steps = [of_kind[kind] for kind in found.kinds]
+    else:
+        steps = [known[key] for key in zip(found.kinds, own, strict=True)]
     if any(kind.is_anchored for kind in kinds.values()):
-        _add_anchored(steps, known, found, own, kinds)
+        for row, key in enumerate(found.kinds):
+            kind = kinds.get(key)
+            if kind is not None and kind.is_anchored:
+                steps[row] = known.decide(kind, own[row], found.created_us[row])
     for row, step in enumerate(steps):
         if step is not None:
-            step.into.rows.append(row)
-    return [_grouped(one, found, members, steps) for one in known.groups.values()]
-
-
-def _steps_of(known: _Steps, kinds: Sequence[Hashable], dues: Sequence[int]) -> list[_Step | None]:
-    if dues and dues.count(dues[0]) == len(dues):  # a burst: few kinds are asked for
-        of_kind = {kind: known[kind, dues[0]] for kind in set(kinds)}
-        return list(map(of_kind.__getitem__, kinds))
-    return list(map(known.__getitem__, zip(kinds, dues, strict=True)))
-
-
-def _add_anchored(
-    steps: list[_Step | None],
-    known: _Steps,
-    found: columns.Columns,
-    dues: Sequence[int],
-    kinds: Mapping[Hashable, KindRule],
-) -> None:
-    """The steps of kinds whose slots depend on when a schedule was created."""
-    for row, kind in enumerate(found.kinds):
-        one = kinds.get(kind)
-        if one is not None and one.is_anchored:
-            steps[row] = known.decide(one, dues[row], found.created_us[row])
+            step.rows.append(row)
+    return [_grouped(key, rows, found, members, steps) for key, rows in known.groups.items()]
 
 
 def _grouped(
-    gathered: _Gathered,
+    key: tuple[str, str, str],
+    rows: Sequence[int],
     found: columns.Columns,
     members: Sequence[bytes],
     steps: Sequence[_Step | None],
 ) -> Group:
-    rows = gathered.rows
-
-    def picked(column: Sequence[_ValueT]) -> Sequence[_ValueT]:
-        if len(rows) == rows[-1] - rows[0] + 1:  # side by side, as one namespace's rows are
-            return column[rows[0] : rows[-1] + 1]
-        return [column[row] for row in rows]
-
-    own = [step for step in picked(steps) if step is not None]
-    indexes = picked(found.indexes)
+    if len(rows) == rows[-1] - rows[0] + 1:  # side by side, as one namespace's rows are
+        rows = range(rows[0], rows[-1] + 1)
+    own = [step for step in plan.picked(steps, rows) if step is not None]
+    indexes = plan.picked(found.indexes, rows)
+    namespace, target, trigger = key
     return Group(
-        namespace=gathered.namespace,
-        target=gathered.target,
-        trigger=gathered.trigger,
+        namespace=namespace,
+        target=target,
+        trigger=trigger,
         indexes=indexes,
         members=[members[index] for index in indexes],
-        names=picked(found.names),
-        uids=picked(found.uids),
-        generations=picked(found.generations),
-        created_us=picked(found.created_us),
+        names=plan.picked(found.names, rows),
+        uids=plan.picked(found.uids, rows),
+        generations=plan.picked(found.generations, rows),
+        created_us=plan.picked(found.created_us, rows),
         slots_us=[step.slot_us for step in own],
         following=[step.following_us for step in own],
         previous_us=[step.previous_us for step in own],
@@ -238,13 +202,11 @@ def _nature(kind: columns.DefinitionKind) -> tuple[int, bool] | None:
     """The greatest age of its slots and whether it is anchored; None where it is not ordinary."""
     if not is_ordinary(kind.rule):
         return None
-    return _oldest(kind.rule.policy), slots.is_anchored(kind.rule.timing)
-
-
-def _oldest(policy: rules.Policy) -> int:
-    """The greatest age at which a slot still runs, where it is the only one."""
+    policy = kind.rule.policy
     oldest_us = policies.ON_TIME_US if policy.catch_up == "None" else points.DUE_LIMIT_US
-    return oldest_us if policy.deadline_us is None else min(oldest_us, policy.deadline_us)
+    if policy.deadline_us is not None:
+        oldest_us = min(oldest_us, policy.deadline_us)
+    return oldest_us, slots.is_anchored(kind.rule.timing)
 
 
 # -- columns of definitions at hand -----------------------------------------------------------
@@ -253,7 +215,7 @@ def _oldest(policy: rules.Policy) -> int:
 def columns_of(
     chains: Sequence[points.DuePoint], known: messages.KnownDefinitions
 ) -> columns.Columns:
-    """What ``definitions.read_columns`` says of these chains, from definitions that are at hand."""
+    """What ``columns.read_columns`` says of these chains, from definitions that are at hand."""
     rows = [
         (index, found)
         for index, point in enumerate(chains)
@@ -273,9 +235,7 @@ def columns_of(
     )
 
 
-@functools.lru_cache(maxsize=1024)
-def _kind(namespace: str, rule: rules.Rule, target: str) -> columns.DefinitionKind:
-    return columns.DefinitionKind(namespace, rule, target)
+_kind = functools.lru_cache(maxsize=1024)(columns.DefinitionKind)
 
 
 def left(count: int, groups: Iterable[Group]) -> list[int]:

@@ -13,7 +13,6 @@ import asyncio
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from duepoint import errors
 from duepoint.clock import Clock
@@ -28,7 +27,7 @@ from duepoint.schedules.conditions import Reason
 from duepoint.targets import target as targets
 from duepoint.worker import closing as closings
 from duepoint.worker import results
-from duepoint.worker.plan import Attempt, Group
+from duepoint.worker.plan import Attempt, Closing, Group
 from duepoint.worker.settler import Settler
 
 #: Of one script that appends and settles: 2 to 3.5 ms of the server's time, 5.5 with 500.
@@ -38,40 +37,12 @@ _MOST_BYTES = 1024 * 1024
 _ENTRY_BYTES = 256
 
 
-class HandoverItem(Protocol):
-    """Entries of one stream, all because of points of one claim."""
-
-    @property
-    def members(self) -> Sequence[bytes]: ...
-
-    @property
-    def firings(self) -> targets.Firings: ...
-
-    def pick(self, rows: Sequence[int]) -> HandoverItem:
-        """Some of them."""
-        ...
-
-    def closing(self, texts: Sequence[str], accepted_us: int) -> closings.Closing:
-        """What the points end with, their entries appended; a message for each."""
-        ...
-
-    def observe(self, accepted_us: int) -> None:
-        """Count them as delivered."""
-        ...
-
-    def answer(self, refusal: outcomes.Retry | outcomes.Rejected) -> Iterator[closings.Closing]:
-        """What the points end with, none of their entries appended."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class GroupItem:
-    """A group of ordinary points."""
+    """Entries of one stream: those of a group of ordinary points."""
 
     group: Group
     action: actions.Action
-    settler: Settler
-    results: results.Results
 
     @property
     def members(self) -> Sequence[bytes]:
@@ -90,44 +61,20 @@ class GroupItem:
         )
 
     def pick(self, rows: Sequence[int]) -> GroupItem:
-        return dataclasses.replace(self, group=self.group.pick(rows))
-
-    def closing(self, texts: Sequence[str], accepted_us: int) -> closings.Closing:
-        group = self.group
-        news = run.Together(
-            namespace=group.namespace,
-            trigger=group.trigger,
-            at_us=accepted_us,
-            started_us=accepted_us,
-            accepted_us=accepted_us,
-            uids=group.uids,
-            names=group.names,
-            generations=run.column(group.generations),
-            slots_us=run.column(group.slots_us),
-            messages=run.column(texts),
-        )
-        rearmed = chaincolumns.NextDues(group.members, group.following)
-        return closings.Closing(rearmed=rearmed, events=(news,))
-
-    def observe(self, accepted_us: int) -> None:
-        results.observe_group(accepted_us, self.group.slots_us)
-
-    def answer(self, refusal: outcomes.Retry | outcomes.Rejected) -> Iterator[closings.Closing]:
-        now_us = self.settler.now_us()
-        for attempt in self.group.attempts():
-            firing = attempt.firing(self.action, now=0.0, not_after=0.0)  # never sent
-            yield self.results.record(self.settler, attempt, firing, refusal, now_us)
+        return GroupItem(self.group.pick(rows), self.action)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AttemptItem:
-    """One attempt that is not ordinary: a retry, a slot of a catch-up, of a ScheduleRun ..."""
+    """The entry of one attempt that is not ordinary: a retry, a slot of a catch-up ..."""
 
     attempt: Attempt
     firing: targets.Firing
     started_us: int
-    settler: Settler
-    results: results.Results
+
+    @property
+    def action(self) -> actions.Action:
+        return self.firing.action
 
     @property
     def members(self) -> Sequence[bytes]:
@@ -140,26 +87,25 @@ class AttemptItem:
     def pick(self, rows: Sequence[int]) -> AttemptItem:  # noqa: ARG002 - it has one
         return self
 
-    def closing(self, texts: Sequence[str], accepted_us: int) -> closings.Closing:
-        delivered = outcomes.Delivered(accepted_us=accepted_us, message=texts[0])
-        return self.results.closing(
-            self.settler, self.attempt, self.firing, delivered, self.started_us
-        )
 
-    def observe(self, accepted_us: int) -> None:
-        self.results.observe(self.attempt, outcomes.Delivered(accepted_us=accepted_us))
-
-    def answer(self, refusal: outcomes.Retry | outcomes.Rejected) -> Iterator[closings.Closing]:
-        yield self.results.record(self.settler, self.attempt, self.firing, refusal, self.started_us)
+HandoverItem = GroupItem | AttemptItem
 
 
 class Handover:
     """Appends entries for a worker."""
 
-    def __init__(self, *, queue: DelayQueue, target: targets.WorkerTarget, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        queue: DelayQueue,
+        target: targets.WorkerTarget,
+        clock: Clock,
+        results: results.Results,
+    ) -> None:
         self._queue = queue
         self._target = target
         self._clock = clock
+        self._results = results
 
     async def append(self, settler: Settler, items: Iterable[HandoverItem]) -> None:
         """Append these; the ends of their points are settled or with the settler afterwards."""
@@ -182,55 +128,34 @@ class Handover:
             if handed is None:
                 return
             if isinstance(handed, queue_errors.WriteRefused | queue_errors.WrongType):
-                await self._refused(settler, items, handed)
-                return
-            if handed.done:
-                refused = self._delivered(settler, items, handed)
-                for item in refused:  # alone, each stream says why
-                    await self._deliver(settler, [item])
-                return
-            items = self._still_held(settler, items, handed)
+                if len(items) == 1:
+                    self._answer(settler, items[0], _answer_of(handed))
+                    return
+                refused = items
+            elif handed.done:
+                now_us = settler.now_us()
+                why = handed.refused or ("",) * len(items)
+                refused = [item for item, refusal in zip(items, why, strict=True) if refusal]
+                for item, refusal in zip(items, why, strict=True):
+                    if not refusal:
+                        self._count(item, now_us)
+            else:
+                items = self._still_held(settler, items, handed)
+                continue
+            for item in refused:  # alone, each stream says why
+                await self._deliver(settler, [item])
+            return
 
     def _hoped(
         self, settler: Settler, item: HandoverItem
-    ) -> tuple[messages.StreamEntries, closings.Closing]:
+    ) -> tuple[messages.StreamEntries, Closing]:
         """Entries and what their points end with, the news among the entries."""
-        firings, now_us = item.firings, settler.now_us()
-        text = self._target.message(firings.action)
-        closed = item.closing([text] * len(item.members), now_us)
+        text = self._target.message(item.action)
+        closed = self._closing(settler, item, [text] * len(item.members), settler.now_us())
         entries = dataclasses.replace(
-            self._target.entries(firings, item.members), outcomes=run.pack(closed.events)
+            self._target.entries(item.firings, item.members), outcomes=run.pack(closed.events)
         )
         return entries, dataclasses.replace(closed, events=())
-
-    def _delivered(
-        self, settler: Settler, items: Sequence[HandoverItem], handed: messages.DeliveryResult
-    ) -> list[HandoverItem]:
-        """Counts those that are in; returns those of streams that refused."""
-        now_us = settler.now_us()
-        why = handed.refused or ("",) * len(items)
-        for item, refusal in zip(items, why, strict=True):
-            if not refusal:
-                self._count(item, now_us)
-        return [item for item, refusal in zip(items, why, strict=True) if refusal]
-
-    def _count(self, item: HandoverItem, accepted_us: int) -> None:
-        delivered = outcomes.Delivered(accepted_us=accepted_us)
-        targets.count(item.firings.action, delivered, len(item.members))
-        item.observe(accepted_us)
-
-    async def _refused(
-        self,
-        settler: Settler,
-        items: Sequence[HandoverItem],
-        error: queue_errors.WriteRefused | queue_errors.WrongType,
-    ) -> None:
-        """No stream took anything: of several each is asked alone, to say why."""
-        if len(items) == 1:
-            self._answer(settler, items[0], _answer_of(error))
-            return
-        for item in items:
-            await self._deliver(settler, [item])
 
     def _still_held(
         self, settler: Settler, items: Sequence[HandoverItem], handed: messages.DeliveryResult
@@ -245,7 +170,13 @@ class Handover:
             elif rows:
                 left.append(item.pick(rows))
             elif isinstance(item, AttemptItem) and not handed.lost:
-                withdrawn = closings.withdrawn(item.attempt, settler.now_us())
+                withdrawn = closings.still_open(
+                    item.attempt,
+                    Reason.DELETED,
+                    "taken out of the queue before it ran",
+                    attempts=item.attempt.number,
+                    now_us=settler.now_us(),
+                )
                 if withdrawn is not None:
                     settler.add(withdrawn)
         return left
@@ -271,26 +202,64 @@ class Handover:
             )
         else:
             now_us = settler.now_us()
-            settler.add(item.closing([f"entry {id_}" for id_ in ids], now_us))
+            settler.add(self._closing(settler, item, [f"entry {id_}" for id_ in ids], now_us))
             self._count(item, now_us)
+
+    # -- what the points end with ----------------------------------------------------------------
+
+    def _closing(
+        self, settler: Settler, item: HandoverItem, texts: Sequence[str], accepted_us: int
+    ) -> Closing:
+        """With their entries appended; a message for each."""
+        if isinstance(item, AttemptItem):
+            delivered = outcomes.Delivered(accepted_us=accepted_us, message=texts[0])
+            return self._results.closing(
+                settler, item.attempt, item.firing, delivered, item.started_us
+            )
+        group = item.group
+        news = run.Together(
+            namespace=group.namespace,
+            trigger=group.trigger,
+            at_us=accepted_us,
+            started_us=accepted_us,
+            accepted_us=accepted_us,
+            uids=group.uids,
+            names=group.names,
+            generations=run.column(group.generations),
+            slots_us=run.column(group.slots_us),
+            messages=run.column(texts),
+        )
+        rearmed = chaincolumns.NextDues(group.members, group.following)
+        return Closing(rearmed=rearmed, events=(news,))
+
+    def _count(self, item: HandoverItem, accepted_us: int) -> None:
+        delivered = outcomes.Delivered(accepted_us=accepted_us)
+        targets.count(item.action, delivered, len(item.members))
+        if isinstance(item, AttemptItem):
+            self._results.observe(item.attempt, delivered)
+        else:
+            results.observe_group(accepted_us, item.group.slots_us)
 
     def _answer(
         self, settler: Settler, item: HandoverItem, refusal: outcomes.Retry | outcomes.Rejected
     ) -> None:
-        targets.count(item.firings.action, refusal, len(item.members))
-        for closed in item.answer(refusal):
-            settler.add(closed)
+        """None of their entries was appended."""
+        targets.count(item.action, refusal, len(item.members))
+        record = self._results.record
+        if isinstance(item, AttemptItem):
+            settler.add(record(settler, item.attempt, item.firing, refusal, item.started_us))
+            return
+        now_us = settler.now_us()
+        for attempt in item.group.attempts():
+            firing = attempt.firing(item.action, now=0.0, not_after=0.0)  # never sent
+            settler.add(record(settler, attempt, firing, refusal, now_us))
 
 
 def _answer_of(error: errors.DuepointError) -> outcomes.Retry | outcomes.Rejected:
     if isinstance(error, queue_errors.WrongType):
         return outcomes.Rejected(reason=Reason.WRONG_TYPE, message=str(error))
-    seconds = error.retry_after_seconds if isinstance(error, errors.TryLater) else None
-    return outcomes.Retry(
-        reason=Reason.QUEUE_UNAVAILABLE,
-        message=str(error),
-        after_us=None if seconds is None else int(seconds * 1_000_000),
-    )
+    message, after_us = str(error), targets.after_us(error)
+    return outcomes.Retry(reason=Reason.QUEUE_UNAVAILABLE, message=message, after_us=after_us)
 
 
 def _scripts(items: Iterable[HandoverItem]) -> Iterator[list[HandoverItem]]:
@@ -322,4 +291,4 @@ def _parts(item: HandoverItem) -> Iterator[HandoverItem]:
 
 
 def _entry_bytes(item: HandoverItem) -> int:
-    return _ENTRY_BYTES + len(item.firings.action.payload)
+    return _ENTRY_BYTES + len(item.action.payload)

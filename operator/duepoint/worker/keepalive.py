@@ -129,35 +129,33 @@ class ShardOutages:
     that was broken off.
 
     Attributes:
+        away: since when each of them is, and why.
         keepalive: why the last keepalive was not answered; None where it was.
     """
 
     def __init__(self, shards: int) -> None:
         self._shards = shards
-        self._away: dict[messages.ShardId, tuple[float, errors.TryLater]] = {}
+        self.away: dict[messages.ShardId, tuple[float, errors.TryLater]] = {}
         self.keepalive: errors.TryLater | None = None
 
-    def record(self, answers: Iterable[messages.Claimed], now: float) -> bool:
-        """Record the answers of shards; return whether any of them is away, or was until now."""
-        concerned = bool(self._away)
+    def record(self, answers: Iterable[messages.Claimed], now: float) -> None:
+        """Record the answers of shards."""
         for answer in answers:
-            if answer.trouble is not None:
-                since, _ = self._away.get(answer.shard, (now, None))
-                self._away[answer.shard] = since, answer.trouble
-                concerned = True
-            elif concerned:
-                self._away.pop(answer.shard, None)
-        return concerned
+            if answer.trouble is None:
+                self.away.pop(answer.shard, None)
+            else:
+                since, _ = self.away.get(answer.shard, (now, None))
+                self.away[answer.shard] = since, answer.trouble
 
     def has(self, shards: Iterable[messages.ShardId]) -> bool:
         """Whether all of these are known to be away."""
-        return self._away.keys() >= set(shards)
+        return self.away.keys() >= set(shards)
 
     def trouble(self, now: float) -> str | None:
         """One line of what is wrong; None where nothing is."""
         lasting = [
             trouble
-            for since, trouble in self._away.values()
+            for since, trouble in self.away.values()
             if not isinstance(trouble, queue_errors.ShardMoving) or now - since > _MOVING_SECONDS
         ]
         if lasting:

@@ -10,8 +10,8 @@ goes on asking, and touches no Job until it knows. An account that may not ask c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from typing import TypeVar
+from collections.abc import AsyncIterator
+from typing import Any
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
@@ -19,8 +19,6 @@ from duepoint.delayqueue import layouts
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import clusters, port
 from duepoint.kube import errors as kube_errors
-
-ItemT = TypeVar("ItemT", bound=port.KubeObject)
 
 #: How long the first claim waits for the API server's answer.
 PATIENCE_SECONDS = 3.0
@@ -94,51 +92,17 @@ class OwnJobs:
         self._api = api
         self._owned = owned
 
-    async def request(
-        self,
-        verb: str,
-        path: str,
-        body: object = None,
-        *,
-        query: Mapping[str, str] | None = None,
-        content_type: str = port.JSON,
-        accept: str = port.JSON,
-        timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
-        purpose: port.Purpose = port.Purpose.REQUEST,
-    ) -> bytes:
+    async def request(self, *parts: Any, **options: Any) -> bytes:  # noqa: ANN401 - as port.Api has them
         """See ``port.Api.request``."""
         await self._owned.require()
-        return await self._api.request(
-            verb,
-            path,
-            body,
-            query=query,
-            content_type=content_type,
-            accept=accept,
-            timeout_seconds=timeout_seconds,
-            purpose=purpose,
-        )
+        return await self._api.request(*parts, **options)
 
-    async def list_pages(
-        self,
-        path: str,
-        item_type: type[ItemT],
-        *,
-        limit: int = port.PAGE_LIMIT,
-        query: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[port.ListPage[ItemT]]:
+    async def list_pages(self, *parts: Any, **options: Any) -> AsyncIterator[port.ListPage[Any]]:  # noqa: ANN401
         """See ``port.Api.list_pages``."""
         await self._owned.require()
-        async for page in self._api.list_pages(path, item_type, limit=limit, query=query):
+        async for page in self._api.list_pages(*parts, **options):
             yield page
 
-    def watch(
-        self,
-        path: str,
-        item_type: type[ItemT],
-        resource_version: str,
-        *,
-        query: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[port.WatchEvent[ItemT]]:
+    def watch(self, *parts: Any, **options: Any) -> AsyncIterator[port.WatchEvent[Any]]:  # noqa: ANN401
         """See ``port.Api.watch``; a worker watches nothing."""
-        return self._api.watch(path, item_type, resource_version, query=query)
+        return self._api.watch(*parts, **options)

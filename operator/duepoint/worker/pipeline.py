@@ -67,7 +67,7 @@ class Pipeline:
             target=target,
             clock=clock,
             actions=actions,
-            slots=slots.AttemptSlots(clock, bounds.concurrency, self.jobs),
+            slots=slots.AttemptSlots(clock, bounds.concurrency, self.jobs, actions),
             gate=concurrency.Gate(queue, jobs),
             results=results.Results(clock=clock, dice=dice),
         )
@@ -90,7 +90,7 @@ class Pipeline:
             wait_to_begin: the claim is kept while it lasts, and nothing of it is tried.
         """
         settler = Settler(self._queue, self._clock, claim)
-        self.leases.kept.add(settler)
+        self.leases.keep(settler)
         telemetry.inflight.inc(len(claim.points))
         try:
             if wait_to_begin is not None:
@@ -104,7 +104,7 @@ class Pipeline:
                     settler.lost = True
                 else:
                     await self._firing.fire(plan, settler, holding)
-                    await settler.flush()
+                    await settler.finish()
             if settler.lost and settler.cut_off:
                 await self._come_back(settler)
         except asyncio.CancelledError:
@@ -112,12 +112,12 @@ class Pipeline:
             raise
         finally:
             telemetry.inflight.dec(len(claim.points))
-            self.leases.kept.discard(settler)
+            self.leases.end(settler)
 
     async def _give_back(self, settler: Settler) -> None:
         """What has ended is settled; the rest is due again at once, for another worker."""
         try:
-            await settler.flush()
+            await settler.finish()
             await self._queue.claims.release(settler.claim)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("points not given back", error=str(trouble))
@@ -147,17 +147,27 @@ class Leases:
     is extended when a third of its lease is left to spare, and never one whose points are all
     settled. Attempts that have been under way for long are reported on the same round, so that a
     status shows them. A claim that Redis says is lost stays lost: its attempts may end, their
-    settlements write nothing but outcomes, and nothing new is sent under it.
-
-    Attributes:
-        kept: the claims that are carried out.
+    settlements write nothing but outcomes, and nothing new is sent under it. A worker without
+    claims does not wake for this.
     """
 
     def __init__(self, queue: DelayQueue, clock: Clock, *, lease_seconds: float) -> None:
         self._queue = queue
         self._clock = clock
         self._lease_seconds = lease_seconds
-        self.kept: set[Settler] = set()
+        self._kept: set[Settler] = set()
+        self._is_busy = asyncio.Event()
+
+    def keep(self, settler: Settler) -> None:
+        """This claim is carried out from now on."""
+        self._kept.add(settler)
+        self._is_busy.set()
+
+    def end(self, settler: Settler) -> None:
+        """This claim has ended."""
+        self._kept.discard(settler)
+        if not self._kept:
+            self._is_busy.clear()
 
     async def run(self) -> None:
         """Extend, and report what takes long, until cancelled."""
@@ -167,24 +177,23 @@ class Leases:
 
     async def _report_open(self) -> None:
         while True:
+            await self._is_busy.wait()
             await self._clock.sleep(_CHECK_SECONDS)
-            for settler in self.kept:
+            for settler in self._kept:
                 settler.report_open()
 
     async def _extend_in_time(self) -> None:
         while True:
+            await self._is_busy.wait()
             await self._clock.sleep(self._lease_seconds / 6)
-            ageing = [settler for settler in self.kept if self._is_ageing(settler)]
+            soon = self._clock.monotonic() + self._lease_seconds * 2 / 3
+            ageing = [each for each in self._kept if not each.lost and each.claim.held_until < soon]
             # Together: one command without an answer must not cost the other claims their lease.
             troubles = list(filter(None, await asyncio.gather(*map(self._extend, ageing))))
             if troubles:
                 telemetry.logger.warning(
                     "claims not extended", claims=len(troubles), error=troubles[0]
                 )
-
-    def _is_ageing(self, settler: Settler) -> bool:
-        left = settler.claim.held_until - self._clock.monotonic()
-        return not settler.lost and left < self._lease_seconds * 2 / 3
 
     async def _extend(self, settler: Settler) -> str | None:
         """The trouble, where there was any."""

@@ -1,19 +1,23 @@
-"""The values between planning and firing: an attempt, a group of ordinary points, a plan. Pure.
+"""The values between planning, firing and settling: attempts, groups, plans, closings. Pure.
 
 Every point of a claim is in exactly one place of its plan: a group, an attempt, a check, a split
-(an attempt whose chain moves on first), or what is settled without an attempt.
+(an attempt whose chain moves on first), or what is settled without an attempt. A ``Closing`` says
+what the settlement is to do with a point that has ended.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue.claims import chaincolumns
+from duepoint.runs import run
 from duepoint.runs.run import RunEvent
-from duepoint.schedules import actions, points, policies, slots
+from duepoint.schedules import actions, points, slots
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 from duepoint.schedules.points import DuePoint, PointKind
@@ -25,6 +29,10 @@ TRIGGER_CHECK = "Check"
 
 NO_RECORD = messages.OccurrenceRecord()
 _ID_LENGTH = 8
+
+_ValueT = TypeVar("_ValueT")
+#: Planned slots in one script; a chain with more goes alone.
+_MOST_PLANNED = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +48,10 @@ class Attempt:
         following: for a chain point that is fired directly: where the chain goes on, None where
             no slot is left. Unused for occurrences.
         completes: no slot of the schedule is left after this one.
-        eager: may be tried while its chain is still being moved on: it is the chain's own slot,
-            so a worker that finds the chain unmoved after a crash fires this very slot again.
+        begins_first: may be tried while chains of its claim are still being moved on: it is its
+            chain's own slot, so a worker that finds the chain unmoved after a crash fires this very
+            slot again.
+        is_judged: a concurrency policy says whether it may start, if its target can last.
     """
 
     point: DuePoint
@@ -55,16 +65,12 @@ class Attempt:
     record: messages.OccurrenceRecord = NO_RECORD
     following: slots.DueSlot | None = None
     completes: bool = False
-    eager: bool = False
+    begins_first: bool = False
+    is_judged: bool = False
 
     @property
     def is_chain(self) -> bool:
         return self.point.kind is PointKind.CHAIN
-
-    @property
-    def begins_first(self) -> bool:
-        """Whether it may begin before the chains of its claim have moved on."""
-        return self.eager or self.is_chain
 
     @property
     def run_uid(self) -> str:
@@ -129,15 +135,9 @@ class Group:
     rules: Sequence[rules.Rule]
 
     def pick(self, rows: Sequence[int]) -> Group:
-        """Some rows, as a group of their own; rows side by side are cut out as slices."""
-        columns = {name: getattr(self, name) for name in _COLUMNS}
-        picked: dict[str, Any]
-        if isinstance(rows, range):
-            side_by_side = slice(rows.start, rows.stop)
-            picked = {name: column[side_by_side] for name, column in columns.items()}
-        else:
-            picked = {name: [column[row] for row in rows] for name, column in columns.items()}
-        return dataclasses.replace(self, **picked)
+        """Some rows, as a group of their own."""
+        columns: dict[str, Any] = {name: picked(getattr(self, name), rows) for name in _COLUMNS}
+        return dataclasses.replace(self, **columns)
 
     def attempts(self) -> Iterator[Attempt]:
         """The first attempt of each row."""
@@ -170,7 +170,15 @@ class Group:
             previous_us=self.previous_us[row],
             trigger=self.trigger,
             following=slots.DueSlot(following_us, following_us),
+            begins_first=True,
         )
+
+
+def picked(column: Sequence[_ValueT], rows: Sequence[int]) -> Sequence[_ValueT]:
+    """Some rows of a column; of rows side by side a slice."""
+    if isinstance(rows, range):
+        return column[rows.start : rows.stop]
+    return [column[row] for row in rows]
 
 
 _COLUMNS = tuple(
@@ -178,6 +186,29 @@ _COLUMNS = tuple(
     for one in dataclasses.fields(Group)
     if one.name not in {"namespace", "target", "trigger"}
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """A run that counted for its schedule's concurrency policy and has ended."""
+
+    definition: definitions.Definition
+    run: activeruns.ActiveRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """How one attempt, or one point without an attempt, ends; or many that went together."""
+
+    finished: Sequence[bytes] = ()
+    occurrences: Sequence[messages.Occurrence] = ()
+    chains: Sequence[DuePoint] = ()
+    rearmed: Sequence[chaincolumns.ChainDue] = ()
+    ended: Sequence[points.ScheduleId] = ()
+    counted: Sequence[bytes] = ()
+    dead: Sequence[messages.DeadLetter] = ()
+    events: Sequence[RunEvent | run.Together] = ()
+    left: Sequence[EndedRun] = ()
 
 
 @dataclass(slots=True)
@@ -189,17 +220,20 @@ class Plan:
         attempts: sequences of attempts; a sequence is made in its order, oldest slot first, and
             sequences do not wait for one another (a retry that hangs must not hold up the next
             slot).
+        entries: sequences whose entries the queue appends.
         checks: points at which nothing is fired: what the definition refers to is checked.
         splits: chain points that move on before their slots are tried.
         opened: beside each split, the news of its slots, which are open from then on.
         finished, chains, ended, dead, events: what is settled without an attempt.
         held: points that stand for slots which wait, because the server went back.
+        closing: all of that, once the plan is complete; None where it is nothing.
         unplanned: points at which a bug or an unreadable rule came up. They stay the claim's until
             it runs out; reclaimed often enough, they become dead letters like any poison.
     """
 
     groups: list[Group] = field(default_factory=list)
     attempts: list[tuple[Attempt, ...]] = field(default_factory=list)
+    entries: list[tuple[Attempt, ...]] = field(default_factory=list)
     checks: list[Attempt] = field(default_factory=list)
     splits: list[messages.Planning] = field(default_factory=list)
     opened: list[RunEvent] = field(default_factory=list)
@@ -210,6 +244,7 @@ class Plan:
     events: list[RunEvent] = field(default_factory=list)
     held: list[messages.Occurrence] = field(default_factory=list)
     unplanned: list[tuple[DuePoint, Exception]] = field(default_factory=list)
+    closing: Closing | None = None
 
     def add(self, other: Plan) -> None:
         """Everything of the other one too."""
@@ -227,44 +262,40 @@ class Plan:
                 points.chain(chain.schedule_id, chain.timing_version, following.due_us)
             )
 
-    @property
-    def closes_points(self) -> bool:
-        """Whether anything is to be settled before an attempt has ended."""
-        return any((self.finished, self.chains, self.ended, self.dead, self.events))
+    def complete(self) -> None:
+        """Nothing is added any more: ``closing`` has what ended without an attempt."""
+        if any((self.finished, self.chains, self.ended, self.dead, self.events)):
+            self.closing = Closing(
+                finished=self.finished,
+                chains=self.chains,
+                ended=self.ended,
+                dead=self.dead,
+                events=self.events,
+                occurrences=self.held,
+            )
+
+    def members(self) -> set[bytes]:
+        """The points of all that is tried."""
+        tried = itertools.chain.from_iterable((*self.attempts, *self.entries))
+        of_groups = itertools.chain.from_iterable(group.members for group in self.groups)
+        return {attempt.point.member for attempt in tried}.union(of_groups)
+
+    def split_parts(self) -> Iterator[list[messages.Planning]]:
+        """The splits, few enough for one script each, and with each part the news of its slots.
+
+        In the same script, because later news of these slots is to be read after it.
+        """
+        part: list[messages.Planning] = []
+        news: list[RunEvent] = []
+        planned = 0
+        for number, (planning, opened) in enumerate(zip(self.splits, self.opened, strict=True), 1):
+            part.append(planning)
+            news.append(opened)
+            planned += len(planning.slots)
+            following = self.splits[number].slots if number < len(self.splits) else None
+            if following is None or planned + len(following) > _MOST_PLANNED:
+                yield [dataclasses.replace(part[0], outcomes=run.pack(news)), *part[1:]]
+                part, news, planned = [], [], 0
 
 
-_PARTS = tuple(part.name for part in dataclasses.fields(Plan))
-
-
-def attempt_of(
-    known: definitions.Definition,
-    point: DuePoint,
-    chosen: policies.Chosen,
-    timeline: slots.Slots,
-    *,
-    following: slots.DueSlot | None,
-    eager: bool = False,
-) -> Attempt:
-    """The first attempt of a slot that a policy has chosen."""
-    return Attempt(
-        point=point,
-        definition=known,
-        slot_us=chosen.slot_us,
-        due_us=chosen.due_us,
-        previous_us=timeline.previous_before(chosen.slot_us),
-        trigger=TRIGGER_CATCH_UP if chosen.catch_up else TRIGGER_SCHEDULE,
-        following=following,
-        completes=following is None and timeline.next_after(chosen.slot_us) is None,
-        eager=eager,
-    )
-
-
-def planned(chain: DuePoint, chosen: policies.Chosen) -> DuePoint:
-    """The point of one slot of a chain that moves on before the slot is tried."""
-    return DuePoint(
-        schedule_id=chain.schedule_id,
-        timing_version=chain.timing_version,
-        kind=PointKind.PLANNED,
-        due_us=chosen.due_us,
-        slot_us=chosen.slot_us,
-    )
+_PARTS = tuple(part.name for part in dataclasses.fields(Plan) if part.name != "closing")

@@ -40,18 +40,25 @@ class Planner:
         groups = await self._grouped(settler, claim)
         if groups is None:
             return None
+        rows = grouping.left(len(claim.points), groups)
         made = Plan()
-        rest = _without(claim, groups)
-        if rest.points or rest.strangers:
-            planned = await self._planned(settler, rest)
+        if rows or claim.strangers:
+            alone = claim
+            if groups:
+                alone = dataclasses.replace(claim, points=[claim.points[row] for row in rows])
+            planned = await self._planned(settler, alone)
             if planned is None:
                 return None
             made = planned
         for group in groups:
-            if self._is_entries(group):
+            appends = self._appends(group.namespace, group.target)
+            action = self._actions.at_hand(group.namespace, group.target)
+            if appends and isinstance(action, actions.Action):
                 made.groups.append(group)
             else:
-                made.attempts += [(attempt,) for attempt in group.attempts()]
+                into = made.entries if appends else made.attempts
+                into += [(attempt,) for attempt in group.attempts()]
+        made.complete()
         return made
 
     # -- ordinary points -------------------------------------------------------------------------
@@ -65,9 +72,7 @@ class Planner:
             found = grouping.columns_of(claim.points, claim.definitions)
         else:
             read = await settler.while_held(
-                functools.partial(
-                    self._queue.definitions.read_columns, claim.shard, chains.members
-                ),
+                functools.partial(self._queue.columns.read_columns, claim.shard, chains.members),
                 "definitions not read",
             )
             if read is None:
@@ -78,10 +83,6 @@ class Planner:
         )
         kinds = grouping.kind_rules(found.kind_of, self._limit_us)
         return grouping.group(found, chains.members, chains.dues, kinds, claim.now_us)
-
-    def _is_entries(self, group: Group) -> bool:
-        action = self._actions.known(group.namespace, group.target)
-        return isinstance(action, actions.Action) and self._target.appends(action)
 
     # -- all others ------------------------------------------------------------------------------
 
@@ -109,6 +110,11 @@ class Planner:
             telemetry.logger.error(
                 "point not planned", point=point.member.hex(), error=repr(trouble)
             )
+        sequences, made.attempts = made.attempts, []
+        for sequence in sequences:
+            known = sequence[0].definition
+            appends = self._appends(known.namespace, known.target)
+            (made.entries if appends else made.attempts).append(sequence)
         return made
 
     async def _definitions(self, claim: messages.Claim) -> messages.FoundDefinitions:
@@ -127,6 +133,11 @@ class Planner:
         unknown = [key for key in set(wanted) if not self._actions.is_sketched(*key)]
         if unknown:
             await asyncio.gather(*(self._actions.get(shard, *key) for key in unknown))
+
+    def _appends(self, namespace: str, target: str) -> bool:
+        """Whether the queue appends an entry for an attempt at this target."""
+        outline = self._actions.outline(namespace, target)
+        return isinstance(outline, actions.Action) and self._target.appends(outline)
 
     def _limit_us(self, namespace: str, target: str) -> int | None:
         """How long an attempt may take; None where that is not known."""
@@ -150,11 +161,3 @@ def _fresh_chains(claim: messages.Claim) -> chaincolumns.ClaimedChains | None:
     if chains is not None and claim.back_us and chains.dues[0] <= claim.back_us:
         return None
     return chains
-
-
-def _without(claim: messages.Claim, groups: Iterable[Group]) -> messages.Claim:
-    """The claim with the points that are in no group."""
-    rows = grouping.left(len(claim.points), groups)
-    if len(rows) == len(claim.points):
-        return claim
-    return dataclasses.replace(claim, points=[claim.points[row] for row in rows])

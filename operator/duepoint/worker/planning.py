@@ -3,13 +3,15 @@
 Definitions and the claim come in, a Plan goes out. Catch-up and deadline judge a chain as of its
 first claim, however often it was taken over since: the slots that a former owner may have started
 are then those that run, and no others. ``grouping`` decides the same for ordinary points in fewer
-steps; slots that wait because the server went back are planned in ``held_slots``.
+steps; slots that wait because the server went back are judged in ``held_slots``.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from duepoint.delayqueue import activeruns, messages
 from duepoint.runs.run import RunState
@@ -17,14 +19,12 @@ from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, policies, slots
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
-from duepoint.schedules.slots import DueSlot, Slots
 from duepoint.worker import closing, held_slots, runlimits
-from duepoint.worker.plan import NO_RECORD, TRIGGER_CHECK, Attempt, Plan, attempt_of, planned
+from duepoint.worker import plan as plans
 
 Definitions = Mapping[points.ScheduleId, definitions.Definition]
 
 _NO_LIMITS: runlimits.RunsLeft = {}
-_RELEASED = "it had waited for a run to end until concurrencyPolicy was edited"
 
 
 def plan(
@@ -34,7 +34,7 @@ def plan(
     attempt_limit_us: Callable[[definitions.Definition], int],
     unreadable: Collection[points.ScheduleId] = (),
     runs_left: runlimits.RunsLeft = _NO_LIMITS,
-) -> Plan:
+) -> plans.Plan:
     """What to do with each point of the claim.
 
     Args:
@@ -46,21 +46,25 @@ def plan(
             the operator's comparison with the objects writes definition and chain anew.
         runs_left: how many slots the chains of schedules with maxRuns may hand over.
     """
-    made = Plan()
+    made = plans.Plan()
     for member, score in claim.strangers:
-        made.dead.append(closing.stranger(member, score))
+        made.dead.append(closing.unrecognised(member, score))
     for point in sorted(claim.points, key=_turn_us):
         known = found.get(point.schedule_id)
-        if known is None and point.schedule_id in unreadable:
+        if known is not None:
+            one = _PointPlan(claim, point, known, runs_left.get(point.schedule_id))
+            try:
+                one.decide(attempt_limit_us)
+            except Exception as trouble:  # noqa: BLE001 - one point's trouble is not its neighbours'
+                made.unplanned.append((point, trouble))
+                if claim.reclaimed >= messages.POISON_RECLAIMS:
+                    made.dead.append(one.letter(Reason.POISON, repr(trouble)))
+            else:
+                made.add(one.made)
+        elif point.schedule_id in unreadable:
             made.dead.append(closing.undefined(point))
-            continue
-        try:
-            left = runs_left.get(point.schedule_id)
-            made.add(_plan_point(claim, point, known, attempt_limit_us, left))
-        except Exception as trouble:  # noqa: BLE001 - one point's trouble is not its neighbours'
-            made.unplanned.append((point, trouble))
-            if claim.reclaimed >= messages.POISON_RECLAIMS and known is not None:
-                made.dead.append(closing.dead(claim, point, known, Reason.POISON, repr(trouble)))
+        else:  # its schedule is deleted, and its slots have no reader
+            made.finished.append(point.member)
     return made
 
 
@@ -69,144 +73,371 @@ def _turn_us(point: DuePoint) -> int:
     return point.due_us if point.kind in points.RUN_KINDS else point.slot_us
 
 
-def _plan_point(
-    claim: messages.Claim,
-    point: DuePoint,
-    known: definitions.Definition | None,
-    attempt_limit_us: Callable[[definitions.Definition], int],
-    runs_left: int | None,
-) -> Plan:
-    made = Plan()
-    if claim.is_poison:
-        _bury(made, claim, point, known)
-    elif known is not None and point.member in claim.unreadable:
-        _give_up(made, claim, point, known, "the record of its attempts cannot be read")
-    elif known is None or _is_superseded(point, known):
-        made.finished.append(point.member)
-        _supersede(made, point, known, claim.now_us)
-    elif point.kind is PointKind.CHAIN and point.due_us <= claim.back_us:
-        held_slots.hold(made, claim, point, known)
-    elif point.kind is PointKind.HELD:
-        held_slots.plan(made, claim, point, known, runs_left=runs_left)
-    elif point.kind is PointKind.CHAIN:
-        limit_us = attempt_limit_us(known)
-        _plan_chain(made, claim, point, known, limit_us=limit_us, runs_left=runs_left)
-    else:
-        _plan_occurrence(made, claim, point, known)
-    return made
+class _PointPlan:
+    """What to do with one point.
 
-
-def _is_superseded(point: DuePoint, known: definitions.Definition) -> bool:
-    if point.kind not in points.TIMED_KINDS:
-        return False
-    return point.timing_version != known.timing_version or (
-        point.kind is PointKind.CHAIN and known.state is not definitions.State.ARMED
-    )
-
-
-def _supersede(
-    made: Plan, point: DuePoint, known: definitions.Definition | None, now_us: int
-) -> None:
-    """Slots of an old timing end as Superseded; those of a deleted schedule have no reader.
-
-    What stood ready or waited when its schedule was suspended is skipped, like what comes after.
+    Attributes:
+        made: the plan; of no use after an exception.
+        runs_left: how many slots its chain may still hand over; None = no limit.
     """
-    if known is None:
-        return
-    if known.rule.timing.suspend and point.kind is not PointKind.CHAIN:
-        made.events.append(
+
+    def __init__(
+        self,
+        claim: messages.Claim,
+        point: DuePoint,
+        known: definitions.Definition,
+        runs_left: int | None,
+    ) -> None:
+        self.made = plans.Plan()
+        self._claim = claim
+        self._point = point
+        self._known = known
+        self._runs_left = runs_left
+        self._record = claim.records.get(point.member, plans.NO_RECORD)
+
+    def decide(self, attempt_limit_us: Callable[[definitions.Definition], int]) -> None:
+        """Raises what the schedule's rule raises."""
+        claim, point = self._claim, self._point
+        if claim.is_poison:
+            self._bury()
+        elif point.member in claim.unreadable:
+            message = "the record of its attempts cannot be read"
+            self.made.dead.append(self.letter(Reason.UNSUPPORTED, message))
+            self._give_up(Reason.UNSUPPORTED, message)
+        elif self._is_superseded():
+            self._supersede()
+        elif point.kind is PointKind.CHAIN and point.due_us <= claim.back_us:
+            self._hold()
+        elif point.kind is PointKind.HELD:
+            self._plan_held()
+        elif point.kind is PointKind.CHAIN:
+            self._plan_chain(attempt_limit_us(self._known))
+        elif point.kind is PointKind.CHECK:
+            self._plan_check()
+        else:
+            self._plan_occurrence()
+
+    @functools.cached_property
+    def _timeline(self) -> slots.Slots:
+        known = self._known
+        return slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+
+    # -- points that end ---------------------------------------------------------------------------
+
+    def letter(self, reason: Reason, message: str) -> messages.DeadLetter:
+        """The point as a dead letter."""
+        return closing.dead(self._point, self._known, self._record, reason, message)
+
+    def _add_event(self, slot_us: int, state: RunState, reason: str, **more: Any) -> None:  # noqa: ANN401 - fields of RunEvent
+        self.made.events.append(
+            closing.slot_event(self._known, slot_us, state, reason, self._claim.now_us, **more)
+        )
+
+    def _give_up(self, reason: Reason, message: str) -> None:
+        """No slot ends without a trace, not even one that no worker survives."""
+        point = self._point
+        if point.kind is PointKind.CHECK:
+            return
+        more: dict[str, Any] = {"settled_us": point.slot_us}
+        if point.kind in points.RUN_KINDS:
+            more = {"trigger": self._record.trigger, "run_uid": self._record.run_uid}
+        self._add_event(point.slot_us, RunState.MISSED, reason, message=message, **more)
+
+    def _complete(self, newest_us: int) -> None:
+        more: dict[str, Any] = {"count": 0, "settled_us": newest_us, "completed": True}
+        self._add_event(newest_us, RunState.MISSED, Reason.COMPLETED, **more)
+
+    def _skip_for_runs(self, skipped: runlimits.SkippedRuns) -> None:
+        self._add_event(
+            skipped.newest_us,
+            RunState.SKIPPED,
+            Reason.MAX_RUNS,
+            message="every run that spec.maxRuns allows has started or is being started",
+            count=skipped.count,
+            settled_us=skipped.newest_us,
+            since_us=skipped.oldest_us,
+        )
+
+    def _is_superseded(self) -> bool:
+        point, known = self._point, self._known
+        if point.kind not in points.TIMED_KINDS:
+            return False
+        return point.timing_version != known.timing_version or (
+            point.kind is PointKind.CHAIN and known.state is not definitions.State.ARMED
+        )
+
+    def _supersede(self) -> None:
+        """What stood ready when its schedule was suspended is skipped, as later slots are."""
+        point = self._point
+        self.made.finished.append(point.member)
+        if self._known.rule.timing.suspend and point.kind is not PointKind.CHAIN:
+            message = "it had not started when its Schedule was suspended"
+            self._add_event(point.slot_us, RunState.SKIPPED, Reason.SUSPENDED, message=message)
+        else:
+            self._add_event(point.slot_us, RunState.SUPERSEDED, Reason.STALE_VERSION)
+
+    def _bury(self) -> None:
+        """Give up on a slot that no worker survives; its schedule goes on with the next one."""
+        point = self._point
+        reason = f"claimed alone {self._claim.alone} times and never settled"
+        letter = self.letter(Reason.POISON, reason)
+        self._give_up(Reason.POISON, reason)
+        if point.kind is PointKind.CHAIN:
+            self.made.dead.append(dataclasses.replace(letter, member=b""))
+            self.made.close_chain(point, self._timeline.next_after(point.slot_us))
+        else:
+            self.made.dead.append(letter)
+
+    # -- chains ------------------------------------------------------------------------------------
+
+    def _plan_chain(self, limit_us: int) -> None:
+        chain, known, claim, timeline = self._point, self._known, self._claim, self._timeline
+        if known.rule.timing.zone_data and not _has_slot(timeline, chain.due_us):
+            following = timeline.next_after(chain.due_us)
+            if following is None or following.due_us > claim.now_us:
+                self.made.close_chain(chain, following)
+                if following is None:
+                    self._complete(chain.due_us)
+                return
+            chain = dataclasses.replace(chain, due_us=following.due_us)
+        first_us = timeline.at_or_before(chain.due_us) or 0
+        if known.runs_left == 0:
+            self.made.close_chain(chain, None)
+            self._complete(first_us)
+            return
+        decided = policies.decide(
+            timeline, known.rule.policy, chain_due_us=chain.due_us, now_us=claim.judged_us
+        )
+        decision = runlimits.within_share(self._within_runs(decided, first_us), claim)
+        following = decision.following
+        if not decision.run:
+            self.made.close_chain(chain, following)
+            if self.made.events and following is None:
+                self._complete(decision.newest_us)
+            return
+        is_simple = len(decision.run) == 1 and not self.made.events and not self._is_judged()
+        # With one run left the chain has nothing else to hand over while this one is tried.
+        may_wait = following is None or following.due_us >= claim.now_us + limit_us
+        if is_simple and (self._runs_left == 1 or may_wait):
+            only = decision.run[0]
+            attempt = self._attempt_of(chain, only, following, begins_first=True)
+            self.made.attempts.append((attempt,))
+            return
+        next_due_us = None if following is None else following.due_us
+        self._split(chain, decision.run, following, next_due_us, begins_first=is_simple)
+
+    def _within_runs(self, decided: policies.Decision, first_us: int) -> policies.Decision:
+        """The decision as far as runs are left; reports what does not run."""
+        decision, skipped = runlimits.within(decided, self._runs_left)
+        for group in decision.missed:
+            self._add_event(
+                group.newest_us,
+                RunState.MISSED,
+                group.reason,
+                count=group.count,
+                settled_us=group.newest_us,
+                since_us=first_us,
+            )
+        if skipped is not None:
+            self._skip_for_runs(skipped)
+        return decision
+
+    def _is_judged(self) -> bool:
+        """Whether a policy decides if a slot starts: only a slot of its own can wait."""
+        return self._known.rule.policy.concurrency != activeruns.ALLOW
+
+    def _split(
+        self,
+        chain: DuePoint,
+        run: tuple[policies.Chosen, ...],
+        following: slots.DueSlot | None,
+        next_due_us: int | None,
+        *others: messages.Occurrence,
+        begins_first: bool,
+    ) -> None:
+        """The chain moves on before its slots are tried, and these stand beside it until then."""
+        attempts = tuple(
+            self._attempt_of(
+                dataclasses.replace(
+                    chain, kind=PointKind.PLANNED, due_us=one.due_us, slot_us=one.slot_us
+                ),
+                one,
+                following,
+                begins_first=begins_first,
+            )
+            for one in run
+        )
+        occurrences = tuple(
+            messages.Occurrence(
+                point=one.point, record=messages.OccurrenceRecord(trigger=one.trigger)
+            )
+            for one in attempts
+        )
+        self.made.attempts.append(attempts)
+        self.made.splits.append(
+            messages.Planning(chain=chain, slots=(*occurrences, *others), next_due_us=next_due_us)
+        )
+        oldest, *later = attempts
+        open_us = [one.slot_us for one in later] + [one.record.from_us for one in others]
+        # The slots are open from then on: no later slot's end speaks for them.
+        self.made.opened.append(
             closing.slot_event(
-                known,
-                point.slot_us,
-                RunState.SKIPPED,
-                Reason.SUSPENDED,
-                now_us,
-                message="it had not started when its Schedule was suspended",
+                self._known,
+                oldest.slot_us,
+                RunState.PENDING,
+                "",
+                self._claim.now_us,
+                trigger=oldest.trigger,
+                due_us=oldest.due_us,
+                more_us=tuple(open_us),
             )
         )
-        return
-    made.events.append(
-        closing.slot_event(known, point.slot_us, RunState.SUPERSEDED, Reason.STALE_VERSION, now_us)
-    )
 
+    def _attempt_of(
+        self,
+        point: DuePoint,
+        chosen: policies.Chosen,
+        following: slots.DueSlot | None,
+        *,
+        begins_first: bool,
+    ) -> plans.Attempt:
+        """The first attempt of a slot that a policy has chosen."""
+        timeline = self._timeline
+        return plans.Attempt(
+            point=point,
+            definition=self._known,
+            slot_us=chosen.slot_us,
+            due_us=chosen.due_us,
+            previous_us=timeline.previous_before(chosen.slot_us),
+            trigger=plans.TRIGGER_CATCH_UP if chosen.catch_up else plans.TRIGGER_SCHEDULE,
+            following=following,
+            completes=following is None and timeline.next_after(chosen.slot_us) is None,
+            begins_first=begins_first,
+            is_judged=self._is_judged(),
+        )
 
-def _bury(
-    made: Plan,
-    claim: messages.Claim,
-    point: DuePoint,
-    known: definitions.Definition | None,
-) -> None:
-    """Give up on a slot that no worker survives; its schedule goes on with the next one."""
-    if known is None:
-        made.finished.append(point.member)
-        return
-    reason = f"claimed alone {claim.alone} times and never settled"
-    letter = closing.dead(claim, point, known, Reason.POISON, reason)
-    if point.kind is not PointKind.CHECK:
-        made.events.append(closing.given_up(known, claim, point, Reason.POISON, reason))
-    if point.kind is not PointKind.CHAIN:
-        made.dead.append(letter)
-        return
-    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
-    made.dead.append(dataclasses.replace(letter, member=b""))
-    made.close_chain(point, timeline.next_after(point.slot_us))
+    # -- occurrences -------------------------------------------------------------------------------
 
-
-# -- chains ----------------------------------------------------------------------------------
-
-
-def _plan_chain(
-    made: Plan,
-    claim: messages.Claim,
-    chain: DuePoint,
-    known: definitions.Definition,
-    *,
-    limit_us: int,
-    runs_left: int | None,
-) -> None:
-    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
-    if known.rule.timing.zone_data and not _has_slot(timeline, chain.due_us):
-        following = timeline.next_after(chain.due_us)
-        if following is None or following.due_us > claim.now_us:
-            made.close_chain(chain, following)
-            if following is None:
-                made.events.append(closing.completed(known, chain.due_us, claim.now_us))
+    def _plan_occurrence(self) -> None:
+        point, known, record = self._point, self._known, self._record
+        is_run = point.kind in points.RUN_KINDS
+        has_started = runlimits.has_started(known, record.first_try_us)
+        if known.runs_left == 0 and not is_run and not has_started:
+            # Its run went to others: an edit of maxRuns has left fewer than there were.
+            self.made.finished.append(point.member)
+            self._skip_for_runs(
+                runlimits.SkippedRuns(oldest_us=point.slot_us, newest_us=point.slot_us, count=1)
+            )
             return
-        chain = dataclasses.replace(chain, due_us=following.due_us)
-    first_us = timeline.at_or_before(chain.due_us) or 0
-    if known.runs_left == 0:
-        made.close_chain(chain, None)
-        made.events.append(closing.completed(known, first_us, claim.now_us))
-        return
-    decided = policies.decide(
-        timeline, known.rule.policy, chain_due_us=chain.due_us, now_us=claim.judged_us
-    )
-    decision, skipped = runlimits.within(decided, runs_left)
-    decision = runlimits.within_share(decision, claim)
-    missed = [closing.missed(known, group, first_us, claim.now_us) for group in decision.missed]
-    if skipped is not None:
-        missed.append(closing.out_of_runs(known, skipped, claim.now_us))
-    is_last = runs_left == 1  # the chain has nothing else to hand over while this one is tried
-    match decision.run:
-        case ():
-            made.close_chain(chain, decision.following)
-            made.events.extend(missed)
-            if missed and decision.following is None:
-                made.events.append(closing.completed(known, decision.newest_us, claim.now_us))
-        case (only,) if (
-            not missed
-            and not _is_judged(known)
-            and (is_last or _may_hold(decision.following, claim.now_us, limit_us))
-        ):
-            attempt = attempt_of(known, chain, only, timeline, following=decision.following)
-            made.attempts.append((attempt,))
-        case _:
-            made.events.extend(missed)
-            _split(made, chain, known, timeline, decision)
-            made.opened.append(closing.opened(known, made.attempts[-1], claim.now_us))
+        if (reason := self._refused_release()) is not None:
+            self.made.finished.append(point.member)
+            self._give_up(
+                reason, "it had waited for a run to end until concurrencyPolicy was edited"
+            )
+            return
+        # Ages count from here: of what a ScheduleRun wants from when it was wanted, not its slot;
+        # of what was taken back from the dead letters, from then on.
+        due_us = record.replayed_us or (
+            (record.first_try_us or point.due_us)
+            if is_run
+            else self._timeline.due_slot(point.slot_us).due_us
+        )
+        attempt = plans.Attempt(
+            point=point,
+            definition=known,
+            slot_us=point.slot_us,
+            due_us=due_us,
+            previous_us=self._timeline.previous_before(point.slot_us),
+            trigger=record.trigger,
+            # A slot that waited was not tried: its record counts how often it was put off.
+            number=1 if point.kind is PointKind.QUEUED else record.attempt + 1,
+            first_try_us=record.first_try_us,
+            record=record,
+            completes=self._timeline.next_after(point.slot_us) is None,
+            is_judged=self._is_judged() or record.concurrency not in ("", activeruns.ALLOW),
+        )
+        self.made.attempts.append((attempt,))
+
+    def _refused_release(self) -> Reason | None:
+        """Why a slot that waited does not run, now that its schedule's policy lets none wait.
+
+        All that waited are released together by such an edit, as after an outage.
+        """
+        policy = self._known.rule.policy
+        if self._point.kind is not PointKind.QUEUED or policy.concurrency == activeruns.QUEUE:
+            return None
+        judged_us = self._claim.judged_us
+        return policies.refusal(
+            self._timeline, policy, slot_us=self._point.slot_us, now_us=judged_us
+        )
+
+    def _plan_check(self) -> None:
+        """Of the newest generation only: with that one a check of its own was stored."""
+        point, now_us = self._point, self._claim.now_us
+        if point.slot_us < self._known.generation:
+            self.made.finished.append(point.member)
+            return
+        self.made.checks.append(
+            plans.Attempt(
+                point=point,
+                definition=self._known,
+                slot_us=now_us,
+                due_us=now_us,
+                previous_us=None,
+                trigger=plans.TRIGGER_CHECK,
+                number=self._record.attempt + 1,
+            )
+        )
+
+    # -- slots that wait because the server went back ----------------------------------------------
+
+    def _hold(self) -> None:
+        """What is due by the instant in doubt waits to be compared; the chain goes on after it."""
+        chain, timeline, back_us = self._point, self._timeline, self._claim.back_us
+        first_us = timeline.at_or_before(chain.due_us)
+        newest_us = timeline.newest_due(back_us)
+        if first_us is None or newest_us is None or newest_us < first_us:
+            self.made.close_chain(chain, timeline.next_after(back_us))
+            return
+        self.made.held.append(
+            messages.Occurrence(
+                point=dataclasses.replace(
+                    chain, kind=PointKind.HELD, due_us=points.HELD_US, slot_us=first_us
+                ),
+                record=messages.OccurrenceRecord(back_us=back_us, from_us=first_us),
+                source=chain.member,
+            )
+        )
+        self._add_event(first_us, RunState.PENDING, Reason.REDIS_WENT_BACK, due_us=first_us)
+        if self._known.runs_left is None:
+            self.made.close_chain(chain, timeline.next_after(newest_us))
+        else:  # the chain waits too, because its count of runs went back
+            self.made.chains.append(
+                points.chain(chain.schedule_id, chain.timing_version, points.HELD_US)
+            )
+
+    def _plan_held(self) -> None:
+        """Slots that were compared and have not ended: as a chain, but with an end."""
+        point, record = self._point, self._record
+        first_us = record.from_us or point.slot_us
+        policy = self._known.rule.policy
+        judged = held_slots.judged(self._timeline, policy, record, first_us)
+        decision = self._within_runs(judged, first_us)
+        run = runlimits.within_share(decision, self._claim).run
+        if not run:
+            self.made.finished.append(point.member)
+            if decision.missed and decision.following is None:
+                self._complete(decision.newest_us)
+        elif len(run) == len(decision.run):
+            self._split(point, run, decision.following, None, begins_first=False)
+        else:
+            record = dataclasses.replace(record, from_us=decision.run[len(run)].slot_us)
+            rest = messages.Occurrence(point=point, record=record)
+            now_us = self._claim.now_us
+            self._split(point, run, decision.following, now_us, rest, begins_first=False)
 
 
-def _has_slot(timeline: Slots, due_us: int) -> bool:
+def _has_slot(timeline: slots.Slots, due_us: int) -> bool:
     """Whether a chain's due is that of a slot.
 
     It is not where it was computed with other zone data: that slot never was, and those before it
@@ -214,150 +445,3 @@ def _has_slot(timeline: Slots, due_us: int) -> bool:
     """
     slot_us = timeline.at_or_before(due_us)
     return slot_us is not None and timeline.due_slot(slot_us).due_us == due_us
-
-
-def _is_judged(known: definitions.Definition) -> bool:
-    """Whether a policy decides if a slot starts: only a slot of its own can wait."""
-    return known.rule.policy.concurrency != activeruns.ALLOW
-
-
-def _may_hold(following: DueSlot | None, now_us: int, limit_us: int) -> bool:
-    return following is None or following.due_us >= now_us + limit_us
-
-
-def _split(
-    made: Plan,
-    chain: DuePoint,
-    known: definitions.Definition,
-    timeline: Slots,
-    decision: policies.Decision,
-) -> None:
-    following = decision.following
-    alone = len(decision.run) == 1 and not decision.missed and not _is_judged(known)
-    attempts = tuple(
-        attempt_of(known, planned(chain, one), one, timeline, following=following, eager=alone)
-        for one in decision.run
-    )
-    occurrences = tuple(
-        messages.Occurrence(
-            point=attempt.point, record=messages.OccurrenceRecord(trigger=attempt.trigger)
-        )
-        for attempt in attempts
-    )
-    made.attempts.append(attempts)
-    made.splits.append(
-        messages.Planning(
-            chain=chain,
-            slots=occurrences,
-            next_due_us=None if following is None else following.due_us,
-        )
-    )
-
-
-def _give_up(
-    made: Plan,
-    claim: messages.Claim,
-    point: DuePoint,
-    known: definitions.Definition,
-    message: str,
-) -> None:
-    made.dead.append(closing.dead(claim, point, known, Reason.UNSUPPORTED, message))
-    if point.kind is not PointKind.CHECK:
-        made.events.append(closing.given_up(known, claim, point, Reason.UNSUPPORTED, message))
-
-
-# -- occurrences ------------------------------------------------------------------------------
-
-
-def _plan_occurrence(
-    made: Plan,
-    claim: messages.Claim,
-    point: DuePoint,
-    known: definitions.Definition,
-) -> None:
-    if point.kind is PointKind.CHECK:
-        _plan_check(made, claim, point, known)
-        return
-    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
-    record = claim.records.get(point.member, NO_RECORD)
-    if _has_no_run(point, known, record):
-        made.finished.append(point.member)
-        gone = runlimits.SkippedRuns(oldest_us=point.slot_us, newest_us=point.slot_us, count=1)
-        made.events.append(closing.out_of_runs(known, gone, claim.now_us))
-        return
-    if (reason := _refused_release(claim, point, known, timeline)) is not None:
-        made.finished.append(point.member)
-        made.events.append(closing.given_up(known, claim, point, reason, _RELEASED))
-        return
-    attempt = Attempt(
-        point=point,
-        definition=known,
-        slot_us=point.slot_us,
-        due_us=_occurrence_due_us(point, record, timeline),
-        previous_us=timeline.previous_before(point.slot_us),
-        trigger=record.trigger,
-        # A slot that waited was not tried: its record counts how often it was put off.
-        number=1 if point.kind is PointKind.QUEUED else record.attempt + 1,
-        first_try_us=record.first_try_us,
-        record=record,
-        completes=timeline.next_after(point.slot_us) is None,
-    )
-    made.attempts.append((attempt,))
-
-
-def _has_no_run(
-    point: DuePoint, known: definitions.Definition, record: messages.OccurrenceRecord
-) -> bool:
-    """Of a slot whose run went to others: an edit of maxRuns has left fewer than there were."""
-    if known.runs_left != 0 or point.kind in points.RUN_KINDS:
-        return False
-    return not runlimits.has_started(known, record.first_try_us)
-
-
-def _refused_release(
-    claim: messages.Claim, point: DuePoint, known: definitions.Definition, timeline: Slots
-) -> Reason | None:
-    """Why a slot that waited does not run, now that its schedule's policy lets none wait.
-
-    All that waited are released together by such an edit, as after an outage.
-    """
-    policy = known.rule.policy
-    if point.kind is not PointKind.QUEUED or policy.concurrency == activeruns.QUEUE:
-        return None
-    return policies.refusal(timeline, policy, slot_us=point.slot_us, now_us=claim.judged_us)
-
-
-def _occurrence_due_us(point: DuePoint, record: messages.OccurrenceRecord, timeline: Slots) -> int:
-    """Ages count from here: of what a ScheduleRun wants from when it was wanted, not its slot.
-
-    Of what was taken back from the dead letters, from then on.
-    """
-    if record.replayed_us:
-        return record.replayed_us
-    if point.kind in points.RUN_KINDS:
-        return record.first_try_us or point.due_us
-    return timeline.due_slot(point.slot_us).due_us
-
-
-def _plan_check(
-    made: Plan,
-    claim: messages.Claim,
-    point: DuePoint,
-    known: definitions.Definition,
-) -> None:
-    """Of the newest generation only: with that one a check of its own was stored."""
-    if point.slot_us < known.generation:
-        made.finished.append(point.member)
-        return
-    record = claim.records.get(point.member, NO_RECORD)
-    made.checks.append(
-        Attempt(
-            point=point,
-            definition=known,
-            slot_us=claim.now_us,
-            due_us=claim.now_us,
-            previous_us=None,
-            trigger=TRIGGER_CHECK,
-            number=record.attempt + 1,
-        )
-    )

@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 
 from duepoint import telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
 from duepoint.targets import target as targets
-from duepoint.worker import closing as closings
 from duepoint.worker import tried
-from duepoint.worker.plan import Attempt
+from duepoint.worker.plan import Attempt, Closing
 from duepoint.worker.settler import Settler
 
 #: Seconds between two lines of one schedule and reason.
 WINDOW_SECONDS = 60.0
 #: Schedules remembered at a time; beyond, all is logged and forgotten.
 MOST_KNOWN = 10_000
+
+_STARTED = telemetry.slots_total.labels("Started", "")
 
 
 class Results:
@@ -45,7 +45,7 @@ class Results:
         firing: targets.Firing,
         answer: outcomes.Outcome,
         started_us: int,
-    ) -> closings.Closing:
+    ) -> Closing:
         """Count and log the answer; what it means for the settlement."""
         self.observe(attempt, answer)
         closed = self.closing(settler, attempt, firing, answer, started_us)
@@ -59,17 +59,19 @@ class Results:
         firing: targets.Firing,
         answer: outcomes.Outcome,
         started_us: int,
-    ) -> closings.Closing:
+    ) -> Closing:
         """What the answer means for the settlement."""
+        claim = settler.claim
         attempted = tried.Tried(
             attempt=attempt,
             outcome=answer,
             kind=type(firing.action.target),
-            limits=targets.retry_limits(firing.action, firing, deadline_us(attempt)),
+            limits=targets.retry_limits(firing, deadline_us(attempt)),
             started_us=started_us,
             now_us=settler.now_us(),
             fraction=self._dice(),
-            had_owner=_had_owner(settler.claim),
+            # Another worker that held these points may have asked a target.
+            had_owner=claim.reclaimed > 0 or claim.first_us not in (0, claim.now_us),
         )
         return tried.closing(attempted)
 
@@ -91,7 +93,7 @@ class Results:
                 error=answer.message,
             )
         if attempt.first_try_us == 0 and (isinstance(answer, outcomes.Delivered) or answer.started):
-            telemetry.slots_total.labels("Started", "").inc()
+            _STARTED.inc()
 
     def report_bug(self, firing: targets.Firing, bug: Exception) -> None:
         """A target raised, which it must not; its schedule's log line comes once in a while."""
@@ -112,7 +114,7 @@ def observe_group(accepted_us: int, slots_us: Sequence[int]) -> None:
     for slot_us, count in collections.Counter(slots_us).items():
         late[max(0, accepted_us - slot_us) / 1_000_000] += count
     telemetry.start_lateness_seconds.observe_many(late)
-    telemetry.slots_total.labels("Started", "").inc(len(slots_us))
+    _STARTED.inc(len(slots_us))
 
 
 def count_ended(events: Iterable[RunEvent | run.Together]) -> None:
@@ -130,11 +132,6 @@ def deadline_us(attempt: Attempt) -> int | None:
     """Until when the slot may start; None where its author has set no deadline."""
     limit_us = attempt.definition.rule.policy.deadline_us
     return None if limit_us is None else attempt.due_us + limit_us
-
-
-def _had_owner(claim: messages.Claim) -> bool:
-    """Whether another worker held these points, and may have asked a target."""
-    return claim.reclaimed > 0 or claim.first_us not in (0, claim.now_us)
 
 
 @dataclass(slots=True)

@@ -57,7 +57,12 @@ async def left(
     ]
     if not limited:
         return {}
-    begun = {one: await _set_aside(queue, found[one]) for one in limited}
+    begun = dict.fromkeys(limited, 0)  # regular slots under way that have not started
+    for known in map(found.__getitem__, begun):
+        for shard in sharding.homes(known.id, queue.layouts.known()):
+            async for one in queue.occurrences.all_occurrences(shard, of=known.id):
+                has_begun = has_started(known, one.record.first_try_us)
+                begun[known.id] += one.kind in _REGULAR and not has_begun
     found.update(await queue.definitions.read_definitions(claim.shard, limited))
     still = [one for one in limited if is_limited(found[one])]
     return {one: max(0, (found[one].runs_left or 0) - begun[one]) for one in still}
@@ -66,17 +71,6 @@ async def left(
 def is_limited(known: definitions.Definition | None) -> bool:
     """Whether its runs are counted."""
     return known is not None and known.runs_left is not None
-
-
-async def _set_aside(queue: DelayQueue, known: definitions.Definition) -> int:
-    """Regular slots under way that have not started."""
-    return sum(
-        [
-            one.kind in _REGULAR and not has_started(known, one.record.first_try_us)
-            for shard in sharding.homes(known.id, queue.layouts.known())
-            async for one in queue.occurrences.all_occurrences(shard, of=known.id)
-        ]
-    )
 
 
 def has_started(known: definitions.Definition, first_try_us: int) -> bool:

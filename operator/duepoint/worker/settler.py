@@ -14,7 +14,6 @@ import functools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import activeruns, messages
@@ -25,16 +24,16 @@ from duepoint.runs import run
 from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
 from duepoint.worker import closing as closings
-from duepoint.worker.plan import Attempt
+from duepoint.worker.plan import Attempt, Closing, EndedRun
 
 _AnswerT = TypeVar("_AnswerT")
 
 #: What became of entries, or why no stream took one.
 Handed = messages.DeliveryResult | queue_errors.WriteRefused | queue_errors.WrongType
 
-#: How long closings are gathered before they are settled together. Nobody waits for a settlement
+#: How long closings are gathered before they are settled together. Nothing waits for a settlement
 #: (a chain whose next slot is near has moved on already), and one script less leaves the loop to
-#: attempts that are due now. A batch whose attempts have all ended is settled at once.
+#: attempts that are due now. A claim whose attempts have all ended is settled at once.
 GATHER_SECONDS = 0.025
 #: A settlement is repeated against an ailing Redis for as long as the claim is held, and this
 #: long for its outcomes' sake.
@@ -56,15 +55,17 @@ class Settler:
         #: The queue could not be reached at some time while the claim was held.
         self.cut_off = False
         self._begun = clock.monotonic()
-        self._gathered: list[closings.Closing] = []
-        #: First attempts that are under way and that have not been reported, by member.
-        self._open: dict[bytes, closings.Open] = {}
+        self._gathered: list[Closing] = []
+        #: First attempts that are under way and that have not been reported, by member, with the
+        #: time of their beginning and its instant of the monotonic clock.
+        self._open: dict[bytes, tuple[Attempt, int, float]] = {}
         #: Runs that have ended and still count in the queue.
-        self._left: list[closings.EndedRun] = []
+        self._left: list[EndedRun] = []
         self._number = 0
         self._current: messages.Settlement | None = None
-        self._news = asyncio.Event()
-        self._complete = asyncio.Event()
+        #: While closings are gathered and settled, and whether it only waits for more of them.
+        self._settling: asyncio.Task[None] | None = None
+        self._is_gathering = False
         #: Numbers rise in the order in which settlements reach the queue.
         self._turn = asyncio.Lock()
 
@@ -80,26 +81,31 @@ class Settler:
         """The same for an instant of the monotonic clock."""
         return self.claim.now_us + int((monotonic - self._begun) * 1_000_000)
 
-    def add(self, closed: closings.Closing) -> None:
-        """One more point has ended."""
+    def add(self, closed: Closing) -> None:
+        """One more point has ended; it is settled soon."""
         self._gathered.append(closed)
         self._left += closed.left
-        self._news.set()
+        if self._settling is None:
+            self._is_gathering = True
+            self._settling = asyncio.create_task(self._settle_soon())
 
-    def begin(self, attempt: Attempt, action: actions.Action) -> None:
-        """An attempt is under way; of one whose target may take long it is reported if it does."""
-        if attempt.first_try_us or isinstance(action.target, actions.JobAction):
-            return  # the first attempt has reported it; a Job's creation is short
+    def begin(self, attempt: Attempt, action: actions.Action) -> int:
+        """An attempt is under way; of one whose target may take long it is reported if it does.
+
+        Returns the time.
+        """
         since = self._clock.monotonic()
-        self._open[attempt.point.member] = closings.Open(
-            attempt=attempt, started_us=self.at_us(since), since=since
-        )
+        started_us = self.at_us(since)
+        # The first attempt has reported it; a Job's creation is short.
+        if not attempt.first_try_us and not isinstance(action.target, actions.JobAction):
+            self._open[attempt.point.member] = attempt, started_us, since
+        return started_us
 
     def end(self, attempt: Attempt) -> None:
         """It has ended."""
         self._open.pop(attempt.point.member, None)
 
-    async def report(self, closed: closings.Closing) -> bool:
+    async def report(self, closed: Closing) -> bool:
         """Settle this now, with all that was gathered; False where the claim is lost."""
         self.add(closed)
         await self.flush()
@@ -108,10 +114,10 @@ class Settler:
     def report_open(self) -> None:
         """Report attempts that have been under way for long, each once."""
         began_before = self._clock.monotonic() - OPEN_SECONDS
-        for member, one in list(self._open.items()):
-            if one.since <= began_before:
+        for member, (attempt, started_us, since) in list(self._open.items()):
+            if since <= began_before:
                 del self._open[member]
-                self.add(closings.running(one, self.now_us()))
+                self.add(closings.running(attempt, started_us, self.now_us()))
 
     def put_off(self, what: str, trouble: errors.TryLater) -> None:
         """The queue could not be reached for this claim; the log says so once."""
@@ -123,18 +129,24 @@ class Settler:
         """Runs of a schedule that have ended and still count in the queue."""
         return tuple(left.run for left in self._left if left.definition.id == schedule_id)
 
-    def finish(self) -> None:
-        """Nothing more will come: ``run`` returns after the last settlement."""
-        self._complete.set()
-        self._news.set()
+    async def _settle_soon(self) -> None:
+        try:
+            while self._gathered:
+                await self._clock.sleep(GATHER_SECONDS)
+                self._is_gathering = False
+                await self.flush()
+                self._is_gathering = True
+        finally:
+            self._settling = None
 
-    async def run(self) -> None:
-        """Settle until ``finish`` was called and nothing is left."""
-        while not (self._complete.is_set() and not self._gathered):
-            await self._news.wait()
-            await clocks.wait_for(self._complete, GATHER_SECONDS, self._clock)
-            self._news.clear()
-            await self.flush()
+    async def finish(self) -> None:
+        """Nothing more will come: settle what is left."""
+        if (settling := self._settling) is not None:
+            if self._is_gathering:
+                settling.cancel()
+            await asyncio.gather(settling, return_exceptions=True)  # what failed is sent again
+            self._settling = None
+        await self.flush()
 
     async def flush(self) -> None:
         """Settle what has been gathered; one that was cut short is sent again, as the same."""
@@ -187,7 +199,7 @@ class Settler:
         return None
 
     async def hand_over(
-        self, entries: Sequence[messages.StreamEntries], closed: Sequence[closings.Closing]
+        self, entries: Sequence[messages.StreamEntries], closed: Sequence[Closing]
     ) -> Handed | None:
         """Settle these closings and append their entries, both or neither; None = it is lost.
 
@@ -232,7 +244,7 @@ class Settler:
         self._current = None
 
 
-def _settlement(gathered: Iterable[closings.Closing], *, number: int) -> messages.Settlement:
+def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlement:
     listed = list(gathered)
     return messages.Settlement(
         occurrences=tuple(one for closed in listed for one in closed.occurrences),

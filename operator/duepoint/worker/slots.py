@@ -21,7 +21,8 @@ from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import pace
-from duepoint.worker.actioncache import ActionUnreadable
+from duepoint.worker.actioncache import ActionCache, ActionUnreadable
+from duepoint.worker.plan import Attempt
 
 #: Checks at a time; several objects are read for each.
 _CHECKS = 32
@@ -55,26 +56,27 @@ class AttemptSlots:
         most: attempts of a kind at a time.
     """
 
-    def __init__(self, clock: clocks.Clock, most: int, jobs: JobSlots) -> None:
+    def __init__(
+        self, clock: clocks.Clock, most: int, jobs: JobSlots, actions: ActionCache
+    ) -> None:
         self.jobs = jobs
+        self._actions = actions
         self._checks: shares.FairPlaces[str] = shares.FairPlaces(_CHECKS, greed=None)
         self._receivers = ReceiverSlots(clock, most)
 
     def of(
-        self,
-        namespace: str,
-        outline: actions.Action | ActionUnreadable,
-        *,
-        is_crowded: bool | None = None,
+        self, attempt: Attempt, *, is_crowded: bool | None = None
     ) -> contextlib.AbstractAsyncContextManager[float]:
-        """Where an attempt at this action waits before its time begins."""
+        """Where an attempt waits before its time begins."""
+        known = attempt.definition
+        outline = self._actions.outline(known.namespace, known.target)
         if isinstance(outline, ActionUnreadable):
             return _NOWHERE  # nothing is tried
         if not isinstance(outline.target, actions.JobAction):
-            return self._receivers.turn(namespace)
+            return self._receivers.turn(known.namespace)
         template = outline.target.template
         size = template.size if isinstance(template, actions.PackedTemplate) else 0
-        return self.jobs.turn(namespace, large_bytes=size, is_crowded=is_crowded)
+        return self.jobs.turn(known.namespace, large_bytes=size, is_crowded=is_crowded)
 
     @contextlib.asynccontextmanager
     async def of_check(self, namespace: str) -> AsyncIterator[float]:
@@ -166,19 +168,24 @@ class JobSlots:
             is_crowded: as it was when all Jobs of one claim began to wait; None = as it is.
         """
         self._makes_jobs = True
-        async with contextlib.AsyncExitStack() as held:
-            if large_bytes:
-                seconds = await held.enter_async_context(self._large.turn(namespace, large_bytes))
-            else:
-                seconds = self._put_off(namespace, is_crowded)
+        large = self._large.turn(namespace, large_bytes) if large_bytes else None
+        async with large or contextlib.nullcontext(self._put_off(namespace, is_crowded)) as seconds:
             if seconds:
                 yield seconds
                 return
-            self._enter()
-            held.callback(self._leave)
-            await self._places.wait(namespace)
-            held.callback(self._places.leave, namespace)
-            yield 0.0
+            if self.length == self._least:
+                self._pace.moved_at = self._clock.monotonic()  # from now on some wait
+            self.length += 1
+            try:
+                await self._places.wait(namespace)
+                try:
+                    yield 0.0
+                finally:
+                    self._places.leave(namespace)
+            finally:
+                is_scarce = self.length > self._least
+                self._pace.note_free(self._clock.monotonic(), is_scarce=is_scarce)
+                self.length -= 1
 
     def is_crowded(self) -> bool:
         """Whether more Jobs wait than are made soon."""
@@ -190,15 +197,6 @@ class JobSlots:
         if not has_any or not (self.is_crowded() if is_crowded is None else is_crowded):
             return 0.0
         return self._pace.put_off(self._clock.monotonic(), namespace)
-
-    def _enter(self) -> None:
-        if self.length == self._least:
-            self._pace.moved_at = self._clock.monotonic()  # from now on some wait
-        self.length += 1
-
-    def _leave(self) -> None:
-        self._pace.note_free(self._clock.monotonic(), is_scarce=self.length > self._least)
-        self.length -= 1
 
 
 class LargeJobs:
@@ -226,23 +224,16 @@ class LargeJobs:
                 return
             usable_at = heapq.heappop(self._rested)
             try:
-                await self._wait_until(usable_at)
+                if (left := usable_at - self._clock.monotonic()) > 0:
+                    await self._clock.sleep(left)
                 begun = self._clock.monotonic()
                 try:
                     yield 0.0
                 finally:
                     now = self._clock.monotonic()
-                    usable_at = now + _rest_seconds(now - begun, size)
+                    usable_at = now + min((now - begun) * size / _REST_BYTES, _MOST_REST_SECONDS)
             finally:
                 heapq.heappush(self._rested, usable_at)
-
-    async def _wait_until(self, instant: float) -> None:
-        if (left := instant - self._clock.monotonic()) > 0:
-            await self._clock.sleep(left)
-
-
-def _rest_seconds(took_seconds: float, size: int) -> float:
-    return min(took_seconds * size / _REST_BYTES, _MOST_REST_SECONDS)
 
 
 class ReceiverSlots:
@@ -264,7 +255,7 @@ class ReceiverSlots:
     @contextlib.asynccontextmanager
     async def turn(self, namespace: str) -> AsyncIterator[float]:
         """Around an attempt of this namespace; gives 0.0, or the seconds to try again after."""
-        seconds = 0.0 if self.take(namespace) else await self.enter(namespace)
+        seconds = await self.enter(namespace)
         if seconds:
             yield seconds
             return
@@ -272,10 +263,6 @@ class ReceiverSlots:
             yield 0.0
         finally:
             self.leave(namespace)
-
-    def take(self, namespace: str) -> bool:
-        """Whether there is a place right now; then it is this caller's, who must ``leave``."""
-        return self._places.take(namespace)
 
     async def enter(self, namespace: str) -> float:
         """0.0 = there is a place, who has it must ``leave``; else seconds to try again after."""
@@ -285,7 +272,8 @@ class ReceiverSlots:
         known = self._paces.setdefault(namespace, pace.Pace(now))
         expected = known.seconds_to_wait(self._places.waiting(namespace), now)
         stands_still = now - known.moved_at > pace.PATIENCE_SECONDS
-        if not self._has_any(namespace):  # the next place is its own: the pace is that of others
+        has_any = self._places.held(namespace) or self._places.waiting(namespace)
+        if not has_any:  # the next place is its own: the pace is that of others
             expected = 0.0
         elif stands_still or expected > _MOST_WAIT_SECONDS:
             return known.put_off(now)
@@ -301,7 +289,3 @@ class ReceiverSlots:
         self._places.leave(namespace)
         if known is not None and not self._places.held(namespace):
             self._paces.pop(namespace, None)
-
-    def _has_any(self, namespace: str) -> bool:
-        """Whether a place is taken, or waited for, by the namespace."""
-        return self._places.held(namespace) > 0 or self._places.waiting(namespace) > 0

@@ -33,6 +33,9 @@ class Isolation:
     end, tries that point alone, and claims nothing for a while, longer each time, because a crash
     may come late. So a slow neighbour is never suspected, and a culprit is after some crashes.
 
+    Attributes:
+        claim: the one that is, or is to be, in hand alone.
+
     Args:
         lease_seconds: how long the note is tried to be taken back while its shard does not answer;
             then the claim has ended, and the note with it.
@@ -42,7 +45,7 @@ class Isolation:
         self._queue = queue
         self._clock = clock
         self._lease = lease_seconds
-        self._claim: messages.Claim | None = None
+        self.claim: messages.Claim | None = None
         self._is_noted = False
         self._until = 0.0
         self._failing_since: float | None = None
@@ -56,18 +59,18 @@ class Isolation:
         Args:
             in_company: something else is in hand, or on its way.
         """
-        if self._claim is not None or not claim.reclaimed or self._is_over:
+        if self.claim is not None or not claim.reclaimed or self._is_over:
             return False
         if len(claim.points) + len(claim.strangers) > 1:
             return False
         if in_company and claim.reclaimed < ALONE_FROM:
             return False
-        self._claim, self._is_noted, self._failing_since = claim, False, None
+        self.claim, self._is_noted, self._failing_since = claim, False, None
         return True
 
     async def begin(self, is_alone: Callable[[], bool]) -> None:
         """Return when the claim is all that is in hand, and noted to be; or never will be."""
-        claim = self._claim
+        claim = self.claim
         assert claim is not None  # noqa: S101 - ``takes`` said so
         while not is_alone() and not self._is_over:
             self._change.clear()
@@ -80,7 +83,10 @@ class Isolation:
             self.end(claim)
             return
         self._is_noted = True
-        self._until = self._clock.monotonic() + _seconds_alone(claim)
+        self._until = self._clock.monotonic()
+        if claim.reclaimed >= ALONE_FROM:
+            twice = 2.0 ** (claim.reclaimed - ALONE_FROM)
+            self._until += min(_FIRST_SECONDS * twice, _MOST_SECONDS)
         self.note_change()
 
     async def wait_to_ask(self) -> None:
@@ -88,10 +94,11 @@ class Isolation:
 
         Raises TryLater while the note cannot be taken back.
         """
-        if not self._is_taken:
+        claim = self.claim
+        if claim is None:
             return
         async with self._turn:
-            while (claim := self._claim) is not None and not self._is_over:
+            while (claim := self.claim) is not None and not self._is_over:
                 left = self._until - self._clock.monotonic() if self._is_noted else None
                 if left is not None and left <= 0:
                     await self._take_back(claim)
@@ -101,8 +108,8 @@ class Isolation:
 
     def end(self, claim: messages.Claim) -> None:
         """This claim is not in hand any more."""
-        if self._claim is claim:
-            self._claim = None
+        if self.claim is claim:
+            self.claim = None
         self.note_change()
 
     def note_change(self) -> None:
@@ -113,10 +120,6 @@ class Isolation:
         """Nothing is asked for any more."""
         self._is_over = True
         self.note_change()
-
-    @property
-    def _is_taken(self) -> bool:
-        return self._claim is not None
 
     async def _take_back(self, claim: messages.Claim) -> None:
         now = self._clock.monotonic()
@@ -130,12 +133,6 @@ class Isolation:
         except errors.WorldChanged:
             pass  # the index is another one, and knows nothing of it
         self.end(claim)
-
-
-def _seconds_alone(claim: messages.Claim) -> float:
-    if claim.reclaimed < ALONE_FROM:
-        return 0.0
-    return float(min(_FIRST_SECONDS * 2 ** (claim.reclaimed - ALONE_FROM), _MOST_SECONDS))
 
 
 class SuspectClaims:

@@ -22,8 +22,7 @@ from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
 from duepoint.worker import closing as closings
 from duepoint.worker import runlimits
-from duepoint.worker.closing import Closing
-from duepoint.worker.plan import Attempt
+from duepoint.worker.plan import Attempt, Closing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,10 +62,10 @@ class Scene:
                 namespace=name,
                 created_us=begin_us,
                 not_before_us=begin_us,
-                target=self.harness.queue.definitions.digest(name, BLOB),
+                target=self.harness.queue.signed_blobs.digest(name, BLOB),
             )
             arming = messages.Arming(definition=known, due_us=begin_us + 200_000)
-            await self.harness.queue.definitions.upsert([(arming, BLOB)], queueing.EPOCH)
+            await self.harness.queue.writer.upsert([(arming, BLOB)], queueing.EPOCH)
 
     @contextlib.asynccontextmanager
     async def working(self):

@@ -63,11 +63,11 @@ async def test_outcomes_of_an_emptied_server_cannot_be_read_for_now(lonely, own_
 async def test_an_emptied_server_is_filled_by_the_thousand_again(lonely, own_server):
     """What is known of its former numbers costs a second try."""
     many = [(lonely.arming(name=f"s{n}", uid=str(uuid.uuid4())), BLOB) for n in range(99)]
-    assert set(await lonely.queue.definitions.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
+    assert set(await lonely.queue.writer.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
     with own_server.client() as client:
         client.flushall()
     await lonely.queue.membership.open(4, EPOCH)
-    assert set(await lonely.queue.definitions.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
+    assert set(await lonely.queue.writer.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
     assert (await lonely.total()).points == 99
 
 
@@ -79,7 +79,7 @@ async def test_a_rebuilt_index_is_filled_with_its_own_numbers(lonely, own_server
     await lonely.queue.membership.open(4, messages.Epoch(EPOCH + 1))
     for namespace in ("c", "b", "a"):  # another order, so other numbers
         arming = lonely.arming(namespace=namespace, name=namespace)
-        await lonely.queue.definitions.upsert([(arming, BLOB)], messages.Epoch(EPOCH + 1))
+        await lonely.queue.writer.upsert([(arming, BLOB)], messages.Epoch(EPOCH + 1))
     read = []
     for claim in await lonely.claim_all():
         ids = [point.schedule_id for point in claim.points]
@@ -121,7 +121,7 @@ async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely
         await lonely.arm(name="refused")
     many = [(lonely.arming(name=f"s{n}", uid=str(uuid.uuid4())), queueing.BLOB) for n in range(9)]
     with pytest.raises(errors.QueueUnavailable):
-        await lonely.queue.definitions.upsert(many, EPOCH)
+        await lonely.queue.writer.upsert(many, EPOCH)
     with pytest.raises(errors.QueueUnavailable):
         await lonely.queue.streams.append(queueing.an_entry())
     assert await lonely.total() == before
@@ -139,7 +139,7 @@ async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely
     with own_server.client() as client:
         client.config_set("maxmemory", 0)
     assert await lonely.arm(name="refused") is messages.Armed.APPLIED
-    assert set(await lonely.queue.definitions.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
+    assert set(await lonely.queue.writer.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
 
 
 async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely, own_server):
@@ -158,13 +158,10 @@ async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely,
     assert (await successor.concurrency.finish(known, ["a-job"], term)).removed == 0
     assert await successor.occurrences.withdraw(known, run, term) is messages.Armed.APPLIED
     assert (
-        await successor.definitions.remove(known.id, known.uid, "team-a", term)
-        is messages.Armed.APPLIED
+        await successor.writer.remove(known.id, known.uid, "team-a", term) is messages.Armed.APPLIED
     )
     with pytest.raises(errors.QueueUnavailable):
-        await successor.definitions.upsert(
-            [(lonely.arming(name="new", namespace="team-b"), BLOB)], term
-        )
+        await successor.writer.upsert([(lonely.arming(name="new", namespace="team-b"), BLOB)], term)
     assert (await lonely.total()).points == before - 2
     await successor.close()
 
@@ -181,7 +178,7 @@ async def test_a_full_server_that_lost_a_text_gives_no_number_of_another(lonely,
         client.hset(names.interned, f"n:{number.decode()}", "nteam-b")
         client.config_set("maxmemory", 1)
     with pytest.raises(errors.QueueUnavailable):
-        await successor.definitions.remove(known.id, known.uid, "team-a", EPOCH)
+        await successor.writer.remove(known.id, known.uid, "team-a", EPOCH)
     await successor.close()
 
 

@@ -73,10 +73,10 @@ async def arm(queue, count):
             name=f"s-{number}",
             created_us=due_us - HOUR_US,
             not_before_us=due_us - HOUR_US,
-            target=queue.definitions.digest("default", TICKS),
+            target=queue.signed_blobs.digest("default", TICKS),
         )
         arming = queueing.messages.Arming(definition=known, due_us=due_us)
-        await queue.definitions.upsert([(arming, TICKS)], queueing.EPOCH)
+        await queue.writer.upsert([(arming, TICKS)], queueing.EPOCH)
 
 
 async def test_a_burst_is_fired_from_the_columns_of_its_claim(harness, monkeypatch):

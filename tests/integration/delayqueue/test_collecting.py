@@ -15,9 +15,9 @@ OTHER = b'{"webhook":{"url":"https://hooks.example.com/other"}}'
 
 async def edit(harness, generation, blob, **changes):
     """The schedule does something else now."""
-    target = harness.queue.definitions.digest("default", blob)
+    target = harness.queue.signed_blobs.digest("default", blob)
     arming = harness.arming(generation=generation, target=target, **changes)
-    assert await harness.queue.definitions.upsert([(arming, blob)], queueing.EPOCH) == ["applied"]
+    assert await harness.queue.writer.upsert([(arming, blob)], queueing.EPOCH) == ["applied"]
 
 
 async def collect(harness, *, patience_seconds=DAY, epoch=queueing.EPOCH):
@@ -33,7 +33,7 @@ async def collect(harness, *, patience_seconds=DAY, epoch=queueing.EPOCH):
 
 
 async def has(harness, blob):
-    target = harness.queue.definitions.digest("default", blob)
+    target = harness.queue.signed_blobs.digest("default", blob)
     shard = sharding.shard_of(harness.definition().id, len(await harness.shards()))
     return await harness.server.redis.hexists(harness.server.shard(shard).blobs, target)
 
@@ -60,7 +60,7 @@ async def test_an_unused_blob_is_marked_and_removed_after_a_day_only(harness):
 async def test_a_blob_of_a_deleted_schedule_goes_the_same_way(harness):
     await harness.arm()
     known = harness.definition()
-    await harness.queue.definitions.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    await harness.queue.writer.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
     assert await collect(harness) == (1, 0)
     assert await collect(harness, patience_seconds=0) == (0, 1)
 
@@ -93,7 +93,7 @@ async def test_a_blob_that_comes_back_while_somebody_looks_is_not_removed(harnes
 
 async def test_a_mark_that_is_wrong_is_taken_off(harness):
     await harness.arm()
-    target = harness.queue.definitions.digest("default", queueing.BLOB)
+    target = harness.queue.signed_blobs.digest("default", queueing.BLOB)
     shard = sharding.shard_of(harness.definition().id, len(await harness.shards()))
     blobs = harness.server.shard(shard).blobs
     await harness.server.redis.hset(blobs, f":{target}", 1)
@@ -169,7 +169,7 @@ async def test_rules_and_digests_of_former_edits_lose_their_numbers_after_a_day(
     assert await _text_looks(harness, patience_seconds=DAY) == 0
     assert await _text_looks(harness, patience_seconds=0) == 1
     after = await _texts(harness)
-    old = harness.queue.definitions.digest("default", queueing.BLOB).encode()
+    old = harness.queue.signed_blobs.digest("default", queueing.BLOB).encode()
     assert set(before) - set(after) == {b"d" + old}
     assert await harness.queue.definitions.definition(messages.ShardId(0), harness.definition().id)
 
@@ -184,17 +184,17 @@ async def test_a_number_that_was_collected_is_asked_for_again(harness):
     stored = await harness.queue.definitions.definition(
         messages.ShardId(0), harness.definition().id
     )
-    assert stored.target == harness.queue.definitions.digest("default", queueing.BLOB)
+    assert stored.target == harness.queue.signed_blobs.digest("default", queueing.BLOB)
 
 
 async def test_an_upsert_of_many_asks_again_too(harness):
     await harness.arm()
     known = harness.definition()
-    await harness.queue.definitions.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    await harness.queue.writer.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
     for patience in (DAY, 0):
         await _text_looks(harness, patience_seconds=patience)
     wanted = [(harness.arming(uid=f"uid-{n}", name=f"s{n}"), queueing.BLOB) for n in range(20)]
-    assert set(await harness.queue.definitions.upsert(wanted, queueing.EPOCH)) == {"applied"}
+    assert set(await harness.queue.writer.upsert(wanted, queueing.EPOCH)) == {"applied"}
     found = [
         one
         for shard in await harness.shards()
@@ -211,14 +211,14 @@ async def test_a_text_that_came_back_into_use_loses_its_mark(harness):
     await _text_looks(harness, patience_seconds=DAY)
     await edit(harness, 3, queueing.BLOB)
     await _text_looks(harness, patience_seconds=0)
-    old = harness.queue.definitions.digest("default", queueing.BLOB).encode()
+    old = harness.queue.signed_blobs.digest("default", queueing.BLOB).encode()
     assert b"d" + old in await _texts(harness)
 
 
 async def test_a_namespace_keeps_its_number(harness):
     await harness.arm()
     known = harness.definition()
-    await harness.queue.definitions.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    await harness.queue.writer.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
     for patience in (DAY, 0):
         await _text_looks(harness, patience_seconds=patience)
     assert await _texts(harness) == [b"ndefault"]

@@ -42,13 +42,13 @@ class Scene:
     async def arm(self, name="report", **changes):
         known = self.harness.definition(
             name=name,
-            target=self.queue.definitions.digest(changes.get("namespace", "default"), self.blob),
+            target=self.queue.signed_blobs.digest(changes.get("namespace", "default"), self.blob),
             uid=f"6f1c9a34-0000-4000-8000-{abs(hash(name)) % 10**12:012}", **changes,
         )  # fmt: skip
         now_us = self.clock.now_us()
         due_us = now_us - now_us % 60_000_000
         arming = messages.Arming(definition=known, due_us=due_us)
-        await self.queue.definitions.upsert([(arming, self.blob)], queueing.EPOCH)
+        await self.queue.writer.upsert([(arming, self.blob)], queueing.EPOCH)
         return known
 
     async def work(self):
@@ -160,7 +160,7 @@ async def test_one_letter_replayed_by_many_at_a_time_is_tried_once(scene):
 
 async def test_a_schedule_that_is_gone_keeps_its_letter(scene):
     (known,) = await scene.give_up("report")
-    await scene.queue.definitions.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    await scene.queue.writer.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
     (row,) = await scene.rows("replay", "--all", "--yes", code=1)
     assert row["result"] == "not replayed"
     assert "the Schedule was deleted" in row["why"]
@@ -169,7 +169,7 @@ async def test_a_schedule_that_is_gone_keeps_its_letter(scene):
 
 async def test_another_schedule_of_the_name_does_not_get_the_slot(scene):
     (known,) = await scene.give_up("report")
-    await scene.queue.definitions.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    await scene.queue.writer.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
     await scene.harness.arm(name="report", uid="another")
     (row,) = await scene.rows("replay", "-s", "report", code=1)
     assert "no definition of this uid" in row["why"]

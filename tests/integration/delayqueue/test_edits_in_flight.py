@@ -89,7 +89,7 @@ class Storm:
             name = self._random.choice(sorted(self.alive))
             if self._random.random() < 0.2:
                 stored = self.harness.definition(name=name)
-                await self.harness.queue.definitions.remove(
+                await self.harness.queue.writer.remove(
                     stored.id, stored.uid, "default", queueing.EPOCH
                 )
                 del self.alive[name]

@@ -46,9 +46,7 @@ async def test_an_edit_since_the_last_claim_is_seen(harness):
 async def test_a_schedule_deleted_meanwhile_is_said_to_be_gone(harness):
     schedule_id = await rearmed(harness)
     known = harness.definition(generation=1)
-    await harness.queue.definitions.remove(
-        schedule_id, known.uid, known.namespace, messages.Epoch(7)
-    )
+    await harness.queue.writer.remove(schedule_id, known.uid, known.namespace, messages.Epoch(7))
     await harness.arm(name="other", due_in=0.05)
     claim = await harness.claim_one()
     assert claim.definitions.get(schedule_id) is None
@@ -72,7 +70,7 @@ async def test_what_a_restarted_server_read_before_the_claim_is_read_again(harne
     (answer,) = await harness.queue.claims.claim([shard], worker="w1")
     assert answer.claim.definitions[schedule_id].generation == 1
     assert len(sent) >= 2
-    assert all(trip == ["ScriptCall", "Read", "Read"] for trip in sent)
+    assert all(trip == ["ScriptCall", "tuple", "tuple"] for trip in sent)
 
 
 async def test_a_schedule_is_foreseen_once(harness):

@@ -106,12 +106,8 @@ async def test_what_was_found_can_be_edited_settled_and_removed(found):
     plain = goldenindex.of(found.queue, "plain")
     edited = msgspec.structs.replace(plain, generation=2)
     arming = messages.Arming(definition=edited, due_us=goldenindex.SLOT_US)
-    assert await found.queue.definitions.upsert([(arming, queueing.BLOB)], queueing.EPOCH) == [
-        "applied"
-    ]
-    gone = await found.queue.definitions.remove(
-        plain.id, plain.uid, plain.namespace, queueing.EPOCH
-    )
+    assert await found.queue.writer.upsert([(arming, queueing.BLOB)], queueing.EPOCH) == ["applied"]
+    gone = await found.queue.writer.remove(plain.id, plain.uid, plain.namespace, queueing.EPOCH)
     assert gone == "applied"
 
 

@@ -113,7 +113,7 @@ async def _arm(harness, count, *, namespaces=("default",)):
         )
         for n in range(count)
     ]
-    await harness.queue.definitions.upsert([(one, BLOB) for one in wanted], EPOCH)
+    await harness.queue.writer.upsert([(one, BLOB) for one in wanted], EPOCH)
     return wanted
 
 

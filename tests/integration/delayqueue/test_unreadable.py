@@ -46,9 +46,9 @@ async def test_its_point_is_a_dead_letter_once_and_the_neighbours_fire(harness, 
     sound = actions.encode(
         actions.Action(target=actions.WebhookAction(url="https://hooks.example.com/x"))
     )
-    digest = harness.queue.definitions.digest("default", sound)
+    digest = harness.queue.signed_blobs.digest("default", sound)
     arming = harness.arming(name="sound", due_in=-0.5, target=digest)
-    await harness.queue.definitions.upsert([(arming, sound)], queueing.EPOCH)
+    await harness.queue.writer.upsert([(arming, sound)], queueing.EPOCH)
     target = recordingtarget.RecordingTarget(SystemClock())
     worker = _worker(harness, target)
     for claim in await harness.claim_all():
@@ -70,9 +70,7 @@ async def test_the_objects_truth_replaces_it_at_the_same_generation(harness, bro
 
 
 async def test_it_can_be_removed(harness, broken):
-    removed = await harness.queue.definitions.remove(
-        broken.id, broken.uid, "default", queueing.EPOCH
-    )
+    removed = await harness.queue.writer.remove(broken.id, broken.uid, "default", queueing.EPOCH)
     assert removed is messages.Armed.APPLIED
     bucket, _ = _place(harness)
     assert await harness.server.redis.hexists(bucket, broken.id) == 0

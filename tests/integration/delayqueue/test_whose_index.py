@@ -45,7 +45,7 @@ async def test_whoever_makes_an_emptied_index_first_keeps_it_from_the_other(clus
         ours.arm(name="of-ours"),
         ours.look(),
         ours.queue.settlements.settle(claim, settlement),
-        ours.queue.definitions.remove(known.id, known.uid, known.namespace, later),
+        ours.queue.writer.remove(known.id, known.uid, known.namespace, later),
         ours.queue.membership.open(4, later, by="ours/operator"),
     ):
         with pytest.raises((queue_errors.Foreign, queue_errors.LayoutChanged)):

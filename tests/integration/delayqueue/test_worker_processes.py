@@ -46,10 +46,10 @@ class Scene:
             name=f"s-{number}",
             created_us=self.began_us - age_us,
             not_before_us=self.began_us - 1,
-            target=self.queue.definitions.digest("default", TICKS),
+            target=self.queue.signed_blobs.digest("default", TICKS),
         )
         arming = messages.Arming(definition=known, due_us=self.began_us)
-        await self.queue.definitions.upsert([(arming, TICKS)], queueing.EPOCH)
+        await self.queue.writer.upsert([(arming, TICKS)], queueing.EPOCH)
         return known.uid
 
     def start_worker(self, lease_seconds):

@@ -25,7 +25,7 @@ SCHEDULES = schedules.collection()
 
 def a_session(server: Server, access: credentials.Credentials | None = None) -> api.ApiSession:
     login = credentials.Login(server=server.url, token="secret")
-    access = access or credentials.FixedCredentials(login)
+    access = access or credentials.Credentials(login)
     return api.ApiSession(access, component="test", rng=random.Random(1))
 
 
@@ -192,7 +192,7 @@ async def test_a_rotated_token_goes_over_the_connections_that_are_there(tmp_path
 async def test_what_would_be_another_request_is_never_sent(path: str, token: str):
     async with serving(answers(200)) as server:
         login = credentials.Login(server=server.url, token=token)
-        async with a_session(server, credentials.FixedCredentials(login)) as session:
+        async with a_session(server, credentials.Credentials(login)) as session:
             with pytest.raises(errors.Unavailable) as refused:
                 await session.request("GET", path)
             assert not refused.value.sent
@@ -202,7 +202,7 @@ async def test_what_would_be_another_request_is_never_sent(path: str, token: str
 async def test_a_server_may_stand_below_a_path():
     async with serving(answers(200)) as server:
         login = credentials.Login(server=f"{server.url}/k8s/clusters/c-1")
-        async with a_session(server, credentials.FixedCredentials(login)) as session:
+        async with a_session(server, credentials.Credentials(login)) as session:
             await session.request("GET", PATH)
             assert server.requests[0].path == f"/k8s/clusters/c-1{PATH}"
 
@@ -250,7 +250,7 @@ async def test_a_page_that_is_too_large_is_not_read_and_asked_for_again_with_few
             server="http://api.invalid" if is_by_proxy else server.url,
             proxy=server.url if is_by_proxy else None,
         )
-        async with a_session(server, credentials.FixedCredentials(login)) as session:
+        async with a_session(server, credentials.Credentials(login)) as session:
             pages = session.list_pages(SCHEDULES, schedules.Schedule)
             read = [item.metadata.name async for page in pages for item in page.items]
     assert read == names
@@ -389,7 +389,7 @@ async def test_a_watch_ends_where_going_on_would_not_help(script: Any, expected:
 async def test_what_became_of_each_request_is_counted():
     seen: list[tuple[str, str, int]] = []
     async with serving(answers(200), answers(404), hangs_up) as server:
-        access = credentials.FixedCredentials(credentials.Login(server=server.url))
+        access = credentials.Credentials(credentials.Login(server=server.url))
         session = api.ApiSession(
             access, component="test", observe=lambda *request: seen.append(request)
         )

@@ -79,7 +79,8 @@ class Scene:
         values |= {"namespace": namespace, "uid": f"uid-of-{name}"}
         values |= {"generation": generation, "timing_generation": generation}
         return definition.Definition(
-            **values, target=queue.definitions.digest(namespace, queueing.BLOB + name[-1:].encode())
+            **values,
+            target=queue.signed_blobs.digest(namespace, queueing.BLOB + name[-1:].encode()),
         )
 
     async def arm(
@@ -88,14 +89,14 @@ class Scene:
         made = self.a_definition(queue, name, generation)
         arming = messages.Arming(definition=made, due_us=due_us)
         blob = queueing.BLOB + name[-1:].encode()
-        (armed,) = await queue.definitions.upsert([(arming, blob)], messages.Epoch(self.epoch))
+        (armed,) = await queue.writer.upsert([(arming, blob)], messages.Epoch(self.epoch))
         if armed is not messages.Armed.APPLIED:
             self.problems.append(f"{name} generation {generation}: {armed}")
         self.live[made.id] = made
 
     async def remove(self, queue: delayqueue.DelayQueue, schedule_id: bytes) -> None:
         known = self.live.pop(schedule_id)
-        armed = await queue.definitions.remove(
+        armed = await queue.writer.remove(
             points.ScheduleId(schedule_id), known.uid, known.namespace, messages.Epoch(self.epoch)
         )
         if armed is not messages.Armed.APPLIED:

@@ -10,7 +10,7 @@ import pytest
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets.secretaccess import secretcache
+from duepoint.targets import memory
 from tests.support import (
     builders,
     firings,
@@ -105,7 +105,7 @@ async def test_user_password_and_database_of_the_secret_are_used(api, target, ow
 async def test_a_password_that_is_wrong_heals_when_the_secret_is_mended(
     api, target, own_server, monkeypatch
 ):
-    monkeypatch.setattr(secretcache, "ASK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(memory, "ASK_AGAIN_SECONDS", 0.0)
     with own_server.client() as client:
         client.acl_setuser(
             "writer", enabled=True, passwords=["+the right one"], keys=["*"], commands=["+xadd"]
@@ -206,7 +206,7 @@ async def test_a_secret_that_holds_no_connection_says_what_to_write(api, target,
 
 
 async def test_a_secret_that_is_not_there_is_waited_for(api, target, own_server, monkeypatch):
-    monkeypatch.setattr(secretcache, "ASK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(memory, "ASK_AGAIN_SECONDS", 0.0)
     assert "does not exist; create it" in await retried(target, Reason.MISSING_SECRET)
     await put(api, url=own_server.url)
     assert await target.check(a_firing()) is None

@@ -9,8 +9,8 @@ import pytest
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import memory
 from duepoint.targets.kafka import target as kafkatarget
-from duepoint.targets.secretaccess import secretcache
 from tests.support import builders, firings, kafkabroker, listeners, othertargets, proxy, vaults
 from tests.support.kafkabroker import kafka as broker
 from tests.support.redisserver import free_port
@@ -27,7 +27,7 @@ async def api():
 
 @pytest.fixture
 async def target(api, monkeypatch):
-    monkeypatch.setattr(secretcache, "ASK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(memory, "ASK_AGAIN_SECONDS", 0.0)
     made = othertargets.a_kafka_target(api, othertargets.a_dialler())
     yield made
     await made.close()

@@ -54,10 +54,10 @@ class Scene:
                 name=f"s-{number}",
                 created_us=self.first_us - self.period_us,
                 not_before_us=self.first_us - self.period_us,
-                target=self.queue.definitions.digest("default", TICKS),
+                target=self.queue.signed_blobs.digest("default", TICKS),
             )
             arming = queueing.messages.Arming(definition=known, due_us=self.first_us)
-            await self.queue.definitions.upsert([(arming, TICKS)], queueing.EPOCH)
+            await self.queue.writer.upsert([(arming, TICKS)], queueing.EPOCH)
 
     def start_worker(self):
         self.started += 1

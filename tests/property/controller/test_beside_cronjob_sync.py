@@ -11,8 +11,8 @@ import dataclasses
 
 import pytest
 
+from tests.scenarios.test_completions import jobs_there, workers
 from tests.support.builders import at
-from tests.unit.controller.jobs.test_completions import jobs_there, workers
 from tests.unit.controller.world import NAMESPACE, World
 
 HOUR = 3600

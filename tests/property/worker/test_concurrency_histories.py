@@ -149,7 +149,7 @@ class History:
         self.generation += 1
         place = self.place
         place.known = msgspec.structs.replace(place.known, generation=self.generation)
-        await place.queue.definitions.upsert(
+        await place.queue.writer.upsert(
             [
                 (
                     messages.Arming(definition=place.known, due_us=None, keep_chain=True),

@@ -22,7 +22,7 @@ async def _emptied(world: World) -> None:
 def _counted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many schedules were armed together, and alone."""
     counts = {"together": 0, "alone": 0}
-    upsert = world.queue.definitions.upsert
+    upsert = world.queue.writer.upsert
 
     async def counted(wanted, epoch):
         works = asyncio.current_task().get_coro().__qualname__
@@ -101,7 +101,7 @@ async def test_while_redis_is_away_nothing_is_lost(monkeypatch):
         for number in range(30):
             await world.apply(f"s{number}")
         await _emptied(world)
-        upsert = world.queue.definitions.upsert
+        upsert = world.queue.writer.upsert
         left = [3]
 
         async def failing(wanted, epoch):
@@ -124,7 +124,7 @@ async def test_what_the_queue_holds_after_all_is_looked_at_alone(monkeypatch):
         held = {one.uid: one for one in world.definitions()}
         await _emptied(world)
 
-        upsert = world.queue.definitions.upsert
+        upsert = world.queue.writer.upsert
 
         async def unchanged(wanted, epoch):
             await upsert(wanted, epoch)

@@ -35,13 +35,13 @@ async def test_an_applied_schedule_is_armed_and_ready():
 async def test_ready_is_written_only_after_the_queue_holds_the_generation():
     world = World()
     seen = []
-    upsert = world.queue.definitions.upsert
+    upsert = world.queue.writer.upsert
 
     async def watched_upsert(wanted, epoch):
         seen.append(world.status().get("observedGeneration"))
         return await upsert(wanted, epoch)
 
-    world.queue.definitions.upsert = watched_upsert
+    world.queue.writer.upsert = watched_upsert
     async with world.leader():
         await world.apply()
         await world.apply(schedule="@every 7m")
@@ -238,7 +238,7 @@ async def test_an_outage_is_met_with_few_tries():
             return ask
 
         world.queue.definitions.definition = counted(world.queue.definitions.definition)
-        world.queue.definitions.upsert = counted(world.queue.definitions.upsert)
+        world.queue.writer.upsert = counted(world.queue.writer.upsert)
         for number in range(50):
             await world.apply(f"s{number}")
         await world.clock.advance(600)
@@ -249,7 +249,7 @@ async def test_an_outage_is_met_with_few_tries():
 async def test_a_bug_concerns_one_schedule_and_is_retried_with_backoff():
     world = World()
     tries = []
-    upsert = world.queue.definitions.upsert
+    upsert = world.queue.writer.upsert
 
     async def breaking(wanted, epoch):
         if any(arming.definition.name == "cursed" for arming, _ in wanted):
@@ -258,7 +258,7 @@ async def test_a_bug_concerns_one_schedule_and_is_retried_with_backoff():
                 raise ZeroDivisionError("a bug of ours")
         return await upsert(wanted, epoch)
 
-    world.queue.definitions.upsert = breaking
+    world.queue.writer.upsert = breaking
     async with world.leader():
         await world.apply("cursed")
         await world.apply("other")
@@ -296,7 +296,7 @@ async def test_a_bug_while_the_result_is_recorded_concerns_one_schedule(monkeypa
 
 async def test_an_upsert_whose_answer_was_lost_is_found_done():
     world = World()
-    upsert = world.queue.definitions.upsert
+    upsert = world.queue.writer.upsert
     lost = []
 
     async def losing(wanted, epoch):
@@ -306,7 +306,7 @@ async def test_an_upsert_whose_answer_was_lost_is_found_done():
             raise errors.QueueUnavailable("the answer was lost")
         return answer
 
-    world.queue.definitions.upsert = losing
+    world.queue.writer.upsert = losing
     async with world.leader():
         uid = (await world.apply())["metadata"]["uid"]
         await world.clock.advance(5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint.kube import jobs
-from tests.unit.controller.jobs.test_completions import workers
+from tests.scenarios.test_completions import workers
 from tests.unit.controller.runworld import RunWorld
 from tests.unit.controller.world import NAMESPACE, World
 

@@ -31,7 +31,7 @@ class Scripts:
 
 
 def call(name: str) -> scripting.ScriptCall:
-    return scripting.ScriptCall(script=name, keys=(), arguments=())
+    return scripting.ScriptCall(name, ())
 
 
 @pytest.fixture

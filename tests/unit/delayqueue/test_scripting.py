@@ -54,12 +54,11 @@ def test_a_long_message_is_cut():
 
 
 def test_arguments_are_named_and_values_stand_by_position():
-    arguments = scripting.Arguments(layout=1)
-    arguments.put("id", arguments.position(b"\xff\x00"))
-    arguments.put("members", arguments.run([b"a", b"b"]))
-    arguments.put("nothing", arguments.run([]))
-    call = arguments.call("claim", ["key"])
-    first, *values = call.argv()
+    call = scripting.ScriptCall("claim", ["key"], layout=1, id=b"\xff\x00")
+    call.put(members=call.run([b"a", b"b"]), nothing=call.run([]))
+    command = call.command("sha", owner="")
+    first, *values = command[4:]
+    assert command[:4] == ("EVALSHA", "sha", 1, "key")
     assert values == [b"\xff\x00", b"a", b"b"]
     named = msgspec.msgpack.decode(first)
     assert named == {"layout": 1, "id": 2, "members": [3, 4], "nothing": [5, 4]}

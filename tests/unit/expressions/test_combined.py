@@ -131,7 +131,7 @@ def test_even_thirty_two_periods_without_a_common_factor_are_not_walked():
     primes = [n for n in range(2, 132) if all(n % below for below in range(2, n))]
     texts = [f"@every {n}s" for n in primes[:31]]
     expression = merged([compile_expression(text) for text in (*texts, "*/5 * * * *")])
-    expected = sum(any(s % p == 0 for p in (*primes[:31], 300)) for s in range(1, 86_401))
+    expected = len({s for p in (*primes[:31], 300) for s in range(p, 86_401, p)})
     assert expression.count_between(0, 86_400_000_000) == expected
     with stopwatch.cpu_seconds() as passed:
         expression.count_between(0, YEAR_US)

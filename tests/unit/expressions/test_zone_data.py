@@ -24,7 +24,7 @@ def read_elsewhere(monkeypatch, zone: str, data: str) -> Zone:
 
 
 def since_2025(zone: Zone) -> list[tuple[int, int]]:
-    offset = timezones._offset_at(zone, IN_2025)
+    offset = zone.offset_at(IN_2025)
     return [(IN_2025, offset), *timezones._changes_after(zone, IN_2025)]
 
 
@@ -67,7 +67,7 @@ def test_of_very_many_changes_without_a_rule_each_version_knows_the_later_ones(m
     timezones._located.cache_clear()
     other = timezones.located(timezones.with_data("Africa/Casablanca", f"7200{data[1:]}"))
     timezones._located.cache_clear()
-    assert timezones._offset_at(other, IN_2025 + 1) == 7_200
+    assert other.offset_at(IN_2025 + 1) == 7_200
     assert (other.starts[-59:], other.offsets[-59:]) == (tuple(starts), tuple(offsets))
 
 

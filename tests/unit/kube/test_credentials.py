@@ -1,11 +1,9 @@
-"""Where logins come from, and that the heavy package stays away."""
+"""Where logins come from."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -178,23 +176,3 @@ async def test_a_plugin_is_asked_through_the_official_package_and_again_after_a_
 
 def test_secrets_are_not_in_the_text_of_a_login():
     assert "secret" not in repr(credentials.Login(server="http://a", token="secret"))
-
-
-def test_a_plain_kubeconfig_costs_no_heavy_import(tmp_path: Path):
-    path = a_kubeconfig(tmp_path, token="abc")
-    program = (
-        "import asyncio, sys; from pathlib import Path\n"
-        "from duepoint.kube import api, credentials, jobs, leases, schedules\n"
-        "access = credentials.found(Path(sys.argv[1]), None)\n"
-        "asyncio.run(access.login())\n"
-        "print([name for name in ('kubernetes', 'yaml', 'kopf', 'redis') if name in sys.modules])"
-    )
-    root = Path(__file__).resolve().parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)],
-        env={**os.environ, "PYTHONPATH": str(root / "operator")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "[]"

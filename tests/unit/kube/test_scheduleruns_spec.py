@@ -7,7 +7,7 @@ import json
 import pytest
 
 from duepoint import errors
-from duepoint.kube import scheduleruns
+from duepoint.kube import schedules
 from duepoint.schedules.manualruns import Backfill, Trigger
 from tests.support.builders import at
 
@@ -17,7 +17,7 @@ SPAN = {"from": "2026-02-01T00:00:00Z", "to": "2026-02-02T00:00:00+01:00"}
 
 def read(**spec):
     raw = json.dumps({"scheduleName": "nightly", **spec}).encode()
-    return scheduleruns.wanted(raw, created_us=CREATED)
+    return schedules.wanted(raw, created_us=CREATED)
 
 
 def test_a_trigger_without_a_time_carries_its_creation():

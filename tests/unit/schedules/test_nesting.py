@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duepoint import errors
-from duepoint.kube import port, scheduleruns, schedules, wire
+from duepoint.kube import port, schedules, wire
 from duepoint.schedules import nesting, spec, targetspec
 
 
@@ -106,7 +106,7 @@ def test_many_brackets_beside_one_another_are_not_deep():
 def test_a_deep_payload_of_a_schedulerun_is_refused():
     text = f'{{"scheduleName": "a", "trigger": {{"payload": {nested(2_000)}}}}}'
     with pytest.raises(errors.InvalidSpec, match=r"spec\.trigger"):
-        scheduleruns.wanted(text.encode(), created_us=0)
+        schedules.wanted(text.encode(), created_us=0)
 
 
 def a_template(size: int) -> str:

@@ -112,17 +112,6 @@ async def test_a_service_that_was_deleted_is_not_remembered(clock):
         await ask(cache)
 
 
-async def test_memory_is_bounded(clock, monkeypatch):
-    monkeypatch.setattr(endpoints, "MOST_KNOWN", 3)
-    server = Server(FOUND)
-    cache = endpoints.ServiceCache(server, clock)
-    for number in range(10):
-        await ask(cache, name=f"service-{number}")
-    assert len(cache._known) == 3
-    await ask(cache, name="service-9")
-    assert server.asked == 10
-
-
 async def test_a_cancelled_look_up_leaves_the_way_open(clock):
     server = Server(FOUND)
     cache = endpoints.ServiceCache(server, clock)

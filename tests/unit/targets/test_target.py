@@ -58,7 +58,7 @@ def test_nothing_starts_after_the_claim_though_the_attempt_might_go_on(seconds_l
 
 def limits(action, *, deadline_us=None):
     firing = firings.a_firing(action, due_us=firings.SLOT_US + 5)
-    return target.retry_limits(firing.action, firing, deadline_us)
+    return target.retry_limits(firing, deadline_us)
 
 
 def test_a_webhooks_retries_are_its_specs_counted_from_the_due():

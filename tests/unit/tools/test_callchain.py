@@ -10,6 +10,9 @@ from tools import callchain
 
 MOST_FUNCTIONS = 30
 MOST_FILES = 12
+#: With what the functions of the chain call themselves.
+MOST_STEPS = 35
+MOST_FILES_OF_STEPS = 14
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +25,9 @@ def test_the_chain_from_a_due_point_to_its_post_is_short(chain):
     assert chain.is_complete, chain.report()
     assert len(chain.functions) <= MOST_FUNCTIONS, chain.report()
     assert len(chain.files) <= MOST_FILES, chain.report()
+    assert len(chain.steps) <= MOST_STEPS, chain.report(verbose=True)
+    files = {one.file for one in chain.steps}
+    assert len(files) <= MOST_FILES_OF_STEPS, chain.report(verbose=True)
     assert chain.functions[0].name == "Claimer._claim"
     assert {one.file.partition("/")[0] for one in chain.functions} <= {"worker", "targets", "net"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import tracemalloc
 
 import msgspec
@@ -27,10 +28,14 @@ FACTS = jobbuilder.SlotFacts(
 
 def a_large_job(number: int, size: int = 240_000) -> actions.Action:
     """Many small objects, which take most memory for their text."""
-    env = [{"name": f"V{number}-{n}", "value": "x"} for n in range(size // 32)]
-    container = {"name": "c", "image": "busybox", "env": env}
+    container = {"name": f"c-{number}", "image": "busybox", "env": _environment(size // 32)}
     template = {"spec": {"template": {"spec": {"containers": [container]}}}}
     return actions.Action(target=actions.JobAction(template=template))
+
+
+@functools.cache
+def _environment(variables: int) -> list[dict[str, str]]:
+    return [{"name": f"V1234-{number}", "value": "x"} for number in range(variables)]
 
 
 def due(name: str, namespace: str):
@@ -86,9 +91,9 @@ async def test_150_large_templates_stay_below_a_bound_and_leave_a_neighbours_act
         tracemalloc.stop()
     assert cache.size <= 8 * 2**20
     assert taken <= 9 * 2**20
-    assert cache.known("quiet", quiet.target) == WEBHOOK
-    gone = cache.known("hostile", large[0].target)
-    assert isinstance(gone, actioncache.Sketch)
+    assert cache.at_hand("quiet", quiet.target) == WEBHOOK
+    assert cache.at_hand("hostile", large[0].target) is None
+    assert isinstance(cache.outline("hostile", large[0].target), actions.Action)
 
 
 async def test_actions_for_which_there_is_no_room_are_read_when_their_attempt_begins():

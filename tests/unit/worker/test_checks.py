@@ -81,7 +81,7 @@ async def test_a_check_of_an_older_generation_says_nothing(place):
     from duepoint.schedules import actions
     from tests.support.workplace import WEBHOOK
 
-    await place.queue.definitions.upsert([(arming, actions.encode(WEBHOOK))], EPOCH)
+    await place.queue.writer.upsert([(arming, actions.encode(WEBHOOK))], EPOCH)
     await ask(place, newer, 2)
     async with place.working(place.a_worker()):
         await place.clock.advance(100)

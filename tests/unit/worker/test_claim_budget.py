@@ -8,37 +8,29 @@ from duepoint.worker import claim_budget
 SHARDS = tuple(map(messages.ShardId, range(8)))
 
 
-def _answer(shard, *, more):
-    return messages.Claimed(shard=shard, claim=None, wait_seconds=None, more=more)
-
-
 def test_due_shards_share_the_room():
-    (ask,) = claim_budget.ClaimBudget().asks(SHARDS, 80, batch=500, now=0.0).asks
+    (ask,), _ = claim_budget.ClaimBudget().asks(SHARDS, 80, batch=500, now=0.0)
     assert (ask.shards, ask.batch) == (SHARDS, 10)
 
 
 def test_of_no_shard_nothing_is_asked():
-    assert claim_budget.ClaimBudget().asks((), 80, batch=500, now=0.0) == claim_budget.Asks(
-        asks=(), later=()
-    )
+    assert claim_budget.ClaimBudget().asks((), 80, batch=500, now=0.0) == ([], ())
 
 
 def test_shards_beyond_the_room_wait():
-    asks = claim_budget.ClaimBudget().asks(SHARDS, 3, batch=500, now=0.0)
-    assert asks.asks[0].shards == SHARDS[:3]
-    assert asks.later == SHARDS[3:]
+    asks, later = claim_budget.ClaimBudget().asks(SHARDS, 3, batch=500, now=0.0)
+    assert asks[0].shards == SHARDS[:3]
+    assert later == SHARDS[3:]
 
 
 def test_while_points_go_together_a_deep_shard_is_asked_for_a_whole_batch():
     made = claim_budget.ClaimBudget()
     made.fired_together(0.0)
-    for shard in SHARDS:
-        made.record(_answer(shard, more=shard < 6))
-    asks = made.asks(SHARDS, 500, batch=500, now=0.5)
-    quiet, deep = asks.asks
+    made.deep.update(SHARDS[:6])
+    (quiet, deep), later = made.asks(SHARDS, 500, batch=500, now=0.5)
     assert quiet.shards == SHARDS[6:]
     assert (deep.shards, deep.batch) == (SHARDS[:2], 500)
-    assert asks.later == SHARDS[2:6]
+    assert tuple(later) == SHARDS[2:6]
 
 
 def test_a_second_after_the_last_ones_the_room_is_the_usual_one():

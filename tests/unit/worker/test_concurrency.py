@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import types
 
 import msgspec
 import pytest
@@ -18,7 +19,8 @@ from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
 from duepoint.targets.job import activejobs
 from duepoint.worker import concurrency
-from tests.support.builders import a_rule
+from duepoint.worker.plan import NO_RECORD
+from tests.support.builders import a_definition, a_rule
 from tests.support.jobworkplace import DOWN, JOB, NOON, SECOND, JobWorkplace, name
 from tests.support.workplace import EPOCH, WEBHOOK
 
@@ -143,7 +145,7 @@ async def test_a_job_made_before_the_policy_counts(place):
     async with place.working(place.a_worker()):
         await place.clock.advance(11)
         edited = a_rule("@every 10s", whole_seconds=True, policy={"concurrency": "Forbid"})
-        await place.queue.definitions.upsert(
+        await place.queue.writer.upsert(
             [
                 (
                     messages.Arming(
@@ -478,7 +480,7 @@ async def test_an_edit_that_lets_nothing_wait_starts_what_catch_up_allows(place,
             rule=a_rule("@every 10s", whole_seconds=True, policy={"concurrency": "Allow", **also}),
         )
         arming = messages.Arming(definition=edited, due_us=None, keep_chain=True)
-        await place.queue.definitions.upsert([(arming, actions.encode(JOB))], EPOCH)
+        await place.queue.writer.upsert([(arming, actions.encode(JOB))], EPOCH)
         await place.queue.concurrency.finish(edited, [], EPOCH, every=True)
         await place.clock.advance(1)
     assert place.active() == [name(slot) for slot in (10, *run)]
@@ -496,7 +498,7 @@ async def test_a_waiting_slot_is_over_its_deadline_after_an_edit_too(place):
             rule=a_rule("@every 5m", whole_seconds=True, policy={"deadline_seconds": 2}),
         )
         arming = messages.Arming(definition=edited, due_us=None, keep_chain=True)
-        await place.queue.definitions.upsert([(arming, actions.encode(JOB))], EPOCH)
+        await place.queue.writer.upsert([(arming, actions.encode(JOB))], EPOCH)
         await place.queue.concurrency.finish(edited, [], EPOCH, every=True)
         await place.clock.advance(1)
     assert place.jobs_there() == [name(300)]
@@ -554,7 +556,7 @@ async def test_a_deleted_schedule_s_waiting_slots_go_with_it(place):
     known = await place.schedule("Queue")
     async with place.working(place.a_worker()):
         await place.clock.advance(25)
-        await place.queue.definitions.remove(known.id, known.uid, known.namespace, EPOCH)
+        await place.queue.writer.remove(known.id, known.uid, known.namespace, EPOCH)
         place.api.end_job("default", name(10))
         await place.queue.concurrency.finish(known, [name(10)], EPOCH)
         await place.clock.advance(600)
@@ -716,7 +718,8 @@ class Listing:
 async def test_a_job_made_after_the_list_is_not_taken_for_one_that_is_over():
     many = [f"report-{number}" for number in range(2 * activeruns.PIECE)]
     jobs = Listing(listed=many, made_since=["report-new"])
-    looks = concurrency._Looks(jobs, "default", "report", "uid")
+    attempt = types.SimpleNamespace(definition=a_definition("@hourly"), record=NO_RECORD)
+    looks = concurrency._Question(None, jobs, None, attempt, "")
     found = await looks.states({*many, "report-new", "report-gone"})
     over = {name for name, state in found.items() if state is not activejobs.JobState.ACTIVE}
     assert (over, jobs.lists) == ({"report-gone"}, 1)

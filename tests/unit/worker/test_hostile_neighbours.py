@@ -138,7 +138,7 @@ async def test_webhooks_that_hang_are_not_taken_for_jobs_once_a_worker_makes_som
     await place.queue.membership.open(1, EPOCH)
     place.target = HangingThere(place.clock)
     place.target.hold()
-    read = place.queue.definitions.read_columns
+    read = place.queue.columns.read_columns
 
     async def read_slowly(*asked):
         for _ in range(20):  # meanwhile the worker looks for room

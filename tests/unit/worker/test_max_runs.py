@@ -169,7 +169,7 @@ async def test_a_larger_limit_goes_on_counting(place):
             state=State.ARMED,
         )
         arming = messages.Arming(definition=edited, due_us=NOON + 110 * SECOND)
-        await place.queue.definitions.upsert([(arming, actions.encode(JOB))], EPOCH)
+        await place.queue.writer.upsert([(arming, actions.encode(JOB))], EPOCH)
         await place.clock.advance(100)
     assert place.slots_fired() == [NOON + n * 10 * SECOND for n in (1, 2, 11)]
 

@@ -135,6 +135,6 @@ def test_a_shard_on_its_way_is_nobodys_trouble_unless_it_stays_so():
     seen.record([moving], 111.0)
     assert seen.trouble(111.0) == "1 of 4 shards are waited for: TRYAGAIN"
     arrived = messages.Claimed(shard=messages.ShardId(1), claim=None, wait_seconds=None)
-    assert seen.record([arrived], 112.0)
+    seen.record([arrived], 112.0)
     assert seen.trouble(112.0) is None
-    assert not seen.record([arrived], 113.0)
+    assert not seen.away

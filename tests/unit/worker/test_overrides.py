@@ -34,7 +34,7 @@ async def wanted(place, *, payload=PAYLOAD, seal=None, state=definition.State.SU
     record = messages.OccurrenceRecord(trigger="Manual", run_uid="run", payload=payload)
     if seal is None:
         sealed = records.sealed(record, known.uid, SLOT, payload)
-        seal = place.queue.definitions.digest(known.namespace, sealed)
+        seal = place.queue.signed_blobs.digest(known.namespace, sealed)
     point = points.manual(known.id, SLOT, "run", points.PointKind.MANUAL)
     await place.queue.occurrences.enqueue(
         known, point, dataclasses.replace(record, seal=seal), EPOCH

@@ -254,7 +254,7 @@ def test_a_chain_whose_slots_a_policy_judges_moves_on_before_anything_is_tried(p
     work = assign(a_claim(chain_of(known)), known)
     (group,) = work.attempts
     assert [one.point.kind for one in group] == [PointKind.PLANNED]
-    assert not group[0].eager
+    assert not group[0].begins_first
     assert work.opened[0] is not None
 
 

@@ -75,7 +75,7 @@ async def test_many_large_jobs_leave_small_ones_and_other_namespaces_their_place
     await making.end()
 
 
-async def test_large_jobs_that_wait_take_no_room():
+async def test_large_jobs_that_wait_take_no_room(little_patience):
     making = Making(a_line())
     await making.begin("hostile", 10 * IN_HAND, large_bytes=LARGE)
     assert making.line.room(1000) == IN_HAND - 3
@@ -150,11 +150,18 @@ async def enter(given, namespace, times=1):
     return await asyncio.gather(*(given.enter(namespace) for _ in range(times)))
 
 
-async def test_two_namespaces_that_hang_leave_a_third_one_its_places():
+@pytest.fixture
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits is put off soon; for tests in which it does not matter how soon."""
+    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 0.01)
+
+
+async def test_two_namespaces_that_hang_leave_a_third_one_its_places(little_patience, monkeypatch):
     given = places()
     for namespace in ("hostile", "worse"):
         got = await enter(given, namespace, 256)
         assert any(got)
+    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 60.0)
     begun = time.monotonic()
     assert await enter(given, "quiet", 8) == [0.0] * 8
     assert time.monotonic() - begun < pace.PATIENCE_SECONDS / 2
@@ -183,7 +190,7 @@ async def test_a_burst_that_moves_waits_for_its_places_and_none_is_put_off():
     assert set(await asyncio.gather(*(deliver() for _ in range(200)))) == {0.0}
 
 
-async def test_what_was_scarce_is_forgotten_when_all_of_it_has_ended():
+async def test_what_was_scarce_is_forgotten_when_all_of_it_has_ended(little_patience):
     given = places(4)
     assert await enter(given, "team", 3) == [0.0] * 3
     assert (await enter(given, "team"))[0] > 0
@@ -203,10 +210,12 @@ async def test_a_wait_that_is_cancelled_takes_no_place():
         await waiting
     for _ in range(3):
         given.leave("team")
-    assert given.take("another")
+    assert await given.enter("another") == 0.0
 
 
-async def test_a_namespace_without_a_place_has_the_next_one_however_long_none_came_free():
+async def test_a_namespace_without_a_place_has_the_next_one_however_long_none_came_free(
+    little_patience,
+):
     given = places(1)
     assert await given.enter("busy") == 0.0
     assert await given.enter("late") > 0
@@ -214,5 +223,5 @@ async def test_a_namespace_without_a_place_has_the_next_one_however_long_none_ca
     again = asyncio.create_task(given.enter("late"))
     await asyncio.sleep(0)
     given.leave("busy")
-    assert not given.take("busy")
+    assert not given._places.take("busy")
     assert await again == 0.0

@@ -278,7 +278,7 @@ async def test_a_delete_between_claim_and_fire_is_obeyed(place):
     known = await place.arm(every("10s"))
     async with place.working(place.a_worker()):
         await place.clock.advance(9)
-        await place.queue.definitions.remove(known.id, known.uid, known.namespace, EPOCH)
+        await place.queue.writer.remove(known.id, known.uid, known.namespace, EPOCH)
         await place.clock.advance(30)
     assert place.slots_fired() == []
 
@@ -290,10 +290,10 @@ async def test_an_edit_is_used_by_the_very_next_attempt(place):
         await place.clock.advance(15)
         blob = actions.encode(edited)
         newer = msgspec.structs.replace(
-            known, generation=2, target=place.queue.definitions.digest(known.namespace, blob)
+            known, generation=2, target=place.queue.signed_blobs.digest(known.namespace, blob)
         )
         arming = messages.Arming(definition=newer, due_us=None, keep_chain=True)
-        await place.queue.definitions.upsert([(arming, blob)], EPOCH)
+        await place.queue.writer.upsert([(arming, blob)], EPOCH)
         await place.clock.advance(6)
     urls = [firing.action.target.url for firing in place.target.fired]
     assert urls == ["https://hooks.example.com/x", "https://new.example.com/"]

@@ -22,7 +22,7 @@ from duepoint.cli import instants
 from duepoint.cli.check import manifests, structure
 from duepoint.cli.check.manifests import Manifest, Problem
 from duepoint.expressions import timezones
-from duepoint.kube import scheduleruns
+from duepoint.kube import schedules
 from duepoint.schedules import rule as rules
 from duepoint.schedules import spec as specs
 
@@ -68,17 +68,22 @@ def check(
         newer_kubernetes: the cluster may be newer than the Jobs known here, so that an unknown
             field of a template is a note.
     """
+    if manifest.trouble:
+        return _wrong(manifest, "", manifest.trouble)
     if not isinstance(manifest.content, dict) or not manifest.kind:
         return _wrong(
             manifest, "", "is no Kubernetes object; write apiVersion, kind, metadata and spec"
         )
-    kind = _kind_of(manifest)
-    if isinstance(kind, CheckedManifest) or kind is None:
-        return kind
+    kind, version = manifest.kind, manifest.api_version
+    if kind == CRONJOB and version in CRONJOB_VERSIONS:
+        kind = "Schedule"
+    elif kind not in structure.schemas() or version != manifests.API_VERSION:
+        wrong = _misnamed(kind, version)
+        return _wrong(manifest, *wrong) if wrong else None
     content = manifest.content
     found = list(_around(content))
     if not isinstance(content.get("spec"), dict):
-        found.append(Problem(path="spec", message="is missing; write a mapping"))
+        found.append(Problem("spec", "is missing; write a mapping"))
         return CheckedManifest(manifest=manifest, problems=tuple(found), spec=None)
     found += [
         replace(problem, is_note=True) if newer_kubernetes and problem.is_of_newer else problem
@@ -96,27 +101,20 @@ def check(
     return CheckedManifest(manifest=manifest, problems=tuple(found), spec=accepted)
 
 
-def _kind_of(manifest: Manifest) -> str | CheckedManifest | None:
-    """The kind that it is judged as; a CheckedManifest where that is what is wrong."""
-    kind, version = manifest.kind, manifest.api_version
-    if kind == CRONJOB and version in CRONJOB_VERSIONS:
-        return "Schedule"
-    if kind in structure.schemas() and version == manifests.API_VERSION:
-        return kind
-    if version.startswith(manifests.GROUP) and kind in structure.schemas():
-        return _wrong(
-            manifest, "apiVersion", f"{errors.quoted(version)}: write {manifests.API_VERSION}"
-        )
+def _misnamed(kind: str, version: str) -> tuple[str, str] | None:
+    """What is wrong with a kind or version that must be meant as ours; None for others."""
+    known = structure.schemas()
     if version.startswith(manifests.GROUP):
-        known = " or ".join(structure.schemas())
-        return _wrong(manifest, "kind", f"{errors.quoted(kind)}: write {known}")
-    if kind in structure.schemas() and not version:
-        return _wrong(manifest, "apiVersion", f"is missing; write {manifests.API_VERSION}")
+        if kind in known:
+            return "apiVersion", f"{errors.quoted(version)}: write {manifests.API_VERSION}"
+        return "kind", f"{errors.quoted(kind)}: write {' or '.join(known)}"
+    if kind in known and not version:
+        return "apiVersion", f"is missing; write {manifests.API_VERSION}"
     return None
 
 
 def _wrong(manifest: Manifest, path: str, message: str) -> CheckedManifest:
-    problem = Problem(path=path, message=message)
+    problem = Problem(path, message)
     return CheckedManifest(manifest=manifest, problems=(problem,), spec=None)
 
 
@@ -128,51 +126,41 @@ def _around(content: dict[str, Any]) -> Iterator[Problem]:
         if name not in _TOP:
             meant = structure.nearest(name, _TOP)
             hint = f"did you mean {meant}?" if meant else f"known here: {', '.join(_TOP)}"
-            yield Problem(path=name[:64], message=f"is unknown; {hint}")
+            yield Problem(name[:64], f"is unknown; {hint}")
     metadata = content.get("metadata")
     if not isinstance(metadata, dict):
-        yield Problem(path="metadata", message="is missing; write a mapping with a name")
+        yield Problem("metadata", "is missing; write a mapping with a name")
         return
     for name in metadata:
         if name not in structure.METADATA:
             meant = structure.nearest(name, structure.METADATA)
             hint = f"; did you mean {meant}?" if meant else ""
-            yield Problem(path=f"metadata.{name[:64]}", message=f"is unknown{hint}")
-    yield from _of_names(metadata)
-    yield from _of_creation(metadata.get("creationTimestamp"))
-
-
-def _of_names(metadata: dict[str, Any]) -> Iterator[Problem]:
-    name, prefix = metadata.get("name"), metadata.get("generateName")
-    if name is None and not isinstance(prefix, str):
-        yield Problem(path="metadata.name", message="is missing; write a name")
-    elif name is not None and (not isinstance(name, str) or not _NAME.fullmatch(name)):
-        yield Problem(
-            path="metadata.name",
-            message=f"{errors.quoted(name)}: write lower-case letters, digits, - and .",
-        )
-    elif isinstance(name, str) and len(name) > _LONGEST_NAME:
-        yield Problem(
-            path="metadata.name",
-            message=f"has {len(name)} characters; write at most {_LONGEST_NAME}, because each "
-            "Job's name carries 11 more for its slot and ends at 63",
-        )
+            yield Problem(f"metadata.{name[:64]}", f"is unknown{hint}")
+    if wrong := _wrong_name(metadata.get("name"), metadata.get("generateName")):
+        yield Problem("metadata.name", wrong)
     namespace = metadata.get("namespace")
     if namespace is not None and not (
         isinstance(namespace, str) and _NAMESPACE.fullmatch(namespace)
     ):
-        yield Problem(
-            path="metadata.namespace",
-            message=f"{errors.quoted(namespace)}: write lower-case letters, digits and -",
-        )
+        message = f"{errors.quoted(namespace)}: write lower-case letters, digits and -"
+        yield Problem("metadata.namespace", message)
+    created = metadata.get("creationTimestamp")
+    if created is not None and _instant(created) is None:
+        message = f"{errors.quoted(created)} is no time; leave it out, or write RFC 3339"
+        yield Problem("metadata.creationTimestamp", message)
 
 
-def _of_creation(text: Any) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
-    if text is not None and _instant(text) is None:
-        yield Problem(
-            path="metadata.creationTimestamp",
-            message=f"{errors.quoted(text)} is no time; leave it out, or write RFC 3339",
+def _wrong_name(name: Any, prefix: Any) -> str:  # noqa: ANN401 - any JSON
+    if name is None:
+        return "" if isinstance(prefix, str) else "is missing; write a name"
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        return f"{errors.quoted(name)}: write lower-case letters, digits, - and ."
+    if len(name) > _LONGEST_NAME:
+        return (
+            f"has {len(name)} characters; write at most {_LONGEST_NAME}, because each "
+            "Job's name carries 11 more for its slot and ends at 63"
         )
+    return ""
 
 
 # -- as the operator reads it ----------------------------------------------------------------
@@ -181,41 +169,40 @@ def _of_creation(text: Any) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
 def _parsed(
     content: dict[str, Any], *, namespace: str, created_us: int
 ) -> tuple[specs.ScheduleSpec | None, list[Problem]]:
-    metadata = content.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    created = _instant(metadata.get("creationTimestamp"))
+    metadata = _mapping(content.get("metadata"))
+    created, generation = _instant(metadata.get("creationTimestamp")), metadata.get("generation")
+    if not isinstance(generation, int) or not 0 < generation < _LARGEST_NUMBER:
+        generation = 1
     try:
-        raw = json.dumps(content["spec"], allow_nan=False).encode("ascii")
         spec = specs.parse(
-            raw,
+            json.dumps(content["spec"], allow_nan=False).encode("ascii"),
             namespace=_text(metadata.get("namespace")) or namespace,
             name=_text(metadata.get("name")) or _text(metadata.get("generateName")),
             uid=_text(metadata.get("uid")) or _UID,
-            generation=_generation(metadata.get("generation")),
+            generation=generation,
             created_us=created_us if created is None else created,
         )
     except errors.InvalidSpec as error:
-        return None, [Problem(path=each.path, message=each.message) for each in error.errors]
+        return None, [Problem(each.path, each.message) for each in error.errors]
     except (ValueError, msgspec.MsgspecError) as error:
         # What JSON cannot hold: a number without an end, half a character.
-        return None, [Problem(path="spec", message=f"cannot be written as JSON: {error}")]
+        return None, [Problem("spec", f"cannot be written as JSON: {error}")]
     return spec, []
 
 
 def _of_run(content: dict[str, Any], *, created_us: int) -> list[Problem]:
     """What the operator would refuse of a ScheduleRun beside what the API server does."""
-    metadata = content.get("metadata")
-    created = _instant(metadata.get("creationTimestamp")) if isinstance(metadata, dict) else None
+    created = _instant(_mapping(content.get("metadata")).get("creationTimestamp"))
     try:
         # As short as the API server writes it: the size of a payload counts.
         text = json.dumps(
             content["spec"], allow_nan=False, ensure_ascii=False, separators=(",", ":")
         )
-        scheduleruns.wanted(text.encode(), created_us=created_us if created is None else created)
+        schedules.wanted(text.encode(), created_us=created_us if created is None else created)
     except errors.InvalidSpec as error:
-        return [Problem(path=each.path, message=each.message) for each in error.errors]
+        return [Problem(each.path, each.message) for each in error.errors]
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        return [Problem(path="spec", message=f"cannot be written as JSON: {error}")]
+        return [Problem("spec", f"cannot be written as JSON: {error}")]
     return []
 
 
@@ -225,25 +212,20 @@ def _of_texts(spec: dict[str, Any], *, created_us: int) -> Iterator[Problem]:
     try:
         timezones.load(zone)
     except (errors.InvalidExpression, TypeError) as error:
-        yield Problem(path="spec.timeZone", message=str(error))
+        yield Problem("spec.timeZone", str(error))
         zone = rules.DEFAULT_ZONE
     listed = spec.get("schedules")
     several = enumerate(listed if isinstance(listed, list) else [])
     texts = [("spec.schedule", spec.get("schedule"))]
     texts += [(f"spec.schedules[{index}]", text) for index, text in several]
     for path, text in texts:
-        if isinstance(text, str) and (wrong := _text_trouble(text, zone, created_us)):
-            yield Problem(path=path, message=wrong)
-
-
-def _text_trouble(text: str, zone: str, created_us: int) -> str:
-    try:
-        expressions.compile_expression(
-            text, time_zone=zone, anchor_us=created_us, from_us=created_us
-        )
-    except errors.InvalidExpression as error:
-        return str(error)
-    return ""
+        if isinstance(text, str):
+            try:
+                expressions.compile_expression(
+                    text, time_zone=zone, anchor_us=created_us, from_us=created_us
+                )
+            except errors.InvalidExpression as error:
+                yield Problem(path, str(error))
 
 
 def _is_known(path: str, problems: Iterable[Problem]) -> bool:
@@ -271,10 +253,6 @@ def _text(value: Any) -> str:  # noqa: ANN401 - any JSON
     return value if isinstance(value, str) else ""
 
 
-def _generation(value: Any) -> int:  # noqa: ANN401 - any JSON
-    return value if isinstance(value, int) and 0 < value < _LARGEST_NUMBER else 1
-
-
 _JOB = "spec.jobTemplate.spec"
 _POD = f"{_JOB}.template.spec"
 _QUANTITY = re.compile(
@@ -293,48 +271,35 @@ def problems(spec: dict[str, Any]) -> Iterator[Problem]:
     job = _mapping(_mapping(spec.get("jobTemplate")).get("spec"))
     pod = _mapping(_mapping(job.get("template")).get("spec"))
     if job.get("podFailurePolicy") is not None and pod.get("restartPolicy") == "OnFailure":
-        yield Problem(
-            path=f"{_JOB}.podFailurePolicy",
-            message="needs restartPolicy: Never in the Pod's spec",
-        )
+        message = "needs restartPolicy: Never in the Pod's spec"
+        yield Problem(f"{_JOB}.podFailurePolicy", message)
     volumes = {each.get("name") for each in _mappings(pod.get("volumes"))}
     names: set[str] = set()
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(_mappings(pod.get(kind))):
             path = f"{_POD}.{kind}[{index}]"
-            yield from _of_name(container, names, path)
-            yield from _of_mounts(container, volumes, path)
-            yield from _of_resources(container, path)
+            name = container.get("name")
+            if isinstance(name, str):
+                if name in names:
+                    yield Problem(f"{path}.name", f"{errors.quoted(name)} is there twice")
+                names.add(name)
+            for number, mount in enumerate(_mappings(container.get("volumeMounts"))):
+                name = mount.get("name")
+                if isinstance(name, str) and name not in volumes:
+                    yield Problem(
+                        f"{path}.volumeMounts[{number}].name",
+                        f"{errors.quoted(name)}: there is no volume of that name in volumes",
+                    )
+            yield from _of_resources(_mapping(container.get("resources")), f"{path}.resources")
 
 
-def _of_name(container: dict[str, Any], names: set[str], path: str) -> Iterator[Problem]:
-    name = container.get("name")
-    if isinstance(name, str):
-        if name in names:
-            yield Problem(path=f"{path}.name", message=f"{errors.quoted(name)} is there twice")
-        names.add(name)
-
-
-def _of_mounts(container: dict[str, Any], volumes: set[str | None], path: str) -> Iterator[Problem]:
-    for index, mount in enumerate(_mappings(container.get("volumeMounts"))):
-        name = mount.get("name")
-        if isinstance(name, str) and name not in volumes:
-            yield Problem(
-                path=f"{path}.volumeMounts[{index}].name",
-                message=f"{errors.quoted(name)}: there is no volume of that name in volumes",
-            )
-
-
-def _of_resources(container: dict[str, Any], path: str) -> Iterator[Problem]:
-    resources = _mapping(container.get("resources"))
+def _of_resources(resources: dict[str, Any], path: str) -> Iterator[Problem]:
     limits = _mapping(resources.get("limits"))
     for name, request in _mapping(resources.get("requests")).items():
         wanted, most = _amount(request), _amount(limits.get(name))
         if wanted is not None and most is not None and wanted > most:
-            yield Problem(
-                path=f"{path}.resources.requests.{name}",
-                message=f"{request} is more than the limit of {limits[name]}",
-            )
+            message = f"{request} is more than the limit of {limits[name]}"
+            yield Problem(f"{path}.requests.{name}", message)
 
 
 def _amount(value: Any) -> Decimal | None:  # noqa: ANN401 - any JSON

@@ -22,7 +22,7 @@ API_VERSION = "duepoint.dev/v1alpha1"
 GROUP = "duepoint.dev/"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Problem:
     """Something wrong, or with ``is_note`` something worth knowing.
 
@@ -40,6 +40,11 @@ class Problem:
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
+def note(path: str, message: str) -> Problem:
+    """Something worth knowing."""
+    return Problem(path, message, is_note=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """One object of a file.
@@ -49,12 +54,14 @@ class Manifest:
         document: its number in the file, from 1; 0 for an object of a cluster.
         item: where it stands in a list, such as ``items[3]``; else empty.
         content: the object as it was read; any JSON value, not checked yet.
+        trouble: why the file, or the rest of it, could not be read; empty where it was.
     """
 
     file: str
     document: int
-    item: str
-    content: Any
+    item: str = ""
+    content: Any = None
+    trouble: str = ""
 
     @property
     def where(self) -> str:
@@ -86,45 +93,26 @@ class Manifest:
         return value if isinstance(value, str) else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable:
-    """A file, or the rest of one, that holds no manifests."""
-
-    file: str
-    document: int
-    message: str
-
-    @property
-    def where(self) -> str:
-        return f"{self.file}: document {self.document}" if self.document else self.file
-
-
-def read(file: str) -> Iterator[Manifest | Unreadable]:
+def read(file: str) -> Iterator[Manifest]:
     """The objects of a file, ``-`` being standard input."""
     shown = "standard input" if file == "-" else file
     try:
-        data = _bytes(file)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        yield Unreadable(file=shown, document=0, message=f"cannot be read: {reason}")
+        data = options.file_bytes(file)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        why = f"cannot be read: {reason}" if isinstance(error, OSError) else str(error)
+        yield Manifest(file=shown, document=0, trouble=why)
         return
-    except ValueError as error:
-        yield Unreadable(file=shown, document=0, message=str(error))
+    if len(data) > options.LARGEST_FILE:  # the API server takes 1.5 MB for an object
+        most = options.LARGEST_FILE >> 20
+        message = f"is larger than {most} MiB; split it into several files"
+        yield Manifest(file=shown, document=0, trouble=message)
         return
     for number, found in enumerate(_documents(data), start=1):
         if isinstance(found, yamltext.InvalidText):
-            yield Unreadable(file=shown, document=number, message=str(found))
+            yield Manifest(file=shown, document=number, trouble=str(found))
         else:
             yield from _objects(shown, number, found)
-
-
-def _bytes(file: str) -> bytes:
-    """As much as is read of a file; the API server takes 1.5 MB for an object."""
-    data = options.file_bytes(file)
-    if len(data) > options.LARGEST_FILE:
-        most = options.LARGEST_FILE >> 20
-        raise ValueError(f"is larger than {most} MiB; split it into several files")
-    return data
 
 
 def _documents(data: bytes) -> Iterator[Any]:
@@ -156,7 +144,7 @@ def _objects(
     document: int,
     value: Any,  # noqa: ANN401 - any value
     item: str = "",
-) -> Iterator[Manifest | Unreadable]:
+) -> Iterator[Manifest]:
     """The object, or those of a list, of lists in a list, too: kubectl takes them apart as well."""
     is_list = isinstance(value, dict) and str(value.get("kind", "")).endswith("List")
     if not is_list:
@@ -166,7 +154,7 @@ def _objects(
     items = value.get("items")
     if not isinstance(items, list):
         message = f"{place}: a list has its objects here, each with apiVersion and kind"
-        yield Unreadable(file=file, document=document, message=message)
+        yield Manifest(file=file, document=document, trouble=message)
         return
     kind = str(value["kind"]).removesuffix("List")
     for index, each in enumerate(items):

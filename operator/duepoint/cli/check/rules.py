@@ -1,9 +1,10 @@
 """The CRD's rules (CEL) without a CEL engine: each one as a check of a plain value.
 
-Most rules are one pattern or one list of words and are read off their text. The others stand in a
-table here, by their text, so that a rule that is added to the CRD and not here is a failing test
-and not a manifest wrongly called valid. Values come without nulls, as ``has()`` wants them. Rules
-run in Python's ``re`` what the API server runs in RE2; the patterns mean the same in both.
+Most rules are one pattern, one list of words, or say which fields of an object go together, and are
+read off their text. The others stand in a table here, by their text, so that a rule that is added
+to the CRD and not here is a failing test and not a manifest wrongly called valid. Values come
+without nulls, as ``has()`` wants them. Rules run in Python's ``re`` what the API server runs in
+RE2; the patterns mean the same in both.
 """
 
 from __future__ import annotations
@@ -18,46 +19,56 @@ from duepoint.cli import instants
 Check = Callable[[Any], bool]
 
 _PATTERN = re.compile(r"""(?P<no>!?)self\.matches\(r(?P<quote>['"])(?P<pattern>.*)(?P=quote)\)""")
+_HAS = re.compile(r"has\(self\.(\w+)\)")
+#: Exactly one of these fields is there.
+_ONE_OF = re.compile(
+    r"\[has\(self\.\w+\)(?:, has\(self\.\w+\))+\]\.filter\(written, written\)\.size\(\) == 1"
+    r"|has\(self\.\w+\) != has\(self\.\w+\)"
+)
+#: Where the first field is there (always, where none is named), the second is, with such a value.
+_NEEDS = re.compile(
+    r"(?:!has\(self\.(?P<field>\w+)\) \|\| )?has\(self\.(?P<needed>\w+)\)"
+    r"(?: && self\.(?P=needed) (?:== (?P<value>'\w+')|in \[(?P<values>[^]]*)\]))?"
+)
 _WORDS = re.compile(r"self in \[(?P<words>'[^']*'(?:, '[^']*')*)\]")
 
 
 @functools.cache
 def check(rule: str) -> Check:
-    """What the rule's text asks of a value.
-
-    Raises:
-        KeyError: the text is of no known form and not in the table.
-    """
+    """What the rule's text asks of a value; raises KeyError where no form or row of it is known."""
     if rule in _TABLE:
         return _TABLE[rule]
     if (parts := _PATTERN.fullmatch(rule)) and "self." not in parts["pattern"]:
         return _matching(parts["pattern"], wanted=not parts["no"])
-    if parts := _WORDS.fullmatch(rule):
-        words = frozenset(re.findall(r"'([^']*)'", parts["words"]))
-        return lambda value: value in words
+    if _WORDS.fullmatch(rule):
+        return lambda value: value in words(rule)
+    if _ONE_OF.fullmatch(rule):
+        fields = _HAS.findall(rule)
+        return lambda value: sum(field in value for field in fields) == 1
+    if parts := _NEEDS.fullmatch(rule):
+        field, needed = parts["field"], parts["needed"]
+        known = re.findall(r"'(\w+)'", parts["value"] or parts["values"] or "")
+        return lambda value: (
+            (field is not None and field not in value)
+            or (value.get(needed) in known if known else needed in value)
+        )
     raise KeyError(rule)
 
 
+@functools.cache
 def words(rule: str) -> list[str]:
     """The words that a rule of one list takes; none where it is of another form."""
     parts = _WORDS.fullmatch(rule)
-    return re.findall(r"'([^']+)'", parts["words"]) if parts else []
+    return re.findall(r"'([^']*)'", parts["words"]) if parts else []
 
 
+@functools.cache
 def _matching(pattern: str, *, wanted: bool = True) -> Check:
     # In RE2 $ is the very end; in re it also stands before a last line break.
     spelled = pattern.replace("[[]", r"\[").replace("[]]", r"\]")
     spelled = re.sub(r"\$(?=$|\))", r"\\Z", spelled)
     compiled = re.compile(spelled, re.ASCII)
     return lambda value: (compiled.search(value) is not None) is wanted
-
-
-def _one_of(*names: str) -> Check:
-    return lambda value: sum(name in value for name in names) == 1
-
-
-def _both(*checks: Check) -> Check:
-    return lambda value: all(each(value) for each in checks)
 
 
 def _earlier(first: str, last: str) -> Check:
@@ -73,11 +84,6 @@ def _earlier(first: str, last: str) -> Check:
     return holds
 
 
-def _runs_upward(value: str) -> bool:
-    low, dash, high = value.partition("-")
-    return not dash or low <= high
-
-
 _CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
 _OF_THE_CONNECTION = frozenset(
     {
@@ -87,46 +93,16 @@ _OF_THE_CONNECTION = frozenset(
 )  # fmt: skip
 
 _TABLE: dict[str, Check] = {
-    "has(self.schedule) != has(self.schedules)": _one_of("schedule", "schedules"),
-    "[has(self.jobTemplate), has(self.webhook), has(self.stream), has(self.kafka)]"
-    ".filter(written, written).size() == 1": _one_of("jobTemplate", "webhook", "stream", "kafka"),
-    "[has(self.url), has(self.urlFrom), has(self.service)]"
-    ".filter(written, written).size() == 1": _one_of("url", "urlFrom", "service"),
-    "has(self.value) != has(self.valueFrom)": _one_of("value", "valueFrom"),
-    "has(self.configMap) != has(self.secret)": _one_of("configMap", "secret"),
-    "has(self.trigger) != has(self.backfill)": _one_of("trigger", "backfill"),
-    "[has(self.bearer), has(self.basic), has(self.serviceAccountToken)]"
-    ".filter(written, written).size() == 1": _one_of("bearer", "basic", "serviceAccountToken"),
     "!has(self.startTime) || !has(self.endTime) || self.startTime < self.endTime": _earlier(
         "startTime", "endTime"
     ),
     "self.from < self.to": _earlier("from", "to"),
-    "!has(self.catchUpLimit) || has(self.catchUpPolicy) && self.catchUpPolicy == 'All'": (
-        lambda spec: "catchUpLimit" not in spec or spec.get("catchUpPolicy") == "All"
-    ),
-    "!has(self.maxConcurrency) || has(self.concurrencyPolicy)"
-    " && self.concurrencyPolicy in ['Forbid', 'Queue']": lambda spec: (
-        "maxConcurrency" not in spec or spec.get("concurrencyPolicy") in ("Forbid", "Queue")
-    ),
-    "!has(self.queueLimit) || has(self.concurrencyPolicy) && self.concurrencyPolicy == 'Queue'": (
-        lambda spec: "queueLimit" not in spec or spec.get("concurrencyPolicy") == "Queue"
-    ),
-    "has(self.restartPolicy) && self.restartPolicy in ['Never', 'OnFailure']": lambda pod: (
-        pod.get("restartPolicy") in ("Never", "OnFailure")
-    ),
     "!has(self.manualSelector) || !self.manualSelector": lambda job: (
         job.get("manualSelector") is not True
     ),
     "!has(self.selector)": lambda job: "selector" not in job,
     "!has(self.completionMode) || self.completionMode != 'Indexed' || has(self.completions)": (
         lambda job: job.get("completionMode") != "Indexed" or "completions" in job
-    ),
-    "!has(self.backoffLimitPerIndex)"
-    " || has(self.completionMode) && self.completionMode == 'Indexed'": lambda job: (
-        "backoffLimitPerIndex" not in job or job.get("completionMode") == "Indexed"
-    ),
-    "!has(self.maxFailedIndexes) || has(self.backoffLimitPerIndex)": lambda job: (
-        "maxFailedIndexes" not in job or "backoffLimitPerIndex" in job
     ),
     "!has(self.auth) || !has(self.headers)"
     " || self.headers.all(header, header.name.lowerAscii() != 'authorization')": lambda hook: (
@@ -144,12 +120,12 @@ _TABLE: dict[str, Check] = {
     " 'proxy-authorization', 'expect']) && !self.matches(r'^(?i:webhook-)')": lambda name: (
         name.lower() not in _OF_THE_CONNECTION and not name.lower().startswith("webhook-")
     ),
-    "self.matches(r'^[A-Za-z0-9._-]+$') && !(self in ['.', '..'])": _both(
-        _matching("^[A-Za-z0-9._-]+$"), lambda text: text not in {".", ".."}
+    "self.matches(r'^[A-Za-z0-9._-]+$') && !(self in ['.', '..'])": lambda text: (
+        _matching("^[A-Za-z0-9._-]+$")(text) and text not in {".", ".."}
     ),
     "!self.contains('#')": lambda text: "#" not in text,
-    "self.matches(r'^/[!-~]*$') && !self.contains('#')": _both(
-        _matching("^/[!-~]*$"), lambda text: "#" not in text
+    "self.matches(r'^/[!-~]*$') && !self.contains('#')": lambda text: (
+        _matching("^/[!-~]*$")(text) and "#" not in text
     ),
     "type(self) == int ? self >= 1 && self <= 65535"
     " : self.matches(r'^[a-z0-9-]*[a-z][a-z0-9-]*$')": lambda port: (
@@ -158,6 +134,6 @@ _TABLE: dict[str, Check] = {
         else re.fullmatch("[a-z0-9-]*[a-z][a-z0-9-]*", port) is not None
     ),
     "!self.matches(r'^[0-9]{3}-[0-9]{3}$') || self.substring(0, 3) <= self.substring(4, 7)": (
-        _runs_upward
+        lambda value: "-" not in value or value.partition("-")[0] <= value.partition("-")[2]
     ),
 }

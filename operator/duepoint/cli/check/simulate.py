@@ -18,12 +18,12 @@ day. Instants in microseconds since the epoch.
 
 from __future__ import annotations
 
-import enum
 import heapq
 import itertools
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import click
 import msgspec
@@ -90,9 +90,25 @@ def simulate(
     if not found:
         raise errors.InvalidSetting(", ".join(files), "holds no Schedule and no CronJob")
     zone = _spec(found[0]).rule.timing.time_zone
-    course = _course(from_, to, down, suspend, zone)
-    for each in found:
-        _say_what_is_left_out(_spec(each))
+    from_us = instants.parse_us(from_, zone=zone, name="--from")
+    to_us = instants.parse_us(to, zone=zone, name="--to")
+    if to_us <= from_us:
+        raise errors.InvalidSetting("--to", f"{errors.quoted(to)} is not after --from")
+    course = Course(
+        from_us=from_us,
+        to_us=to_us,
+        down=_windows("--down", down, zone),
+        suspended=_windows("--suspend", suspend, zone, from_us=from_us),
+    )
+    for spec in map(_spec, found):
+        # A run takes no time here, so no slot ever meets another one's run.
+        policy = spec.rule.policy.concurrency
+        lasts = isinstance(spec.action.target, (actions.JobAction, actions.WebhookAction))
+        if lasts and policy != "Allow":
+            output.complain(
+                f"{spec.identity}: concurrencyPolicy: {policy} is left out, as runs take no time"
+                " here; in a cluster it decides about slots that are due while a run is active"
+            )
     time_lines = [_rows(each, course) for each in found]
     rows = heapq.merge(*time_lines, key=lambda pair: pair[0])
     if output.write((row for _, row in rows), form, widths=_WIDTHS) == 0:
@@ -100,44 +116,38 @@ def simulate(
         raise click.exceptions.Exit(output.NOTHING)
 
 
-def _say_what_is_left_out(spec: ScheduleSpec) -> None:
-    """A run takes no time here, so no slot ever meets another one's run."""
-    policy = spec.rule.policy.concurrency
-    lasts = isinstance(spec.action.target, (actions.JobAction, actions.WebhookAction))
-    if lasts and policy != "Allow":
-        output.complain(
-            f"{spec.identity}: concurrencyPolicy: {policy} is left out, as runs take no time here;"
-            " in a cluster it decides about slots that are due while a run is active"
-        )
-
-
-def _course(
-    from_: str, to: str, down: tuple[str, ...], suspend: tuple[str, ...], zone: str
-) -> Course:
-    from_us = instants.parse_us(from_, zone=zone, name="--from")
-    to_us = instants.parse_us(to, zone=zone, name="--to")
-    if to_us <= from_us:
-        raise errors.InvalidSetting("--to", f"{errors.quoted(to)} is not after --from")
-    return Course(
-        from_us=from_us,
-        to_us=to_us,
-        down=_windows("--down", down, zone),
-        suspended=_windows("--suspend", suspend, zone, from_us=from_us),
-    )
-
-
 def _windows(
     name: str, texts: tuple[str, ...], zone: str, *, from_us: int = 0
 ) -> tuple[Window, ...]:
-    windows = [instants.parse_range_us(text, zone=zone, name=name) for text in texts]
-    return joined([window for window in windows if window[1] > from_us])
+    """The windows in order, those that touch drawn together."""
+    given = [instants.parse_range_us(text, zone=zone, name=name) for text in texts]
+    row: list[Window] = []
+    for begin, end in sorted(window for window in given if window[1] > from_us):
+        if row and begin <= row[-1][1]:
+            row[-1] = (row[-1][0], max(row[-1][1], end))
+        else:
+            row.append((begin, end))
+    return tuple(row)
 
 
 def _rows(found: CheckedManifest, course: Course) -> Iterator[tuple[int, dict[str, str]]]:
+    """The slots in the course and how each ends, oldest first."""
     spec, is_new = _placed(found, course.from_us)
     local = instants.LocalTime(spec.rule.timing.time_zone)
-    for ended in outcomes(spec, course, is_new=is_new):
-        yield ended.slot_us, _row(spec.identity, ended, local)
+    for ended in _Timeline(spec, course, is_new=is_new).run():
+        if ended.slot_us >= course.to_us:
+            return
+        row = {
+            "schedule": spec.identity,
+            "scheduledTime": instants.utc_text(ended.slot_us),
+            "local": local.text(ended.slot_us),
+            "outcome": ended.outcome,
+            "reason": str(ended.reason),
+        }
+        if ended.fired_us is not None:
+            row["firedAt"] = instants.utc_text(ended.fired_us)
+            row["trigger"] = "CatchUp" if ended.catch_up else "Schedule"
+        yield ended.slot_us, row
 
 
 def _placed(found: CheckedManifest, from_us: int) -> tuple[ScheduleSpec, bool]:
@@ -153,20 +163,6 @@ def _placed(found: CheckedManifest, from_us: int) -> tuple[ScheduleSpec, bool]:
     return msgspec.structs.replace(spec, created_us=created_us), True
 
 
-def _row(identity: str, ended: EndedSlot, local: instants.LocalTime) -> dict[str, str]:
-    row = {
-        "schedule": identity,
-        "scheduledTime": instants.utc_text(ended.slot_us),
-        "local": local.text(ended.slot_us),
-        "outcome": ended.end.value,
-        "reason": str(ended.reason),
-    }
-    if ended.fired_us is not None:
-        row["firedAt"] = instants.utc_text(ended.fired_us)
-        row["trigger"] = "CatchUp" if ended.catch_up else "Schedule"
-    return row
-
-
 def _spec(found: CheckedManifest) -> ScheduleSpec:
     assert found.spec is not None  # noqa: S101 - only such come here
     return found.spec
@@ -175,17 +171,7 @@ def _spec(found: CheckedManifest) -> ScheduleSpec:
 # -- the time line -------------------------------------------------------------------------------
 
 
-class SlotEnd(enum.StrEnum):
-    """How a slot ends."""
-
-    STARTED = "Started"
-    SKIPPED = "Skipped"
-    MISSED = "Missed"
-    SUPERSEDED = "Superseded"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedSlot:
+class EndedSlot(NamedTuple):
     """One slot and its end.
 
     Attributes:
@@ -195,7 +181,7 @@ class EndedSlot:
     """
 
     slot_us: int
-    end: SlotEnd
+    outcome: Literal["Started", "Skipped", "Missed", "Superseded"]
     reason: str = ""
     fired_us: int | None = None
     catch_up: bool = False
@@ -218,39 +204,6 @@ class Course:
         return instant_us
 
 
-def joined(windows: Sequence[Window]) -> tuple[Window, ...]:
-    """The windows in order, those that touch drawn together."""
-    row: list[Window] = []
-    for begin, end in sorted(windows):
-        if row and begin <= row[-1][1]:
-            row[-1] = (row[-1][0], max(row[-1][1], end))
-        else:
-            row.append((begin, end))
-    return tuple(row)
-
-
-def outcomes(spec: ScheduleSpec, course: Course, *, is_new: bool) -> Iterator[EndedSlot]:
-    """Each slot in the course and its end, oldest first.
-
-    Args:
-        spec: the Schedule as it was written.
-        course: windows in order that do not touch (``joined``).
-        is_new: it was created in the course; else all slots before the course have ended.
-    """
-    for ended in _Timeline(spec, course, is_new=is_new).run():
-        if ended.slot_us >= course.to_us:
-            return
-        yield ended
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Edit:
-    """A spec that the operator sees from ``seen_us`` on; what is due then is already its own."""
-
-    seen_us: int
-    spec: ScheduleSpec
-
-
 class _Timeline:
     """One Schedule's way through the course."""
 
@@ -265,9 +218,9 @@ class _Timeline:
 
     def run(self) -> Iterator[EndedSlot]:
         yield from self._begin()
-        for edit in self._edits():
-            yield from self._go_on(until_us=edit.seen_us)
-            yield from self._accept(edit.spec, edit.seen_us)
+        for seen_us, spec in self._edits():
+            yield from self._go_on(until_us=seen_us)
+            yield from self._accept(spec, seen_us)
         yield from self._go_on(until_us=None)
 
     # -- the operator --------------------------------------------------------------------------
@@ -283,17 +236,16 @@ class _Timeline:
         made = plan.decide(self._spec, None, status, now_us, target=_TARGET)
         if made is not None:
             self._take(made)
-            yield from self._missed_at_once(made.missed)
+            if made.missed and self._slots is not None:  # ``@at`` slots before the creation
+                past = [*self._slots.walk_back(self._spec.created_us, -1)]
+                for slot_us in past[::-1][: made.missed]:
+                    yield EndedSlot(slot_us, "Missed", Reason.DEADLINE_EXCEEDED)
 
-    def _missed_at_once(self, count: int) -> Iterator[EndedSlot]:
-        """``@at`` slots that lay in the past when the Schedule was created, oldest first."""
-        if count and self._slots is not None:
-            past = [*self._slots.walk_back(self._spec.created_us, -1)]
-            for slot_us in past[::-1][:count]:
-                yield _missed(slot_us, Reason.DEADLINE_EXCEEDED)
+    def _edits(self) -> Iterator[tuple[int, ScheduleSpec]]:
+        """When the operator sees which spec; what is due then is already the new one's.
 
-    def _edits(self) -> Iterator[_Edit]:
-        """Suspended and resumed; of edits made in one outage only the last is ever seen."""
+        Suspended and resumed; of edits made in one outage only the last is ever seen.
+        """
         made: dict[int, bool] = {}
         for begin_us, end_us in self._course.suspended:
             made[self._course.up_at(max(begin_us, self._course.from_us))] = True
@@ -301,22 +253,22 @@ class _Timeline:
         for number, (seen_us, suspended) in enumerate(made.items(), start=1):
             generation = self._spec.generation + number
             spec = msgspec.structs.replace(self._spec, generation=generation)
-            yield _Edit(seen_us=seen_us, spec=_suspended(spec) if suspended else spec)
+            if suspended:
+                rule = spec.rule
+                timing = msgspec.structs.replace(rule.timing, suspend=True, suspend_until_us=None)
+                rule = msgspec.structs.replace(rule, timing=timing)
+                spec = msgspec.structs.replace(spec, rule=rule)
+            yield seen_us, spec
 
     def _accept(self, spec: ScheduleSpec, seen_us: int) -> Iterator[EndedSlot]:
         made = plan.decide(spec, self._stored, plan.PublishedStatus(), seen_us - 1, target=_TARGET)
         if made is None:
             return
-        if made.arming is not None and not made.arming.keep_chain:
-            yield from self._superseded(seen_us - 1)
+        is_replaced = made.arming is not None and not made.arming.keep_chain
+        if is_replaced and self._chain_due_us is not None and self._slots is not None:
+            for slot_us in self._slots.walk(self._ended_us, seen_us - 1):
+                yield EndedSlot(slot_us, "Superseded", Reason.STALE_VERSION)
         self._take(made)
-
-    def _superseded(self, through_us: int) -> Iterator[EndedSlot]:
-        if self._chain_due_us is not None and self._slots is not None:
-            for slot_us in self._slots.walk(self._ended_us, through_us):
-                yield EndedSlot(
-                    slot_us=slot_us, end=SlotEnd.SUPERSEDED, reason=Reason.STALE_VERSION
-                )
 
     def _take(self, made: plan.ArmingPlan) -> None:
         self._stored = made.definition
@@ -333,7 +285,10 @@ class _Timeline:
         stored, timeline = self._stored, self._slots
         if stored is None or timeline is None:
             return
-        yield from self._skipped(stored, self._course.to_us if until_us is None else until_us)
+        through_us = (self._course.to_us if until_us is None else until_us) - 1
+        if gone := plan.swallowed_by_suspension(stored, through_us):
+            for slot_us in gone.timeline.walk(gone.after_us, gone.through_us):
+                yield EndedSlot(slot_us, "Skipped", Reason.SUSPENDED)
         while stored.state is State.ARMED and self._chain_due_us is not None:
             now_us = self._course.up_at(self._chain_due_us)
             if until_us is not None and now_us >= until_us:
@@ -350,14 +305,10 @@ class _Timeline:
             )
             if stored.runs_left == 0:
                 following = None
-                yield from _out_of_runs(timeline, skipped)
+                if skipped is not None:  # overdue slots after the last run of ``maxRuns``
+                    for slot_us in timeline.walk(skipped.oldest_us - 1, skipped.newest_us):
+                        yield EndedSlot(slot_us, "Skipped", Reason.MAX_RUNS)
             self._chain_due_us = None if following is None else following.due_us
-
-    def _skipped(self, stored: Definition, until_us: int) -> Iterator[EndedSlot]:
-        gone = plan.swallowed_by_suspension(stored, until_us - 1)
-        if gone is not None:
-            for slot_us in gone.timeline.walk(gone.after_us, gone.through_us):
-                yield EndedSlot(slot_us=slot_us, end=SlotEnd.SKIPPED, reason=Reason.SUSPENDED)
 
 
 def _decided(
@@ -368,24 +319,6 @@ def _decided(
         slots_us = timeline.walk(after_us, decision.newest_us)
         for group in decision.missed:
             for slot_us in itertools.islice(slots_us, group.count):
-                yield _missed(slot_us, group.reason)
+                yield EndedSlot(slot_us, "Missed", group.reason)
     for chosen in decision.run:
-        yield EndedSlot(
-            slot_us=chosen.slot_us, end=SlotEnd.STARTED, fired_us=now_us, catch_up=chosen.catch_up
-        )
-
-
-def _out_of_runs(timeline: Slots, skipped: runlimits.SkippedRuns | None) -> Iterator[EndedSlot]:
-    """Overdue slots that come after the last run of ``maxRuns``."""
-    if skipped is not None:
-        for slot_us in timeline.walk(skipped.oldest_us - 1, skipped.newest_us):
-            yield EndedSlot(slot_us=slot_us, end=SlotEnd.SKIPPED, reason=Reason.MAX_RUNS)
-
-
-def _missed(slot_us: int, reason: Reason) -> EndedSlot:
-    return EndedSlot(slot_us=slot_us, end=SlotEnd.MISSED, reason=reason)
-
-
-def _suspended(spec: ScheduleSpec) -> ScheduleSpec:
-    timing = msgspec.structs.replace(spec.rule.timing, suspend=True, suspend_until_us=None)
-    return msgspec.structs.replace(spec, rule=msgspec.structs.replace(spec.rule, timing=timing))
+        yield EndedSlot(chosen.slot_us, "Started", "", now_us, chosen.catch_up)

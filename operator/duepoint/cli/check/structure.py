@@ -81,7 +81,9 @@ def problems(kind: str, spec: Any) -> Iterator[Problem]:  # noqa: ANN401 - any J
         if error.validator == "unknown":
             yield from _unknown(error, path)
         else:
-            yield Problem(path=path, message=_MESSAGES.get(error.validator, _as_raised)(error))
+            # a keyword below writes its message itself
+            words = _MESSAGES.get(error.validator)
+            yield Problem(path, words(error) if words else error.message)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -95,12 +97,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def _path(parts: Iterable[str | int]) -> str:
     """As a user writes it; a name is cut, so that a message has an end."""
-    named = (f"[{part}]" if isinstance(part, int) else f".{_cut(part)}" for part in parts)
-    return "spec" + "".join(named)
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= 64 else f"{name[:63]}…"
+    path = "spec"
+    for part in parts:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            path += f".{part if len(part) <= 64 else f'{part[:63]}…'}"
+    return path
 
 
 # -- the CRD's schema as JSON Schema -------------------------------------------------------------
@@ -152,11 +155,6 @@ def _fields(validator: Any, known: Any, value: Any, schema: Any) -> _Errors:  # 
             yield _wrong(name, validator="unknown", path=(name,))
 
 
-def _other_fields(validator: Any, _: Any, value: Any, schema: Any) -> _Errors:  # noqa: ANN401
-    if "properties" not in schema:
-        yield from _fields(validator, {}, value, schema)
-
-
 def _required(_: Any, names: Any, value: Any, schema: Any) -> _Errors:  # noqa: ANN401
     for name in names if isinstance(value, dict) else ():
         if name not in value:
@@ -192,7 +190,10 @@ def _rules(validator: Any, listed: Any, value: Any, schema: Any) -> _Errors:  # 
         others = {"type": schema["type"]}
     if value is None or not validator.evolve(schema=others).is_valid(value):
         return
-    plain = _without_nulls(value)
+    # Rules look one level deep, but for headers, which have no nullable name.
+    plain = value
+    if isinstance(value, dict):
+        plain = {name: each for name, each in value.items() if each is not None}
     for rule in listed:
         try:
             holds = rules.check(rule["rule"])(plain)
@@ -200,30 +201,21 @@ def _rules(validator: Any, listed: Any, value: Any, schema: Any) -> _Errors:  # 
             continue  # a part has another type and its own problem
         if not holds:
             path = tuple(rule.get("fieldPath", "").split(".")[1:])
-            yield _wrong(_broken(value, rule), path=path)
-
-
-def _broken(value: Any, rule: Mapping[str, str]) -> str:  # noqa: ANN401 - any JSON
-    message = rule["message"]
-    if not isinstance(value, (str, int)):
-        return message
-    meant = nearest(value, rules.words(rule["rule"])) if isinstance(value, str) else ""
-    hint = f"; did you mean {meant}?" if meant else ""
-    return f"{_shown(value)}: {message}{hint}"
-
-
-def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """One level deep is all that rules look at, but for headers, which have no nullable name."""
-    if isinstance(value, dict):
-        return {name: each for name, each in value.items() if each is not None}
-    return value
+            message = rule["message"]
+            if isinstance(value, (str, int)):
+                message = f"{_shown(value)}: {message}"
+            if isinstance(value, str) and (meant := nearest(value, rules.words(rule["rule"]))):
+                message += f"; did you mean {meant}?"
+            yield _wrong(message, path=path)
 
 
 _Validator = validators.extend(  # type: ignore[no-untyped-call]
     jsonschema.Draft202012Validator,
     {
         "properties": _fields,
-        "additionalProperties": _other_fields,
+        "additionalProperties": lambda validator, _, value, schema: (
+            () if "properties" in schema else _fields(validator, {}, value, schema)
+        ),
         "required": _required,
         "items": _items,
         "x-kubernetes-list-map-keys": _keys,
@@ -233,11 +225,6 @@ _Validator = validators.extend(  # type: ignore[no-untyped-call]
 
 
 # -- words ---------------------------------------------------------------------------------------
-
-
-def _as_raised(error: jsonschema.ValidationError) -> str:
-    """Of a keyword above, which writes its message itself."""
-    return error.message
 
 
 def _wrong_type(error: jsonschema.ValidationError) -> str:
@@ -303,10 +290,10 @@ def _unknown(error: jsonschema.ValidationError, path: str) -> Iterator[Problem]:
     hint = f"known here: {names}" if len(names) < 120 else ""
     hint = f"did you mean {meant}?" if meant else hint
     if not schema.get("x-kubernetes-preserve-unknown-fields"):
-        yield Problem(path=path, message=f"is unknown; {hint}" if hint else "is unknown")
+        yield Problem(path, f"is unknown; {hint}" if hint else "is unknown")
     elif path.startswith("spec.jobTemplate.spec"):
         message = f"is no field of a Job in Kubernetes {KUBERNETES}"
         message = f"{message}; {hint}" if hint else message
-        yield Problem(path=path, message=message, is_of_newer=not meant)
+        yield Problem(path, message, is_of_newer=not meant)
     elif meant:
-        yield Problem(path=path, message=f"is unknown; did you mean {meant}?")
+        yield Problem(path, f"is unknown; did you mean {meant}?")

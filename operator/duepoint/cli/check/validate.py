@@ -7,10 +7,10 @@ what will most probably not do what its author wants. Kinds that are not ours ar
 
 from __future__ import annotations
 
-import json
-import sys
+import itertools
 import urllib.parse
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -18,7 +18,7 @@ from duepoint import errors, expressions
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import checks, manifests, structure
 from duepoint.cli.check.checks import CheckedManifest
-from duepoint.cli.check.manifests import Problem, Unreadable
+from duepoint.cli.check.manifests import Problem, note
 from duepoint.cli.cronjob import notes as cronjob_notes
 from duepoint.net import addresses
 from duepoint.schedules import actions, ownstreams, slots
@@ -30,106 +30,74 @@ _PRIVATE_NAMES = (".svc", ".local", ".internal", ".localhost", ".home.arpa")
 
 def doubts(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
     """What is doubtful about an accepted spec."""
-    yield from _of_jitter(spec, now_us)
-    yield from _of_past_times(spec)
-    yield from _of_plain_http(spec)
-    yield from _of_own_stream(spec)
-
-
-def _of_jitter(spec: specs.ScheduleSpec, from_us: int) -> Iterator[Problem]:
-    """A jitter longer than the distance between slots is cut, slot by slot."""
-    jitter_us = spec.rule.timing.jitter_ms * 1_000
     timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
-    coming = timeline.upcoming(from_us, 2)
-    if len(coming) == 2 and coming[1] - coming[0] < jitter_us:
-        yield Problem(
-            path="spec.jitter",
-            message="is longer than the distance to the next slot, and is cut to it",
-            is_note=True,
-        )
-
-
-def _of_own_stream(spec: specs.ScheduleSpec) -> Iterator[Problem]:
-    """What an installation may refuse of a stream in Duepoint's own Redis."""
+    coming = timeline.upcoming(now_us, 2)
+    if len(coming) == 2 and coming[1] - coming[0] < spec.rule.timing.jitter_ms * 1_000:
+        yield note("spec.jitter", "is longer than the distance to the next slot, and is cut to it")
+    yield from _of_past_times(spec)
+    yield from _of_plain_http(spec.action.target)
     stream = ownstreams.own(spec.action.target)
     if stream is None:
         return
-    yield Problem(
-        path="spec.stream",
-        message="goes to Duepoint's own Redis; an installation without streams there"
+    yield note(
+        "spec.stream",
+        "goes to Duepoint's own Redis; an installation without streams there"
         " (ownStreams.enabled: false) refuses it: name another Redis in connectionSecretRef, or"
         " write kafka or webhook instead",
-        is_note=True,
     )
     most = ownstreams.MAX_LENGTH
     if stream.max_length is not None and stream.max_length > most:
-        yield Problem(
-            path="spec.stream.maxLength",
-            message=f"{stream.max_length} is refused unless the installation's"
+        yield note(
+            "spec.stream.maxLength",
+            f"{stream.max_length} is refused unless the installation's"
             f" ownStreams.maxLength is as large; it is {most} by default",
-            is_note=True,
         )
 
 
 def _of_past_times(spec: specs.ScheduleSpec) -> Iterator[Problem]:
     """Each ``@at`` before the creation: it runs only where a deadline covers it."""
     timing = spec.rule.timing
-    texts = timing.schedules
-    all_once = all(_is_once(text) for text in texts)
-    for index, text in enumerate(texts):
-        at_us = _past_us(text, spec)
+    is_once = [text.strip().startswith("@at") for text in timing.schedules]
+    for index, text in enumerate(timing.schedules):
+        if not is_once[index]:
+            continue
+        compiled = expressions.compile_expression(
+            text,
+            time_zone=timing.time_zone,
+            anchor_us=spec.created_us,
+            from_us=spec.created_us,
+        )
+        at_us = compiled.previous_before(spec.created_us + 1)
         if at_us is None:
             continue
-        name = "spec.schedule" if len(texts) == 1 else f"spec.schedules[{index}]"
+        name = "spec.schedule" if len(is_once) == 1 else f"spec.schedules[{index}]"
         when = instants.utc_text(at_us)
         deadline_us = spec.rule.policy.deadline_us or 0
-        is_covered = all_once and not timing.suspend and at_us >= spec.created_us - deadline_us
+        is_covered = all(is_once) and not timing.suspend and at_us >= spec.created_us - deadline_us
         if is_covered:
             message = f"{when} has passed; startingDeadlineSeconds covers it, so it runs at once"
         else:
             message = f"{when} has passed and does not run; write a time to come"
-        yield Problem(path=name, message=message, is_note=True)
+        yield note(name, message)
 
 
-def _past_us(text: str, spec: specs.ScheduleSpec) -> int | None:
-    """The instant of an ``@at`` that had passed when the object was created; None for others."""
-    if not _is_once(text):
-        return None
-    compiled = expressions.compile_expression(
-        text,
-        time_zone=spec.rule.timing.time_zone,
-        anchor_us=spec.created_us,
-        from_us=spec.created_us,
-    )
-    return compiled.previous_before(spec.created_us + 1)
-
-
-def _is_once(text: str) -> bool:
-    return text.strip().startswith("@at")
-
-
-def _of_plain_http(spec: specs.ScheduleSpec) -> Iterator[Problem]:
-    target = spec.action.target
+def _of_plain_http(target: actions.Target) -> Iterator[Problem]:
     if not isinstance(target, actions.WebhookAction) or target.url is None:
         return
     parts = urllib.parse.urlsplit(target.url)
     host = parts.hostname or ""
-    if parts.scheme == "http" and _may_be_public(host):
-        yield Problem(
-            path="spec.webhook.url",
-            message=f"plain http to {host}: a public receiver is refused so, unless the "
+    # by the host alone: a public address, or a name that is none of a cluster or a machine
+    if address := addresses.parse(host):
+        may_be_public = addresses.kind(address)[0] is addresses.AddressKind.PUBLIC
+    else:
+        name = host.lower().rstrip(".")
+        may_be_public = "." in name and not name.endswith(_PRIVATE_NAMES)
+    if parts.scheme == "http" and may_be_public:
+        yield note(
+            "spec.webhook.url",
+            f"plain http to {host}: a public receiver is refused so, unless the "
             "installation allows it (DUEPOINT_EGRESS_ALLOW_HTTP); write https://",
-            is_note=True,
         )
-
-
-def _may_be_public(host: str) -> bool:
-    """By the host alone: a public address, or a name that is none of a cluster or a machine."""
-    address = addresses.parse(host)
-    if address is not None:
-        return addresses.kind(address)[0] is addresses.AddressKind.PUBLIC
-    name = host.lower().rstrip(".")
-    return "." in name and not name.endswith(_PRIVATE_NAMES)
 
 
 @click.command("validate")
@@ -146,13 +114,12 @@ def validate(*, files: tuple[str, ...], namespace: str, newer_kubernetes: bool, 
     A CronJob is checked as the Schedule that it becomes by changing apiVersion and kind, with notes
     on what it would do otherwise.
     """
-    show = _show_json if form == "json" else _show_text
     now_us = instants.now_us()
     seen = wrong = 0
     for found in _checked(files, namespace, now_us, newer_kubernetes=newer_kubernetes):
         seen += 1
-        wrong += isinstance(found, Unreadable) or not found.is_valid
-        show(found, now_us)
+        wrong += not found.is_valid
+        _show(found, form, now_us)
     if wrong:
         raise click.exceptions.Exit(output.BAD_INPUT)
     if not seen:
@@ -162,64 +129,41 @@ def validate(*, files: tuple[str, ...], namespace: str, newer_kubernetes: bool, 
 
 def _checked(
     files: tuple[str, ...], namespace: str, now_us: int, *, newer_kubernetes: bool
-) -> Iterator[CheckedManifest | Unreadable]:
-    for file in files:
-        for found in manifests.read(file):
-            if isinstance(found, Unreadable):
-                yield found
-            elif judged := checks.check(
-                found, namespace=namespace, created_us=now_us, newer_kubernetes=newer_kubernetes
-            ):
-                yield judged
+) -> Iterator[CheckedManifest]:
+    for manifest in itertools.chain.from_iterable(map(manifests.read, files)):
+        if found := checks.check(
+            manifest, namespace=namespace, created_us=now_us, newer_kubernetes=newer_kubernetes
+        ):
+            yield found
 
 
-def _show_text(found: CheckedManifest | Unreadable, now_us: int) -> None:
-    if isinstance(found, Unreadable):
-        output.complain(found.message, found.where)
+def _show(found: CheckedManifest, form: str, now_us: int) -> None:
+    manifest = found.manifest
+    problems = [problem for problem in found.problems if not problem.is_note]
+    notes = [problem for problem in found.problems if problem.is_note]
+    if found.spec is not None:
+        notes += doubts(found.spec, now_us)
+        if manifest.kind == checks.CRONJOB:
+            notes += cronjob_notes.notes(manifest.content, found.spec, now_us)
+    if form == "json":
+        row: dict[str, Any] = {"file": manifest.file, "document": manifest.document}
+        if not manifest.trouble:
+            row |= {"item": manifest.item, "kind": manifest.kind, "name": manifest.name}
+        row |= {"valid": found.is_valid, "problems": [_fields(each) for each in problems]}
+        if not manifest.trouble:
+            row["notes"] = [_fields(each) for each in notes]
+        output.write([row], "json")
         return
-    where = found.manifest.where
     if found.is_valid:
-        output.say(f"{where}: {_standing(found, now_us)}")
-    for problem in found.problems:
-        if not problem.is_note:
-            output.complain(str(problem), where)
-    for note in _notes(found, now_us):
-        output.say(f"  {note}")
-
-
-def _show_json(found: CheckedManifest | Unreadable, now_us: int) -> None:
-    if isinstance(found, Unreadable):
-        row = {
-            "file": found.file, "document": found.document, "valid": False,
-            "problems": [{"field": "", "message": found.message}],
-        }  # fmt: skip
-    else:
-        manifest = found.manifest
-        row = {
-            "file": manifest.file,
-            "document": manifest.document,
-            "item": manifest.item,
-            "kind": manifest.kind,
-            "name": manifest.name,
-            "valid": found.is_valid,
-            "problems": [_fields(each) for each in found.problems if not each.is_note],
-            "notes": [_fields(each) for each in _notes(found, now_us)],
-        }
-    sys.stdout.write(json.dumps(row) + "\n")
+        output.say(f"{manifest.where}: {_standing(found, now_us)}")
+    for problem in problems:
+        output.complain(str(problem), manifest.where)
+    for each in notes:
+        output.say(f"  {each}")
 
 
 def _fields(problem: Problem) -> dict[str, str]:
     return {"field": problem.path, "message": problem.message}
-
-
-def _notes(found: CheckedManifest, now_us: int) -> list[Problem]:
-    notes = [problem for problem in found.problems if problem.is_note]
-    if found.spec is None:
-        return notes
-    notes += doubts(found.spec, now_us)
-    if found.manifest.kind == checks.CRONJOB:
-        notes += cronjob_notes.notes(found.manifest.content, found.spec, now_us)
-    return notes
 
 
 def _standing(found: CheckedManifest, now_us: int) -> str:
@@ -238,22 +182,10 @@ def _standing(found: CheckedManifest, now_us: int) -> str:
 
 
 def accepted(files: tuple[str, ...], namespace: str, created_us: int) -> Iterator[CheckedManifest]:
-    """The Schedules of the files, for a command that needs them all to be valid.
-
-    Raises:
-        errors.InvalidSetting: one is not, or there is none.
-    """
-    for file in files:
-        for found in manifests.read(file):
-            if isinstance(found, Unreadable):
-                raise errors.InvalidSetting(found.where, found.message)
-            judged = checks.check(
-                found, namespace=namespace, created_us=created_us, newer_kubernetes=True
-            )
-            if judged is None:
-                continue
-            for problem in judged.problems:
-                if not problem.is_note:
-                    raise errors.InvalidSetting(judged.manifest.where, str(problem))
-            if judged.spec is not None:
-                yield judged
+    """The Schedules of the files; raises errors.InvalidSetting where one of them is not valid."""
+    for found in _checked(files, namespace, created_us, newer_kubernetes=True):
+        for problem in found.problems:
+            if not problem.is_note:
+                raise errors.InvalidSetting(found.manifest.where, str(problem))
+        if found.spec is not None:
+            yield found

@@ -180,7 +180,8 @@ class _Loader(_Base):  # type: ignore[misc]
         key = self.construct_object(node, deep=True)
         if isinstance(key, (dict, list)):
             raise self.refused(node, "a mapping's key must be a text")
-        return {True: "true", False: "false", None: "null"}[key] if _is_word(key) else str(key)
+        is_word = key is None or isinstance(key, bool)
+        return {True: "true", False: "false", None: "null"}[key] if is_word else str(key)
 
     def plain(self, node: Any) -> Any:  # noqa: ANN401 - yaml's nodes, any value
         """A scalar by what is written, as its tag may promise too much."""
@@ -202,10 +203,6 @@ class _Loader(_Base):  # type: ignore[misc]
 
     def refused(self, node: Any, why: str) -> InvalidText:  # noqa: ANN401 - yaml's nodes
         return InvalidText(f"line {self.before + node.start_mark.line + 1}: {why}")
-
-
-def _is_word(key: object) -> bool:
-    return key is None or isinstance(key, bool)
 
 
 for _tag, _pattern, _first in _PLAIN:

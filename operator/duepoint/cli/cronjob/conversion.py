@@ -18,13 +18,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 from duepoint import errors, expressions
 from duepoint.cli.check import checks, manifests
-from duepoint.cli.check.manifests import Manifest, Problem, Unreadable
+from duepoint.cli.check.manifests import Manifest, Problem, note
 from duepoint.cli.cronjob import notes as cronjob_notes
 from duepoint.expressions import fields
 
@@ -45,76 +45,47 @@ _TOOLS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ported:
-    """A manifest of a Schedule.
+def ported(
+    cronjob: dict[str, Any], *, namespace: str | None, time_zone: str | None
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The Schedule that a CronJob becomes, and what was changed or left out.
 
-    Attributes:
-        content: the Schedule; anything in it may still be wrong.
-        notes: what was changed or left out.
-    """
-
-    content: dict[str, Any]
-    notes: tuple[Problem, ...]
-
-
-def ported(cronjob: dict[str, Any], *, namespace: str | None, time_zone: str | None) -> Ported:
-    """The Schedule that a CronJob becomes.
+    Anything in the Schedule may still be wrong.
 
     Args:
         cronjob: the object as it was read.
         namespace: for an object that names none; None leaves it so.
         time_zone: for a CronJob that names none: its controller manager's.
     """
-    metadata, notes = _metadata(cronjob.get("metadata"), namespace)
+    metadata, notes = _metadata(_without_nulls(cronjob.get("metadata")), namespace)
     spec, more = _spec(_without_nulls(cronjob.get("spec")), time_zone)
-    others = {
-        key: value
-        for key, value in cronjob.items()
-        if key not in ("apiVersion", "kind", "metadata", "spec", "status")
-    }
-    content = {"apiVersion": manifests.API_VERSION, "kind": "Schedule"}
-    return Ported(
-        content={**content, "metadata": metadata, "spec": spec, **others},
-        notes=(*notes, *more),
-    )
+    head = {"apiVersion": manifests.API_VERSION, "kind": "Schedule"}
+    others = _without(cronjob, ("apiVersion", "kind", "metadata", "spec", "status"))
+    return {**head, "metadata": metadata, "spec": spec, **others}, notes + more
 
 
 def _metadata(given: Any, namespace: str | None) -> tuple[Any, list[Problem]]:  # noqa: ANN401 - any JSON
-    given = _without_nulls(given)
     if not isinstance(given, dict):
         return given, []
+    notes = [
+        note(f"metadata.{key}", "left out: they belong to who made the CronJob")
+        for key in _OF_OTHERS
+        if given.get(key)
+    ]
     kept = _without(given, _OF_THE_SERVER + _OF_OTHERS)
     if namespace is not None and not kept.get("namespace"):
         kept["namespace"] = namespace
+    tools = set()
     for part in ("labels", "annotations"):
         if isinstance(kept.get(part), dict):
+            tools |= {_TOOLS[key] for key in kept[part] if key in _TOOLS}
             kept[part] = _without(kept[part], _RECORDS)
         if part in kept and not kept[part]:
             del kept[part]
-    kept = {**{key: kept[key] for key in _FIRST if key in kept}, **_without(kept, _FIRST)}
-    return kept, [*_of_others(given), *_of_tools(given)]
-
-
-def _of_others(given: dict[str, Any]) -> Iterator[Problem]:
-    for key in _OF_OTHERS:
-        if given.get(key):
-            yield _note(f"metadata.{key}", "left out: they belong to who made the CronJob")
-
-
-def _of_tools(given: dict[str, Any]) -> Iterator[Problem]:
-    marks = [
-        key
-        for part in ("labels", "annotations")
-        if isinstance(given.get(part), dict)
-        for key in given[part]
-    ]
-    for tool in sorted({_TOOLS[key] for key in marks if key in _TOOLS}):
-        yield _note(
-            "metadata",
-            f"{tool} deploys this CronJob: put the Schedule where {tool} finds it, and take the "
-            "CronJob out there",
-        )
+    for tool in sorted(tools):
+        message = f"{tool} deploys this CronJob: put the Schedule where {tool} finds it, and take"
+        notes.append(note("metadata", f"{message} the CronJob out there"))
+    return _first(kept, _FIRST), notes
 
 
 def _spec(given: Any, time_zone: str | None) -> tuple[Any, list[Problem]]:  # noqa: ANN401 - any JSON
@@ -128,42 +99,39 @@ def _spec(given: Any, time_zone: str | None) -> tuple[Any, list[Problem]]:  # no
     if time_zone is not None and not spec.get("timeZone"):
         spec["timeZone"] = time_zone
     template = spec.get("jobTemplate")
-    if isinstance(template, dict) and isinstance(template.get("metadata"), dict):
-        spec["jobTemplate"] = _job_template(template, notes)
-    order = ("schedule", "timeZone")
-    first = {key: spec[key] for key in order if key in spec}
-    return {**first, **_without(spec, order)}, notes
+    if isinstance(template, dict) and isinstance(metadata := template.get("metadata"), dict):
+        # of a Job's metadata, labels and annotations are all that a CronJob looks at
+        kept = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
+        lost = sorted(set(metadata) - {"labels", "annotations", *_OF_THE_SERVER})
+        if lost:
+            message = f"left out as by a CronJob: {', '.join(lost)}"
+            notes.append(note("spec.jobTemplate.metadata", message))
+        rest = _without(template, ("metadata",))
+        spec["jobTemplate"] = {"metadata": kept, **rest} if kept else rest
+    return _first(spec, ("schedule", "timeZone")), notes
 
 
 def _port_times(spec: dict[str, Any], notes: list[Problem]) -> None:
     text = spec["schedule"]
-    new = ported_expression(text)
-    spec["schedule"] = new.text
-    if new.rewritten:
-        notes.append(_note("spec.schedule", f"was {errors.quoted(text)}: {new.rewritten}"))
-    if new.time_zone is None:
+    zone, rest = _without_zone(text)
+    spec["schedule"], why = ported_times(rest)
+    if why:
+        notes.append(note("spec.schedule", f"was {errors.quoted(text)}: {why}"))
+    if zone is None:
         return
     former = spec.pop("timeZone", None)
-    if new.time_zone:
-        spec["timeZone"] = new.time_zone
-        notes.append(_note("spec.timeZone", f"{new.time_zone} stood inside the schedule"))
-    if former not in (None, new.time_zone):
+    if zone:
+        spec["timeZone"] = zone
+        notes.append(note("spec.timeZone", f"{zone} stood inside the schedule"))
+    if former not in (None, zone):
         notes.append(
-            _note("spec.timeZone", f"was {errors.quoted(former)}, which the zone inside overruled")
+            note("spec.timeZone", f"was {errors.quoted(former)}, which the zone inside overruled")
         )
 
 
-def _job_template(template: dict[str, Any], notes: list[Problem]) -> dict[str, Any]:
-    """Of a Job's metadata, labels and annotations are all that a CronJob looks at."""
-    metadata = template["metadata"]
-    kept = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
-    lost = sorted(set(metadata) - {"labels", "annotations", *_OF_THE_SERVER})
-    if lost:
-        notes.append(
-            _note("spec.jobTemplate.metadata", f"left out as by a CronJob: {', '.join(lost)}")
-        )
-    rest = _without(template, ("metadata",))
-    return {"metadata": kept, **rest} if kept else rest
+def _first(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The same with these keys at the beginning."""
+    return {key: given[key] for key in names if key in given} | _without(given, names)
 
 
 def _without(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
@@ -177,10 +145,6 @@ def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(value, list):
         return [_without_nulls(each) for each in value]
     return value
-
-
-def _note(path: str, message: str) -> Problem:
-    return Problem(path=path, message=message, is_note=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,28 +162,23 @@ class Imported:
     notes: tuple[Problem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """What the CronJobs themselves do not say.
+def imported(
+    found: Iterable[Manifest],
+    *,
+    namespace: str | None,
+    time_zone: str | None,
+    now_us: int,
+) -> Iterator[Imported | None]:
+    """One for each object in turn; None for one that is no CronJob.
 
-    Attributes:
+    Args:
         namespace: written into objects that name none; None leaves them so.
         time_zone: that of the controller manager; None leaves it to the Schedule's default.
         now_us: from when on differences are looked for.
     """
-
-    namespace: str | None
-    time_zone: str | None
-    now_us: int
-
-
-def imported(
-    found: Iterable[Manifest | Unreadable], given: Given
-) -> Iterator[Imported | Unreadable | None]:
-    """One for each object in turn; None for one that is no CronJob."""
     for source in found:
-        if isinstance(source, Unreadable):
-            yield source
+        if source.trouble:
+            yield _refused(source, "", source.trouble)
         elif not isinstance(source.content, dict) or not source.kind:
             message = "is no Kubernetes object; write apiVersion, kind, metadata and spec"
             yield _refused(source, "", message)
@@ -231,41 +190,33 @@ def imported(
             message = f"{errors.quoted(source.api_version)}: write {checks.CRONJOB_VERSIONS[0]}"
             yield _refused(source, "apiVersion", message)
         else:
-            yield _judged(source, given)
+            content, changes = ported(source.content, namespace=namespace, time_zone=time_zone)
+            yield _judged(source, content, changes, namespace or "default", now_us)
 
 
-def _judged(source: Manifest, given: Given) -> Imported:
-    made_of_it = ported(source.content, namespace=given.namespace, time_zone=given.time_zone)
-    if not _is_text(made_of_it.content):
+def _judged(
+    source: Manifest, content: dict[str, Any], changes: list[Problem], namespace: str, now_us: int
+) -> Imported:
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
         return _refused(source, "", "holds half a character; write UTF-8")
-    made = Manifest(
-        file=source.file, document=source.document, item=source.item, content=made_of_it.content
-    )
     judged = checks.check(
-        made,
-        namespace=given.namespace or "default",
-        created_us=given.now_us,
+        replace(source, content=content),
+        namespace=namespace,
+        created_us=now_us,
         newer_kubernetes=True,  # the CronJob's API server has taken it
     )
     assert judged is not None  # noqa: S101 - a Schedule is judged
     wrong = tuple(problem for problem in judged.problems if not problem.is_note)
     if wrong or judged.spec is None:
         return Imported(source=source, problems=wrong)
-    others = cronjob_notes.notes(made_of_it.content, judged.spec, given.now_us)
-    notes = (*made_of_it.notes, *judged.problems, *others)
-    return Imported(source=source, schedule=made_of_it.content, notes=notes)
-
-
-def _is_text(content: dict[str, Any]) -> bool:
-    try:
-        json.dumps(content, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    others = cronjob_notes.notes(content, judged.spec, now_us)
+    return Imported(source=source, schedule=content, notes=(*changes, *judged.problems, *others))
 
 
 def _refused(source: Manifest, path: str, message: str) -> Imported:
-    return Imported(source=source, problems=(Problem(path=path, message=message),))
+    return Imported(source=source, problems=(Problem(path, message),))
 
 
 # -- expressions -------------------------------------------------------------------------------
@@ -284,54 +235,37 @@ _UNIT_SECONDS = {
 _OF_THE_MACHINE = "Local"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortedExpression:
-    """An expression for a Schedule.
-
-    Attributes:
-        text: the expression.
-        time_zone: the zone that stood inside the text; None where there was none, and empty for
-            the zone of the controller manager.
-        rewritten: why the text is another one; empty where it is the same.
-    """
-
-    text: str
-    time_zone: str | None
-    rewritten: str
-
-
-def ported_expression(text: str) -> PortedExpression:
-    """The expression with the times that a CronJob gives it."""
-    time_zone, rest = _without_zone(text)
-    plain = _WIDE.sub(" ", rest).strip()
-    wide = _WIDE.search(rest.strip(expressions.WHITE))
-    rest = plain if wide else rest.strip(expressions.WHITE)
+def ported_times(text: str) -> tuple[str, str]:
+    """The expression with the times that a CronJob gives it, and why it is another one, or ""."""
+    plain = text.strip(expressions.WHITE)
+    wide = _WIDE.search(plain)
+    rest = _WIDE.sub(" ", text).strip() if wide else plain
     words = rest.split()
-    if words[:1] == ["@every"] and len(words) == 2:
-        new, why = _every(words[1])
-    elif len(words) == len(_FIELDS):
-        pairs = [_field(kind, word) for kind, word in zip(_FIELDS, words, strict=True)]
-        new = " ".join(word for word, _ in pairs)
-        why = "; ".join(why for _, why in pairs if why)
-    else:
-        new, why = rest, ""
+    new, reasons = rest, list[str]()
     if wide:
-        blank = f"U+{ord(wide[0]):04X} is a blank to a CronJob"
-        new, why = new or rest, f"{blank}; {why}" if why else blank
-    return PortedExpression(text=new if why else rest, time_zone=time_zone, rewritten=why)
+        reasons.append(f"U+{ord(wide[0]):04X} is a blank to a CronJob")
+    if words[:1] == ["@every"] and len(words) == 2:
+        seconds = _every_seconds(words[1])
+        if seconds:
+            new = f"@every {seconds}s"
+            reasons.append(f"a CronJob counts whole seconds, at least one: {seconds}s")
+    elif len(words) == len(_FIELDS):
+        pairs = [
+            [_item(kind, item) for item in word.split(",")]
+            for kind, word in zip(_FIELDS, words, strict=True)
+        ]
+        new = " ".join(",".join(item for item, _ in field) for field in pairs)
+        reasons += [why for field in pairs for _, why in field if why]
+    return (new, "; ".join(reasons)) if reasons else (rest, "")
 
 
 def _without_zone(text: str) -> tuple[str | None, str]:
+    """The zone inside the text, empty for the machine's own, None for none; and the rest."""
     found = _PREFIX.fullmatch(text.strip())
     if found is None:
         return None, text
     zone = found["zone"]
     return ("" if zone == _OF_THE_MACHINE else zone or "Etc/UTC"), found["rest"]
-
-
-def _field(kind: fields.FieldKind, word: str) -> tuple[str, str]:
-    pairs = [_item(kind, item) for item in word.split(",")]
-    return ",".join(item for item, _ in pairs), "; ".join(why for _, why in pairs if why)
 
 
 def _item(kind: fields.FieldKind, item: str) -> tuple[str, str]:
@@ -348,16 +282,15 @@ def _item(kind: fields.FieldKind, item: str) -> tuple[str, str]:
     return item, ""
 
 
-def _every(period: str) -> tuple[str, str]:
-    """Whole seconds, at least one."""
+def _every_seconds(period: str) -> int:
+    """Whole seconds, at least one; 0 where the period means the same here, or nothing."""
     period = period.removeprefix("+")
     parts = list(_PART.finditer(period))
     if not parts or "".join(part.group() for part in parts) != period:
-        return "", ""
+        return 0
     exact = sum(
         (Decimal(part["count"]) * _UNIT_SECONDS[part["unit"]] for part in parts), Decimal(0)
     )
     seconds = max(1, int(exact))
-    if exact == seconds and not period.endswith(("ns", "us", "µs", "μs")):
-        return "", ""
-    return f"@every {seconds}s", f"a CronJob counts whole seconds, at least one: {seconds}s"
+    is_known = exact == seconds and not period.endswith(("ns", "us", "µs", "μs"))
+    return 0 if is_known else seconds

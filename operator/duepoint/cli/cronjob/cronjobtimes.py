@@ -77,7 +77,10 @@ class _Search:
         while not self._fields.day_rule.months >> self.clock.month & 1:
             if self._moves():
                 self._set(self.clock.replace(day=1, hour=0, minute=0, second=0))
-            self._set(_next_month(self.clock))
+            # the same day and time a month on; a day too many runs over into the month after
+            year, month = divmod(self.clock.year * 12 + self.clock.month, 12)
+            first = self.clock.replace(year=year, month=month + 1, day=1)
+            self._set(first + dt.timedelta(days=self.clock.day - 1))
             if self.clock.month == 1:
                 raise _TurnedOver
 
@@ -104,7 +107,12 @@ class _Search:
         while not self._fields.minutes >> self.clock.minute & 1:
             if self._moves():
                 self._add(-(self.at % _MINUTE))
-            self._add(_MINUTE * self._minutes_to_go())
+            # to the next minute that matches or the full hour; 1 where the clock changes before
+            later = self._fields.minutes >> self.clock.minute + 1
+            left = (later & -later).bit_length() or _HOUR // _MINUTE - self.clock.minute
+            if self._period(self.at + left * _MINUTE) != self._period(self.at):
+                left = 1
+            self._add(_MINUTE * left)
             if self.clock.minute == 0:
                 raise _TurnedOver
 
@@ -113,13 +121,6 @@ class _Search:
             self._moves()
             self._add(_MINUTE - self.clock.second)
             raise _TurnedOver
-
-    def _minutes_to_go(self) -> int:
-        """To the next minute that matches or the full hour; 1 where the clock changes before."""
-        later = self._fields.minutes >> self.clock.minute + 1
-        left = (later & -later).bit_length() or _HOUR // _MINUTE - self.clock.minute
-        period = self._period(self.at)
-        return left if self._period(self.at + left * _MINUTE) == period else 1
 
     def _moves(self) -> bool:
         """Whether this is the first move, before which the smaller units are set to nothing."""
@@ -131,9 +132,9 @@ class _Search:
 
     def _day_matches(self) -> bool:
         rule, clock = self._fields.day_rule, self.clock
-        by_day = bool(rule.days >> clock.day & 1)
-        by_weekday = bool(rule.weekdays >> clock.isoweekday() % 7 & 1)
-        if rule.any_day or rule.any_weekday:
+        by_day = bool(rule.day.mask >> clock.day & 1)
+        by_weekday = bool(rule.weekday.mask >> clock.isoweekday() % 7 & 1)
+        if rule.day.starred or rule.weekday.starred:
             return by_day and by_weekday
         return by_day or by_weekday
 
@@ -158,10 +159,3 @@ class _Search:
 
     def _period(self, second: int) -> int:
         return bisect_right(self._zone.starts, second) - 1
-
-
-def _next_month(clock: dt.datetime) -> dt.datetime:
-    """The same day and time a month on; a day too many runs over into the month after."""
-    year, month = divmod(clock.year * 12 + clock.month, 12)
-    first = clock.replace(year=year, month=month + 1, day=1)
-    return first + dt.timedelta(days=clock.day - 1)

@@ -81,9 +81,8 @@ def differences(text: str, ours: cron.Cron, time_zone: str, from_us: int) -> lis
     is_busy = ours.count_between(from_us, from_us + 7 * _DAY * _SECOND_US) > 7 * _BUSY
     years = _YEARS_OF_BUSY if is_busy else _YEARS
     last = from_us // _SECOND_US + years * 366 * _DAY
-    changes = zip(zone.starts[1:], zone.offsets, zone.offsets[1:], strict=False)
-    for start, before, after in changes:
-        if from_us // _SECOND_US < start <= last and (after > before) not in found:
+    for start, before, after in zone.changes_after(from_us // _SECOND_US):
+        if start <= last and (after > before) not in found:
             difference = _on_day_of(start, before, after, ours, theirs)
             if difference:
                 found[difference.is_gap] = difference
@@ -97,7 +96,13 @@ def _on_day_of(
     midnight = start + after - (start + after) % _DAY
     begin, end = midnight - before, midnight + _DAY - after
     begin = min(begin, start)
-    our_times, their_times = _ours(ours, begin, end), _theirs(theirs, begin, end)
+    slots_us = expression.walk(ours, begin * _SECOND_US - 1, end * _SECOND_US - 1)
+    our_times, their_times = {slot_us // _SECOND_US for slot_us in slots_us}, set[int]()
+    second = theirs.next_after(begin - _DAY // 4)  # its way depends on where it comes from
+    while second is not None and second < end:
+        if second >= begin:
+            their_times.add(second)
+        second = theirs.next_after(second)
     if our_times == their_times:
         return None
     return Difference(
@@ -107,25 +112,6 @@ def _on_day_of(
         added=tuple(sorted(their_times - our_times)),
         runs=len(their_times),
     )
-
-
-def _ours(of: cron.Cron, begin: int, end: int) -> set[int]:
-    found: set[int] = set()
-    slot_us = of.next_after(begin * _SECOND_US - 1)
-    while slot_us is not None and slot_us < end * _SECOND_US:
-        found.add(slot_us // _SECOND_US)
-        slot_us = of.next_after(slot_us)
-    return found
-
-
-def _theirs(of: CronJobTimes, begin: int, end: int) -> set[int]:
-    found: set[int] = set()
-    second = of.next_after(begin - _DAY // 4)  # its way depends on where it comes from
-    while second is not None and second < end:
-        if second >= begin:
-            found.add(second)
-        second = of.next_after(second)
-    return found
 
 
 def _item_refusal(kind: fields.FieldKind, item: str) -> str:

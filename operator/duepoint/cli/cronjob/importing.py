@@ -10,23 +10,28 @@ Kubernetes manifests takes it for the same values: readers differ in what they m
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable
+import urllib.parse
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import yaml
 
 from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import manifests
-from duepoint.cli.check.manifests import Manifest, Unreadable
+from duepoint.cli.check.manifests import Manifest
 from duepoint.cli.cronjob import conversion
 from duepoint.cli.cronjob.conversion import Imported
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import port
 
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -71,17 +76,14 @@ _HEAD = (
 )
 
 
-def show(found: Iterable[Imported | Unreadable | None], form: str) -> None:
+def _show(found: Iterable[Imported | None], form: str) -> None:
     """Print everything; ends with an exit code where something was wrong, or nothing there."""
-    writer = _WRITERS[form]()
+    items: list[Any] = []
     made = wrong = passed_over = 0
     general: dict[str, None] = {}
     for imported in found:
         if imported is None:
             passed_over += 1
-        elif isinstance(imported, Unreadable):
-            wrong += 1
-            output.complain(imported.message, imported.where)
         elif imported.schedule is None:
             wrong += 1
             for problem in imported.problems:
@@ -89,10 +91,33 @@ def show(found: Iterable[Imported | Unreadable | None], form: str) -> None:
         else:
             made += 1
             general |= dict.fromkeys(str(note) for note in imported.notes if not note.path)
-            writer.add(imported)
-            _notes_beside(imported)
-    writer.end()
-    _notes_at_end(made, passed_over, list(general))
+            if form == "json":
+                items.append(imported.schedule)
+            else:
+                _write_yaml(imported, is_first=made == 1)
+            _repeat((str(note) for note in imported.notes if note.path), imported.source.name)
+    if items:  # one List, because JSON knows neither documents nor comments
+        listed = {"apiVersion": "v1", "kind": "List", "items": items}
+        sys.stdout.write(json.dumps(listed, indent=2) + "\n")
+    if made:
+        _repeat(general, "")
+    _end(made, wrong, passed_over)
+
+
+def _repeat(notes: Iterable[str], cronjob: str) -> None:
+    """Notes on standard error, too, where comments are not seen; ``cronjob`` "" = every one."""
+    if sys.stdout.isatty():
+        return
+    for text in notes:
+        output.complain(text, f"CronJob {cronjob}" if cronjob else "every CronJob")
+    if not cronjob:
+        output.complain(" ".join(_HEAD[1:]))
+
+
+def _end(made: int, wrong: int, passed_over: int) -> None:
+    if passed_over:
+        were = "object of another kind was" if passed_over == 1 else "objects of other kinds were"
+        output.complain(f"{passed_over} {were} passed over")
     if wrong and made:
         output.complain(f"{wrong} could not be ported, for the reasons above; {made} printed")
     if wrong:
@@ -102,64 +127,17 @@ def show(found: Iterable[Imported | Unreadable | None], form: str) -> None:
         raise click.exceptions.Exit(output.NOTHING)
 
 
-def _notes_beside(imported: Imported) -> None:
-    if sys.stdout.isatty():
-        return
-    for note in imported.notes:
-        if note.path:
-            output.complain(str(note), f"CronJob {imported.source.name}")
-
-
-def _notes_at_end(made: int, passed_over: int, general: list[str]) -> None:
-    if made and not sys.stdout.isatty():
-        for text in general:
-            output.complain(text, "every CronJob")
-        output.complain(" ".join(_HEAD[1:]))
-    if passed_over:
-        were = "object of another kind was" if passed_over == 1 else "objects of other kinds were"
-        output.complain(f"{passed_over} {were} passed over")
-
-
-class _Yaml:
-    """Documents with comments."""
-
-    def __init__(self) -> None:
-        self._is_empty = True
-
-    def add(self, imported: Imported) -> None:
-        """Write one at once, so that a thousand take no more memory than one."""
-        if self._is_empty:
-            self._is_empty = False
-            _comment(_HEAD)
-        sys.stdout.write("---\n")
-        _comment([imported.source.where, *(str(note) for note in imported.notes)])
-        sys.stdout.write(text_of(imported.schedule))
-
-    def end(self) -> None:
-        pass
-
-
-class _Json:
-    """One List, because JSON knows neither documents nor comments."""
-
-    def __init__(self) -> None:
-        self._items: list[Any] = []
-
-    def add(self, imported: Imported) -> None:
-        self._items.append(imported.schedule)
-
-    def end(self) -> None:
-        if self._items:
-            made = {"apiVersion": "v1", "kind": "List", "items": self._items}
-            sys.stdout.write(json.dumps(made, indent=2) + "\n")
-
-
-_WRITERS: dict[str, Callable[[], _Yaml | _Json]] = {"yaml": _Yaml, "json": _Json}
+def _write_yaml(imported: Imported, *, is_first: bool) -> None:
+    """Write one document at once, so that a thousand take no more memory than one."""
+    if is_first:
+        _comment(_HEAD)
+    sys.stdout.write("---\n")
+    _comment([imported.source.where, *map(str, imported.notes)])
+    sys.stdout.write(text_of(imported.schedule))
 
 
 def _comment(texts: Iterable[str]) -> None:
-    for text in texts:
-        sys.stdout.write(f"# {output.one_line(text)}\n")
+    sys.stdout.writelines(f"# {output.one_line(text)}\n" for text in texts)
 
 
 class _Kinds(click.Group):
@@ -193,7 +171,7 @@ def importing(context: click.Context) -> None:
 @click.option("--all-namespaces", "-A", "everywhere", is_flag=True, help="Of the whole cluster.")
 @click.option("--selector", "-l", metavar="LABELS", help="Of the cluster: only such CronJobs.")
 @click.option(
-    "--time-zone", metavar="ZONE",
+    "--time-zone", metavar="ZONE", type=options.ZONE,
     help="Written where a CronJob names no zone: that of its controller manager. Unset: Etc/UTC.",
 )  # fmt: skip
 @click.option(
@@ -210,25 +188,21 @@ def cronjob(
 
     Nothing is changed in the cluster. Needs -f, a NAME, -n or --all-namespaces.
     """
-    if time_zone is not None:
-        options.check_zone(time_zone)
     _check_choice(names, files, namespace, everywhere=everywhere, selector=selector)
     if files:
-        found: Iterable[Manifest | Unreadable] = itertools.chain.from_iterable(
-            map(manifests.read, files)
-        )
+        found: Iterable[Manifest] = itertools.chain.from_iterable(map(manifests.read, files))
     else:
-        from duepoint.cli import cluster  # noqa: PLC0415 - files need no cluster
-        from duepoint.cli.cronjob import clustercronjobs  # noqa: PLC0415
-
-        place = cluster.Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
+        place = options.Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
         found = asyncio.run(
-            clustercronjobs.cronjobs(place, names=names, everywhere=everywhere, selector=selector)
+            _of_cluster(place, names=names, everywhere=everywhere, selector=selector)
         )
-    given = conversion.Given(
-        namespace=namespace if files else None, time_zone=time_zone, now_us=instants.now_us()
+    made = conversion.imported(
+        found,
+        namespace=namespace if files else None,
+        time_zone=time_zone,
+        now_us=instants.now_us(),
     )
-    show(conversion.imported(found, given), form)
+    _show(made, form)
 
 
 def _check_choice(
@@ -247,3 +221,59 @@ def _check_choice(
         raise errors.InvalidSetting(
             "import cronjob", "write -f FILE, a NAME, -n NAMESPACE or --all-namespaces"
         )
+
+
+# -- the CronJobs of a cluster -------------------------------------------------------------------
+
+#: A list that took so long that its beginning was forgotten is begun again, so often.
+_ATTEMPTS = 3
+
+
+class _CronJob(msgspec.Struct):
+    """Everything of a CronJob but its status; unlike elsewhere the metadata stay as they are."""
+
+    metadata: dict[str, Any]
+    spec: dict[str, Any]
+
+
+async def _of_cluster(
+    place: options.Place, *, names: tuple[str, ...], everywhere: bool, selector: str | None
+) -> list[Manifest]:
+    """These CronJobs or all, or in the place of one why it could not be read.
+
+    A list is read page by page and is whole or an error: half of the CronJobs would be taken for
+    all of them. Raises errors.DuepointError where the cluster cannot be asked, or does not answer.
+    """
+    from duepoint.cli import cluster  # noqa: PLC0415 - files need no cluster
+
+    async with cluster.session(place) as server:
+        namespace = None if everywhere else server.namespace
+        path = port.path("/apis/batch/v1", namespace, "cronjobs")
+        if names:
+            return [await _named(server.api, path, name) for name in names]
+        query = {"labelSelector": selector} if selector else None
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(kube_errors.Gone):
+                return await _listed(server.api, path, query)
+        return await _listed(server.api, path, query)
+
+
+async def _named(api: port.Api, path: str, name: str) -> Manifest:
+    try:
+        body = await api.request("GET", f"{path}/{urllib.parse.quote(name, safe='')}")
+    except kube_errors.NotFound:
+        return Manifest(file=f"CronJob {name}", document=0, trouble="does not exist")
+    except kube_errors.Forbidden as error:  # rights may name single objects
+        return Manifest(file=f"CronJob {name}", document=0, trouble=str(error))
+    return _manifest(msgspec.json.decode(body, type=_CronJob))
+
+
+async def _listed(api: port.Api, path: str, query: dict[str, str] | None) -> list[Manifest]:
+    found = await port.listed(api, path, _CronJob, query)  # type: ignore[type-var]
+    return [_manifest(item) for item in found]
+
+
+def _manifest(item: _CronJob) -> Manifest:
+    head = {"apiVersion": "batch/v1", "kind": "CronJob"}
+    content = {**head, "metadata": item.metadata, "spec": item.spec}
+    return Manifest(file="cluster", document=0, content=content)

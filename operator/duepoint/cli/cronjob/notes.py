@@ -12,7 +12,7 @@ from typing import Any
 
 from duepoint import expressions
 from duepoint.cli import instants
-from duepoint.cli.check.manifests import Problem
+from duepoint.cli.check.manifests import Problem, note
 from duepoint.cli.cronjob import differences
 from duepoint.expressions import cron
 from duepoint.schedules.spec import ScheduleSpec
@@ -37,50 +37,50 @@ def notes(content: dict[str, Any], spec: ScheduleSpec, from_us: int) -> Iterator
     for text in spec.rule.timing.schedules:
         yield from _of_expression(text, spec, from_us)
     if raw.get("timeZone") is None:
-        yield _note(
+        yield note(
             "spec.timeZone",
             "unset: a CronJob takes the zone of its controller manager, a Schedule Etc/UTC",
         )
     deadline = spec.rule.policy.deadline_seconds
     if deadline is not None and deadline < 10:
-        yield _note(
+        yield note(
             "spec.startingDeadlineSeconds",
             f"a CronJob with {deadline} may never run, because its controller looks every 10 s; "
             "a Schedule runs what is on time",
         )
     if raw.get("concurrencyPolicy") in _OF_BUSY_SLOTS:
-        yield _note("spec.concurrencyPolicy", _OF_BUSY_SLOTS[raw["concurrencyPolicy"]])
+        yield note("spec.concurrencyPolicy", _OF_BUSY_SLOTS[raw["concurrencyPolicy"]])
     if raw.get("suspend"):
-        yield _note(
+        yield note(
             "spec.suspend",
             "the Schedule will be suspended, too; when it is resumed, it starts nothing that was "
             "due before, where a CronJob starts the newest missed slot at once",
         )
     lives = raw["jobTemplate"]["spec"].get("ttlSecondsAfterFinished")
     if isinstance(lives, int) and lives < _SHORTEST_TTL_SECONDS:
-        yield _note(
+        yield note(
             "spec.jobTemplate.spec.ttlSecondsAfterFinished",
             f"{lives} is raised to {_SHORTEST_TTL_SECONDS}: a Job's name proves that its slot ran",
         )
-    yield _note("", _OF_ALL)
+    yield note("", _OF_ALL)
 
 
 def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Problem]:
     if text.lstrip().lower().startswith("@every"):
-        yield _note(
+        yield note(
             "spec.schedule",
             "a CronJob counts @every from its last run, a Schedule from startTime or its creation",
         )
         return
     if why := differences.refusal(text):
-        yield _note("spec.schedule", f"a CronJob refuses this expression ({why})")
+        yield note("spec.schedule", f"a CronJob refuses this expression ({why})")
         return
     zone = spec.rule.timing.time_zone
     local = instants.LocalTime(zone)
     for difference in _differences(text, zone, from_us):
         choice = "{gap: Skip}" if difference.is_gap else "{overlap: Both}"
         ours = "does" if difference.left_out else "does not"
-        yield _note(
+        yield note(
             "spec.schedule",
             f"a CronJob {difference.text(local)}, a Schedule "
             f"{ours}; the CronJob's way is mostly dst: {choice}",
@@ -93,7 +93,3 @@ def _differences(text: str, zone: str, from_us: int) -> tuple[differences.Differ
     ours = expressions.compile_expression(text, time_zone=zone)  # H, which hashes a name, is ours
     assert isinstance(ours, cron.Cron)  # noqa: S101 - nothing else is left that CronJob takes
     return tuple(differences.differences(text, ours, zone, from_us))
-
-
-def _note(path: str, message: str) -> Problem:
-    return Problem(path=path, message=message, is_note=True)

@@ -10,55 +10,49 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from duepoint import clock, settings
 from duepoint.cli import options, output
 
-if TYPE_CHECKING:
-    from duepoint.delayqueue.delayqueue import DelayQueue
-
-_FIELDS = [each for each in dataclasses.fields(settings.Settings) if each.name.startswith("redis_")]
-
-
-def _same(field: dataclasses.Field[Any]) -> Any:  # noqa: ANN401 - dataclasses.field's own
-    if field.default is dataclasses.MISSING:
-        return dataclasses.field(metadata=field.metadata)
-    return dataclasses.field(default=field.default, metadata=field.metadata)
-
-
-#: Settings that say where the queue is, read as those of a process are.
-_Settings: Any = dataclasses.make_dataclass(
-    "QueueSettings",
-    [(each.name, each.type, _same(each)) for each in _FIELDS],
-    frozen=True,
-    kw_only=True,
-)
+_FIELDS = dataclasses.fields(settings.QueueSettings)
 #: Blobs are not opened here, so nothing needs the installation's key.
 _NO_KEY = bytes(32)
 
-
-#: The flags that say where the queue is, for ``run``.
+#: The flags that say where the queue is.
 reaching = options.of_settings(_FIELDS)
 
+Look = Callable[..., Coroutine[Any, Any, int]]
 
-def run(
-    given: dict[str, str | None], look: Callable[[DelayQueue], Coroutine[Any, Any, int]]
-) -> None:
-    """Look into the queue that the settings name; ``look`` says how many things it showed.
 
-    Raises:
-        errors.DuepointError: a setting is wrong, or the server cannot be used.
+def looking(check: Callable[..., None] | None = None) -> Callable[[Look], Callable[..., None]]:
+    """Makes a command of a coroutine ``look(opened, **options)``, which counts what it showed.
+
+    Args:
+        check: called with the command's options before Redis is asked; raises InvalidSetting.
     """
-    chosen = settings.from_environment(_Settings, options.written(given))
-    if not asyncio.run(_look(chosen, look)):
-        raise click.exceptions.Exit(output.NOTHING)
+
+    def decorate(look: Look) -> Callable[..., None]:
+        @reaching
+        @functools.wraps(look)
+        def command(**given: Any) -> None:  # noqa: ANN401 - click's values
+            where = {field.name: given.pop(field.name) for field in _FIELDS}
+            if check is not None:
+                check(**given)
+            chosen = settings.from_environment(settings.QueueSettings, where)
+            if not asyncio.run(_look(chosen, functools.partial(look, **given))):
+                raise click.exceptions.Exit(output.NOTHING)
+
+        return command
+
+    return decorate
 
 
-async def _look(chosen: Any, look: Callable[[DelayQueue], Coroutine[Any, Any, int]]) -> int:  # noqa: ANN401
+async def _look(chosen: settings.QueueSettings, look: Look) -> int:
     from duepoint import telemetry  # noqa: PLC0415 - only these commands pay for it
     from duepoint.delayqueue import delayqueue  # noqa: PLC0415 - only these commands pay for it
     from duepoint.delayqueue import errors as queue_errors  # noqa: PLC0415

@@ -1,29 +1,51 @@
-"""``duepoint dlq``: slots that were given up on, why, and what is needed to run them again.
+"""``duepoint dlq``: slots that were given up on, why, and how they run again or are removed.
 
 ``list`` and ``show`` look at the ``dead`` streams, newest first, and change nothing; ``replay`` and
-``purge`` (``deadletterchanges``) do. A letter is named by its shard and its entry there, as
-``list`` shows it.
+``purge`` do. A letter is named by its shard and its entry there, as ``list`` shows it.
+
+Letters to replay or purge are named by id, or chosen by their content. At least one choice has to
+be made, ``--all`` being one, so that no letter is replayed or purged because an option was
+forgotten. Filters look from the newest letter to the oldest; letters added meanwhile are not among
+them. A replayed letter goes back through the queue once, with the id that its event always had; its
+attempts and ages count anew, and what fails again is a dead letter again. Where its Schedule is
+gone, or the letter does not name its slot, it stays and the row says why.
+
+Exit codes of both: 0 every chosen letter was replayed or purged (or would be), 1 there was none, or
+some could not be.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
 
+from duepoint import clock as clocks
+from duepoint import errors
 from duepoint.cli import options, output
-from duepoint.cli.queue import connection, deadletterchanges, views
+from duepoint.cli.queue import connection, views
+from duepoint.expressions import durations
 
 if TYPE_CHECKING:
     from duepoint.delayqueue import deadletters
     from duepoint.delayqueue.delayqueue import DelayQueue
+    from duepoint.delayqueue.inspection import upcoming
 
 _MOST_LETTERS = 10_000
 #: Letters that are looked at for a namespace or a Schedule before the search is ended.
 _LOOKED_AT = 200_000
-_schedule = click.option(
-    "--schedule", "-s", metavar="NAME|UID", type=options.NAME, help="Only this Schedule."
-)
+_PURGED_TOGETHER = 500
+
+#: Why a letter was left, by the queue's answer.
+_WHY = {
+    "waiting": "this slot waits in the queue already",
+    "gone": "another command replayed or purged it just now",
+    "absent": "the queue holds no definition of this uid: the Schedule was deleted or is not armed",
+    "moving": "its Schedule is moving to another shard: ask again in a moment",
+}
 
 
 @click.group("dlq")
@@ -31,84 +53,72 @@ def dlq() -> None:
     """Look at the dead letters: slots that were given up on; run them again, or remove them."""
 
 
-dlq.add_command(deadletterchanges.replay)
-dlq.add_command(deadletterchanges.purge)
-
-
 @dlq.command("list")
 @options.count(_MOST_LETTERS)
 @options.only_namespace
-@_schedule
+@click.option("--schedule", "-s", metavar="NAME|UID", type=options.NAME, help="Only this Schedule.")
 @click.option("--reason", metavar="REASON", help="Only this reason, such as DeadlineExceeded.")
 @options.output_format
-@connection.reaching
-def list_letters(
+@connection.looking()
+async def list_letters(
+    opened: DelayQueue,
+    *,
     count: int,
     namespace: str | None,
     schedule: str | None,
     reason: str | None,
     form: str,
-    **given: str | None,
-) -> None:
+) -> int:
     """List dead letters, newest first."""
-
-    async def look(opened: DelayQueue) -> int:
-        rows: list[output.Row] = []
-        looked_at = 0
-        async for letter in opened.dead_letters.all():
-            row = views.row_of(letter)
-            if views.is_of(row, namespace, schedule) and reason in (None, row["reason"]):
-                rows.append(row)
-            looked_at += 1
-            if len(rows) == count:
-                break
-            if looked_at == _LOOKED_AT:
-                output.complain(f"only the newest {_LOOKED_AT} letters were looked at")
-                break
-        if not rows:
-            output.complain("there is no such dead letter")
-        for of, went in (await opened.dead_letters.dropped()).items():
-            if namespace in (None, of):
-                output.complain(
-                    f"{went} older letters of namespace {of} are gone: it had more than it may keep"
-                )
-        return output.show_rows(
-            rows, form, _cells, spare=("attempts", "scheduledTime", "id"), may_cut="message"
-        )
-
-    connection.run(given, look)
+    rows: list[output.Row] = []
+    looked_at = 0
+    async for letter in opened.dead_letters.all():
+        row = views.row_of(letter)
+        if views.is_of(row, namespace, schedule) and reason in (None, row["reason"]):
+            rows.append(row)
+        looked_at += 1
+        if len(rows) == count:
+            break
+        if looked_at == _LOOKED_AT:
+            output.complain(f"only the newest {_LOOKED_AT} letters were looked at")
+            break
+    if not rows:
+        output.complain("there is no such dead letter")
+    for of, went in (await opened.dead_letters.dropped()).items():
+        if namespace in (None, of):
+            output.complain(
+                f"{went} older letters of namespace {of} are gone: it had more than it may keep"
+            )
+    return output.show_rows(
+        rows, form, _COLUMNS, spare=("attempts", "scheduledTime", "id"), may_cut="message"
+    )
 
 
 @dlq.command("show")
-@click.argument("letter_id", metavar="ID")
+@click.argument("letter_id", metavar="ID", type=views.LETTER_ID)
 @options.output_format
-@connection.reaching
-def show_letter(letter_id: str, form: str, **given: str | None) -> None:
+@connection.looking()
+async def show_letter(opened: DelayQueue, *, letter_id: tuple[int, int, str], form: str) -> int:
     """Show one dead letter, by the ID that list shows, with what is needed to replay it."""
-    layout, shard, entry = deadletterchanges.parsed_id(letter_id)
-
-    async def look(opened: DelayQueue) -> int:
-        letter = await opened.dead_letters.find(layout, shard, entry)
-        if letter is None:
-            output.complain(f"there is no dead letter {letter_id}")
-            return 0
-        row = views.row_of(letter)
-        row |= {"fields": letter.entry, "member": letter.member.hex()}
-        row["replay"] = await _replayability(opened, letter, row)
-        return output.show_row(row, form, _all_cells(row))
-
-    connection.run(given, look)
+    letter = await opened.dead_letters.find(*letter_id)
+    if letter is None:
+        layout, shard, entry = letter_id
+        output.complain(f"there is no dead letter {layout}.{shard}/{entry}")
+        return 0
+    row = views.row_of(letter)
+    row |= {"fields": letter.entry, "member": letter.member.hex()}
+    row["replay"] = await _replayability(opened, letter, row)
+    return output.show_row(row, form, _all_cells(row))
 
 
-def _cells(row: output.Row) -> output.Cells:
-    return {
-        "id": row["id"],
-        "schedule": output.name(row),
-        "scheduledTime": output.text(row["scheduledTime"]),
-        "attempts": output.text(row["attempts"]),
-        "reason": row["reason"],
-        "message": row["message"],
-    }
+_COLUMNS: output.Columns = {
+    "id": "id",
+    "schedule": output.name,
+    "scheduledTime": "scheduledTime",
+    "attempts": "attempts",
+    "reason": "reason",
+    "message": "message",
+}
 
 
 def _all_cells(row: output.Row) -> output.Cells:
@@ -140,10 +150,244 @@ async def _replayability(
     known = None
     if row["namespace"] and row["uid"]:
         known = await opened.upcoming.schedule_view(row["namespace"], uid=row["uid"])
-    why = deadletterchanges.why_not(letter, known)
+    why = _why_not(letter, known)
     return {
         **needed,
         "definition": "absent" if known is None else known.known.state.name.lower(),
         "possible": not why,
         "why": why,
     }
+
+
+# -- replay and purge ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterSelection:
+    """Which letters were asked for.
+
+    Attributes:
+        letter_ids: layout, shard and entry of letters that were named.
+        older_than_us: only letters of slots given up on longer ago.
+    """
+
+    letter_ids: tuple[tuple[int, int, str], ...]
+    namespace: str | None
+    schedule: str | None
+    reason: str | None
+    older_than_us: int | None
+    everything: bool
+
+    def __post_init__(self) -> None:
+        """Raise errors.InvalidSetting where nothing was chosen, or too much was."""
+        filters = (self.namespace, self.schedule, self.reason, self.older_than_us)
+        is_filtered = any(value is not None for value in filters)
+        if self.letter_ids and (self.everything or is_filtered):
+            message = "names letters by itself: leave the other choices out"
+            raise errors.InvalidSetting("ID", message)
+        if self.everything and is_filtered:
+            raise errors.InvalidSetting("--all", "means every letter: leave the other choices out")
+        if not self.letter_ids and not self.everything and not is_filtered:
+            raise errors.InvalidSetting(
+                "ID", "is missing: write IDs as list shows them, or choose by --schedule,"
+                " --namespace, --reason or --older-than, or write --all",
+            )  # fmt: skip
+
+    async def letters(
+        self, opened: DelayQueue, now_us: int
+    ) -> AsyncIterator[tuple[output.Row, deadletters.DeadEntry | None]]:
+        """The chosen letters with their rows; None for an id that is no letter's (any more)."""
+        for layout, shard, entry in dict.fromkeys(self.letter_ids):
+            letter = await opened.dead_letters.find(layout, shard, entry)
+            if letter is not None:
+                yield views.row_of(letter), letter
+                continue
+            names = ("givenUp", "namespace", "schedule", "uid", "scheduledTime", "reason")
+            yield {"id": f"{layout}.{shard}/{entry}", **dict.fromkeys(names, "")}, None
+        if self.letter_ids:
+            return
+        async for letter in opened.dead_letters.all():
+            row = views.row_of(letter)
+            given_up_us = 1000 * int(letter.id.partition("-")[0])
+            if (
+                views.is_of(row, self.namespace, self.schedule)
+                and self.reason in (None, row["reason"])
+                and (not self.older_than_us or given_up_us <= now_us - self.older_than_us)
+            ):
+                yield row, letter
+
+
+def _age_us(text: str) -> int:
+    """A duration as it is written everywhere, and whole days besides."""
+    days = re.fullmatch(r"(\d{1,5})d", text, re.ASCII)
+    if days:
+        return int(days[1]) * 86_400_000_000
+    try:
+        return durations.parse_duration_us(text)
+    except ValueError:
+        message = f"{errors.quoted(text)}: write a duration such as 90m, 36h or 7d"
+        raise ValueError(message) from None
+
+
+_choosing = options.together(
+    options.gathered(
+        "selection",
+        DeadLetterSelection,
+        click.argument("letter_ids", metavar="[ID]...", nargs=-1, type=views.LETTER_ID),
+        options.only_namespace,
+        click.option(
+            "--schedule", "-s", metavar="NAME|UID", type=options.NAME, help="Only of this Schedule."
+        ),
+        click.option("--reason", metavar="REASON", help="Only with this reason."),
+        click.option(
+            "--older-than",
+            "older_than_us",
+            metavar="DURATION",
+            type=options.Converted(_age_us),
+            help="Only given up on longer ago than this, such as 36h or 7d.",
+        ),
+        click.option("--all", "everything", is_flag=True, help="All that there are."),
+    ),
+    click.option("--dry-run", is_flag=True, help="Say what would be done; do nothing."),
+    click.option("--yes", "-y", is_flag=True, help="Do not ask before all of them."),
+    options.output_format,
+)
+
+
+@dataclass(slots=True)
+class _Results:
+    """A row for each letter, in its order; JSON is written at once."""
+
+    form: str
+    done: int = 0
+    left: int = 0
+    _rows: list[output.Row] = field(default_factory=list)
+
+    def add(self, row: output.Row, result: str, why: str = "") -> None:
+        self.done, self.left = self.done + (not why), self.left + bool(why)
+        self._rows.append({**row, "result": result, "why": why})
+        if self.form == "json":
+            self._flush()
+
+    def _flush(self) -> None:
+        output.show_rows(
+            self._rows, self.form, _RESULT_COLUMNS, spare=("scheduledTime", "id"), may_cut="why"
+        )
+        self._rows.clear()
+
+    def end(self, verb: str, *, dry: bool) -> int:
+        """How many were done, 0 where any was left, for the exit code."""
+        self._flush()
+        if not self.done and not self.left:
+            output.complain("there is no such dead letter")
+        elif self.left:
+            would = "would be " if dry else ""
+            output.complain(f"{self.done} {would}{verb}, {self.left} not; the rows say why")
+        return 0 if self.left else self.done
+
+
+_RESULT_COLUMNS: output.Columns = {
+    "id": "id",
+    "schedule": output.name,
+    "scheduledTime": "scheduledTime",
+    "reason": "reason",
+    "result": "result",
+    "why": "why",
+}
+
+
+@dlq.command("replay")
+@_choosing
+@connection.looking()
+async def replay(
+    opened: DelayQueue, *, selection: DeadLetterSelection, dry_run: bool, yes: bool, form: str
+) -> int:
+    """Run the slots of dead letters again, each once and under the id that it had.
+
+    Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
+    """
+    await _confirm_all(opened, selection, "replayed", asked_before=dry_run or yes)
+    results, now_us = _Results(form), clocks.SystemClock().now_us()
+    async for row, letter in selection.letters(opened, now_us):
+        if letter is None:
+            results.add(row, "not replayed", "there is no such dead letter")
+        elif why := await _trouble_replaying(opened, letter, now_us, dry=dry_run):
+            results.add(row, "not replayed", why)
+        else:
+            results.add(row, "would be replayed" if dry_run else "replayed")
+    return results.end("replayed", dry=dry_run)
+
+
+@dlq.command("purge")
+@_choosing
+@connection.looking()
+async def purge(
+    opened: DelayQueue, *, selection: DeadLetterSelection, dry_run: bool, yes: bool, form: str
+) -> int:
+    """Remove dead letters for good: their slots can not be replayed any more.
+
+    Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
+    """
+    await _confirm_all(opened, selection, "purged", asked_before=dry_run or yes)
+    results, now_us = _Results(form), clocks.SystemClock().now_us()
+    batch: list[tuple[output.Row, deadletters.DeadEntry]] = []
+
+    async def purge_batch() -> None:
+        if batch and not dry_run:
+            await opened.dead_letters.purge([letter for _, letter in batch])
+        for row, _ in batch:
+            results.add(row, "would be purged" if dry_run else "purged")
+        batch.clear()
+
+    async for row, letter in selection.letters(opened, now_us):
+        if letter is None:
+            results.add(row, "not purged", "there is no such dead letter")
+            continue
+        batch.append((row, letter))
+        if len(batch) == _PURGED_TOGETHER:
+            await purge_batch()
+    await purge_batch()
+    return results.end("purged", dry=dry_run)
+
+
+async def _confirm_all(
+    opened: DelayQueue, selection: DeadLetterSelection, verb: str, *, asked_before: bool
+) -> None:
+    """Ask before all letters are changed; raises click.Abort."""
+    if not selection.everything or asked_before:
+        return
+    count = await opened.dead_letters.count()
+    if not options.confirmed(
+        f"All {count} dead letters will be {verb}. Go on?",
+        option="--all",
+        without_terminal=f"{count} letters would be {verb}: write --yes where there is no"
+        " terminal to ask on",
+    ):
+        raise click.Abort
+
+
+def _why_not(letter: deadletters.DeadEntry, known: upcoming.ScheduleView | None) -> str:
+    """Why a letter cannot be replayed; empty where it can."""
+    from duepoint.delayqueue import deadletters  # noqa: PLC0415 - only these commands pay for it
+
+    if deadletters.slot_of(letter) is None:
+        return "the letter names no Schedule and slot: its point could not be read"
+    return _WHY["absent"] if known is None else ""
+
+
+async def _trouble_replaying(
+    opened: DelayQueue, letter: deadletters.DeadEntry, now_us: int, *, dry: bool
+) -> str:
+    """Replay a letter unless ``dry``: why it was not, or would not be; empty where it was."""
+    from duepoint.delayqueue import deadletters  # noqa: PLC0415 - only these commands pay for it
+
+    slot = deadletters.slot_of(letter)
+    if slot is None:
+        return _why_not(letter, None)
+    known = await opened.upcoming.schedule_view(slot.namespace, uid=slot.uid)
+    if known is None:
+        return _why_not(letter, None)
+    if dry:
+        return ""
+    answer = await opened.dead_letters.replay(letter, slot, (known.shard, known.known), now_us)
+    return "" if answer is deadletters.Replayed.APPLIED else _WHY[answer.value]

@@ -14,7 +14,6 @@ another number since, 2 what was asked cannot be, or Redis cannot be used.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -37,8 +36,28 @@ _UNHEARD_SECONDS = 60.0
 _AWAY_SECONDS = 30.0
 
 
+def _power_of_two(text: str) -> int:
+    most = 65_536
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    if number < 1 or number & (number - 1) or number > most:
+        near = [1 << n for n in range(17) if number / 2 < 1 << n < number * 2 or (1 << n) == most]
+        listed = " or ".join(str(n) for n in near[:2]) if 1 <= number <= most else "64 or 256"
+        raise ValueError(f"{errors.quoted(text)} is no power of two up to {most}; write {listed}")
+    return number
+
+
+def _check(*, shards: int | None, status: bool, **_: object) -> None:
+    if shards is None and not status:
+        raise errors.InvalidSetting("--shards", "is missing; write --shards 256, or --status")
+
+
 @click.command("partition")
-@click.option("--shards", metavar="N", help="A power of two; 256 from 10 million schedules on.")
+@click.option(
+    "--shards",
+    metavar="N",
+    type=options.Converted(_power_of_two),
+    help="A power of two; 256 from 10 million schedules on.",
+)
 @click.option("--status", is_flag=True, help="Ask for nothing; show how far it is, once.")
 @click.option("--no-wait", is_flag=True, help="Ask, and do not wait for it.")
 @click.option(
@@ -49,75 +68,60 @@ _AWAY_SECONDS = 30.0
     help="Wait so long at most; it goes on all the same.",
 )
 @options.rows_format("a line that changes on a terminal")
-@connection.reaching
-def partition(
-    shards: str | None,
-    status: bool,  # noqa: FBT001 - click's
-    no_wait: bool,  # noqa: FBT001 - click's
+@connection.looking(_check)
+async def partition(
+    opened: DelayQueue,
+    *,
+    shards: int | None,
+    status: bool,
+    no_wait: bool,
     patience: int | None,
     form: str,
-    **given: str | None,
-) -> None:
+) -> int:
     """Change the number of shards of the queue while it works.
 
     The leading operator moves every schedule to its new shard; schedules go on firing meanwhile.
     """
-    if shards is None and not status:
-        raise errors.InvalidSetting("--shards", "is missing; write --shards 256, or --status")
-    wanted = None if shards is None or status else _power_of_two(shards)
-    shown = _Shown(form)
-
-    async def ask(opened: DelayQueue) -> int:
-        if wanted is not None:
-            _check_answer(await opened.resharding.ask(wanted), wanted)
-        if status or no_wait:
-            shown.show(await opened.resharding.progress())
-            shown.end()
-            return 1
-        return await _watch(opened, shown, wanted, patience)
-
-    connection.run(given, ask)
-
-
-def _check_answer(answer: resharding.ReshardingAnswer, wanted: int) -> None:
     from duepoint.delayqueue.resharding import resharding  # noqa: PLC0415 - only this command pays
 
-    if answer is resharding.ReshardingAnswer.OTHER:
-        raise errors.InvalidSetting(
-            "--shards",
-            f"{wanted}: the queue is just being cut into another number;"
-            " see duepoint queue partition --status, and ask again afterwards",
-        )
+    wanted = None if status else shards
+    if wanted is not None:
+        answer = await opened.resharding.ask(wanted)
+        if answer is resharding.ReshardingAnswer.OTHER:
+            raise errors.InvalidSetting(
+                "--shards",
+                f"{wanted}: the queue is just being cut into another number;"
+                " see duepoint queue partition --status, and ask again afterwards",
+            )
+    shown = _Shown(form)
+    if status or no_wait:
+        shown.show(await opened.resharding.progress())
+        end = ""
+    else:
+        end = await _watch(opened, shown, wanted, patience)
+    shown.end()
+    if end:
+        output.complain(end)
+    return 0 if end else 1
 
 
 async def _watch(
     opened: DelayQueue, shown: _Shown, wanted: int | None, patience: int | None
-) -> int:
-    """Until it is done; 0 where the patience ended, or it is cut otherwise."""
+) -> str:
+    """Show it until it is done; else why no longer: patience ended, or it is cut otherwise."""
     began = time.monotonic()
     while True:
         seen = await _seen(opened)
         shown.show(seen)
         if wanted not in (None, seen.wanted or seen.shards):
-            shown.end()
-            output.complain(
-                f"another command has asked for {seen.wanted or seen.shards} shards since"
-            )
-            return 0
+            return f"another command has asked for {seen.wanted or seen.shards} shards since"
         if not seen.wanted and not seen.former_shards:
-            shown.end()
-            return 1
+            return ""
         waited = time.monotonic() - began
         if patience is not None and waited > patience:
-            shown.end()
-            output.complain("still under way; the operator goes on, and --status shows how far")
-            return 0
+            return "still under way; the operator goes on, and --status shows how far"
         if seen.wanted and waited > _UNHEARD_SECONDS:
-            shown.end()
-            output.complain(
-                "no operator has begun; it will when one leads. Is duepoint operator running?"
-            )
-            return 0
+            return "no operator has begun; it will when one leads. Is duepoint operator running?"
         await asyncio.sleep(_LOOK_SECONDS)
 
 
@@ -146,7 +150,7 @@ class _Shown:
             return
         self._last = seen
         if self._form == "json":
-            sys.stdout.write(json.dumps(_row(seen)) + "\n")
+            output.write([_row(seen)], "json")
         elif self._moves_cursor:
             sys.stdout.write(f"\r\x1b[K{_line(seen)}")
         else:
@@ -185,15 +189,3 @@ def _line(seen: resharding.ReshardingProgress) -> str:
         f"{seen.former_shards} -> {seen.shards} shards [{bar:<{_BAR}}] {done:4.0%}"
         f" {seen.moved} moved, {seen.left} left{waiting}"
     )
-
-
-def _power_of_two(text: str) -> int:
-    most = 65_536
-    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
-    if number < 1 or number & (number - 1) or number > most:
-        near = [1 << n for n in range(17) if number / 2 < 1 << n < number * 2 or (1 << n) == most]
-        listed = " or ".join(str(n) for n in near[:2]) if 1 <= number <= most else "64 or 256"
-        raise errors.InvalidSetting(
-            "--shards", f"{errors.quoted(text)} is no power of two up to {most}; write {listed}"
-        )
-    return number

@@ -15,6 +15,7 @@ import click
 
 from duepoint.cli import options, output
 from duepoint.cli.queue import connection, partition, views
+from duepoint.delayqueue import sharding
 
 if TYPE_CHECKING:
     from duepoint.delayqueue.delayqueue import DelayQueue
@@ -47,46 +48,57 @@ queue.add_command(partition.partition)
     help="A row for each instead of one for all.",
 )
 @options.output_format
-@connection.reaching
-def stats(by: str | None, form: str, **given: str | None) -> None:
+@connection.looking()
+async def stats(opened: DelayQueue, *, by: str | None, form: str) -> int:
     """Show how full the queue is, how late, and who works on it."""
+    seen = await opened.counts.index_view()
+    if by == "namespace":
+        rows = _by_namespace(await opened.counts.lane_views(), seen.now_us)
+        return output.show_rows(rows, form, _OF_NAMESPACE)
+    shards = await opened.counts.shard_views()
+    if by == "shard":
+        rows = [_of_shard(shard, seen.now_us) for shard in shards]
+        return output.show_rows(rows, form, _OF_SHARD, spare=("claims", "state"))
+    total = _total(seen, shards)
+    return output.show_row(total, form, _total_cells(total))
 
-    async def look(opened: DelayQueue) -> int:
-        seen = await opened.counts.index_view()
-        if by == "namespace":
-            rows = _by_namespace(await opened.counts.lane_views(), seen.now_us)
-            return output.show_rows(rows, form, _namespace_cells)
-        shards = await opened.counts.shard_views()
-        if by == "shard":
-            rows = [_of_shard(shard, seen.now_us) for shard in shards]
-            return output.show_rows(rows, form, _shard_cells, spare=("claims", "state"))
-        total = _total(seen, shards)
-        return output.show_row(total, form, _total_cells(total))
 
-    connection.run(given, look)
+#: Counts of a shard by their names in JSON, in the order of the rows.
+_BEFORE_DUE = {"definitions": "definitions", "armed": "armed", "due": "due"}
+_AFTER_DUE = {
+    "claimed": "claimed",
+    "claims": "claims",
+    "occurrences": "occurrences",
+    "retries": "retries",
+    "deadLetters": "dead",
+    "runsBacklog": "runs",
+}
+
+
+def _counts(shards: Sequence[counts.ShardView], now_us: int) -> output.Row:
+    """What these shards hold together."""
+
+    def sums(names: dict[str, str]) -> output.Row:
+        return {name: sum(getattr(each, of) for each in shards) for name, of in names.items()}
+
+    return {**sums(_BEFORE_DUE), **_lateness(shards, now_us), **sums(_AFTER_DUE)}
+
+
+def _lateness(of: Iterable[counts.ShardView | counts.LaneView], now_us: int) -> output.Row:
+    oldest_us = min((s.oldest_due_us for s in of if s.oldest_due_us is not None), default=None)
+    late_us = 0 if oldest_us is None else max(0, now_us - oldest_us)
+    return {"oldestDue": output.time(oldest_us), "lagSeconds": late_us / 1_000_000}
 
 
 def _total(seen: counts.IndexView, shards: Sequence[counts.ShardView]) -> output.Row:
-    oldest = min((s.oldest_due_us for s in shards if s.oldest_due_us is not None), default=None)
-    states = collections.Counter(shard.state for shard in shards)
     return {
         "server": seen.server,
         "layout": seen.layout.number,
         "layoutState": seen.state,
         "shards": seen.layout.shards,
-        "shardStates": dict(sorted(states.items())),
+        "shardStates": dict(sorted(collections.Counter(each.state for each in shards).items())),
         "epoch": seen.epoch,
-        "definitions": sum(shard.definitions for shard in shards),
-        "armed": sum(shard.armed for shard in shards),
-        "due": sum(shard.due for shard in shards),
-        "oldestDue": output.time(oldest),
-        "lagSeconds": _lag_seconds(oldest, seen.now_us),
-        "claimed": sum(shard.claimed for shard in shards),
-        "claims": sum(shard.claims for shard in shards),
-        "occurrences": sum(shard.occurrences for shard in shards),
-        "retries": sum(shard.retries for shard in shards),
-        "deadLetters": sum(shard.dead for shard in shards),
-        "runsBacklog": sum(shard.runs for shard in shards),
+        **_counts(shards, seen.now_us),
         "memoryUsedBytes": seen.memory_used,
         "memoryResidentBytes": seen.memory_resident,
         "memoryLimitBytes": seen.memory_limit,
@@ -121,73 +133,57 @@ def _total_cells(row: output.Row) -> output.Cells:
 
 
 def _of_shard(shard: counts.ShardView, now_us: int) -> output.Row:
-    layout, number = views.place_of(shard.shard)
     return {
-        "layout": layout,
-        "shard": number,
+        "layout": sharding.layout_of(shard.shard),
+        "shard": sharding.index_of(shard.shard),
         "state": shard.state,
-        "definitions": shard.definitions,
-        "armed": shard.armed,
-        "due": shard.due,
-        "oldestDue": output.time(shard.oldest_due_us),
-        "lagSeconds": _lag_seconds(shard.oldest_due_us, now_us),
-        "claimed": shard.claimed,
-        "claims": shard.claims,
-        "occurrences": shard.occurrences,
-        "retries": shard.retries,
-        "deadLetters": shard.dead,
-        "runsBacklog": shard.runs,
+        **_counts([shard], now_us),
         "exact": shard.is_exact,
     }
 
 
-def _shard_cells(row: output.Row) -> output.Cells:
-    return {
-        "shard": str(row["shard"] if row["state"] == "open" else f"{row['layout']}.{row['shard']}"),
-        "state": row["state"],
-        "defs": f"{row['definitions']}{'' if row['exact'] else '~'}",
-        "armed": str(row["armed"]),
-        "due": str(row["due"]),
-        "late": output.span(row["lagSeconds"]) if row["due"] else "",
-        "claimed": str(row["claimed"]),
-        "claims": str(row["claims"]),
-        "retries": str(row["retries"]),
-        "dead": str(row["deadLetters"]),
-        "runs": str(row["runsBacklog"]),
-    }
+_OF_SHARD: output.Columns = {
+    "shard": lambda row: (
+        str(row["shard"]) if row["state"] == "open" else f"{row['layout']}.{row['shard']}"
+    ),
+    "state": "state",
+    "defs": lambda row: f"{row['definitions']}{'' if row['exact'] else '~'}",
+    "armed": "armed",
+    "due": "due",
+    "late": output.late,
+    "claimed": "claimed",
+    "claims": "claims",
+    "retries": "retries",
+    "dead": "deadLetters",
+    "runs": "runsBacklog",
+}
 
 
 def _by_namespace(lanes: Iterable[counts.LaneView], now_us: int) -> list[output.Row]:
     """Those with the most due points first."""
-    found: dict[str, output.Row] = {}
+    found: dict[str, list[counts.LaneView]] = {}
     for lane in lanes:
-        row = found.setdefault(
-            lane.namespace,
-            {"namespace": lane.namespace, "points": 0, "due": 0, "claimed": 0, "oldest": None},
-        )
-        row["points"] += lane.points
-        row["due"] += lane.due
-        row["claimed"] += lane.claimed
-        both = [each for each in (row["oldest"], lane.oldest_due_us) if each is not None]
-        row["oldest"] = min(both, default=None)
-    for row in found.values():
-        oldest = row.pop("oldest")
-        row |= {"oldestDue": output.time(oldest), "lagSeconds": _lag_seconds(oldest, now_us)}
-    return sorted(found.values(), key=lambda row: (-row["due"], -row["points"], row["namespace"]))
+        found.setdefault(lane.namespace, []).append(lane)
+    rows = [
+        {
+            "namespace": namespace,
+            "points": sum(lane.points for lane in its_lanes),
+            "due": sum(lane.due for lane in its_lanes),
+            "claimed": sum(lane.claimed for lane in its_lanes),
+            **_lateness(its_lanes, now_us),
+        }
+        for namespace, its_lanes in found.items()
+    ]
+    return sorted(rows, key=lambda row: (-row["due"], -row["points"], row["namespace"]))
 
 
-def _namespace_cells(row: output.Row) -> output.Cells:
-    return {
-        "namespace": row["namespace"],
-        "points": str(row["points"]),
-        "due": str(row["due"]),
-        "late": output.span(row["lagSeconds"]) if row["due"] else "",
-        "claimed": str(row["claimed"]),
-    }
-
-
-def _lag_seconds(oldest_us: int | None, now_us: int) -> float:
-    return 0.0 if oldest_us is None else max(0, now_us - oldest_us) / 1_000_000
+_OF_NAMESPACE: output.Columns = {
+    "namespace": "namespace",
+    "points": "points",
+    "due": "due",
+    "late": output.late,
+    "claimed": "claimed",
+}
 
 
 # -- peek ----------------------------------------------------------------------------------------
@@ -198,68 +194,54 @@ def _lag_seconds(oldest_us: int | None, now_us: int) -> float:
 @options.only_namespace
 @options.only_schedule
 @options.output_format
-@connection.reaching
-def peek(
-    count: int,
-    namespace: str | None,
-    schedule: str | None,
-    form: str,
-    **given: str | None,
-) -> None:
+@connection.looking(options.check_schedule)
+async def peek(
+    opened: DelayQueue, *, count: int, namespace: str | None, schedule: str | None, form: str
+) -> int:
     """Show the points that come next, or everything the queue has of one Schedule.
 
     Without --schedule: the next points that no worker holds, those due already first. With it: its
     points, held ones too; where it has none, why.
     """
-    options.check_schedule(namespace, schedule)
-
-    async def look(opened: DelayQueue) -> int:
-        if namespace is not None and schedule is not None:
-            return await _show_schedule(opened, namespace, schedule, form)
-        found = await opened.upcoming.next_points(count, namespace=namespace)
+    if namespace is not None and schedule is not None:
+        known = await views.found(opened, namespace, schedule)
+        if known is None:
+            output.complain(
+                f"the queue holds no definition of {namespace}/{schedule}: it is not armed;"
+                f" its conditions say why (kubectl describe schedule -n {namespace})"
+            )
+            return 0
+        found, now_us = known.points, known.now_us
+        if not found:
+            output.complain(f"{known.known.identity} has no point: {views.why_no_point(known)}")
+    else:
+        found = tuple(await opened.upcoming.next_points(count, namespace=namespace))
         now_us = (await opened.counts.index_view()).now_us
         if not found:
             output.complain("nothing is armed" + (f" in {namespace}" if namespace else ""))
-        rows = [views.of_point(point, now_us) for point in found]
-        return output.show_rows(
-            rows, form, _point_cells, spare=("scheduledTime", "attempt"), may_cut="last error"
-        )
-
-    connection.run(given, look)
-
-
-async def _show_schedule(opened: DelayQueue, namespace: str, schedule: str, form: str) -> int:
-    known = await views.found(opened, namespace, schedule)
-    if known is None:
-        output.complain(
-            f"the queue holds no definition of {namespace}/{schedule}: it is not armed;"
-            f" its conditions say why (kubectl describe schedule -n {namespace})"
-        )
-        return 0
-    if not known.points:
-        output.complain(f"{known.known.identity} has no point: {views.why_no_point(known)}")
-    rows = [views.of_point(point, known.now_us) for point in known.points]
+    rows = [views.of_point(point, now_us) for point in found]
     return output.show_rows(
-        rows, form, _point_cells, spare=("scheduledTime", "attempt"), may_cut="last error"
+        rows, form, _OF_POINT, spare=("scheduledTime", "attempt"), may_cut="last error"
     )
 
 
-def _point_cells(row: output.Row) -> output.Cells:
-    when = row["inSeconds"]
-    return {
-        "in": "held" if when is None else _span_until(when),
-        "due": output.short_time(row["due"]),
-        "kind": row["kind"],
-        "scheduledTime": output.text(row["scheduledTime"]),
-        "attempt": output.text(row["attempt"]),
-        "schedule": output.name(row),
-        # Of a retry: the reason, and the cause in words where it was kept.
-        "last error": ": ".join(text for text in (row["lastError"], row["lastCause"]) if text),
-    }
-
-
-def _span_until(seconds: float) -> str:
+def _due_in(row: output.Row) -> str:
+    seconds = row["inSeconds"]
+    if seconds is None:
+        return "held"
     return output.span(seconds) if seconds > 0 else f"{output.span(-seconds)} late"
+
+
+_OF_POINT: output.Columns = {
+    "in": _due_in,
+    "due": lambda row: output.short_time(row["due"]),
+    "kind": "kind",
+    "scheduledTime": "scheduledTime",
+    "attempt": "attempt",
+    "schedule": output.name,
+    # Of a retry: the reason, and the cause in words where it was kept.
+    "last error": lambda row: ": ".join(filter(None, (row["lastError"], row["lastCause"]))),
+}
 
 
 # -- leases --------------------------------------------------------------------------------------
@@ -271,49 +253,44 @@ def _span_until(seconds: float) -> str:
 @options.only_schedule
 @click.option("--worker", metavar="NAME", help="Only claims of this worker.")
 @options.output_format
-@connection.reaching
-def leases(
+@connection.looking(options.check_schedule)
+async def leases(
+    opened: DelayQueue,
+    *,
     count: int,
     namespace: str | None,
     schedule: str | None,
     worker: str | None,
     form: str,
-    **given: str | None,
-) -> None:
+) -> int:
     """Show who holds which points until when, and how often they were taken over.
 
     A claim that ran out is taken over by the next worker that looks.
     """
-    options.check_schedule(namespace, schedule)
-
-    async def look(opened: DelayQueue) -> int:
-        rows: list[output.Row] = []
-        async for lease in opened.held_claims.all():
-            row = views.of_lease(lease)
-            row["points"] = [
-                each for each in row["points"] if views.is_of(each, namespace, schedule)
-            ]
-            if row["points"] and worker in (None, row["worker"]):
-                rows.append(row)
-            if len(rows) == count:
-                break
-        if not rows:
-            output.complain("no worker holds such points")
-        return output.show_rows(rows, form, _lease_cells, spare=("claim", "until"), may_cut="holds")
-
-    connection.run(given, look)
+    rows: list[output.Row] = []
+    async for lease in opened.held_claims.all():
+        row = views.of_lease(lease)
+        row["points"] = [each for each in row["points"] if views.is_of(each, namespace, schedule)]
+        if row["points"] and worker in (None, row["worker"]):
+            rows.append(row)
+        if len(rows) == count:
+            break
+    if not rows:
+        output.complain("no worker holds such points")
+    return output.show_rows(rows, form, _OF_LEASE, spare=("claim", "until"), may_cut="holds")
 
 
-def _lease_cells(row: output.Row) -> output.Cells:
-    held = list(dict.fromkeys(output.name(point) for point in row["points"]))
-    more = f" and {len(held) - 3} more" if len(held) > 3 else ""
-    left = row["inSeconds"]
-    return {
-        "worker": row["worker"],
-        "ends in": "ran out" if left <= 0 else output.span(left),
-        "until": output.short_time(row["until"]),
-        "taken over": str(row["attempts"]),
-        "points": str(row["count"]),
-        "claim": row["claim"],
-        "holds": ", ".join(held[:3]) + more,
-    }
+def _held(row: output.Row) -> str:
+    names = list(dict.fromkeys(output.name(point) for point in row["points"]))
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+_OF_LEASE: output.Columns = {
+    "worker": "worker",
+    "ends in": lambda row: "ran out" if row["inSeconds"] <= 0 else output.span(row["inSeconds"]),
+    "until": lambda row: output.short_time(row["until"]),
+    "taken over": "attempts",
+    "points": "count",
+    "claim": "claim",
+    "holds": _held,
+}

@@ -6,33 +6,30 @@ rule cannot be read, the row leaves the slot out.
 
 from __future__ import annotations
 
+import contextlib
+import re
 import uuid
 from typing import TYPE_CHECKING
 
 from duepoint import errors
-from duepoint.cli import output
+from duepoint.cli import options, output
+from duepoint.delayqueue import sharding
 from duepoint.schedules import points, slots
 from duepoint.schedules.definition import State
 from duepoint.schedules.points import PointKind
 
 if TYPE_CHECKING:
-    from duepoint.delayqueue import deadletters, messages
+    from duepoint.delayqueue import deadletters
     from duepoint.delayqueue.delayqueue import DelayQueue
     from duepoint.delayqueue.inspection import upcoming
 
 
-def place_of(shard: messages.ShardId) -> tuple[int, int]:
-    """A shard's layout, of which there are two while their number changes, and its number there."""
-    from duepoint.delayqueue import sharding  # noqa: PLC0415 - only these commands pay for it
-
-    return sharding.layout_of(shard), sharding.index_of(shard)
-
-
 async def found(opened: DelayQueue, namespace: str, schedule: str) -> upcoming.ScheduleView | None:
     """The Schedule of this namespace with this uid or name."""
-    if _is_uid(schedule):
-        by_uid = await opened.upcoming.schedule_view(namespace, uid=schedule)
-        if by_uid is not None:
+    with contextlib.suppress(ValueError):
+        if str(uuid.UUID(schedule)) == schedule and (
+            by_uid := await opened.upcoming.schedule_view(namespace, uid=schedule)
+        ):
             return by_uid
     return await opened.upcoming.schedule_view(namespace, name=schedule)
 
@@ -46,7 +43,7 @@ def of_point(sight: upcoming.PointView, now_us: int) -> output.Row:
         "state": "held" if due_us is None else "due" if due_us <= now_us else "waiting",
         "lastError": "" if sight.record is None else sight.record.last_error,
         "lastCause": "" if sight.record is None else sight.record.last_cause,
-        "shard": place_of(sight.shard)[1],
+        "shard": sharding.index_of(sight.shard),
     }
 
 
@@ -60,7 +57,7 @@ def of_lease(lease: upcoming.ClaimView) -> output.Row:
         "expired": left_us <= 0,
         "attempts": lease.reclaimed,
         "claim": lease.id.hex(),
-        "shard": place_of(lease.shard)[1],
+        "shard": sharding.index_of(lease.shard),
         "count": len(lease.points),
         "points": [_point(sight) for sight in lease.points],
     }
@@ -109,16 +106,26 @@ def _slot_us(sight: upcoming.PointView) -> int | None:
     return timeline.at_or_before(sight.due_us)
 
 
-def _is_uid(text: str) -> bool:
-    try:
-        return str(uuid.UUID(text)) == text
-    except ValueError:
-        return False
+# -- dead letters --------------------------------------------------------------------------------
+
+_LETTER_ID = re.compile(r"(\d{1,5})\.(\d{1,5})/(\d{1,20}-\d{1,20})", re.ASCII)
+
+
+def _letter_id(text: str) -> tuple[int, int, str]:
+    if parts := _LETTER_ID.fullmatch(text):
+        return int(parts[1]), int(parts[2]), parts[3]
+    example = "write SHARD/ENTRY as list shows it, such as 1.17/1763771234567-0"
+    raise ValueError(f"{errors.quoted(text)}: {example}")
+
+
+#: A letter's id: its layout, shard and entry.
+LETTER_ID = options.Converted(_letter_id)
 
 
 def row_of(letter: deadletters.DeadEntry) -> output.Row:
     """What a letter says, under the names of the JSON output."""
-    entry, (layout, number) = letter.entry, place_of(letter.shard)
+    entry = letter.entry
+    layout, number = sharding.layout_of(letter.shard), sharding.index_of(letter.shard)
     point = points.parse_member(letter.member, 0) if letter.member else None
     slot_us = _number(entry.get("slot_us"))
     if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:

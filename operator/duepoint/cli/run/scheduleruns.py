@@ -15,6 +15,7 @@ import difflib
 import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -22,14 +23,80 @@ import msgspec
 
 from duepoint import errors
 from duepoint.cli import cluster as clusters
-from duepoint.cli import output
-from duepoint.cli.cluster import ClusterSession, Place
+from duepoint.cli import options, output
+from duepoint.cli.cluster import ClusterSession
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules, times
 from duepoint.schedules import spec as specs
 
 _LABEL = "duepoint.dev/schedule"
 _CREATE_ROUNDS = 4
+FAILED = 1
+NOT_ENDED = 3
+
+#: After so long without the operator, a line says what may be missing.
+_PATIENCE_SECONDS = 10.0
+_AGAIN_SECONDS = 1.0
+#: ScheduleRuns are deleted so long after they have ended, unless asked otherwise.
+_TTL_SECONDS = 3600
+#: The longest time to live that the API takes, in seconds.
+_MOST_SECONDS = 2**31 - 1
+
+#: Shows how far it is: planned, ended, and a sentence.
+Show = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions(options.Place):
+    """What ``trigger`` and ``backfill`` share."""
+
+    ttl_seconds: int | None
+    timeout_us: int | None
+    wait: bool
+    form: str
+
+
+def _ttl_seconds(text: str) -> int | None:
+    if text.lower() == "never":
+        return None
+    if text.isascii() and text.isdecimal() and int(text[:18]) <= _MOST_SECONDS:
+        return int(text)
+    most = f"write a whole number of seconds up to {_MOST_SECONDS}, or never"
+    raise ValueError(f"{errors.quoted(text)}: {most}")
+
+
+def options_of_run(*, wait: bool) -> Callable[..., Any]:
+    """The options of a command that makes a ScheduleRun, as ``run_options``."""
+    return options.gathered(
+        "run_options",
+        RunOptions,
+        click.option(
+            "--namespace",
+            "-n",
+            metavar="NAME",
+            type=options.NAME,
+            help="Unset: the namespace of the context.",
+        ),
+        click.option(
+            "--ttl",
+            "ttl_seconds",
+            default=str(_TTL_SECONDS),
+            metavar="SECONDS|never",
+            type=options.Converted(_ttl_seconds),
+            show_default=True,
+            help="Delete the ScheduleRun so long after it has ended.",
+        ),
+        click.option(
+            "--timeout",
+            "timeout_us",
+            metavar="DURATION",
+            type=options.DURATION_US,
+            help="Wait no longer than this, such as 90s or 2h.",
+        ),
+        options.text_format,
+        options.of_cluster,
+        click.option("--wait/--no-wait", default=wait, show_default=True, help="Wait for its end."),
+    )
 
 
 async def schedule(cluster: ClusterSession, name: str) -> specs.ScheduleSpec:
@@ -42,7 +109,15 @@ async def schedule(cluster: ClusterSession, name: str) -> specs.ScheduleSpec:
     try:
         body = await cluster.api.request("GET", schedules.path(cluster.namespace, name))
     except kube_errors.NotFound:
-        raise errors.InvalidSetting("NAME", await _nothing_of(cluster, name)) from None
+        message = f"there is no Schedule {cluster.namespace}/{name}"
+        hint = f"kubectl get schedules -n {cluster.namespace} shows those there are"
+        with contextlib.suppress(kube_errors.ApiError):
+            path = schedules.collection(cluster.namespace)
+            listed = await port.listed(cluster.api, path, schedules.Schedule)
+            names = [item.metadata.name for item in listed]
+            if near := difflib.get_close_matches(name, names, n=1):
+                hint = f'did you mean "{near[0]}"?'
+        raise errors.InvalidSetting("NAME", f"{message}; {hint}") from None
     found = msgspec.json.decode(body, type=schedules.Schedule)
     metadata = found.metadata
     created = metadata.creation_timestamp
@@ -60,35 +135,26 @@ async def schedule(cluster: ClusterSession, name: str) -> specs.ScheduleSpec:
         raise errors.InvalidSetting("NAME", message) from invalid
 
 
-async def _nothing_of(cluster: ClusterSession, name: str) -> str:
-    """That there is no such Schedule, and which one may have been meant."""
-    message = f"there is no Schedule {cluster.namespace}/{name}"
-    names: list[str] = []
-    with contextlib.suppress(kube_errors.ApiError):
-        path = schedules.collection(cluster.namespace)
-        async for page in cluster.api.list_pages(path, schedules.Schedule):
-            names += [item.metadata.name for item in page.items]
-    if near := difflib.get_close_matches(name, names, n=1):
-        return f'{message}; did you mean "{near[0]}"?'
-    return f"{message}; kubectl get schedules -n {cluster.namespace} shows those there are"
-
-
 async def create(
-    cluster: ClusterSession, schedule_name: str, what: dict[str, Any], ttl_seconds: int | None
+    cluster: ClusterSession,
+    schedule_name: str,
+    what: dict[str, Any],
+    run_options: RunOptions,
+    slots: str,
 ) -> schedules.ScheduleRun:
-    """A new ScheduleRun, once.
+    """A new ScheduleRun, made once and named on standard output.
 
     Args:
         what: ``trigger`` or ``backfill`` of the spec.
-        ttl_seconds: deleted so long after it has ended; None = kept.
+        slots: which ones it runs, in words.
 
     Raises:
         kube_errors.ApiError: it was refused, or the API server does not answer.
     """
     name = f"{schedule_name[:52].rstrip('.-')}-{secrets.token_hex(4)}"
     spec: dict[str, Any] = {"scheduleName": schedule_name, **what}
-    if ttl_seconds is not None:
-        spec["ttlSecondsAfterFinished"] = ttl_seconds
+    if run_options.ttl_seconds is not None:
+        spec["ttlSecondsAfterFinished"] = run_options.ttl_seconds
     run = {
         "apiVersion": schedules.API_VERSION,
         "kind": schedules.RUN_KIND,
@@ -110,19 +176,9 @@ async def create(
         except kube_errors.Conflict:  # an earlier attempt made it, and its answer was lost
             body = await cluster.api.request("GET", f"{path}/{name}")
             break
+    if run_options.form == "text":  # JSON says it with the end
+        output.say(f"schedulerun.duepoint.dev/{name} created: {slots}")
     return msgspec.json.decode(body, type=schedules.ScheduleRun)
-
-
-FAILED = 1
-NOT_ENDED = 3
-
-#: After so long without the operator, a line says what may be missing.
-_PATIENCE_SECONDS = 10.0
-_AGAIN_SECONDS = 1.0
-
-
-#: Shows how far it is: planned, ended, and a sentence.
-Show = Callable[[int, int, str], None]
 
 
 class _Counts(msgspec.Struct, frozen=True):
@@ -174,19 +230,6 @@ def status_of(run: schedules.ScheduleRun) -> RunStatus:
         return RunStatus()
 
 
-def row(run: schedules.ScheduleRun) -> dict[str, Any]:
-    """What JSON says of it."""
-    read = status_of(run)
-    return {
-        "namespace": run.metadata.namespace,
-        "name": run.metadata.name,
-        "uid": run.metadata.uid,
-        "state": read.state,
-        "runs": msgspec.to_builtins(read.runs or _Counts()),
-        "message": read.message,
-    }
-
-
 # -- following -----------------------------------------------------------------------------------
 
 
@@ -199,17 +242,27 @@ async def to_the_end(
         errors.InvalidSetting: it was deleted before it had ended.
         kube_errors.ApiError: it may not be read.
     """
-    newest = [run]
-    with _bar(run) as show, contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_seconds), _complaining(newest):
-            async for state in _states(cluster, run):
-                newest.append(state)
-                read = status_of(state)
-                counts = read.runs or _Counts()
-                show(counts.planned, counts.ended, read.message)
-                if read.state in ("Complete", "Failed"):
-                    break
-    return newest[-1]
+    newest = run
+
+    def complain() -> None:
+        if status_of(newest).observed_generation < 0:
+            output.complain("no operator has looked at it yet; is duepoint operator running?")
+
+    timer = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, complain)
+    try:
+        with _bar(run) as show:
+            async with asyncio.timeout(timeout_seconds):
+                async for newest in _states(cluster, run):
+                    read = status_of(newest)
+                    counts = read.runs or _Counts()
+                    show(counts.planned, counts.ended, read.message)
+                    if read.state in ("Complete", "Failed"):
+                        break
+    except TimeoutError:
+        pass
+    finally:
+        timer.cancel()
+    return newest
 
 
 async def _states(
@@ -246,22 +299,6 @@ def _deleted(run: schedules.ScheduleRun) -> errors.InvalidSetting:
     return errors.InvalidSetting(f"{run.metadata.namespace}/{run.metadata.name}", message)
 
 
-@contextlib.asynccontextmanager
-async def _complaining(newest: list[schedules.ScheduleRun]) -> AsyncIterator[None]:
-    """Say so if no operator acts on it."""
-
-    async def complain() -> None:
-        await asyncio.sleep(_PATIENCE_SECONDS)
-        if status_of(newest[-1]).observed_generation < 0:
-            output.complain("no operator has looked at it yet; is duepoint operator running?")
-
-    task = asyncio.create_task(complain())
-    try:
-        yield
-    finally:
-        task.cancel()
-
-
 # -- showing -------------------------------------------------------------------------------------
 
 
@@ -293,17 +330,19 @@ def _is_watched() -> bool:
     return sys.stderr.isatty()
 
 
-def show_created(run: schedules.ScheduleRun, form: str, slots: str) -> None:
-    """Say that it was made; JSON says it with the end, or here if the command does not wait."""
-    if form == "text":
-        output.say(f"schedulerun.duepoint.dev/{run.metadata.name} created: {slots}")
-
-
 def _show_end(run: schedules.ScheduleRun, form: str, *, waited: bool) -> None:
     """Say how it stands, and leave with the exit code if the command waited for it."""
     read = status_of(run)
     if form == "json":
-        output.write([row(run)], "json", widths={})
+        row = {
+            "namespace": run.metadata.namespace,
+            "name": run.metadata.name,
+            "uid": run.metadata.uid,
+            "state": read.state,
+            "runs": msgspec.to_builtins(read.runs or _Counts()),
+            "message": read.message,
+        }
+        output.write([row], "json")
     elif waited:
         output.say(f"{read.state}: {read.message or 'not looked at yet'}")
     if not waited or read.state == "Complete":
@@ -324,12 +363,8 @@ def _how_to_end(run: schedules.ScheduleRun) -> str:
 
 
 def finish(
-    where: Place,
+    run_options: RunOptions,
     create_run: Callable[[ClusterSession], Awaitable[schedules.ScheduleRun | None]],
-    *,
-    form: str,
-    wait: bool,
-    timeout_us: int | None,
 ) -> None:
     """Make the ScheduleRun and, where asked for, follow it to its end.
 
@@ -337,6 +372,7 @@ def finish(
         errors.InvalidSetting: what was asked for cannot be, or the cluster says no.
         click.exceptions.Exit: with the exit code of how it ended.
     """
+    timeout_us, wait = run_options.timeout_us, run_options.wait
     if timeout_us is not None and not wait:
         raise errors.InvalidSetting(
             "--timeout",
@@ -345,7 +381,7 @@ def finish(
     known: list[schedules.ScheduleRun] = []
 
     async def create_and_follow() -> None:
-        async with clusters.session(where) as cluster:
+        async with clusters.session(run_options) as cluster:
             run = await create_run(cluster)
             if run is None:
                 return
@@ -363,4 +399,4 @@ def finish(
             raise
         raise errors.InvalidSetting("cluster", str(trouble)) from trouble
     if known:
-        _show_end(known[-1], form, waited=wait)
+        _show_end(known[-1], run_options.form, waited=wait)

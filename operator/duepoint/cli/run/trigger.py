@@ -7,13 +7,11 @@ unless it is to wait.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from duepoint import errors
 from duepoint.cli import cluster, instants, options
 from duepoint.cli.run import scheduleruns
 from duepoint.kube import schedules
@@ -22,11 +20,29 @@ from duepoint.schedules import manualruns
 _POLICIES = ("Allow", "Forbid", "Replace", "Queue")
 
 
+def _payload(given: str) -> bytes:
+    """JSON text, or that of a file."""
+    text = options.content("--payload", given[1:]) if given.startswith("@") else given.encode()
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        example = "write it in quotes, such as '{\"day\": 1}'"
+        raise ValueError(f"is not JSON ({error}); {example}") from None
+    if text.strip() == b"null":
+        raise ValueError("null would be the Schedule's own; leave it out")
+    if len(text) > manualruns.PAYLOAD_LIMIT_BYTES:
+        raise ValueError(f"{len(text)} bytes; write at most {manualruns.PAYLOAD_LIMIT_BYTES}")
+    return text
+
+
 @click.command()
 @click.argument("name")
 @click.option("--at", metavar="TIME", help="Slot that the run carries. Unset: the creation.")
 @click.option(
-    "--payload", metavar="JSON|@FILE", help="In place of the Schedule's; @- is standard input."
+    "--payload",
+    metavar="JSON|@FILE",
+    type=options.Converted(_payload),
+    help="In place of the Schedule's; @- is standard input.",
 )
 @click.option(
     "--concurrency-policy",
@@ -35,29 +51,21 @@ _POLICIES = ("Allow", "Forbid", "Replace", "Queue")
     type=options.words(*_POLICIES),
     help="In place of the Schedule's, for this run.",
 )
-@options.of_run
-@click.option("--wait/--no-wait", default=False, show_default=True, help="Wait for its end.")
+@scheduleruns.options_of_run(wait=False)
 def trigger(
     name: str,
     *,
     at: str | None,
-    payload: str | None,
+    payload: bytes | None,
     policy: str | None,
-    namespace: str | None,
-    ttl_seconds: int | None,
-    timeout_us: int | None,
-    form: str,
-    kubeconfig: Path | None,
-    context: str | None,
-    wait: bool,
+    run_options: scheduleruns.RunOptions,
 ) -> None:
     """Run the Schedule NAME once, now."""
-    where = cluster.Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
     what: dict[str, Any] = {}
     if policy is not None:
         what["concurrencyPolicy"] = policy
     if payload is not None:
-        what["payload"] = msgspec.Raw(_payload(payload))
+        what["payload"] = msgspec.Raw(payload)
 
     async def create(server: cluster.ClusterSession) -> schedules.ScheduleRun:
         known = await scheduleruns.schedule(server, name)
@@ -66,28 +74,7 @@ def trigger(
             slot_us = instants.parse_us(at, zone=known.rule.timing.time_zone, name="--at")
             slot_us = manualruns.fitted(slot_us, whole_seconds=known.rule.whole_seconds)
             slot = what["scheduledTime"] = instants.utc_text(slot_us)
-        run = await scheduleruns.create(server, name, {"trigger": what}, ttl_seconds)
-        scheduleruns.show_created(run, form, f"{known.identity} runs with the slot {slot}")
-        return run
+        shown = f"{known.identity} runs with the slot {slot}"
+        return await scheduleruns.create(server, name, {"trigger": what}, run_options, shown)
 
-    scheduleruns.finish(where, create, form=form, wait=wait, timeout_us=timeout_us)
-
-
-def _payload(given: str) -> bytes:
-    """JSON text, checked; raises errors.InvalidSetting."""
-    text = given.encode()
-    if given.startswith("@"):
-        text = options.content("--payload", given[1:])
-    try:
-        msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise errors.InvalidSetting(
-            "--payload", f"is not JSON ({error}); write it in quotes, such as '{{\"day\": 1}}'"
-        ) from None
-    if text.strip() == b"null":
-        raise errors.InvalidSetting("--payload", "null would be the Schedule's own; leave it out")
-    if len(text) > manualruns.PAYLOAD_LIMIT_BYTES:
-        raise errors.InvalidSetting(
-            "--payload", f"{len(text)} bytes; write at most {manualruns.PAYLOAD_LIMIT_BYTES}"
-        )
-    return text
+    scheduleruns.finish(run_options, create)

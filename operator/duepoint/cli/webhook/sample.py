@@ -8,15 +8,11 @@ a cluster where one was named, read with the user's rights. Values of secrets ar
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import ipaddress
-import json
-import sys
 import time
 import urllib.parse
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar, cast
 
 import msgspec
@@ -30,8 +26,8 @@ from duepoint.net import dialling, egressrules, http1
 from duepoint.runs import outcome
 from duepoint.schedules import actions, slots
 from duepoint.schedules.spec import ScheduleSpec
-from duepoint.targets import endpoints, target
-from duepoint.targets.secretaccess import references, secretcache
+from duepoint.targets import endpoints, memory, target
+from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import credentials, request
 from duepoint.targets.webhook import target as webhooktarget
 
@@ -54,11 +50,10 @@ class Sample:
     url: str | None
     objects: Objects = field(repr=False)
     token: str | None = field(repr=False)
-    kubeconfig: str | None
-    context: str | None
+    place: options.Place | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SampleResult:
     """The request that was composed, and what came of it.
 
@@ -70,8 +65,8 @@ class SampleResult:
     url: str
     headers: list[tuple[str, str]]
     body: bytes | None
-    accepted: bool | None
-    message: str
+    accepted: bool | None = None
+    message: str = "not sent"
     status: int | None = None
     seconds: float = 0.0
 
@@ -89,8 +84,7 @@ class _FixedClock(clocks.SystemClock):
 async def run(sample: Sample, *, send: bool) -> SampleResult:
     """Compose the sample and, with ``send``, send it.
 
-    Raises:
-        errors.InvalidSetting: something that it refers to was not given.
+    Raises errors.InvalidSetting where something that it refers to was not given.
     """
     clock = _FixedClock()
     async with _cluster(sample) as api:
@@ -108,7 +102,15 @@ async def run(sample: Sample, *, send: bool) -> SampleResult:
             raise errors.InvalidSetting(sample.spec.identity, _advised(where.message, api))
         composed = request.compose(firing, found, kept, clock.now_us())
         hidden = () if kept is None else kept.unspeakable
-        result = _not_sent(composed, _url_shown(str(where.url), found), hidden)
+        result = SampleResult(
+            method=composed.method,
+            url=str(where.url),
+            headers=[(name, _without(value, hidden)) for name, value in composed.headers],
+            body=composed.body,
+        )
+        if found.url_secret is not None:  # the URL is a credential
+            parts = urllib.parse.urlsplit(result.url)
+            result.url = f"{parts.scheme}://{parts.netloc}/[redacted]"
         if not send:
             return result
         dialler = dialling.Dialler(
@@ -118,57 +120,21 @@ async def run(sample: Sample, *, send: bool) -> SampleResult:
         sender = webhooktarget.WebhookTarget(
             dialler, services, source, clock, on_reply=replies.append
         )
+        began = time.monotonic()
         try:
-            return await _sent(sender, firing, replies, hidden, result)
+            answer = await sender.fire(firing)
+            result.seconds = time.monotonic() - began
         finally:
             await sender.close()
-
-
-async def _sent(
-    sender: webhooktarget.WebhookTarget,
-    firing: target.Firing,
-    replies: list[http1.Response],
-    hidden: tuple[str, ...],
-    result: SampleResult,
-) -> SampleResult:
-    """Send it; a refusal keeps the receiver's own words, which are not secret from this user."""
-    began = time.monotonic()
-    answer = await sender.fire(firing)
-    accepted = isinstance(answer, outcome.Delivered)
-    message = f"answered {answer.http_status}" if accepted else answer.message
-    found = firing.action.target
-    if not accepted and replies and isinstance(found, actions.WebhookAction):
+    result.status = answer.http_status
+    result.accepted = isinstance(answer, outcome.Delivered)
+    result.message = f"answered {answer.http_status}" if result.accepted else answer.message
+    if not result.accepted and replies:
+        # The receiver's own words, which are not secret from this user.
         plain = (header.value for header in found.headers)
         if text := target.excerpt(replies[-1].body, plain, hidden):
-            message = f"{message}: {text}"
-    return dataclasses.replace(
-        result,
-        accepted=accepted,
-        message=message,
-        status=answer.http_status,
-        seconds=time.monotonic() - began,
-    )
-
-
-def objects(literal: tuple[str, ...], files: tuple[str, ...]) -> Objects:
-    """What ``--secret`` and ``--secret-file`` say together; raises errors.InvalidSetting."""
-    found: dict[str, dict[str, bytes]] = {}
-    for text in literal:
-        name, key, value = _assigned("--secret", text)
-        found.setdefault(name, {})[key] = value.encode()
-    for text in files:
-        name, key, path = _assigned("--secret-file", text)
-        found.setdefault(name, {})[key] = options.content("--secret-file", path)
-    return found
-
-
-def _assigned(option: str, text: str) -> tuple[str, str, str]:
-    named, equals, value = text.partition("=")
-    name, slash, key = named.partition("/")
-    if not (equals and slash and name and key):
-        # Not quoted: it may be the secret itself.
-        raise errors.InvalidSetting(option, "write NAME/KEY=..., such as billing-hook/secret=...")
-    return name, key, value
+            result.message += f": {text}"
+    return result
 
 
 # -- what it is made of --------------------------------------------------------------------------
@@ -208,27 +174,25 @@ def _firing(sample: Sample, found: actions.WebhookAction) -> target.Firing:
     )
 
 
-def _audience(sample: Sample) -> str:
-    auth = _webhook(sample).auth
-    return auth.audience if isinstance(auth, actions.AccountToken) else ""
-
-
-def _life(value: V) -> secretcache.Life[V]:
-    return secretcache.Life(value=value, fresh_seconds=600, usable_seconds=600, size=1)
+def _life(value: V) -> memory.Life[V]:
+    return memory.Life(value=value, fresh_seconds=600, usable_seconds=600, size=1)
 
 
 def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> credentials.Vault:
-    async def look(namespace: str, key: tuple[str, str]) -> secretcache.Life[secrets.Data]:
+    auth = _webhook(sample).auth
+    audience = auth.audience if isinstance(auth, actions.AccountToken) else ""
+
+    async def look(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Data]:
         kind, name = key
         if name in sample.objects:  # given by the person who asks, and so for this receiver
             return _life(secrets.Data(sample.objects[name], {references.SEND_TO: "*"}))
         if kind == references.ACCOUNT and sample.token is not None:
-            return _life(secrets.Data({}, {references.TOKEN_AUDIENCES: _audience(sample)}))
+            return _life(secrets.Data({}, {references.TOKEN_AUDIENCES: audience}))
         if api is None:
             raise kube_errors.NotFound(name)
         return _life(await secrets.read(api, kind, namespace, name))
 
-    async def token(namespace: str, key: tuple[str, str]) -> secretcache.Life[secrets.Token]:
+    async def token(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Token]:
         if sample.token is not None:
             return _life(secrets.Token(text=sample.token, expires_us=0))
         if api is None:
@@ -236,7 +200,7 @@ def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> credent
         return _life(await secrets.token(api, namespace, *key))
 
     rules = credentials.CredentialRules(insecure_tls=True)
-    objects, tokens = secretcache.Memory(look, clock), secretcache.Memory(token, clock)
+    objects, tokens = memory.Memory(look, clock), memory.Memory(token, clock)
     return credentials.Vault(objects, tokens, clock, rules)
 
 
@@ -250,12 +214,10 @@ class _NoCluster:
 @contextlib.asynccontextmanager
 async def _cluster(sample: Sample) -> AsyncIterator[port.Api | None]:
     """The API server that was named on the command line, and no other."""
-    if sample.kubeconfig is None and sample.context is None:
+    if sample.place is None:
         yield None
         return
-    path = None if sample.kubeconfig is None else Path(sample.kubeconfig)
-    place = cluster.Place(kubeconfig=path, context=sample.context, namespace=None)
-    async with cluster.session(place) as found:
+    async with cluster.session(sample.place) as found:
         yield found.api
 
 
@@ -270,25 +232,6 @@ def _advised(message: str, api: port.Api | None) -> str:
 
 
 # -- what is shown -------------------------------------------------------------------------------
-
-
-def _url_shown(url: str, found: actions.WebhookAction) -> str:
-    """Of a URL that is a credential, scheme and host."""
-    if found.url_secret is None:
-        return url
-    parts = urllib.parse.urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}/[redacted]"
-
-
-def _not_sent(composed: request.Request, url: str, hidden: tuple[str, ...]) -> SampleResult:
-    return SampleResult(
-        method=composed.method,
-        url=url,
-        headers=[(name, _without(value, hidden)) for name, value in composed.headers],
-        body=composed.body,
-        accepted=None,
-        message="not sent",
-    )
 
 
 def _without(value: str, hidden: tuple[str, ...]) -> str:
@@ -310,7 +253,7 @@ def show(result: SampleResult, form: str) -> None:
             "status": result.status,
             "message": result.message,
         }
-        sys.stdout.write(json.dumps(row) + "\n")
+        output.write([row], "json")
         return
     output.say(f"{result.method} {result.url}")
     for name, value in result.headers:

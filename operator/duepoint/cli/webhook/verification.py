@@ -11,10 +11,11 @@ break too many, a body that was parsed and printed again.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from duepoint import errors
 from duepoint.cli import instants, options, output
@@ -22,8 +23,7 @@ from duepoint.schedules import nesting
 from duepoint.targets.webhook import signing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
+class Captured(NamedTuple):
     """A request as a receiver got it; names of headers in lower case."""
 
     headers: Mapping[str, str]
@@ -54,35 +54,31 @@ def request(whole: str | None, headers: str | None, body: str | None) -> Capture
     """The request in one file, or in two; raises errors.InvalidSetting."""
     if whole is not None and (headers is not None or body is not None):
         raise errors.InvalidSetting("--request", "stands for --headers and --body; leave it out")
-    if headers is None and body is None:
-        return _whole("--request", options.content("--request", whole or "-"))
     if headers is None:
-        raise errors.InvalidSetting("--headers", "is missing beside --body")
+        if body is not None:
+            raise errors.InvalidSetting("--headers", "is missing beside --body")
+        return _whole("--request", options.content("--request", whole or "-"))
     return Captured(
-        headers=_headers("--headers", options.content("--headers", headers)),
-        body=b"" if body is None else options.content("--body", body),
+        _headers("--headers", options.content("--headers", headers)),
+        b"" if body is None else options.content("--body", body),
     )
 
 
 def _whole(option: str, data: bytes) -> Captured:
     if data.lstrip().startswith(b"{"):
-        return _printed(option, data)
+        try:
+            printed = json.loads(nesting.clipped(data))
+            body = str(printed.get("body") or "").encode()
+            return Captured(_lower(printed["headers"]), body)
+        except (ValueError, KeyError, AttributeError, TypeError):
+            raise errors.InvalidSetting(
+                option, 'is JSON of another form; write {"headers": {...}, "body": "..."}'
+            ) from None
     for ending in (b"\r\n\r\n", b"\n\n"):
-        head, found, body = data.partition(ending)
+        head, found, content = data.partition(ending)
         if found:
-            return Captured(headers=_headers(option, head), body=body)
-    return Captured(headers=_headers(option, data), body=b"")
-
-
-def _printed(option: str, data: bytes) -> Captured:
-    try:
-        printed = json.loads(nesting.clipped(data))
-        headers, body = printed["headers"], printed.get("body") or ""
-        return Captured(headers=_lower(headers), body=str(body).encode())
-    except (ValueError, KeyError, AttributeError, TypeError):
-        raise errors.InvalidSetting(
-            option, 'is JSON of another form; write {"headers": {...}, "body": "..."}'
-        ) from None
+            return Captured(_headers(option, head), content)
+    return Captured(_headers(option, data), b"")
 
 
 def _headers(option: str, data: bytes) -> dict[str, str]:
@@ -131,7 +127,7 @@ class SignatureVerdict:
 
 def judge(
     captured: Captured,
-    verifiers: Sequence[signing.Verifier],
+    verifiers: Sequence[signing.Signer],
     *,
     tolerance_us: int,
     at_us: int,
@@ -148,13 +144,21 @@ def judge(
     sent_us = int(timestamp) * 1_000_000
     content = signing.signed_content(webhook_id, timestamp, captured.body)
     secret = _signed_by(verifiers, content, signature)
-    reason = _why_not(captured.body, verifiers, webhook_id, timestamp, signature)
-    if secret:
-        reason = _why_not_now(sent_us, at_us, tolerance_us)
+    if not secret:
+        reason = _why_not(captured.body, verifiers, webhook_id, timestamp, signature)
+    elif tolerance_us and abs(late_us := at_us - sent_us) > tolerance_us:
+        side = "before" if late_us > 0 else "after"
+        reason = (
+            f"the signature is right, but it was sent {abs(late_us) // 1_000_000} s {side} the "
+            f"time it is checked for ({instants.utc_text(sent_us)}); write --at TIME for a request "
+            "of the past"
+        )
+    else:
+        reason = ""
     return SignatureVerdict(webhook_id=webhook_id, sent_us=sent_us, secret=secret, reason=reason)
 
 
-def _signed_by(verifiers: Sequence[signing.Verifier], content: bytes, signature: str) -> int:
+def _signed_by(verifiers: Sequence[signing.Signer], content: bytes, signature: str) -> int:
     entries = signature.split()
     for number, verifier in enumerate(verifiers, start=1):
         if any(verifier.accepts(content, entry) for entry in entries):
@@ -162,51 +166,35 @@ def _signed_by(verifiers: Sequence[signing.Verifier], content: bytes, signature:
     return 0
 
 
-def _why_not_now(sent_us: int, at_us: int, tolerance_us: int) -> str:
-    if not tolerance_us or abs(at_us - sent_us) <= tolerance_us:
-        return ""
-    side = "before" if sent_us < at_us else "after"
-    seconds = abs(at_us - sent_us) // 1_000_000
-    return (
-        f"the signature is right, but it was sent {seconds} s {side} the time it is checked for "
-        f"({instants.utc_text(sent_us)}); write --at TIME for a request of the past"
-    )
-
-
 def _why_not(
     body: bytes,
-    verifiers: Sequence[signing.Verifier],
+    verifiers: Sequence[signing.Signer],
     webhook_id: str,
     timestamp: str,
     signature: str,
 ) -> str:
     """The usual reasons, tried out; else that another secret signed it, or it was changed."""
-    versions = {entry.partition(",")[0] for entry in signature.split()}
-    for tried, why in _other_bodies(body):
-        content = signing.signed_content(webhook_id, timestamp, tried)
-        if _signed_by(verifiers, content, signature):
-            return f"the signature does not match this body: {why}"
-    listed = ", ".join(sorted(version for version in versions if version.isalnum())[:4])
-    return (
-        f"no entry of webhook-signature ({listed or 'none of a known form'}) matches: another "
-        "secret signed it, or id, time or body were changed on the way"
-    )
-
-
-def _other_bodies(body: bytes) -> list[tuple[bytes, str]]:
-    tried = [
+    others = [
         (body.removesuffix(b"\n"), "it ends in a line break that was not sent"),
         (body.removesuffix(b"\r\n"), "it ends in a line break that was not sent"),
         (body + b"\n", "the line break at its end is missing"),
         (b"", "the request was sent without a body"),
     ]
-    try:
+    with contextlib.suppress(ValueError):
         parsed = json.loads(nesting.clipped(body))  # nothing that deep was sent
-    except ValueError:
-        return tried
-    compact = json.dumps(parsed, separators=(",", ":"), ensure_ascii=False).encode()
-    why = "it was parsed and printed anew; sign and verify the bytes as they came"
-    return [*tried, (compact, why)]
+        compact = json.dumps(parsed, separators=(",", ":"), ensure_ascii=False).encode()
+        why = "it was parsed and printed anew; sign and verify the bytes as they came"
+        others.append((compact, why))
+    for tried, why in others:
+        content = signing.signed_content(webhook_id, timestamp, tried)
+        if _signed_by(verifiers, content, signature):
+            return f"the signature does not match this body: {why}"
+    versions = {entry.partition(",")[0] for entry in signature.split()}
+    listed = ", ".join(sorted(version for version in versions if version.isalnum())[:4])
+    return (
+        f"no entry of webhook-signature ({listed or 'none of a known form'}) matches: another "
+        "secret signed it, or id, time or body were changed on the way"
+    )
 
 
 def show(verdict: SignatureVerdict, form: str) -> None:
@@ -220,7 +208,7 @@ def show(verdict: SignatureVerdict, form: str) -> None:
             "secret": verdict.secret or None,
             "reason": verdict.reason,
         }
-        sys.stdout.write(json.dumps(row) + "\n")
+        output.write([row], "json")
     elif verdict.is_valid:
         output.say(f"valid: {verdict.webhook_id}, sent {sent}, signed with secret {verdict.secret}")
     else:

@@ -8,6 +8,7 @@ signed with a secret, and if not, why. Neither needs a cluster.
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import click
 
@@ -16,6 +17,15 @@ from duepoint.cli import instants, options, output
 from duepoint.cli.check import validate
 from duepoint.schedules import actions
 from duepoint.schedules.spec import ScheduleSpec
+
+
+def _assigned(text: str) -> tuple[str, str, str]:
+    named, equals, value = text.partition("=")
+    name, slash, key = named.partition("/")
+    if not (equals and slash and name and key):
+        # Not quoted: it may be the secret itself.
+        raise ValueError("write NAME/KEY=..., such as billing-hook/secret=...")
+    return name, key, value
 
 
 @click.group("webhook")
@@ -40,6 +50,7 @@ def webhook() -> None:
     "secrets",
     metavar="NAME/KEY=VALUE",
     multiple=True,
+    type=options.Converted(_assigned),
     help="What a Secret or ConfigMap holds; repeat it for each key.",
 )
 @click.option(
@@ -47,12 +58,14 @@ def webhook() -> None:
     "secret_files",
     metavar="NAME/KEY=FILE",
     multiple=True,
+    type=options.Converted(_assigned),
     help="The same, from a file: others on this machine can read command lines.",
 )
 @click.option("--token-file", metavar="FILE", help="The token for auth.serviceAccountToken.")
 @click.option(
     "--kubeconfig",
     metavar="FILE",
+    type=click.Path(path_type=Path),
     help="Read from this cluster what was not given here, with your own rights.",
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
@@ -71,10 +84,10 @@ def test(
     name: str | None,
     namespace: str,
     url: str | None,
-    secrets: tuple[str, ...],
-    secret_files: tuple[str, ...],
+    secrets: tuple[tuple[str, str, str], ...],
+    secret_files: tuple[tuple[str, str, str], ...],
     token_file: str | None,
-    kubeconfig: str | None,
+    kubeconfig: Path | None,
     context: str | None,
     scheduled_time: str,
     form: str,
@@ -88,15 +101,19 @@ def test(
 
     slot_us = instants.parse_us(scheduled_time, zone="Etc/UTC", name="--scheduled-time")
     spec = _chosen(file, name, namespace)
-    given = sample.objects(secrets, secret_files)
+    objects: dict[str, dict[str, bytes]] = {}
+    for secret, key, value in secrets:
+        objects.setdefault(secret, {})[key] = value.encode()
+    for secret, key, path in secret_files:
+        objects.setdefault(secret, {})[key] = options.content("--secret-file", path)
+    place = options.Place(kubeconfig=kubeconfig, context=context, namespace=None)
     wanted = sample.Sample(
         spec=spec,
         slot_us=slot_us - slot_us % (1_000_000 if scheduled_time == "now" else 1_000),
         url=url,
-        objects=given,
+        objects=objects,
         token=None if token_file is None else options.text("--token-file", token_file),
-        kubeconfig=kubeconfig,
-        context=context,
+        place=place if kubeconfig or context else None,
     )
     sent = asyncio.run(sample.run(wanted, send=not dry_run))
     sample.show(sent, form)

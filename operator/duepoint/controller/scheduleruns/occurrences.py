@@ -140,7 +140,7 @@ class Enqueuer:
         if not payload:
             return record
         sealed = records.sealed(record, known.uid, slot_us, payload)
-        seal = self._term.queue.definitions.digest(known.namespace, sealed)
+        seal = self._term.queue.signed_blobs.digest(known.namespace, sealed)
         return dataclasses.replace(record, payload=payload, seal=seal)
 
     async def withdraw(self, run: ScheduleRunState) -> tuple[HeldOccurrence, ...]:

@@ -37,7 +37,7 @@ from duepoint.controller.term import Acknowledgement, TermContext, settle_all
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobs, scheduleruns, schedules
+from duepoint.kube import jobs, schedules
 from duepoint.runs.run import RunEvent
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.manualruns import Wanted
@@ -397,7 +397,7 @@ class ScheduleRuns:
 
 def _read(seen: Observed) -> tuple[Wanted | None, runstatus.RunVerdict | None]:
     try:
-        return scheduleruns.wanted(seen.spec, created_us=seen.created_us), None
+        return schedules.wanted(seen.spec, created_us=seen.created_us), None
     except errors.InvalidSpec as invalid:
         first = invalid.errors[0]
         return None, runstatus.failed(Reason(first.reason), str(invalid))

@@ -99,7 +99,7 @@ class Reconcile:
     ) -> None:
         self._term = term
         self._mark = published.mark(term.installation)
-        self._key = term.queue.definitions.digest("", b"fingerprint")
+        self._key = term.queue.signed_blobs.digest("", b"fingerprint")
         self._dry_runs = dry_runs
         self._own_streams = own_streams
         #: Namespaces and names of streams in our Redis that have their place in this term.
@@ -167,7 +167,7 @@ class Reconcile:
     async def _remove(self, seen: Observed) -> None:
         collision = self.collisions.get(seen.uid, 0)
         schedule_id = points.schedule_id(seen.uid, seen.namespace, collision=collision)
-        await self._term.queue.definitions.remove(
+        await self._term.queue.writer.remove(
             schedule_id, seen.uid, seen.namespace, self._term.epoch
         )
 
@@ -238,7 +238,7 @@ class Reconcile:
             stored,
             status,
             look.since_us,
-            target=self._term.queue.definitions.digest(wanted.namespace, wanted.blob),
+            target=self._term.queue.signed_blobs.digest(wanted.namespace, wanted.blob),
             collision=self.collisions.get(wanted.uid, 0),
             replaces=look.replaces,
             acts_us=look.acts_us,
@@ -293,7 +293,7 @@ class Reconcile:
         to_store = [one for one in decided if isinstance(one, _Decision)]
         wanted = [(one.plan.arming, one.spec.blob) for one in to_store if one.plan.arming]
         try:
-            answers = iter(await self._term.queue.definitions.upsert(wanted, self._term.epoch))
+            answers = iter(await self._term.queue.writer.upsert(wanted, self._term.epoch))
         except errors.InvalidSpec as error:  # a due that the queue cannot store
             if not is_alone:
                 return [None] * len(decided)

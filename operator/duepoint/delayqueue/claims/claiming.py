@@ -25,7 +25,7 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding, wakeups
 from duepoint.delayqueue.claims import chaincolumns, prefetch
 from duepoint.delayqueue.definitions import moves, reading, records
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue.wire import nodes, scripting
 from duepoint.schedules import points
 
 #: Lease of a claim by default, and how many points one claim takes at most.
@@ -130,7 +130,7 @@ class Claims:
                         for shard, id_ in zip(asked, ids, strict=True)
                     ),
                     *(
-                        scripting.Read(command)
+                        command
                         for shard, by_bucket in foreseen.items()
                         for command in self._reader.definition_commands(shard, by_bucket)
                     ),
@@ -214,12 +214,15 @@ class Claims:
     async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
         """The claim with a later ``held_until``; None = lost. Never shortens a lease."""
         names = self._index.shard(claim.shard)
-        arguments = self._claim_arguments(
-            claim, lease=_us(lease_seconds), latest=_us(2 * settings.LONGEST_LEASE_SECONDS)
+        call = self._index.call(
+            "extend",
+            claim.shard,
+            *map(names.lane, chaincolumns.lanes_of(claim)),
+            id=claim.id,
+            lease=_us(lease_seconds),
+            latest=_us(2 * settings.LONGEST_LEASE_SECONDS),
         )
-        lanes = [names.lane(lane) for lane in chaincolumns.lanes_of(claim)]
         started = self._index.clock.monotonic()
-        call = arguments.call("extend", [names.meta, names.claims, *lanes])
         reply = await self._layouts.unless_gone(claim.shard, self._index.scripts.run(call))
         if reply is None or reply[0] == b"lost":
             return None
@@ -238,18 +241,20 @@ class Claims:
         """
         names = self._index.shard(claim.shard)
         lanes = chaincolumns.lanes_of(claim)
-        arguments = self._claim_arguments(
-            claim, all=members is None, lanes=[str(lane) for lane in lanes]
+        call = self._index.call(
+            "release",
+            claim.shard,
+            *map(names.lane, lanes),
+            id=claim.id,
+            all=members is None,
+            lanes=[str(lane) for lane in lanes],
+            given=os.urandom(12),
         )
-        arguments.put("members", arguments.run(members or ()))
-        arguments.put("given", arguments.position(os.urandom(12)))
         former: dict[int, list[bytes | str]] = {lane: [] for lane in lanes}
         for point in claim.points if members is None else ():
             former[claim.lanes[point.schedule_id]].append(point.member)
-        arguments.put("former", [arguments.run(former[lane]) for lane in lanes])
-        keys = [names.meta, names.heads, names.claims, names.leases, names.wake]
-        keys += [names.lane(lane) for lane in lanes]
-        call = arguments.call("release", keys)
+        listed = [call.run(former[lane]) for lane in lanes]
+        call.put(members=call.run(members or ()), former=listed)
         reply = await self._layouts.unless_gone(claim.shard, self._index.scripts.run(call))
         return 0 if reply is None else int(reply[0])
 
@@ -259,9 +264,7 @@ class Claims:
         A point is suspected of having ended its owner only if that was noted when the claim ran
         out and the point was all that was left of it (``Claim.alone``).
         """
-        names = self._index.shard(claim.shard)
-        arguments = self._claim_arguments(claim, alone=alone)
-        call = arguments.call("alone", [names.meta, names.claims, names.leases])
+        call = self._index.call("alone", claim.shard, id=claim.id, alone=alone)
         return bool(await self._layouts.unless_gone(claim.shard, self._index.scripts.run(call)))
 
     def expect_lane(self, shard: messages.ShardId, lane: int) -> None:
@@ -271,11 +274,6 @@ class Claims:
         if text not in lanes:
             lanes.insert(0, text)
             del lanes[_MOST_LANES:]
-
-    def _claim_arguments(self, claim: messages.Claim, **named: object) -> scripting.Arguments:
-        arguments = scripting.Arguments(layout=sharding.layout_of(claim.shard), **named)
-        arguments.put("id", arguments.position(claim.id))
-        return arguments
 
     def _claim_call(
         self,
@@ -291,8 +289,11 @@ class Claims:
         names = self._index.shard(shard)
         lanes = self._lanes.get(shard, [])
         mark, marked_at = self._marks.get(shard, _NO_MARK)
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(shard),
+        call = self._index.call(
+            "claim",
+            shard,
+            *(names.lane(int(lane)) for lane in lanes),
+            id=claim_id,
             worker=worker,
             lease=_us(lease_seconds),
             cap=self._index.clock.now_us() + CLOCK_TOLERANCE_US,
@@ -305,11 +306,8 @@ class Claims:
             **({"mark_age": _us(self._index.clock.monotonic() - marked_at)} if mark else {}),
             ran=names.ran,
         )
-        arguments.put("id", arguments.position(claim_id))
-        arguments.name_server()
-        keys = [names.meta, names.heads, names.claims, names.leases, names.occrec, names.runs]
-        keys += [names.lane(int(lane)) for lane in lanes]
-        return arguments.call("claim", keys)
+        call.values.append(nodes.RUN_ID)  # of the server that it is sent to
+        return call
 
     def _answer(
         self,

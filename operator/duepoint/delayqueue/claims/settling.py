@@ -177,112 +177,103 @@ class Settlements:
         if settlement.whole:
             _check_whole(claim, settlement)
         is_whole = settlement.whole or _names_all(claim, settlement, named)
-        arguments = self._arguments(
+        call = self._call(
+            "deliver" if entries else "settle",
             claim,
             number=settlement.number,
             whole=is_whole,
             named=len(claim.points) if settlement.whole else len(named),
             every=settlement.whole,
+            holds=any(each.point.due_us == points.HELD_US for each in settlement.occurrences),
         )
-        if any(occurrence.point.due_us == points.HELD_US for occurrence in settlement.occurrences):
-            arguments.put("holds", value=True)
-        keys = scripting.KeyList(
-            names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
-            names.runs, names.dead, names.ran, names.wake,
-        )  # fmt: skip
         whole_lanes = {} if is_whole else _whole_lanes(claim, settlement, named)
-        key_of = {lane: keys.position(names.lane(lane)) for lane in parts}
+        key_of = {lane: call.key(names.lane(lane)) for lane in parts}
         lanes = [
             {
                 "lane": str(lane),
                 "key": key_of[lane],
                 "whole": whole_lanes.get(lane, 0),
-                "chains": arguments.run(part.chains),
+                "chains": call.run(part.chains),
                 "moved": [
-                    (str(records.checked_due(due_us)), arguments.position(b"".join(members)))
+                    (str(records.checked_due(due_us)), call.position(b"".join(members)))
                     for due_us, members in part.moved.items()
                 ],
-                "finished": arguments.run(part.finished),
-                "occurrences": arguments.run(part.occurrences),
-                "sources": arguments.run(part.sources),
+                "finished": call.run(part.finished),
+                "occurrences": call.run(part.occurrences),
+                "sources": call.run(part.sources),
             }
             for lane, part in parts.items()
         ]
-        arguments.put("lanes", lanes)
-        crowds = _crowds(arguments, claim, settlement, key_of)
-        arguments.put("crowds", crowds)
-        arguments.put("records", arguments.run(_records(settlement.occurrences)))
+        crowds = _crowds(call, claim, settlement, key_of)
         if settlement.dead or crowds:
             share = self._quotas.of_shard(self._index.known_layout().shards)
             letters = {
-                "order": keys.position(names.letters),
-                "sums": keys.position(names.letter_sums),
+                "order": call.key(names.letters),
+                "sums": call.key(names.letter_sums),
                 "entries": share.entries,
                 "bytes": share.bytes,
                 "all": quotas.SHARD_LETTERS,
             }
-            arguments.put("letters", letters)
-        arguments.put("dead", [_dead(arguments, letter) for letter in settlement.dead])
+            call.put(letters=letters)
 
         def place(schedule_id: points.ScheduleId, member: bytes) -> tuple[int, int, int]:
             """Where bucket, id and member stand."""
-            bucket = keys.position(names.bucket_of(schedule_id, self._index.buckets))
-            return bucket, arguments.position(schedule_id), arguments.position(member)
+            bucket = call.key(names.bucket_of(schedule_id, self._index.buckets))
+            return bucket, call.position(schedule_id), call.position(member)
 
         chains = _chains_of(claim, settlement.ended) if settlement.ended else {}
-        arguments.put("ended", [place(*chain) for chain in chains.items()])
-        arguments.put(
-            "counted",
-            [
+        call.put(
+            lanes=lanes,
+            crowds=crowds,
+            records=call.run(_records(settlement.occurrences)),
+            dead=[_dead(call, letter) for letter in settlement.dead],
+            ended=[place(*chain) for chain in chains.items()],
+            counted=[
                 place(points.ScheduleId(member[:_ID_LENGTH]), member)
                 for member in settlement.counted
             ],
+            outcomes=call.run(filter(None, [settlement.outcomes])),
         )
-        arguments.put("outcomes", arguments.run(filter(None, [settlement.outcomes])))
-        if not entries:
-            return arguments.call("settle", keys.names)
-        self._streams.put_entries(arguments, keys, entries)
-        return arguments.call("deliver", keys.names)
+        if entries:
+            self._streams.put_entries(call, entries)
+        return call
 
     def _plan_call(
         self, claim: messages.Claim, plannings: Sequence[messages.Planning]
     ) -> scripting.ScriptCall:
         names = self._index.shard(claim.shard)
-        arguments = self._arguments(claim)
-        keys = scripting.KeyList(
-            names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
-            names.runs, names.ran, names.wake,
-        )  # fmt: skip
-        key_of = {lane: keys.position(names.lane(lane)) for lane in chaincolumns.lanes_of(claim)}
-        arguments.put("lanes", [{"lane": str(lane), "key": key} for lane, key in key_of.items()])
+        call = self._call("plan", claim)
+        key_of = {lane: call.key(names.lane(lane)) for lane in chaincolumns.lanes_of(claim)}
         plans = []
         for planning in plannings:
             schedule_id = planning.chain.schedule_id
             plan: dict[str, object] = {
                 "key": key_of[claim.lanes[schedule_id]],
-                "chain": arguments.position(planning.chain.member),
-                "slots": arguments.run(_records(planning.slots)),
+                "chain": call.position(planning.chain.member),
+                "slots": call.run(_records(planning.slots)),
             }
             if planning.next_due_us is not None:
                 plan["due"] = records.checked_due(planning.next_due_us)
             else:
-                plan["bucket"] = keys.position(names.bucket_of(schedule_id, self._index.buckets))
-                plan["id"] = arguments.position(schedule_id)
+                plan["bucket"] = call.key(names.bucket_of(schedule_id, self._index.buckets))
+                plan["id"] = call.position(schedule_id)
             plans.append(plan)
-        arguments.put("plans", plans)
-        outcomes = (planning.outcomes for planning in plannings if planning.outcomes)
-        arguments.put("outcomes", arguments.run(outcomes))
-        return arguments.call("plan", keys.names)
+        call.put(
+            lanes=[{"lane": str(lane), "key": key} for lane, key in key_of.items()],
+            plans=plans,
+            outcomes=call.run(planning.outcomes for planning in plannings if planning.outcomes),
+        )
+        return call
 
-    def _arguments(self, claim: messages.Claim, **named: object) -> scripting.Arguments:
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(claim.shard),
+    def _call(self, script: str, claim: messages.Claim, **named: object) -> scripting.ScriptCall:
+        return self._index.call(
+            script,
+            claim.shard,
+            id=claim.id,
             runs_bytes=runs_bytes(self._index.known_layout().shards),
             runs_age=RUNS_AGE_SECONDS * 1000,
             **named,
         )
-        arguments.put("id", arguments.position(claim.id))
-        return arguments
 
 
 def _chains_of(
@@ -420,7 +411,7 @@ def _records(occurrences: Sequence[messages.Occurrence]) -> list[bytes | str]:
 
 
 def _crowds(
-    arguments: scripting.Arguments,
+    call: scripting.ScriptCall,
     claim: messages.Claim,
     settlement: messages.Settlement,
     key_of: Mapping[int, int],
@@ -435,16 +426,15 @@ def _crowds(
     crowds = []
     for schedule_id, occurrence in tried_again.items():
         lane = claim.lanes[schedule_id]
-        position = arguments.position(schedule_id)
+        position = call.position(schedule_id)
         entry = records.buried_entry(occurrence)
-        first, last = arguments.run(part for pair in entry.items() for part in pair)
+        first, last = call.run(part for pair in entry.items() for part in pair)
         most = occurrence.most_open
         crowds.append((str(lane), key_of[lane], position, first, last, most))
     return crowds
 
 
-def _dead(arguments: scripting.Arguments, letter: messages.DeadLetter) -> tuple[int, int, int]:
-    fields = [part for pair in letter.entry.items() for part in pair]
-    position = arguments.position(letter.member) if letter.member else 0
-    first, last = arguments.run(fields)
+def _dead(call: scripting.ScriptCall, letter: messages.DeadLetter) -> tuple[int, int, int]:
+    position = call.position(letter.member) if letter.member else 0
+    first, last = call.run(part for pair in letter.entry.items() for part in pair)
     return position, first, last

@@ -20,7 +20,7 @@ from typing import NamedTuple, cast, overload
 
 import msgspec
 
-from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue import index, messages
 from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -191,15 +191,13 @@ class ColumnReader:
         by_place: dict[int, list[int]],
     ) -> scripting.ScriptCall:
         """The members of a bucket go as one value: a script costs both sides by its arguments."""
-        arguments = scripting.Arguments(layout=sharding.layout_of(shard))
-        arguments.run(
-            [b"".join([chains[index] for index in indexes]) for indexes in by_place.values()]
-        )
         buckets = [
             self._bucket_name((shard, place), chains[indexes[0]])
             for place, indexes in by_place.items()
         ]
-        return arguments.call("definitions", [self._index.shard(shard).meta, *buckets])
+        call = self._index.call("definitions", shard, *buckets)
+        call.run([b"".join([chains[index] for index in indexes]) for indexes in by_place.values()])
+        return call
 
     def _bucket_name(self, place: _Place, chain: bytes) -> str:
         name = self._named_buckets.get(place)

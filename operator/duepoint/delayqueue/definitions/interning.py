@@ -17,7 +17,6 @@ from typing import Any
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, messages, sharding
-from duepoint.delayqueue.wire import scripting
 
 #: Texts of all shards together, in both generations.
 LIMIT = 200_000
@@ -138,10 +137,8 @@ class Numbering:
         known = {text: number for text, number in cached.items() if number is not None}
         if not missing:
             return known
-        arguments = scripting.Arguments(layout=sharding.layout_of(shard), epoch=epoch)
-        arguments.put("texts", arguments.run(missing))
-        names = self._index.shard(shard)
-        call = arguments.call(script, [names.meta, names.interned])
+        call = self._index.call(script, shard, epoch=epoch)
+        call.put(texts=call.run(missing))
         try:
             reply = await self._index.pipelined.run(call)
         except queue_errors.WriteRefused:

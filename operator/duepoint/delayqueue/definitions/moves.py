@@ -19,7 +19,7 @@ import structlog
 
 from duepoint import errors, telemetry
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, layouts, messages, sharding
+from duepoint.delayqueue import index, layouts, messages
 from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -113,11 +113,9 @@ class Moves:
             await self._index.clock.sleep(BUSY_SECONDS)
 
     async def _moves(self, shard: messages.ShardId, batch: bytes | None) -> list[Any]:
-        names = self._index.shard(shard)
-        arguments = scripting.Arguments(layout=sharding.layout_of(shard), most=_MOST_BATCHES)
+        call = self._index.call("moves", shard, most=_MOST_BATCHES)
         if batch is not None:
-            arguments.put("batch", arguments.position(batch))
-        call = arguments.call("moves", [names.meta, names.claims, names.leases])
+            call.put(batch=batch)
         moves: list[Any] = await self._index.scripts.run(call)
         return moves
 
@@ -228,15 +226,9 @@ class Moves:
         blobs: dict[bytes, bytes],
     ) -> scripting.ScriptCall:
         names = self._index.shard(home)
-        keys = scripting.KeyList(
-            names.meta, names.heads, names.blobs, names.occ, names.occrec, names.wake,
-            names.imported,
-        )  # fmt: skip
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(home), incarnation=self._interned.incarnation(home)
-        )
-        arguments.put("batch", arguments.position(batch))
-        arguments.put("blobs", arguments.run(part for pair in blobs.items() for part in pair))
+        incarnation = self._interned.incarnation(home)
+        call = self._index.call("import", home, incarnation=incarnation, batch=batch)
+        call.put(blobs=call.run(part for pair in blobs.items() for part in pair))
         schedules = []
         for traveller in travellers:
             lane = numbered.get(traveller.lane, _NOTHING)
@@ -244,35 +236,32 @@ class Moves:
             schedules.append(
                 (
                     str(lane),
-                    keys.position(names.lane(lane)),
-                    keys.position(names.bucket_of(traveller.id, self._index.buckets)),
-                    arguments.position(traveller.id),
-                    arguments.position(record) if record else 0,
+                    call.key(names.lane(lane)),
+                    call.key(names.bucket_of(traveller.id, self._index.buckets)),
+                    call.position(traveller.id),
+                    call.position(record) if record else 0,
                     int(traveller.due) if traveller.due else False,
-                    *arguments.run(traveller.occurrences),
+                    *call.run(traveller.occurrences),
                 )
             )
-        arguments.put("schedules", schedules)
-        return arguments.call("import", keys.names)
+        call.put(schedules=schedules)
+        return call
 
     async def _forget(
         self, shard: messages.ShardId, batch: bytes, travellers: Sequence[Traveller]
     ) -> None:
         names = self._index.shard(shard)
-        keys = scripting.KeyList(names.meta, names.claims, names.leases, names.occ, names.occrec)
-        arguments = scripting.Arguments(layout=sharding.layout_of(shard))
-        arguments.put("batch", arguments.position(batch))
-        arguments.put(
-            "schedules",
-            [
+        call = self._index.call("forget", shard, batch=batch)
+        call.put(
+            schedules=[
                 (
-                    arguments.position(traveller.id),
-                    keys.position(names.bucket_of(traveller.id, self._index.buckets)),
+                    call.position(traveller.id),
+                    call.key(names.bucket_of(traveller.id, self._index.buckets)),
                 )
                 for traveller in travellers
-            ],
+            ]
         )
-        await self._index.scripts.run(arguments.call("forget", keys.names))
+        await self._index.scripts.run(call)
 
 
 def _renumbered(record: bytes, numbered: Mapping[int, int]) -> bytes:

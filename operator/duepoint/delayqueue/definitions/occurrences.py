@@ -1,9 +1,8 @@
-"""Occurrences of a stored schedule put in and taken out by request, and a schedule removed whole.
+"""Occurrences of a stored schedule put in and taken out by request.
 
 ScheduleRuns and checks become occurrences that are due at once (``enqueue``) and may be withdrawn
-while they wait. ``remove`` deletes a definition with its chain and all of its occurrences. Each
-is one fenced script a step and may be repeated after a lost reply; a schedule on its way to
-another shard is waited for.
+while they wait. Each is one fenced script and may be repeated after a lost reply; a schedule on its
+way to another shard is waited for.
 """
 
 from __future__ import annotations
@@ -13,17 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from duepoint import errors
-from duepoint.delayqueue import index, layouts, messages, sharding
+from duepoint.delayqueue import index, layouts, messages
 from duepoint.delayqueue.definitions import codec, interning, moves, records
-from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
 #: No member is longer behind its schedule's id than this.
 _AFTER_ID = points.TAGGED_OCCURRENCE_LENGTH
 _OCCURRENCES_PER_CHUNK = 500
-#: Occurrences taken out per call of ``remove``: well below what unpack() can carry.
-_REMOVE_BATCH = 500
 #: Occurrences in one script: some 0.3 ms of the server's time.
 _ENQUEUE_BATCH = 100
 
@@ -40,7 +36,7 @@ class StoredOccurrence:
 
 
 class Occurrences:
-    """Occurrences of stored definitions, and what removes both."""
+    """Occurrences of stored definitions."""
 
     def __init__(
         self,
@@ -110,14 +106,15 @@ class Occurrences:
     ) -> bytes | None:
         text = interning.entry(interning.TextKind.NAMESPACE, definition.namespace.encode())
         lane = (await self._numbering.intern(shard, [text], epoch))[text]
-        names = self._index.shard(shard)
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(shard), epoch=epoch, lane=str(lane)
+        call = self._index.call(
+            "withdraw",
+            shard,
+            self._index.shard(shard).lane(lane),
+            epoch=epoch,
+            lane=str(lane),
+            id=definition.id,
+            member=point.member,
         )
-        arguments.put("id", arguments.position(definition.id))
-        arguments.put("member", arguments.position(point.member))
-        keys = [names.meta, names.heads, names.occ, names.occrec, names.lane(lane), names.leases]
-        call = arguments.call("withdraw", keys)
         reply: bytes = await self._moves.until_free(shard, lambda: self._index.scripts.run(call))
         return None if reply == b"ABSENT" else reply
 
@@ -131,19 +128,19 @@ class Occurrences:
         text = interning.entry(interning.TextKind.NAMESPACE, definition.namespace.encode())
         lane = (await self._numbering.intern(shard, [text], epoch))[text]
         names = self._index.shard(shard)
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(shard), epoch=epoch, lane=str(lane)
+        call = self._index.call(
+            "enqueue",
+            shard,
+            *(names.lane(lane), names.bucket_of(definition.id, self._index.buckets)),
+            epoch=epoch,
+            lane=str(lane),
+            id=definition.id,
+            uid=codec.packed_uid(definition.uid),
         )
-        arguments.put("id", arguments.position(definition.id))
-        arguments.put("uid", arguments.position(codec.packed_uid(definition.uid)))
-        arguments.put("members", arguments.run(point.member for point, _ in wanted))
-        arguments.put("records", arguments.run(records.pack(record) for _, record in wanted))
-        bucket = names.bucket_of(definition.id, self._index.buckets)
-        keys = [
-            names.meta, names.heads, names.occ, names.occrec, names.wake, names.lane(lane),
-            bucket, names.leases,
-        ]  # fmt: skip
-        call = arguments.call("enqueue", keys)
+        call.put(
+            members=call.run(point.member for point, _ in wanted),
+            records=call.run(records.pack(record) for _, record in wanted),
+        )
         reply = await self._moves.until_free(shard, lambda: self._index.scripts.run(call))
         return None if reply == b"ABSENT" else reply
 
@@ -170,52 +167,6 @@ class Occurrences:
             if len(members) < _OCCURRENCES_PER_CHUNK:
                 return
             begin = b"(" + members[-1]
-
-    async def remove(
-        self,
-        schedule_id: points.ScheduleId,
-        uid: str,
-        namespace: str,
-        epoch: messages.Epoch,
-    ) -> messages.Armed:
-        removed: list[bool] = []
-
-        async def remove(shard: messages.ShardId) -> bool | None:
-            applied, elsewhere = await self._remove_at(shard, schedule_id, uid, namespace, epoch)
-            removed.append(applied)
-            return None if elsewhere else applied
-
-        await self._layouts.where_it_is(schedule_id, remove)
-        return messages.Armed.APPLIED if any(removed) else messages.Armed.UNCHANGED
-
-    async def _remove_at(
-        self,
-        shard: messages.ShardId,
-        schedule_id: points.ScheduleId,
-        uid: str,
-        namespace: str,
-        epoch: messages.Epoch,
-    ) -> tuple[bool, bool]:
-        """Whether there was something, and whether a new shard may have more of it."""
-        text = interning.entry(interning.TextKind.NAMESPACE, namespace.encode())
-        lane = (await self._numbering.intern(shard, [text], epoch))[text]
-        names = self._index.shard(shard)
-        bucket = names.bucket_of(schedule_id, self._index.buckets)
-        keys = [names.meta, names.heads, names.occ, names.occrec, names.lane(lane), bucket]
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(shard), epoch=epoch, lane=lane, batch=_REMOVE_BATCH
-        )
-        arguments.put("id", arguments.position(schedule_id))
-        arguments.put("uid", arguments.position(codec.packed_uid(uid)))
-        call = arguments.call("remove", [*keys, names.leases])
-        was_there = False
-        while True:
-            applied, more, elsewhere = await self._moves.until_free(
-                shard, lambda: self._index.scripts.run(call)
-            )
-            was_there = was_there or applied == b"APPLIED"
-            if not more:
-                return was_there, bool(elsewhere)
 
 
 def _as_occurrence(point: points.DuePoint, record: bytes | None) -> StoredOccurrence:

@@ -33,6 +33,8 @@ from duepoint.schedules import rule as rules
 #: Rows and open slots of one script: some 5 us of the server's time each, and unpack() carries
 #: 7,900 values. One schedule is never divided, and has a few hundred open slots at most.
 _PART = 250
+#: Occurrences taken out per call of ``remove``: well below what unpack() can carry.
+_REMOVE_BATCH = 500
 #: Parts of one round trip: a few milliseconds of the server's time, between others' commands.
 _PARTS_TOGETHER = 8
 #: Looks for the schedules of one call while the layout changes: it changes twice in a move.
@@ -102,8 +104,8 @@ class _Numbers(NamedTuple):
     rule: int | None
 
 
-class Upsert:
-    """Stores definitions, their blobs and their chain points."""
+class DefinitionWriter:
+    """Stores definitions, their blobs and their chain points, and removes them."""
 
     def __init__(
         self,
@@ -121,9 +123,6 @@ class Upsert:
         self._interned = interned
         self._signed_blobs = signed_blobs
         self._moves = moves
-
-    def digest(self, namespace: str, blob: bytes) -> str:
-        return self._signed_blobs.digest(namespace, blob)
 
     async def upsert(self, wanted: Sequence[Wanted], epoch: messages.Epoch) -> list[messages.Armed]:
         answers: list[messages.Armed | None] = [None] * len(wanted)
@@ -153,7 +152,7 @@ class Upsert:
     def _kind(
         self, known: definitions.Definition, content: bytes, blobs: dict[str, bytes]
     ) -> _Kind:
-        if known.target != self.digest(known.namespace, content):
+        if known.target != self._signed_blobs.digest(known.namespace, content):
             raise errors.Bug(f"{known.identity}: its target is not the digest of its blob")
         if known.target not in blobs:
             blobs[known.target] = self._signed_blobs.pack(content)
@@ -268,39 +267,78 @@ class Upsert:
             )
             for kind in kinds
         }
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(shard),
+        call = self._index.call(
+            "upsert",
+            shard,
             epoch=epoch,
             incarnation=self._interned.incarnation(shard),
             numbers=list(numbers.values()),
         )
         blobs = {kind.digest: kind.blob for kind in kinds}
-        arguments.put("blobs", arguments.run(itertools.chain.from_iterable(blobs.items())))
-        return self._call_of(part, numbers_of, arguments)
-
-    def _call_of(
-        self, part: _Part, numbers_of: Mapping[_Kind, _Numbers], arguments: scripting.Arguments
-    ) -> scripting.ScriptCall:
-        names = self._index.shard(part.shard)
-        used = scripting.KeyList(
-            *(names.meta, names.heads, names.blobs, names.wake, names.leases, names.interned),
-            *(names.occ, names.occrec),
-        )
+        call.put(blobs=call.run(itertools.chain.from_iterable(blobs.items())))
+        names = self._index.shard(shard)
         lanes: dict[int, int] = {}
         groups: list[int] = []
         options: dict[int, dict[str, object]] = {}
         for bucket, rows in part.groups:
             lane = lanes.setdefault(numbers_of[rows[0].kind].namespace, len(lanes) + 1)
-            first, last = arguments.run(_values(rows, numbers_of))
-            key = used.position(names.bucket_at(bucket, self._index.buckets))
+            first, last = call.run(_values(rows, numbers_of))
+            key = call.key(names.bucket_at(bucket, self._index.buckets))
             groups += (key, lane, first, last)
             for place, row in enumerate(rows):
                 if row.arming.keep_chain or row.arming.replaces or row.arming.open:
-                    options[first + _ROW_LENGTH * place] = _options(row.arming, arguments)
-        arguments.put("groups", groups)
-        arguments.put("lanes", [(str(n), used.position(names.lane(n))) for n in lanes])
-        arguments.put("options", options)
-        return arguments.call("upsert", used.names)
+                    options[first + _ROW_LENGTH * place] = _options(row.arming, call)
+        keyed = [(str(number), call.key(names.lane(number))) for number in lanes]
+        call.put(groups=groups, lanes=keyed, options=options)
+        return call
+
+    async def remove(
+        self,
+        schedule_id: points.ScheduleId,
+        uid: str,
+        namespace: str,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        removed: list[bool] = []
+
+        async def remove(shard: messages.ShardId) -> bool | None:
+            applied, elsewhere = await self._remove_at(shard, schedule_id, uid, namespace, epoch)
+            removed.append(applied)
+            return None if elsewhere else applied
+
+        await self._layouts.where_it_is(schedule_id, remove)
+        return messages.Armed.APPLIED if any(removed) else messages.Armed.UNCHANGED
+
+    async def _remove_at(
+        self,
+        shard: messages.ShardId,
+        schedule_id: points.ScheduleId,
+        uid: str,
+        namespace: str,
+        epoch: messages.Epoch,
+    ) -> tuple[bool, bool]:
+        """Whether there was something, and whether a new shard may have more of it."""
+        text = interning.entry(interning.TextKind.NAMESPACE, namespace.encode())
+        lane = (await self._numbering.intern(shard, [text], epoch))[text]
+        names = self._index.shard(shard)
+        call = self._index.call(
+            "remove",
+            shard,
+            *(names.lane(lane), names.bucket_of(schedule_id, self._index.buckets)),
+            epoch=epoch,
+            lane=lane,
+            batch=_REMOVE_BATCH,
+            id=schedule_id,
+            uid=codec.packed_uid(uid),
+        )
+        was_there = False
+        while True:
+            applied, more, elsewhere = await self._moves.until_free(
+                shard, lambda: self._index.scripts.run(call)
+            )
+            was_there = was_there or applied == b"APPLIED"
+            if not more:
+                return was_there, bool(elsewhere)
 
 
 #: Values of a row: id, record, due of its chain.
@@ -317,14 +355,14 @@ def _values(rows: Iterable[_Row], numbers_of: Mapping[_Kind, _Numbers]) -> list[
     return values
 
 
-def _options(arming: messages.Arming, arguments: scripting.Arguments) -> dict[str, object]:
+def _options(arming: messages.Arming, call: scripting.ScriptCall) -> dict[str, object]:
     options: dict[str, object] = {}
     if arming.keep_chain:
         options = {"keep_chain": True, "after": arming.after_us}
     if arming.replaces:
-        options["replaces"] = arguments.position(arming.replaces)
+        options["replaces"] = call.position(arming.replaces)
     if arming.open:
-        options["open"] = arguments.run(
+        options["open"] = call.run(
             itertools.chain.from_iterable(
                 (
                     str(occurrence.point.due_us),

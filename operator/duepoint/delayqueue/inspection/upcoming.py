@@ -349,11 +349,8 @@ class HeldClaims:
     async def _claims_of_shard(
         self, shard: messages.ShardId, count: int
     ) -> tuple[messages.ShardId, int, list[Any]]:
-        names = self._index.shard(shard)
-        arguments = scripting.Arguments(layout=sharding.layout_of(shard), count=count)
-        now, *found = await self._index.scripts.run(
-            arguments.call("leases", [names.meta, names.claims, names.leases])
-        )
+        call = self._index.call("leases", shard, count=count)
+        now, *found = await self._index.scripts.run(call)
         return shard, int(now), found
 
     async def _lease(self, shard: messages.ShardId, now_us: int, claim: list[Any]) -> ClaimView:

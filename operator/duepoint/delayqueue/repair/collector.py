@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 
-from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue import index, messages
 from duepoint.delayqueue.definitions import codec, interning, reading
-from duepoint.delayqueue.wire import scripting
 
 #: How long a blob has to be unused: as long as a delivery may be retried.
 PATIENCE_SECONDS = 86_400.0
@@ -113,17 +112,17 @@ class Collector:
             marked = {int(name[2:]) for name in fields if name.startswith(b"m:")}
             unused, used_again = sorted(numbers - used), sorted(marked & used)
             if unused or used_again:
-                arguments = scripting.Arguments(
-                    layout=sharding.layout_of(shard),
+                call = self._index.call(
+                    "collect",
+                    shard,
+                    names.interned,
                     epoch=epoch,
                     patience=int(patience_seconds * 1e6),
                     name="n:",
                     mark="m:",
                     twin="t:",
                 )
-                arguments.put("unused", arguments.run(map(str, unused)))
-                arguments.put("used", arguments.run(map(str, used_again)))
-                call = arguments.call("collect", [names.meta, names.interned])
+                call.put(unused=call.run(map(str, unused)), used=call.run(map(str, used_again)))
                 _, removed = await self._index.scripts.run(call)
                 yield Collected(texts_removed=removed)
             if int(cursor) == 0:
@@ -153,17 +152,17 @@ class Collector:
         unused, used_again = names - digests, marked & digests
         if not unused and not used_again:
             return Collected()
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(shard),
+        call = self._index.call(
+            "collect",
+            shard,
+            self._index.shard(shard).blobs,
             epoch=epoch,
             patience=int(patience_seconds * 1e6),
             name="",
             mark=":",
         )
-        arguments.put("unused", arguments.run(sorted(unused)))
-        arguments.put("used", arguments.run(sorted(used_again)))
-        keys = [self._index.shard(shard).meta, self._index.shard(shard).blobs]
-        newly, removed = await self._index.scripts.run(arguments.call("collect", keys))
+        call.put(unused=call.run(sorted(unused)), used=call.run(sorted(used_again)))
+        newly, removed = await self._index.scripts.run(call)
         return Collected(marked=newly, removed=removed)
 
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from duepoint import settings
-from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue import index, messages
 from duepoint.delayqueue.definitions import reading
-from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
@@ -158,57 +157,32 @@ class Mending:
         self, shard: messages.ShardId, findings: Findings, epoch: messages.Epoch
     ) -> tuple[int, int, int, list[bytes]]:
         names = self._index.shard(shard)
-        used = [
-            names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
-            names.wake,
-        ]  # fmt: skip
-        position: dict[str, int] = {}
-
-        def key(name: str) -> int:
-            if name not in position:
-                used.append(name)
-                position[name] = len(used)
-            return position[name]
-
-        def bucket(schedule_id: bytes) -> int:
-            return key(names.bucket_of(points.ScheduleId(schedule_id), self._index.buckets))
-
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(shard),
+        call = self._index.call(
+            "sweep",
+            shard,
             epoch=epoch,
             latest=int(2 * settings.LONGEST_LEASE_SECONDS * 1_000_000),
-            lanes=[{"lane": str(n), "key": key(names.lane(n))} for n in sorted(findings.lanes)],
+            held=findings.held,
         )
-        if findings.held:
-            arguments.put("held", value=True)
-        put = arguments.position
-        arguments.put(
-            "arm",
-            [
-                (key(names.lane(lane)), bucket(i), put(i), put(chain), due)
-                for lane, i, chain, due in findings.arm
-            ],
+
+        def lane_key(lane: int) -> int:
+            return call.key(names.lane(lane))
+
+        def place(lane: int, schedule_id: bytes, member: bytes) -> tuple[int, int, int, int]:
+            bucket = names.bucket_of(points.ScheduleId(schedule_id), self._index.buckets)
+            at = call.position(schedule_id)
+            return lane_key(lane), call.key(bucket), at, call.position(member)
+
+        call.put(
+            lanes=[{"lane": str(lane), "key": lane_key(lane)} for lane in sorted(findings.lanes)],
+            arm=[(*place(lane, i, chain), due) for lane, i, chain, due in findings.arm],
+            drop=[place(lane, i, member) for lane, i, member in findings.drop],
+            free=[(*place(lane, i, m), due, score) for lane, i, m, due, score in findings.free],
+            records=[call.position(claim_id) for claim_id in findings.records],
+            add=[(lane_key(lane), call.position(member)) for lane, member in findings.add],
+            forget=[(lane_key(lane), call.position(member)) for lane, member in findings.forget],
         )
-        arguments.put(
-            "drop",
-            [
-                (key(names.lane(lane)), bucket(i), put(i), put(member))
-                for lane, i, member in findings.drop
-            ],
-        )
-        arguments.put(
-            "free",
-            [
-                (key(names.lane(lane)), bucket(i), put(i), put(member), due, score)
-                for lane, i, member, due, score in findings.free
-            ],
-        )
-        arguments.put("records", [put(claim_id) for claim_id in findings.records])
-        for name, found in (("add", findings.add), ("forget", findings.forget)):
-            arguments.put(name, [(key(names.lane(lane)), put(member)) for lane, member in found])
-        armed, dropped, mended, wanted = await self._index.scripts.run(
-            arguments.call("sweep", used)
-        )
+        armed, dropped, mended, wanted = await self._index.scripts.run(call)
         return armed, dropped, mended, wanted
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import reading, records
-from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
@@ -144,53 +143,49 @@ class SuspectPoints:
     ) -> int:
         """What the comparison says of one part is true; how many points changed by it."""
         names = self._index.shard(shard)
-        arguments = scripting.Arguments(layout=sharding.layout_of(shard), epoch=epoch)
-        keys = [names.meta, names.heads, names.occ, names.occrec, names.wake]
-        moved = [*(held for held, _ in compared.due), *(held for held, _ in compared.chains)]
-        moved += [held for held, _ in compared.added]
-        key_of: dict[int | str, int] = {}
-        for held in (*compared.gone, *moved):
-            if held.lane not in key_of:
-                keys.append(names.lane(int(held.lane)))
-                key_of[held.lane] = len(keys)
-        arguments.put("lanes", [{"lane": str(lane), "key": key} for lane, key in key_of.items()])
+        call = self._index.call("compared", shard, epoch=epoch)
+        lanes: set[int | str] = set()
 
-        def place(held: HeldPoint) -> tuple[int, int]:
-            return key_of[held.lane], arguments.position(held.point.member)
+        def place(held: HeldPoint, member: bytes) -> tuple[int, int]:
+            lanes.add(held.lane)
+            return call.key(names.lane(int(held.lane))), call.position(member)
 
-        arguments.put("gone", [place(held) for held in compared.gone])
-        due = []
-        for held, record in compared.due:
-            packed = 0 if record is None else arguments.position(records.pack(record))
-            due.append((*place(held), packed))
-        arguments.put("due", due)
-        added = []
-        for held, lost in compared.added:
-            at = arguments.position(lost.point.member)
-            packed = arguments.position(records.pack(lost.record))
-            added.append((key_of[held.lane], at, packed))
-        arguments.put("added", added)
-        arguments.put("chains", [(*place(held), at_us) for held, at_us in compared.chains])
-        started = []
-        for schedule_id, count in compared.started:
-            keys.append(names.bucket_of(schedule_id, self._index.buckets))
-            started.append((len(keys), arguments.position(schedule_id), count))
-        arguments.put("started", started)
-        (changed,) = await self._index.scripts.run(arguments.call("compared", keys))
+        def packed(record: messages.OccurrenceRecord | None) -> int:
+            return 0 if record is None else call.position(records.pack(record))
+
+        call.put(
+            gone=[place(held, held.point.member) for held in compared.gone],
+            due=[
+                (*place(held, held.point.member), packed(record)) for held, record in compared.due
+            ],
+            added=[
+                (*place(held, lost.point.member), packed(lost.record))
+                for held, lost in compared.added
+            ],
+            chains=[(*place(held, held.point.member), at_us) for held, at_us in compared.chains],
+            started=[
+                (call.key(names.bucket_of(i, self._index.buckets)), call.position(i), count)
+                for i, count in compared.started
+            ],
+        )
+        keyed = [{"lane": str(lane), "key": call.key(names.lane(int(lane)))} for lane in lanes]
+        call.put(lanes=keyed)
+        (changed,) = await self._index.scripts.run(call)
         return int(changed)
 
     async def end(self, suspect: SuspectShard, epoch: messages.Epoch) -> str:
         """Clear the mark of a shard: empty text; else what is left: due, held or claimed."""
         names = self._index.shard(suspect.shard)
         lanes = list(await self._reader.namespaces(suspect.shard))
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(suspect.shard),
+        call = self._index.call(
+            "trust",
+            suspect.shard,
+            *map(names.lane, lanes),
             epoch=epoch,
             back=str(suspect.back_us),
             lanes=[str(lane) for lane in lanes],
         )
-        keys = [names.meta, names.claims, names.leases, *(names.lane(lane) for lane in lanes)]
-        said: bytes = await self._index.scripts.run(arguments.call("trust", keys))
+        said: bytes = await self._index.scripts.run(call)
         return "" if said == b"ended" else said.decode()
 
 

@@ -104,10 +104,8 @@ class Export:
     async def _begin(
         self, shard: messages.ShardId, epoch: messages.Epoch, hold_seconds: float
     ) -> None:
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(shard), epoch=epoch, hold=int(hold_seconds * 1_000_000)
-        )
-        await self._index.scripts.run(arguments.call("drain", [self._index.shard(shard).meta]))
+        hold_us = int(hold_seconds * 1_000_000)
+        await self._index.scripts.run(self._index.call("drain", shard, epoch=epoch, hold=hold_us))
         await self._index.clock.sleep(hold_seconds / 2)
         await self._moves.finish(shard)
         self._namespaces_of[shard] = await self._reader.namespaces(shard)
@@ -204,34 +202,19 @@ class Export:
     ) -> Moved:
         """Move one batch, except what a worker holds."""
         names = self._index.shard(shard)
-        used = scripting.KeyList(
-            names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
-            names.dead,
-        )  # fmt: skip
-        arguments = scripting.Arguments(
-            layout=sharding.layout_of(shard),
-            epoch=epoch,
-            most=_MOST_OCCURRENCES,
-            latest=_LATEST_US,
-        )
         batch = os.urandom(16)
-        arguments.put("batch", arguments.position(batch))
-        for name, groups in (("schedules", schedules), ("followers", followers)):
-            arguments.put(
-                name,
-                [
-                    (
-                        str(lane),
-                        used.position(names.lane(lane)),
-                        used.position(bucket),
-                        *arguments.run(members),
-                    )
-                    for lane, bucket, members in groups
-                ],
-            )
-        left_out, taken, buried = await self._index.scripts.run(
-            arguments.call("export", used.names)
+        call = self._index.call(
+            "export", shard, epoch=epoch, most=_MOST_OCCURRENCES, latest=_LATEST_US, batch=batch
         )
+
+        def placed(groups: Sequence[_Group]) -> list[tuple[str | int, ...]]:
+            return [
+                (str(lane), call.key(names.lane(lane)), call.key(bucket), *call.run(members))
+                for lane, bucket, members in groups
+            ]
+
+        call.put(schedules=placed(schedules), followers=placed(followers))
+        left_out, taken, buried = await self._index.scripts.run(call)
         if buried:
             telemetry.unreadable_total.labels("definition").inc(buried)
             log.warning("points without a readable schedule are dead letters", count=buried)
@@ -260,20 +243,14 @@ class Export:
             fields = scripting.fields(raw)
             by_home.setdefault(self._letter_home(shard, fields), []).append((letter, fields))
         for home, letters in by_home.items():
-            target = self._index.shard(home)
-            arguments = scripting.Arguments(
-                layout=sharding.layout_of(home), epoch=epoch, source=names.tag
+            call = self._index.call("rebury", home, epoch=epoch, source=names.tag)
+            call.put(
+                letters=[
+                    (letter.decode(), *call.run(part for pair in fields.items() for part in pair))
+                    for letter, fields in letters
+                ]
             )
-            listed = [
-                (letter.decode(), *arguments.run(part for pair in fields.items() for part in pair))
-                for letter, fields in letters
-            ]
-            arguments.put("letters", listed)
-            await self._index.pipelined_durably.run(
-                arguments.call("rebury", [
-                    target.meta, target.dead, target.imported, target.letters, target.letter_sums,
-                ])
-            )  # fmt: skip
+            await self._index.pipelined_durably.run(call)
         ids = [letter for letter, _ in found]
         await self._index.read("forget dead letters", ("XDEL", names.dead, *ids))
         return len(found) == _LETTERS_PER_STEP

@@ -11,7 +11,6 @@ what it holds is decided in ``export``; how one batch travels, in ``moves``.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from duepoint import errors
@@ -19,7 +18,6 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, membership, messages, sharding
 from duepoint.delayqueue.definitions import reading
 from duepoint.delayqueue.resharding import export
-from duepoint.delayqueue.wire import scripting
 
 
 class ReshardingAnswer(enum.StrEnum):
@@ -94,8 +92,7 @@ class Resharding:
                 f"{shards} is no power of two up to {sharding.MOST_SHARDS};"
                 f" write {_nearest_power(shards)}",
             )
-        call = scripting.Arguments(shards=shards).call("ask", [self._index.keys.layout])
-        answer, _ = await self._index.scripts.run(call)
+        answer, _ = await self._index.scripts.run(self._index.call("ask", None, shards=shards))
         return ReshardingAnswer(answer.decode())
 
     async def progress(self) -> ReshardingProgress:
@@ -126,10 +123,9 @@ class Resharding:
 
     async def announce(self, shards: int, epoch: messages.Epoch) -> messages.Layout:
         """A new layout that is filled from the one there is; made already, it is only read."""
-        arguments = scripting.Arguments(epoch=epoch, shards=shards)
-        reply = await self._index.scripts.run(arguments.call("announce", [self._index.keys.layout]))
+        call = self._index.call("announce", None, epoch=epoch, shards=shards)
+        layout = self._layouts.remember(await self._index.scripts.run(call))
         self._layouts.wanted_shards = 0
-        layout = self._layouts.remember(reply)
         await self._membership.make_shards(layout, epoch)
         return layout
 
@@ -159,7 +155,9 @@ class Resharding:
         done: bool = False,
     ) -> list[bytes]:
         """Write how far it is into the layout record, which is returned; ``done`` ends it."""
-        arguments = scripting.Arguments(
+        call = self._index.call(
+            "progress",
+            None,
             epoch=epoch,
             layout=self._index.known_layout().number,
             phase=phase.value,
@@ -168,20 +166,19 @@ class Resharding:
             waiting=waiting,
             done=done,
         )
-        reply: list[bytes] = await self._index.scripts.run(
-            arguments.call("progress", [self._index.keys.layout])
-        )
+        reply: list[bytes] = await self._index.scripts.run(call)
         return reply
 
     async def end(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
         """Every former shard is closed: the new layout stands alone."""
         layout = self._index.known_layout()
-        calls = []
-        for shard in sharding.own_shards(layout):
-            names = self._index.shard(shard)
-            arguments = scripting.Arguments(layout=layout.number, epoch=epoch)
-            calls.append(arguments.call("filled", [names.meta, names.imported]))
-        _raise_first(await self._index.scripts.run_many(calls))
+        shards = sharding.own_shards(layout)
+        replies = await self._index.scripts.run_many(
+            [self._index.call("filled", shard, epoch=epoch) for shard in shards]
+        )
+        for reply in replies:
+            if isinstance(reply, errors.DuepointError):
+                raise reply
         return self._layouts.remember(
             await self.record_progress(epoch, phase=Phase.STABLE, moved=moved, left=0, done=True)
         )
@@ -213,31 +210,23 @@ class Resharding:
         lanes = [("ZCOUNT", names.lane(lane), "-inf", "(+inf") for lane in namespaces]
         if any(await self._index.read_many("count", lanes)):
             return "points"
-        arguments = scripting.Arguments(layout=sharding.layout_of(shard), epoch=epoch)
-        keys_ = [names.meta, names.claims, names.runs, names.dead]
-        answer = (await self._index.scripts.run(arguments.call("close", keys_))).decode()
-        if answer == "closed":
+        answer: bytes = await self._index.scripts.run(self._index.call("close", shard, epoch=epoch))
+        if answer == b"closed":
             await self.unlink_closed(shard)
             return ""
-        return str(answer)
+        return answer.decode()
 
     async def unlink_closed(self, shard: messages.ShardId) -> None:
         """What a crash after the closing has left is gone."""
         names, namespaces = self._index.shard(shard), await self._reader.namespaces(shard)
         gone = [names.lane(lane) for lane in namespaces]
         gone += self._index.buckets_of(shard, namespaces.values())
-        gone += [name for name in membership.fixed_keys(names) if name != names.meta]
-        gone.remove(names.interned)
+        lasting = {names.meta, names.interned}
+        gone += [key for key in self._index.call("init", shard).keys if key not in lasting]
         # The names of all lanes stand in it: a process that goes on after a crash needs them.
         for keys in (gone, [names.interned]):
             await self._index.read_many("unlink a closed shard", [("UNLINK", key) for key in keys])
         self._export.forget(shard)
-
-
-def _raise_first(replies: Iterable[object]) -> None:
-    for reply in replies:
-        if isinstance(reply, errors.DuepointError):
-            raise reply
 
 
 def _nearest_power(shards: int) -> str:

@@ -5,8 +5,7 @@
   What is believed of Jobs is never enough to refuse a slot: the reply names those to look at first, and the
   next call says what was found; where there are many, a piece of them at a time.
 
-  KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 wake  8 lane  9 active  10 looks
-        11 waiting (with policy Queue)
+  KEYS  waiting: with policy Queue only
   ARGV  layout, lane (number), id, member, value (what the run is, active.lua): positions,
         version (position; of the schedule's timing), policy (Allow, Forbid, Replace, Queue),
         most (runs), is_job (bool), mark (what the set has to be complete for),
@@ -23,7 +22,7 @@
         {'unknown', {}, look, mark}: list the Jobs
         {'check', {run, value, ...}, look}: look at these and at its own
 ]]
-local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, WAKE, LANE, RUNS, LOOKS, WAITING = unpack(KEYS)
+-- keys meta heads claims leases occ occrec wake lane active looks waiting
 -- include shard
 local member, value, version = ARGV[args.member], ARGV[args.value], ARGV[args.version]
 local schedule, run = string.sub(member, 1, 8), string.sub(member, 14)
@@ -53,7 +52,7 @@ end
 -- -- what is known ----------------------------------------------------------------------------
 
 local function place_of_run(known)
-  if state_of_run(known) == ACTIVE then
+  if state_of_run(known) == RUNNING then
     return 0
   end
   return state_of_run(known) == REPLACED and is_of_job(known) and GOING or DONE
@@ -61,14 +60,14 @@ end
 
 local function put_run(field, known)
   begin_set()
-  redis.call('HSET', RUNS, field, known)
+  redis.call('HSET', ACTIVE, field, known)
   redis.call('ZADD', LOOKS, place_of_run(known), field)
 end
 
 local function drop_runs(fields)
   if #fields > 0 then
     redis.call('ZREM', LOOKS, unpack(fields))
-    redis.call('HDEL', RUNS, unpack(fields))
+    redis.call('HDEL', ACTIVE, unpack(fields))
   end
 end
 
@@ -81,8 +80,8 @@ local function rebuild()
   local waiting = {}
   for _, other in ipairs(occurrences_of(schedule, MOST_LOOKED_AT)) do
     local kind, field = string.byte(other, KIND_POSITION), string.sub(other, 14)
-    if kind == RETRY and not args.is_job and redis.call('HEXISTS', RUNS, field) == 0 then
-      put_run(field, ACTIVE .. 'W' .. string.sub(other, 9, 12))
+    if kind == RETRY and not args.is_job and redis.call('HEXISTS', ACTIVE, field) == 0 then
+      put_run(field, RUNNING .. 'W' .. string.sub(other, 9, 12))
     elseif kind == QUEUED and WAITING then
       waiting[#waiting + 1], waiting[#waiting + 2] = digits(slot_of(other)), other
     end
@@ -96,7 +95,7 @@ end
 local function is_complete()
   local history = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') or ''
   local mark = history .. ' ' .. args.mark
-  if redis.call('HGET', RUNS, '') == mark then
+  if redis.call('HGET', ACTIVE, '') == mark then
     return true
   end
   if args.is_job and args.listed ~= mark then
@@ -104,17 +103,17 @@ local function is_complete()
   end
   rebuild()
   begin_set()
-  redis.call('HSET', RUNS, '', mark)
+  redis.call('HSET', ACTIVE, '', mark)
   return true
 end
 
 local function keep()
-  redis.call('EXPIRE', RUNS, KEPT_SECONDS)
+  redis.call('EXPIRE', ACTIVE, KEPT_SECONDS)
   redis.call('EXPIRE', LOOKS, KEPT_SECONDS)
 end
 
 if not is_whole() then
-  redis.call('EXPIRE', RUNS, 0)
+  redis.call('EXPIRE', ACTIVE, 0)
   redis.call('EXPIRE', LOOKS, 0)
 end
 local look, complete, mark = 0, true, nil
@@ -138,7 +137,7 @@ end
 -- A piece of the runs that stand between two places of the order, and what is known of them.
 local function piece_of_runs(from, to)
   local fields = redis.call('ZRANGE', LOOKS, from, to, 'BYSCORE', 'LIMIT', 0, args.piece)
-  return fields, #fields > 0 and redis.call('HMGET', RUNS, unpack(fields)) or {}
+  return fields, #fields > 0 and redis.call('HMGET', ACTIVE, unpack(fields)) or {}
 end
 
 -- The next piece of the runs that were not looked at since the asking began. Those that are being
@@ -234,7 +233,7 @@ local function replace()
     end
   end
   if #fields > 0 then
-    redis.call('HSET', RUNS, unpack(marked))
+    redis.call('HSET', ACTIVE, unpack(marked))
     redis.call('ZADD', LOOKS, unpack(order))
   end
   local reply = { 'check', {}, look }
@@ -337,7 +336,7 @@ local function beside_others()
 end
 
 local function decide()
-  local entered = redis.call('HGET', RUNS, run)
+  local entered = redis.call('HGET', ACTIVE, run)
   if entered and state_of_run(entered) == REPLACED then
     return { 'replaced' }
   elseif entered and state_of_run(entered) == SURPLUS then

@@ -3,11 +3,10 @@
   Notes whether the owner of a claim has nothing else in hand. Only a claim whose owner had nothing else makes
   the point that it leaves behind suspect of having ended that owner.
 
-  KEYS  1 meta  2 claims  3 leases
   ARGV  layout, alone (bool), id (position)
   Reply 1 or 0 (the claim is lost: nothing was noted)
 ]]
-local META, CLAIMS, LEASES = unpack(KEYS)
+-- keys meta claims leases
 -- include shard
 local id = ARGV[args.id]
 if not redis.call('ZSCORE', CLAIMS, id) then

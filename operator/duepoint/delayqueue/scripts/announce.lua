@@ -3,11 +3,11 @@
   From here on the index has a new layout that is filled from the former one; every reader of the layout learns
   of both. Announced again it changes nothing.
 
-  KEYS  1 layout
   ARGV  epoch, shards (of the new layout)
   Reply {layout, shards, buckets, incarnation, former, former_shards}
   Error OOM
 ]]
+-- keys layout
 -- include layout
 -- include index
 -- include fenced

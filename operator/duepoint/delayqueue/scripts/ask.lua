@@ -3,13 +3,13 @@
   A user wishes another number of shards; the leader sees the wish and fulfils it. Called again it changes
   nothing.
 
-  KEYS  1 layout
   ARGV  shards (a power of two)
   Reply {asked | done | moving | other, shards that are or will be}: `done` is what the index has,
         `moving` is being made already; `other` is refused, because it is being cut into another
         number
   Error OOM
 ]]
+-- keys layout
 -- include layout
 -- include index
 local _, shards, _, _, former = unpack(layout_record())

@@ -3,12 +3,11 @@
   The worker counts as living for `ttl` from now; the dead ones are forgotten. Works on an index that does not
   exist yet, because that is one of the things it reports.
 
-  KEYS  1 layout  2 workers  3 seen
   ARGV  worker (text), ttl (us), knows (number of the layout that it works with)
   Reply {server time us, incarnation or '', layout or 0, shards or 0, {worker ...}, former or 0,
          former shards or 0}
 ]]
-local WORKERS, SEEN = KEYS[2], KEYS[3]
+-- keys layout workers seen
 -- include layout
 -- include time
 local now = server_time()

@@ -5,7 +5,6 @@
   `circuits` is a receiver ('h' and its name), a Schedule whose receiver is gone ('g' and its uid) or the
   version of all ('v').
 
-  KEYS  1 circuits  2 troubled (fields of `circuits` by the time after which they are forgotten)
   ARGV  known (version), most (fields, beyond which no new one is kept),
         rule {most_in_a_row, least_calls, window, first_wait, most_wait, forget, gone} (times in us),
         buckets (count), gone {{field, generation} ...} (position, 0 = not gone any more),
@@ -14,7 +13,7 @@
 ]]
 -- include time
 
-local CIRCUITS, TROUBLED = KEYS[1], KEYS[2]
+-- keys circuits troubled
 local args = cmsgpack.unpack(ARGV[1])
 local rule, buckets_wanted = args.rule, args.buckets
 local now, is_changed = server_time(), false

@@ -8,7 +8,7 @@
   is some. On a server that went back the shard is suspect: what was due until then is set aside, but for
   chains, which the caller moves on.
 
-  KEYS  1 meta  2 heads  3 claims  4 leases  5 occrec  6 runs  7... lanes
+  KEYS  then lanes
   ARGV  layout, worker, lease (us), cap (us, caller's UTC + 5 ms), batch (points), lanes (numbers,
         in the order of KEYS), due_delay, expiry_delay (us, of a worker that is not preferred),
         skip_suspects (bool), mark (the highest that the caller has seen), mark_age (us), ran (channel; no
@@ -22,7 +22,7 @@
         {'lanes', {number ...}}: these must be among KEYS; nothing was changed
         {'move', batch}: it is on its way to another shard for too long; finish it, then call again
 ]]
-local META, HEADS, CLAIMS, LEASES, OCCREC, RUNS = unpack(KEYS, 1, 6)
+-- keys meta heads claims leases occrec runs
 -- include shard
 -- include heads
 -- include record

@@ -3,12 +3,11 @@
   The shard is empty and stays so: a later caller has to read the layout again. The caller has seen that no
   definition and no point is left, which nothing can undo in a draining shard.
 
-  KEYS  1 meta  2 claims  3 runs  4 dead
   ARGV  layout, epoch
   Reply closed | moving (a batch is on its way) | outcomes (not read yet) | dead
   Error WRONGLAYOUT (also: does not drain)
 ]]
-local META, CLAIMS, RUNS, DEAD = unpack(KEYS)
+-- keys meta claims runs dead
 -- include shard
 -- include fenced
 -- include members

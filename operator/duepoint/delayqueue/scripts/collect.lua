@@ -5,13 +5,12 @@
   it names off (upsert, import), and upsert is refused where a text is gone: what is in use again is never
   removed.
 
-  KEYS  1 meta  2 blobs or interned
   ARGV  layout, epoch, patience (us), name, mark (what the fields of a value and of its mark begin with), twin (the
         same of a field that is called after the value and goes with it; absent: there is none),
         unused {from, to}, used {from, to}: digests or numbers
   Reply {marked, removed}
 ]]
-local META, VALUES = unpack(KEYS)
+-- keys meta values
 -- include shard
 -- include fenced
 -- include time

@@ -3,12 +3,11 @@
   How this server would store a bucket of definitions: found out by a hash of its own, which is gone afterwards.
   Asked in this way because CONFIG GET also reads passwords.
 
-  KEYS  1 probe
   ARGV  value (bytes of the longest value), entries (most fields)
   Reply {0 or 1: a value of that length is stored compactly, 0 or 1: so are that many fields}
   Error OOM
 ]]
-local PROBE = KEYS[1]
+-- keys probe
 local args = cmsgpack.unpack(ARGV[1])
 
 local function is_compact()

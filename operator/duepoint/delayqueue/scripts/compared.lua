@@ -4,7 +4,7 @@
   `back`, so that no claim sets it aside again. A chain that waited as a whole stands where the caller says.
   What does not wait (any more) is left alone.
 
-  KEYS  1 meta  2 heads  3 occ  4 occrec  5 wake  6... lanes, then buckets
+  KEYS  then lanes and buckets
   ARGV  layout, epoch, lanes {{lane, key}}, gone {{lane key, member}},
         due {{lane key, member, record}}: record a position, 0: it stays as it is,
         chains {{lane key, chain, due}}: the due is before now or not, but always after `back`,
@@ -13,7 +13,7 @@
         started {{bucket, id, count}}: so many runs of a schedule with maxRuns have started at least
   Reply {changed}
 ]]
-local META, HEADS, OCC, OCCREC, WAKE = unpack(KEYS, 1, 5)
+-- keys meta heads occ occrec wake
 -- include shard
 -- include fenced
 -- include time

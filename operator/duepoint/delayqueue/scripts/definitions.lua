@@ -3,11 +3,11 @@
   The definitions of many schedules at once, as they are now: one reply for what would be hundreds of commands,
   each of which costs a client more than the server.
 
-  KEYS  1 meta  2... buckets
+  KEYS  then buckets
   ARGV  layout; then for each bucket one value: chain members (12 bytes each), whose ids are wanted
   Reply {incarnation, {{record or false, ...}, ...}}: for each bucket, in the order of ARGV
 ]]
-local META = KEYS[1]
+-- keys meta
 -- include shard
 -- include members
 local sub, records = string.sub, {}

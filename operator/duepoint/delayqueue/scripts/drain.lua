@@ -4,12 +4,11 @@
   it has moved. With a hold nothing more is claimed here for so long: the points of schedules that are always in
   some worker's hands come to rest, so that they can move.
 
-  KEYS  1 meta
   ARGV  layout, epoch, hold (us; 0: none)
   Reply state before
   Error OOM
 ]]
-local META = KEYS[1]
+-- keys meta
 -- include shard
 -- include fenced
 -- include time

@@ -2,12 +2,11 @@
 --[[
   A user's stream is one of those of its namespace, as long as there are not too many.
 
-  KEYS  1 streams of the namespace
   ARGV  name (text), most (streams), anyhow (bool: it is one of them however many there are)
   Reply KNOWN (it was) | ENLISTED | FULL
   Error OOM
 ]]
-local STREAMS = KEYS[1]
+-- keys streams
 local args = cmsgpack.unpack(ARGV[1])
 if redis.call('SISMEMBER', STREAMS, args.name) == 1 then
   return 'KNOWN'

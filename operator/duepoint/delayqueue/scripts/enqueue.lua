@@ -4,14 +4,13 @@
   Points, claims and the chain of the schedule are left alone. Called again (the reply was lost) it changes
   nothing, for as long as the occurrences wait.
 
-  KEYS  1 meta  2 heads  3 occ  4 occrec  5 wake  6 lane  7 bucket  8 leases
   ARGV  layout, epoch, lane (number), id, uid: positions in ARGV,
         members {from, to} in ARGV, records {from, to}: of each member its record
   Reply {APPLIED | UNCHANGED (it is there) for each member} | GONE (no definition of this uid)
         | BUSY (on its way to another shard) | ABSENT (not in this draining shard: see the new one)
   Error OOM
 ]]
-local META, HEADS, OCC, OCCREC, WAKE, LANE, BUCKET, LEASES = unpack(KEYS)
+-- keys meta heads occ occrec wake leases lane bucket
 -- include shard
 -- include fenced
 -- include time

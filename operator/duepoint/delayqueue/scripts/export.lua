@@ -9,7 +9,7 @@
   definition cannot be read are buried. Nothing leaves a suspect shard: the new one has not gone back, and what
   waits to be compared would be due there.
 
-  KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 dead  8... lanes, buckets
+  KEYS  then lanes and buckets
   ARGV  layout, epoch, most (occurrences), latest (us after now that no lease can end), batch (position; 16 bytes),
         schedules {{lane, lane key, bucket key, from, to}}: ids in ARGV; their definitions go,
         followers {{lane, lane key, bucket key, from, to}}: members in ARGV whose definition has
@@ -17,7 +17,7 @@
   Reply {left out for now, {taken schedule (takenbatch.lua) ...}, buried}: nothing is noted when nothing was taken
   Error WRONGLAYOUT (also: does not drain), OOM
 ]]
-local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, DEAD = unpack(KEYS, 1, 7)
+-- keys meta heads claims leases occ occrec dead
 -- include shard
 -- include fenced
 -- include time

@@ -3,11 +3,11 @@
   The claim's lease ends `lease` from now, if that is later than before; calling twice is harmless. One that
   ends later than any can was written before the server's clock was put back, and is put back, too.
 
-  KEYS  1 meta  2 claims  3... lanes of the claim
+  KEYS  then the lanes of the claim
   ARGV  layout, lease (us), latest (us after now that no lease can end), id (position)
   Reply {'lost'} | {'extended', token us, server time us}
 ]]
-local META, CLAIMS = KEYS[1], KEYS[2]
+-- keys meta claims
 -- include shard
 -- include rescoring
 -- include callersclaim

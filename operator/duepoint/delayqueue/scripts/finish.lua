@@ -6,13 +6,12 @@
   With every, all that wait are called up, at most as many as one script may: there is more room. Those of an
   older timing are due at once, to end.
 
-  KEYS  1 meta  2 heads  3 wake  4 lane  5 active  6 looks  7 waiting
   ARGV  layout, lane (number), id, version (positions; of the schedule and its timing),
         runs {from, to}, jobs {from, to} of name, run pairs (one for each run that a Job of that
         name can be of), look (position of a run, or 0), every (boolean)
   Reply {state of that run or '', runs removed, slots called up}
 ]]
-local META, HEADS, WAKE, LANE, RUNS, LOOKS, WAITING = unpack(KEYS)
+-- keys meta heads wake lane active looks waiting
 -- include shard
 local schedule, version = ARGV[args.id], ARGV[args.version]
 -- include wake
@@ -26,13 +25,13 @@ local now, before, removed = server_time(), shard_head(), 0
 local function remove(fields, values, are_over)
   local tried, gone = tried_scores(fields, values), {}
   for i, run in ipairs(fields) do
-    if (are_over and state_of_run(values[i]) == ACTIVE) or not tried[i] then
+    if (are_over and state_of_run(values[i]) == RUNNING) or not tried[i] then
       gone[#gone + 1] = run
     end
   end
   if #gone > 0 then
     redis.call('ZREM', LOOKS, unpack(gone))
-    removed = removed + redis.call('HDEL', RUNS, unpack(gone))
+    removed = removed + redis.call('HDEL', ACTIVE, unpack(gone))
   end
 end
 
@@ -43,7 +42,7 @@ local function remove_named(first, last, step, jobs)
   for i = first, last, step do
     named[#named + 1] = ARGV[i]
   end
-  for i, known in ipairs(#named > 0 and redis.call('HMGET', RUNS, unpack(named)) or {}) do
+  for i, known in ipairs(#named > 0 and redis.call('HMGET', ACTIVE, unpack(named)) or {}) do
     local job = jobs and ARGV[first + (i - 1) * step - 1]
     if known and (not jobs or (is_of_job(known) and string.sub(known, 7) == job)) then
       fields[#fields + 1], values[#values + 1] = named[i], known
@@ -58,7 +57,7 @@ local function remove_of_jobs()
   for i = args.jobs[1], args.jobs[2], 2 do
     wanted[ARGV[i]] = true
   end
-  local all = redis.call('HGETALL', RUNS)
+  local all = redis.call('HGETALL', ACTIVE)
   for i = 1, #all, 2 do
     if all[i] ~= '' and is_of_job(all[i + 1]) and wanted[string.sub(all[i + 1], 7)] then
       fields[#fields + 1], values[#values + 1] = all[i], all[i + 1]
@@ -68,7 +67,7 @@ local function remove_of_jobs()
 end
 
 remove_named(args.runs[1], args.runs[2], 1, false)
-if args.jobs[2] >= args.jobs[1] and redis.call('HLEN', RUNS) <= MOST_SCANNED then
+if args.jobs[2] >= args.jobs[1] and redis.call('HLEN', ACTIVE) <= MOST_SCANNED then
   remove_of_jobs()
 elseif args.jobs[2] >= args.jobs[1] then
   remove_named(args.jobs[1] + 1, args.jobs[2], 2, true)
@@ -77,5 +76,5 @@ end
 local called = call_up(now, args.every and MOST_CALLED or math.max(removed, 1))
 refresh_head(args.lane, LANE)
 announce_head(before, now)
-local state = args.look > 0 and redis.call('HGET', RUNS, ARGV[args.look]) or ''
+local state = args.look > 0 and redis.call('HGET', ACTIVE, ARGV[args.look]) or ''
 return { string.sub(state or '', 1, 1), removed, called }

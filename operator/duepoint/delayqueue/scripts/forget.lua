@@ -2,11 +2,11 @@
 --[[
   A batch has arrived where it belongs: nothing of it is left here. Called again it changes nothing.
 
-  KEYS  1 meta  2 claims  3 leases  4 occ  5 occrec  6... buckets
+  KEYS  then buckets
   ARGV  layout, batch (position), schedules {{id, bucket key}}: id a position
   Reply schedules forgotten
 ]]
-local META, CLAIMS, LEASES, OCC, OCCREC = unpack(KEYS, 1, 5)
+-- keys meta claims leases occ occrec
 -- include shard
 -- include occurrences
 -- include moves

@@ -4,7 +4,7 @@
   A schedule that is here already in the same or a newer generation keeps what it has; occurrences come only to
   a schedule that is here. Runs on a full server: what it stores is given back by `forget`.
 
-  KEYS  1 meta  2 heads  3 blobs  4 occ  5 occrec  6 wake  7 imported  8... lanes, buckets
+  KEYS  then lanes and buckets
   ARGV  layout, incarnation, batch (position), blobs {from, to} of digest, blob pairs,
         schedules {{lane, lane key, bucket key, id, record, due, from, to}}: id and record
           positions (record 0: its definition came before), due in us (absent: no chain),
@@ -12,7 +12,7 @@
   Reply {imported schedules, imported occurrences} | {0, 0}
   Error WRONGLAYOUT (also: takes nothing in any more)
 ]]
-local META, HEADS, BLOBS, OCC, OCCREC, WAKE, IMPORTED = unpack(KEYS, 1, 7)
+-- keys meta heads blobs occ occrec wake imported
 -- include shard
 -- include time
 -- include wake

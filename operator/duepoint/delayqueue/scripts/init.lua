@@ -5,13 +5,11 @@
   what else the shard holds stays. Runs on a full server: a new leader has to be able to delete. Its mark begins
   above that of any shard that was here before.
 
-  KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 blobs  8 interned  9 runs  10 dead
-        11 order  12 sums, of the dead letters
   ARGV  layout, made_as (text: the incarnation), epoch, format, group (name of the reporter's group),
         state (open, filling or draining; of a shard that exists it stays as it is)
   Reply {made (0 or 1), incarnation}
 ]]
-local META = KEYS[1]
+-- keys meta heads claims leases occ occrec blobs interned runs dead letters letter_sums
 -- include time
 local made = redis.call('HMGET', META, 'layout', 'incarnation')
 if not tonumber(made[1]) or not made[2] then
@@ -22,16 +20,16 @@ if not tonumber(made[1]) or not made[2] then
     redis.call('HSET', META, 'owner', wanted.owner)
   end
   -- Sentinels: a key that exists is never answered with TRYAGAIN while its slot moves.
-  for _, sorted_set in ipairs({ KEYS[2], KEYS[3] }) do
+  for _, sorted_set in ipairs({ HEADS, CLAIMS }) do
     redis.call('ZADD', sorted_set, '+inf', '')
   end
-  for _, by_text in ipairs({ KEYS[5], KEYS[11] }) do
+  for _, by_text in ipairs({ OCC, LETTERS }) do
     redis.call('ZADD', by_text, 0, '')
   end
-  for _, hash in ipairs({ KEYS[4], KEYS[6], KEYS[7], KEYS[8], KEYS[12] }) do
+  for _, hash in ipairs({ LEASES, OCCREC, BLOBS, INTERNED, LETTER_SUMS }) do
     redis.call('HSET', hash, '', '')
   end
-  for _, stream in ipairs({ KEYS[9], KEYS[10] }) do
+  for _, stream in ipairs({ RUNS, DEAD }) do
     if redis.call('EXISTS', stream) == 0 then
       redis.call('XGROUP', 'CREATE', stream, wanted.group, '0', 'MKSTREAM')
     end

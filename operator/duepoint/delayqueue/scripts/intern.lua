@@ -3,12 +3,11 @@
   Every text has one number in this shard, the same ever after; calling twice gives the same one. A number whose
   text is gone gets it back; one that stands for another text now is left to that.
 
-  KEYS  1 meta  2 interned
   ARGV  layout, epoch, texts {from, to}: kind (n namespace, r rule, d target digest) and text
   Reply {incarnation, number of each text in order ...}
   Error OOM
 ]]
-local META, INTERNED = unpack(KEYS)
+-- keys meta interned
 -- include shard
 -- include fenced
 local reply = { meta[3] }

@@ -2,11 +2,10 @@
 --[[
   Who holds what: the claims that end first, as their records say. It changes nothing.
 
-  KEYS  1 meta  2 claims  3 leases
   ARGV  layout, count (claims at most)
   Reply {server time us, {id, expiry us, worker, attempts, {lane, {member, due ...} ...}} ...}
 ]]
-local META, CLAIMS, LEASES = unpack(KEYS)
+-- keys meta claims leases
 -- include shard
 -- include time
 -- include record

@@ -2,11 +2,10 @@
 --[[
   The batches that are on their way from this shard, the oldest first, at most `most` of them.
 
-  KEYS  1 meta  2 claims  3 leases
   ARGV  layout, most (count), batch (position; absent: all)
   Reply {{batch, {taken schedule (takenbatch.lua) ...}} ...}
 ]]
-local META, CLAIMS, LEASES = unpack(KEYS)
+-- keys meta claims leases
 -- include shard
 -- include members
 -- include takenbatch

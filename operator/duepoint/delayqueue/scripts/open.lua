@@ -3,13 +3,13 @@
   The layout record exists; the first caller's wish is what it says. Runs on a full server: a new leader has to
   be able to delete.
 
-  KEYS  1 layout
   ARGV  layout, shards, buckets, epoch, incarnation (text), former, former_shards (absent: it is
         not being cut anew), by (name of the installation that opens it; absent: it stays),
         silence (us; after so long without a sign of life another installation's place is free)
   Reply {layout, shards, buckets, incarnation, former, former_shards}
   Error FOREIGN (also: of another installation that lives)
 ]]
+-- keys layout
 -- include layout
 -- include time
 local known = redis.call('HMGET', LAYOUT, 'by', 'seen')

@@ -5,8 +5,7 @@
   and its definition is completed. Called again (the reply was lost) it changes nothing and replies the same. A
   HELD point is a chain with an end: it may be among its own slots, with the record that it goes on with.
 
-  KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 runs  8 ran  9 wake  10... lanes,
-        then buckets
+  KEYS  then lanes and buckets
   ARGV  layout, id (position), runs_bytes, runs_age (ms), outcomes {from, to},
         lanes {{lane, key}}: all of the claim, key a position in KEYS,
         plans {{key, chain, due, bucket, id, slots}}: chain a position, due in us; absent where no
@@ -14,7 +13,7 @@
           slots {from, to} of member, record pairs
   Reply {'lost'} | {'planned', 1 or 0 (not held) for each plan}
 ]]
-local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, RUNS, RAN, WAKE = unpack(KEYS, 1, 9)
+-- keys meta heads claims leases occ occrec runs ran wake
 -- include shard
 -- include wake
 -- include claims

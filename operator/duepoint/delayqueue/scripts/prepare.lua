@@ -4,12 +4,11 @@
   What is there already, of any type, is left alone. So does what is counted of it: a script that names a key
   that is not there has to wait while its slot moves to another node.
 
-  KEYS  1 stream  2 state (what is counted of it)
   ARGV  nothing by name
   Reply 1 where it was made, else 0
   Error OOM
 ]]
-local STREAM, STATE = unpack(KEYS)
+-- keys stream state
 redis.call('HSETNX', STATE, 'in', 0)
 if redis.call('EXISTS', STREAM) == 1 then
   return 0

@@ -3,12 +3,12 @@
   How far the move to the new layout has come, for status and commands; with `done` it is at its end and the
   former layout is forgotten.
 
-  KEYS  1 layout
   ARGV  epoch, layout (number of the new one), phase (text), moved, left (definitions),
         waiting (text: for what, or empty), done (bool)
   Reply {layout, shards, buckets, incarnation, former, former_shards}
   Error WRONGLAYOUT
 ]]
+-- keys layout
 -- include layout
 -- include index
 -- include fenced

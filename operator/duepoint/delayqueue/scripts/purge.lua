@@ -2,11 +2,10 @@
 --[[
   These dead letters are gone, and what is counted of them. One that is not there changes nothing.
 
-  KEYS  1 meta  2 dead  3 order  4 sums (deadletters.lua)
   ARGV  layout, letters {from, to} of ids
   Reply how many were there
 ]]
-local META, DEAD, ORDER, SUMS = unpack(KEYS)
+-- keys meta dead letters letter_sums
 -- include shard
 -- include unburying
 

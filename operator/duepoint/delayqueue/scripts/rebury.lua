@@ -3,12 +3,11 @@
   Dead letters of a former shard lie here now; those at or before the last one that came from there change
   nothing. They keep their ids, which show when they were buried, where no later one is here.
 
-  KEYS  1 meta  2 dead  3 imported  4 order  5 sums (deadletters.lua)
   ARGV  layout, epoch, source (text: the former shard), letters {{id, from, to}}: text, fields in
         ARGV; oldest first
   Reply letters buried
 ]]
-local META, DEAD, IMPORTED, ORDER, SUMS = unpack(KEYS)
+-- keys meta dead imported letters letter_sums
 -- include shard
 -- include fenced
 -- include deadletters

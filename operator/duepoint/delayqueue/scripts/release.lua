@@ -5,13 +5,13 @@
   takes it over judges them as of their first claim. Where the claim was lost its owner lives nevertheless: of
   its points the one that another worker holds alone is no longer suspected of having killed it.
 
-  KEYS  1 meta  2 heads  3 claims  4 leases  5 wake  6... lanes of the claim
+  KEYS  then the lanes of the claim
   ARGV  layout, lanes (numbers, in the order of KEYS), all (bool), members {from, to}, id (position),
         given (position; id of the claim of what is given back),
         former {{from, to} of members, for each lane}: the points that the claim began with
   Reply {released, remaining}
 ]]
-local META, HEADS, CLAIMS, LEASES, WAKE = unpack(KEYS, 1, 5)
+-- keys meta heads claims leases wake
 -- include shard
 -- include wake
 -- include record

@@ -4,12 +4,11 @@
   worker holds disappears under it; its settlement meets nothing. Called again until nothing is left; another
   uid under the id is left alone.
 
-  KEYS  1 meta  2 heads  3 occ  4 occrec  5 lane  6 bucket  7 leases
   ARGV  layout, epoch, lane (number), batch (count), id, uid (as packed in the record): positions
   Reply {APPLIED | UNCHANGED | BUSY (on its way to another shard), occurrences that may be left
          (0 or 1), whether it may be in a new shard, too (0 or 1)}
 ]]
-local META, HEADS, OCC, OCCREC, LANE, BUCKET, LEASES = unpack(KEYS)
+-- keys meta heads occ occrec leases lane bucket
 -- include shard
 -- include fenced
 -- include heads

@@ -4,15 +4,15 @@
   queue, and not before. Called again (the reply was lost) it finds no letter and changes nothing. The chain of
   the schedule is left alone.
 
-  KEYS  1 meta  2 heads  3 occ  4 occrec  5 wake  6 lane  7 bucket  8 leases, of the schedule's shard
-        9 dead  10 order  11 sums, of the letter's shard (deadletters.lua)
+  KEYS  then dead, letters and letter_sums of the shard of the letter
   ARGV  layout, lane (number), letter (text: id of the entry), id, uid, member, record: positions
   Reply APPLIED | UNCHANGED (this slot waits in the queue already; the letter stays)
         | GONE (no definition of this uid) | UNKNOWN (no such letter, or not any more)
         | BUSY (on its way to another shard) | ABSENT (not in this draining shard)
   Error OOM
 ]]
-local META, HEADS, OCC, OCCREC, WAKE, LANE, BUCKET, LEASES, DEAD, ORDER, SUMS = unpack(KEYS)
+-- keys meta heads occ occrec wake leases lane bucket
+local DEAD, LETTERS, LETTER_SUMS = unpack(KEYS, 9)
 -- include shard
 -- include time
 -- include wake

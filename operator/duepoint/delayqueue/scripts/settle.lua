@@ -6,8 +6,7 @@
   changes nothing. Of more retries than a schedule may have open, the oldest that wait go to the dead letters,
   and the news of it to `runs`. `deliver` is this script with entries of users' streams.
 
-  KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 runs  8 dead  9 ran  10 wake
-        11... lanes of the claim, then buckets
+  KEYS  then the lanes of the claim and buckets
   ARGV  layout, id (position), number, whole (bool: every point the claim began with is named), named (count),
         every (bool: each chain that the claim holds is finished, none is listed), runs_bytes, runs_age (ms),
         outcomes {from, to}, holds (bool): among chains and occurrences are some that wait to be compared,
@@ -29,10 +28,10 @@
   Reply {'lost'} | {'settled', applied, remaining, {buried retry, its record, ...},
           {namespace of each dead letter that had to go, ...}}
 ]]
-local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, RUNS, DEAD, RAN, WAKE = unpack(KEYS, 1, 10)
+-- keys meta heads claims leases occ occrec runs dead ran wake
 -- include shard
 local letters = args.letters or {}
-local ORDER, SUMS = KEYS[letters.order], KEYS[letters.sums]
+local LETTERS, LETTER_SUMS = KEYS[letters.order], KEYS[letters.sums]
 -- include wake
 -- include claims
 -- include callersclaim

@@ -2,10 +2,10 @@
 --[[
   The installation that opened the index last still looks after it: no other one opens it meanwhile.
 
-  KEYS  1 layout
   ARGV  by (name of the installation)
   Reply 1 | 0 (it is not the one that opened it last)
 ]]
+-- keys layout
 -- include layout
 -- include time
 if redis.call('HGET', LAYOUT, 'by') ~= args.by then

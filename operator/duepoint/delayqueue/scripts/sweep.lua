@@ -3,7 +3,7 @@
   Mends what a comparison found wrong, each finding looked at again first: what changed meanwhile is left alone.
   Arming needs memory, so a full server refuses the whole step.
 
-  KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 wake  8... lanes, buckets
+  KEYS  then lanes and buckets
   ARGV  layout, epoch, lanes {{lane, key}}: heads refreshed,
         arm {{lane key, bucket key, id, chain, due}}: armed definitions without a chain,
         drop {{lane key, bucket key, id, member}}: points without a definition, or chains of an
@@ -17,7 +17,7 @@
   Reply {armed, dropped, mended, {lane ...}: to be swept together, for a lease that cannot be}
   Error OOM
 ]]
-local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, WAKE = unpack(KEYS, 1, 7)
+-- keys meta heads claims leases occ occrec wake
 -- include shard
 -- include fenced
 -- include wake

@@ -3,11 +3,11 @@
   The shard is suspect no longer, once nothing that was due by then is left: none in a lane, none that waits to
   be compared, and none under a claim, whose owner may have settled it before the server went back.
 
-  KEYS  1 meta  2 claims  3 leases  4... lanes
+  KEYS  then lanes
   ARGV  layout, epoch, back (us, as text: that which was compared), lanes (numbers, in the order of KEYS)
   Reply ended | due (in a lane) | held | claimed
 ]]
-local META, CLAIMS, LEASES = unpack(KEYS, 1, 3)
+-- keys meta claims leases
 -- include shard
 -- include fenced
 -- include record

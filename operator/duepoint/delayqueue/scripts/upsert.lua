@@ -10,8 +10,7 @@
   worked out: the chain may have moved on past it. The count of started runs never falls. Blobs are stored where
   any row is.
 
-  KEYS  1 meta  2 heads  3 blobs  4 wake  5 leases  6 interned  7 occ  8 occrec
-        9... buckets and lanes
+  KEYS  then buckets and lanes
   ARGV  layout, epoch, incarnation, numbers {number ...}: those that stand in the records,
         blobs {from, to}: digest, blob pairs, lanes {{number, position in KEYS}},
         groups {bucket, lane, from, to, ...}: for each bucket (position in KEYS) and lane (position in `lanes`) the
@@ -26,7 +25,7 @@
         or {BUSY}: a row is on its way to another shard, and nothing was written
   Error WRONGLAYOUT (also: a number stands for no text any more), OOM
 ]]
-local META, HEADS, BLOBS, WAKE, LEASES, INTERNED, OCC, OCCREC = unpack(KEYS, 1, 8)
+-- keys meta heads blobs wake leases interned occ occrec
 -- include shard
 -- include fenced
 -- include time

@@ -3,11 +3,10 @@
   A part of what was found out about runs of a schedule is written down, before `admit` gets the rest: a list of
   many Jobs is then not one long script.
 
-  KEYS  1 meta  2 active  3 looks
   ARGV  layout, look (as `admit`; 0: a look that begins now), over, seen, verified (as `admit`)
   Reply {look}
 ]]
-local META, RUNS, LOOKS = unpack(KEYS)
+-- keys meta active looks
 -- include shard
 -- include active
 if not is_whole() then

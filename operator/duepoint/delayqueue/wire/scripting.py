@@ -1,12 +1,11 @@
 """The Lua scripts: loading, calling, and what their errors mean.
 
-A script is one file of ``scripts/``; a line ``-- include NAME`` stands for the file of that name
-in ``scripts/includes/``, which may include others, each at its first mention; ``-- body NAME`` for
-what the script of that name does (under other flags: a full server refuses the one and carries out
-the other). Calls go by EVALSHA; NOSCRIPT (a restarted server) loads everything and repeats only
-what was refused, inside pipelines too. Arguments travel by name: ARGV[1] is a MessagePack map of
-numbers and text, binary values follow and the map refers to them by position (``Arguments`` builds
-both). No other package sees a raw reply or a library's error.
+A script is one file of ``scripts/``. In it ``-- keys NAME ...`` names its first KEYS, in capitals;
+``-- include NAME`` stands for that file of ``scripts/includes/``, which may include others, each at
+its first mention; ``-- body NAME`` for what another script does (under other flags: a full server
+refuses the one and carries out the other). Calls go by EVALSHA; NOSCRIPT (a restarted server) loads
+everything and repeats only what was refused, inside pipelines too. No other package sees a raw
+reply or a library's error.
 
 Nothing is ever repeated after a lost reply: a script may have been applied. That is the caller's
 decision, made with what the script guarantees.
@@ -15,10 +14,10 @@ decision, made with what the script guarantees.
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from importlib import resources
 from typing import Any, Generic, TypeVar
 
@@ -31,99 +30,96 @@ from duepoint.delayqueue.wire import nodes
 from duepoint.delayqueue.wire import servers as servers_
 
 _INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
-_BODY = re.compile(r"^-- body (\w+)$", re.MULTILINE)
 _CODE = re.compile(r"^([A-Z]+)\b")
 
 
-@dataclass(frozen=True, slots=True)
 class ScriptCall:
-    """One call of one script."""
+    """One call of one script: its keys, and its arguments by name.
 
-    script: str
-    keys: Sequence[str]
-    arguments: Sequence[bytes | str]
-    named: Mapping[str, object] = field(default_factory=dict)
+    ARGV[1] is a map of numbers and text; ``bytes``, for which cmsgpack has no type, follow it as
+    values of their own, and the map has their positions in ARGV.
+    """
 
-    def argv(self, owner: str = "") -> Sequence[bytes | str]:
-        """ARGV; ``owner``: whose index it has to be, "" = any."""
-        named = {**self.named, "owner": owner} if owner else self.named
-        return (msgspec.msgpack.encode(named), *self.arguments)
+    __slots__ = ("_positions", "keys", "named", "script", "values")
 
+    def __init__(self, script: str, keys: Iterable[str], **named: object) -> None:
+        self.script = script
+        self.keys = list(keys)
+        self.values: list[Any] = []
+        self.named: dict[str, object] = {}
+        self._positions: dict[str, int] = {}
+        self.put(**named)
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A plain reading command that is to be answered after the calls before it."""
-
-    command: tuple[Any, ...]
-
-
-class Arguments:
-    """ARGV of one call: named numbers and texts, and binary values by position."""
-
-    def __init__(self, **named: object) -> None:
-        self._named = named
-        self._values: list[Any] = []
-
-    def put(self, name: str, value: object) -> None:
-        self._named[name] = value
+    def put(self, **named: object) -> None:
+        """Add arguments; bytes as the position of the value."""
+        for name, value in named.items():
+            self.named[name] = self.position(value) if isinstance(value, bytes) else value
 
     def position(self, value: bytes | str) -> int:
         """Where this value stands in ARGV."""
-        self._values.append(value)
-        return 1 + len(self._values)
+        self.values.append(value)
+        return 1 + len(self.values)
 
     def run(self, values: Iterable[bytes | str]) -> tuple[int, int]:
         """Where these values stand in ARGV, first and last; the last is less when none."""
-        first = len(self._values) + 2
-        self._values.extend(values)
-        return first, 1 + len(self._values)
+        first = len(self.values) + 2
+        self.values.extend(values)
+        return first, 1 + len(self.values)
 
-    def name_server(self) -> None:
-        """The last value is the run id of the server that the call is sent to."""
-        self._values.append(nodes.RUN_ID)
-
-    def call(self, script: str, keys: Sequence[str]) -> ScriptCall:
-        return ScriptCall(script, keys, self._values, self._named)
-
-
-class KeyList:
-    """KEYS of a call: the fixed ones, and others as they are met."""
-
-    def __init__(self, *fixed: str) -> None:
-        self.names = list(fixed)
-        self._positions = {name: number for number, name in enumerate(fixed, start=1)}
-
-    def position(self, name: str) -> int:
+    def key(self, name: str) -> int:
+        """Where this key, which is not one that the script names, stands in KEYS."""
         if name not in self._positions:
-            self.names.append(name)
-            self._positions[name] = len(self.names)
+            self.keys.append(name)
+            self._positions[name] = len(self.keys)
         return self._positions[name]
+
+    def command(self, sha: str, owner: str) -> nodes.Command:
+        """As the server gets it; ``owner``: whose index it has to be, "" = any."""
+        named = {**self.named, "owner": owner} if owner else self.named
+        arguments = (msgspec.msgpack.encode(named), *self.values)
+        return ("EVALSHA", sha, len(self.keys), *self.keys, *arguments)
+
+
+_FOLDER = resources.files("duepoint.delayqueue") / "scripts"
+
+
+@functools.cache
+def _parts(name: str) -> tuple[str, tuple[str, ...], str]:
+    """A script's file: what stands before its keys, the keys that it names, what follows them."""
+    text = (_FOLDER / f"{name}.lua").read_text(encoding="utf-8")
+    head, body, of_another = text.partition("-- body ")
+    if body:
+        return head, *_parts(of_another.split()[0])[1:]
+    head, _, rest = text.partition("-- keys ")
+    keys, _, code = rest.partition("\n")
+    return head, tuple(keys.split()), code
+
+
+def fixed_keys(name: str) -> tuple[str, ...]:
+    """The names that a script gives to its first keys."""
+    return _parts(name)[1]
 
 
 def source(name: str) -> str:
     """The text of a script as the server gets it, includes in place."""
-    folder = resources.files("duepoint.delayqueue") / "scripts"
     present: set[str] = set()
 
     def included(match: re.Match[str]) -> str:
         if match[1] in present:
             return ""
         present.add(match[1])
-        text = (folder / "includes" / f"{match[1]}.lua").read_text(encoding="utf-8")
+        text = (_FOLDER / "includes" / f"{match[1]}.lua").read_text(encoding="utf-8")
         return _INCLUDE.sub(included, text)
 
-    def body(match: re.Match[str]) -> str:
-        return (folder / f"{match[1]}.lua").read_text(encoding="utf-8").partition("\n]]\n")[2]
-
-    text = _BODY.sub(body, (folder / f"{name}.lua").read_text(encoding="utf-8"))
-    return _INCLUDE.sub(included, text)
+    head, keys, code = _parts(name)
+    named = f"local {', '.join(keys).upper()} = unpack(KEYS, 1, {len(keys)})\n" if keys else ""
+    return _INCLUDE.sub(included, head + named + code)
 
 
 def names() -> tuple[str, ...]:
     """Every script there is."""
-    folder = resources.files("duepoint.delayqueue") / "scripts"
     return tuple(
-        sorted(entry.name[:-4] for entry in folder.iterdir() if entry.name.endswith(".lua"))
+        sorted(entry.name[:-4] for entry in _FOLDER.iterdir() if entry.name.endswith(".lua"))
     )
 
 
@@ -159,17 +155,17 @@ class Scripts:
             raise reply
         return reply
 
-    async def run_many_durably(self, calls: Sequence[ScriptCall | Read]) -> list[Any]:
+    async def run_many_durably(self, calls: Sequence[ScriptCall | nodes.Command]) -> list[Any]:
         """As ``run_many``; where a replica is attached it has it, or was too slow."""
         return await self.run_many(calls, confirmed=True)
 
     async def run_many(
-        self, calls: Sequence[ScriptCall | Read], *, confirmed: bool = False
+        self, calls: Sequence[ScriptCall | nodes.Command], *, confirmed: bool = False
     ) -> list[Any]:
         """The replies in order, in one round trip; an error stands in the place of its reply.
 
-        What is read was read after the scripts that stand before it had run: where one of them
-        has to be repeated, so has the read.
+        A plain reading command is answered after the scripts that stand before it: where one of
+        them has to be repeated, so has the command.
         """
         if not calls:
             return []
@@ -187,37 +183,36 @@ class Scripts:
         ]
 
     async def _round_trip(
-        self, calls: Sequence[ScriptCall | Read], *, confirmed: bool = False
+        self, calls: Sequence[ScriptCall | nodes.Command], *, confirmed: bool = False
     ) -> list[Any]:
-        commands = [self._command(call) for call in calls]
+        commands = [
+            call.command(self._shas[call.script], self.owner)
+            if isinstance(call, ScriptCall)
+            else call
+            for call in calls
+        ]
         return await self._servers.exchange(commands, confirmed=confirmed)
 
-    def _command(self, call: ScriptCall | Read) -> tuple[Any, ...]:
-        if isinstance(call, Read):
-            return call.command
-        sha = self._shas[call.script]
-        return ("EVALSHA", sha, len(call.keys), *call.keys, *call.argv(self.owner))
 
-
-def _refused(calls: Sequence[ScriptCall | Read], replies: Sequence[object]) -> list[int]:
+def _refused(calls: Sequence[ScriptCall | nodes.Command], replies: Sequence[object]) -> list[int]:
     """Scripts that the server did not know, and what was read after the first of them."""
     refused: list[int] = []
     for index, (call, reply) in enumerate(zip(calls, replies, strict=True)):
         unknown = isinstance(reply, redis.exceptions.NoScriptError)
-        if unknown or (refused and isinstance(call, Read)):
+        if unknown or (refused and not isinstance(call, ScriptCall)):
             refused.append(index)
     return refused
 
 
-def _translated_of(call: ScriptCall | Read, error: Exception) -> errors.DuepointError:
+def _translated_of(call: ScriptCall | nodes.Command, error: Exception) -> errors.DuepointError:
     translation = translated(error, _attempted(call))
     if isinstance(translation, queue_errors.Damaged) and _attempted(call) in _TO_USERS_STREAMS:
         return queue_errors.WrongType(str(translation))
     return translation
 
 
-def _attempted(call: ScriptCall | Read) -> str:
-    return "read" if isinstance(call, Read) else f"run {call.script}"
+def _attempted(call: ScriptCall | nodes.Command) -> str:
+    return f"run {call.script}" if isinstance(call, ScriptCall) else "read"
 
 
 def good(replies: list[Any], attempted: str) -> list[Any]:

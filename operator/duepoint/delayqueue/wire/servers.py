@@ -133,7 +133,7 @@ class OneServer:
             tell()
 
 
-def open_servers(server: connecting.Server, *, connections: int) -> Servers:
+def open_servers(server: connecting.Server, *, connections: int = 8) -> Servers:
     """What the URL leads to; raises InvalidSetting where it is none. Does not connect."""
     if server.address().kind is redisurl.ServerKind.CLUSTER:
         return cluster.Cluster(server, connections=connections)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,6 +22,9 @@ from duepoint.kube import errors, jobbuilder, jobs, port, wire
 _MOST_LOOKED_AT = 8
 
 _decoder = msgspec.json.Decoder(jobs.Job)
+
+#: Name and uid of a Schedule.
+_Key = tuple[str, str]
 
 
 class JobState(enum.Enum):
@@ -59,54 +62,52 @@ class ScheduleJobs(Protocol):
         ...
 
 
-class _Lists:
-    """Lists of one namespace, one after the other; who asks during one shares the next.
+class ActiveJobs:
+    """``ScheduleJobs`` through one API server.
 
+    A namespace's Jobs are listed by one request at a time; who asks during one shares the next.
     After a restart of Redis every schedule with a policy wants its Jobs listed before its next
     slot; a list for each would have the API server read all Jobs of the namespace as often.
     """
 
-    def __init__(self, api: port.Api, namespace: str) -> None:
+    def __init__(self, api: port.Api) -> None:
         self._api = api
-        self._namespace = namespace
-        self._asked: dict[tuple[str, str], asyncio.Future[tuple[Listed, ...]]] = {}
-        self._listing: asyncio.Task[None] | None = None
+        #: By namespace, and by name and uid of the Schedule.
+        self._asked: dict[str, dict[_Key, asyncio.Future[tuple[Listed, ...]]]] = {}
+        self._listing: dict[str, asyncio.Task[None]] = {}
 
-    async def of_schedule(self, name: str, uid: str) -> tuple[Listed, ...]:
-        answer = self._asked.setdefault((name, uid), asyncio.get_running_loop().create_future())
-        if self._listing is None or self._listing.done():
-            self._listing = asyncio.create_task(self._list_all())
+    async def of_schedule(self, namespace: str, name: str, uid: str) -> tuple[Listed, ...]:
+        asked = self._asked.setdefault(namespace, {})
+        answer = asked.setdefault((name, uid), asyncio.get_running_loop().create_future())
+        if (listing := self._listing.get(namespace)) is None or listing.done():
+            self._listing[namespace] = asyncio.create_task(self._list_all(namespace))
         return await asyncio.shield(answer)
 
-    async def _list_all(self) -> None:
-        while self._asked:
-            asked, self._asked = self._asked, {}
+    async def _list_all(self, namespace: str) -> None:
+        while asked := self._asked.pop(namespace, None):
             try:
-                found = await self._listed(asked)
+                found = await self._listed(namespace, asked)
             except Exception as trouble:  # noqa: BLE001 - raised where it was asked
                 for answer in asked.values():
                     answer.set_exception(trouble)
                     answer.exception()  # the task that asked may be gone
             else:
                 for key, answer in asked.items():
-                    answer.set_result(tuple(found.get(key, ())))
+                    answer.set_result(tuple(found[key]))
 
-    async def _listed(
-        self, asked: Collection[tuple[str, str]]
-    ) -> Mapping[tuple[str, str], list[Listed]]:
-        """By name and uid of the Schedule."""
+    async def _listed(self, namespace: str, asked: Collection[_Key]) -> Mapping[_Key, list[Listed]]:
         selector = jobbuilder.SCHEDULE_LABEL
         if len(asked) == 1:
             ((name, _),) = asked
             selector = f"{selector}={name}"
-        found: dict[tuple[str, str], list[Listed]] = {key: [] for key in asked}
+        found: dict[_Key, list[Listed]] = {key: [] for key in asked}
         pages = self._api.list_pages(
-            jobs.collection(self._namespace), jobs.Job, query={"labelSelector": selector}
+            jobs.collection(namespace), jobs.Job, query={"labelSelector": selector}
         )
         async for page in pages:
             for job in page.items:
                 owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
-                if owner is None or slot_us is None or owner.namespace != self._namespace:
+                if owner is None or slot_us is None or owner.namespace != namespace:
                     continue
                 listed = found.get((owner.name, owner.uid))
                 if listed is not None:
@@ -114,25 +115,13 @@ class _Lists:
                     listed.append(Listed(name=name, slot_us=slot_us, state=state))
         return found
 
-
-class ActiveJobs:
-    """``ScheduleJobs`` through one API server."""
-
-    def __init__(self, api: port.Api) -> None:
-        self._api = api
-        self._lists: dict[str, _Lists] = {}
-
-    async def of_schedule(self, namespace: str, name: str, uid: str) -> tuple[Listed, ...]:
-        lists = self._lists.setdefault(namespace, _Lists(self._api, namespace))
-        return await lists.of_schedule(name, uid)
-
     async def states(
         self, namespace: str, schedule: str, uid: str, names: Collection[str]
     ) -> Mapping[str, JobState]:
         if len(names) > _MOST_LOOKED_AT:
             listed = await self.of_schedule(namespace, schedule, uid)
             return dict.fromkeys(names, JobState.ABSENT) | {one.name: one.state for one in listed}
-        found = await _all(self._read(namespace, name) for name in names)
+        found = await asyncio.gather(*(self._read(namespace, name) for name in names))
         owner = jobs.JobOwner(namespace, schedule, uid)
         return {
             name: JobState.ABSENT if job is None else _state(job, owner)
@@ -156,25 +145,13 @@ class ActiveJobs:
 class _NoJobs:
     """Of who has no API server: slots that depend on Jobs are put off."""
 
-    async def of_schedule(self, *place: str) -> tuple[Listed, ...]:
-        raise _not_asked(*place)
+    async def _refuse(self, *place: Any, **_: Any) -> Any:  # noqa: ANN401 - for all three methods
+        raise errors.Unavailable(f"Jobs of {place[0]}/{place[1]}: no API server", sent=False)
 
-    async def states(self, *place: str | Collection[str]) -> Mapping[str, JobState]:
-        raise _not_asked(*place[:2])
-
-    async def delete(self, *place: str) -> None:
-        raise _not_asked(*place)
-
-
-def _not_asked(*place: object) -> errors.Unavailable:
-    return errors.Unavailable(f"Jobs of {place[0]}/{place[1]}: no API server", sent=False)
+    of_schedule = states = delete = _refuse
 
 
 NO_JOBS: ScheduleJobs = _NoJobs()
-
-
-async def _all(reads: Iterable[Coroutine[Any, Any, jobs.Job | None]]) -> list[jobs.Job | None]:
-    return list(await asyncio.gather(*reads))
 
 
 def _state(job: jobs.Job, owner: jobs.JobOwner) -> JobState:

@@ -12,6 +12,7 @@ import asyncio
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Mapping
+from typing import cast
 
 import msgspec
 
@@ -48,16 +49,44 @@ class JobTarget:
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
+        name = ""
         try:
             head, body = self._composed(firing)
+            name = str(cast("dict[str, object]", head["metadata"])["name"])
             async with asyncio.timeout(seconds):
-                return await self._create(firing.namespace, head, body, seconds)
+                result = await jobcreation.create(
+                    self._api, firing.namespace, head, body=body, timeout_seconds=seconds
+                )
         except base.InvalidSpec as error:
             return _rejected(Reason.INVALID_JOB_TEMPLATE, str(error))
         except TimeoutError:
-            self._open.note(firing.namespace, job_name(firing))
+            self._open.note(firing.namespace, name)
             message = f"no answer from the API server in {seconds:g} s"
             return _retry(Reason.API_UNAVAILABLE, message, is_unanswered=True)
+        except errors.ApiError as error:
+            is_unanswered = errors.may_be_carried_out(error)
+            if is_unanswered:
+                self._open.note(firing.namespace, name)
+            after_us = target.after_us(error)
+            return _retry(Reason.API_UNAVAILABLE, str(error), after_us, is_unanswered=is_unanswered)
+        return self._judged(firing.namespace, name, result)
+
+    def _judged(
+        self, namespace: str, name: str, result: jobcreation.CreateResult
+    ) -> outcome.Outcome:
+        match result:
+            case jobcreation.NameConflict(message=message):
+                return _rejected(Reason.NAME_CONFLICT, message)
+            case jobcreation.JobRefused(reason=reason, message=message):
+                return (_retry if result.may_heal else _rejected)(reason, message)
+        # One that was ours already was made by an earlier request.
+        is_older = isinstance(result, jobcreation.AlreadyOurs)
+        return outcome.Delivered(
+            accepted_us=self._clock.now_us(),
+            running=True,
+            job_name=name,
+            may_come_again=is_older or self._open.has(namespace, name),
+        )
 
     def _composed(self, firing: target.Firing) -> tuple[dict[str, object], bytes]:
         """The Job's metadata, and all of it as bytes: nothing else of a large one is held."""
@@ -68,39 +97,6 @@ class JobTarget:
             return {"metadata": jobbuilder.head_of(words)}, frame.body(words)
         job = jobbuilder.job_for(_template(firing.action), facts)
         return {"metadata": job["metadata"]}, msgspec.json.encode(job)
-
-    async def _create(
-        self, namespace: str, job: dict[str, object], body: bytes, seconds: float
-    ) -> outcome.Outcome:
-        try:
-            result = await jobcreation.create(
-                self._api, namespace, job, body=body, timeout_seconds=seconds
-            )
-        except errors.ApiError as error:
-            is_unanswered = errors.may_be_carried_out(error)
-            if is_unanswered:
-                self._open.note(namespace, _name(job))
-            return _retry(
-                Reason.API_UNAVAILABLE, str(error), _after_us(error), is_unanswered=is_unanswered
-            )
-        match result:
-            case jobcreation.Created():
-                is_open = self._open.has(namespace, _name(job))
-                return self._delivered(job, may_come_again=is_open)
-            case jobcreation.AlreadyOurs():  # by an earlier request
-                return self._delivered(job, may_come_again=True)
-            case jobcreation.NameConflict(message=message):
-                return _rejected(Reason.NAME_CONFLICT, message)
-            case jobcreation.JobRefused(reason=reason, message=message):
-                return (_retry if result.may_heal else _rejected)(reason, message)
-
-    def _delivered(self, job: dict[str, object], *, may_come_again: bool) -> outcome.Delivered:
-        return outcome.Delivered(
-            accepted_us=self._clock.now_us(),
-            running=True,
-            job_name=_name(job),
-            may_come_again=may_come_again,
-        )
 
 
 class _Frames:
@@ -131,18 +127,13 @@ class _Frames:
 _Kept = tuple[actions.Action, jobbuilder.JobFrame | None]
 
 
-def _name(job: dict[str, object]) -> str:
-    metadata = job["metadata"]
-    return str(metadata["name"]) if isinstance(metadata, dict) else ""
-
-
 def job_name(firing: target.Firing) -> str:
     """The one name that the Job of this slot can have."""
     return jobbuilder.job_name(_facts(firing))
 
 
 def _template(action: actions.Action) -> Mapping[str, object]:
-    return target.require_kind(action, actions.JobAction).template
+    return cast("actions.JobAction", action.target).template
 
 
 def _facts(firing: target.Firing) -> jobbuilder.SlotFacts:
@@ -158,12 +149,6 @@ def _facts(firing: target.Firing) -> jobbuilder.SlotFacts:
         time_zone=firing.time_zone,
         run_uid=firing.run_uid,
     )
-
-
-def _after_us(error: errors.ApiError) -> int | None:
-    """What the API server asked for, as a duration."""
-    seconds = error.retry_after_seconds if isinstance(error, base.TryLater) else None
-    return None if seconds is None else int(seconds * 1_000_000)
 
 
 def _retry(

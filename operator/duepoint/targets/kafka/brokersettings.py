@@ -6,10 +6,8 @@ Names of keys are those of Kafka's own client settings where it has them. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from duepoint.targets import target
 from duepoint.targets.secretaccess import servers
 
 PATH = "spec.kafka.connectionSecretRef"
@@ -40,43 +38,28 @@ class Brokers:
         return self.protocol.startswith("SASL")
 
 
-def brokers(found: servers.SecretConnection) -> Brokers | target.Trouble:
-    """The brokers, or what to write into the Secret instead."""
+def brokers(found: servers.SecretConnection) -> Brokers:
+    """The brokers; raises Unread, which says what to write into the Secret instead."""
     values = found.values
     listed = tuple(filter(None, (one.strip() for one in values["bootstrap.servers"].split(","))))
-    if not 1 <= len(listed) <= _MOST_SERVERS or not all(map(_is_server, listed)):
-        return servers.unusable(
-            found, "bootstrap.servers", "is no list of brokers; write host:port,host:port"
-        )
-    if (withheld := found.withheld(map(_host_and_port, listed))) is not None:
-        return withheld
-    protocol = values.get("security.protocol", "").upper() or _usual_protocol(values)
-    if protocol not in PROTOCOLS:
-        return _unknown(found, "security.protocol", PROTOCOLS)
+    parsed = [parts for one in listed if (parts := _SERVER.fullmatch(one)) is not None]
+    hosts = [(parts[1].strip("[]"), int(parts[2])) for parts in parsed if int(parts[2]) <= 65_535]
+    if not 1 <= len(listed) == len(hosts) <= _MOST_SERVERS:
+        what = "is no list of brokers; write host:port,host:port"
+        raise found.unusable("bootstrap.servers", what)
+    found.require_consent(hosts)
+    # A password is never sent in the clear unless the Secret says so.
+    usual = "SASL_SSL" if values.get("password") else "SSL"
+    protocol = values.get("security.protocol", "").upper() or usual
     mechanism = values.get("sasl.mechanism", "").upper() or "PLAIN"
-    if mechanism not in MECHANISMS:
-        return _unknown(found, "sasl.mechanism", MECHANISMS)
+    for key, value, known in (
+        ("security.protocol", protocol, PROTOCOLS),
+        ("sasl.mechanism", mechanism, MECHANISMS),
+    ):
+        if value not in known:
+            raise found.unusable(key, f"is not known; write {' or '.join(known)}")
     if protocol.startswith("SASL"):
         for key in ("username", "password"):
             if not values.get(key):
-                return servers.unusable(found, key, f"is missing; {protocol} logs in with it")
+                raise found.unusable(key, f"is missing; {protocol} logs in with it")
     return Brokers(connection=found, servers=listed, protocol=protocol, mechanism=mechanism)
-
-
-def _host_and_port(server: str) -> tuple[str, int]:
-    host, _, port = server.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def _usual_protocol(values: Mapping[str, str]) -> str:
-    """A password is never sent in the clear unless the Secret says so."""
-    return "SASL_SSL" if values.get("password") else "SSL"
-
-
-def _unknown(found: servers.SecretConnection, key: str, known: tuple[str, ...]) -> target.Trouble:
-    return servers.unusable(found, key, f"is not known; write {' or '.join(known)}")
-
-
-def _is_server(text: str) -> bool:
-    parts = _SERVER.fullmatch(text)
-    return parts is not None and int(parts[2]) <= 65_535

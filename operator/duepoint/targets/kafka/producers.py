@@ -46,8 +46,8 @@ _LOGIN = (
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
-class _Broker:
-    """Dials the brokers of one connection, on the loop of the worker.
+class _Held:
+    """A producer being started, or started, on the guarded loop; its brokers are dialled on ours.
 
     Attributes:
         denied: what the egress rules and the owner of the Secret refused.
@@ -58,33 +58,6 @@ class _Broker:
         self._brokers = brokers
         self._dialler = dialler
         self._loop = asyncio.get_running_loop()
-
-    async def dial(self, host: str, port: int, tls: bool) -> socket.socket:  # noqa: FBT001 - dialling.Dial
-        """Called on the guarded loop."""
-        dialled = asyncio.run_coroutine_threadsafe(self._judged(host, port, tls=tls), self._loop)
-        return await asyncio.wrap_future(dialled)
-
-    async def _judged(self, host: str, port: int, *, tls: bool) -> socket.socket:
-        """The first brokers name the others, to which the same password goes."""
-        try:
-            self._require_consent(host, port)
-            return await self._dialler.connect(host, port, tls=tls)
-        except (dialling.Blocked, servers.ServerRefused) as refused:
-            self.denied.append(refused)
-            raise
-
-    def _require_consent(self, host: str, port: int) -> None:
-        servers.require_server(host, port)
-        if (withheld := self._brokers.connection.withheld([(host, port)])) is not None:
-            raise servers.ServerRefused(withheld)
-
-
-class _Held:
-    """A producer being started, or started; its coroutines run on the guarded loop."""
-
-    def __init__(self, brokers: brokersettings.Brokers, dialler: servers.ServerDialler) -> None:
-        self.broker = _Broker(brokers, dialler)
-        self._brokers = brokers
         self._producer: aiokafka.AIOKafkaProducer | None = None
         self._starting = asyncio.Lock()
 
@@ -92,17 +65,7 @@ class _Held:
         self, topic: str, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]]
     ) -> str:
         """Where the record is."""
-        dialling.dial_by(self.broker.dial)
-        producer = await self._started()
-        sent = await producer.send_and_wait(topic, value=value, key=key, headers=headers)
-        return f"partition {sent.partition} offset {sent.offset} of {topic}"
-
-    async def close(self) -> None:
-        made, self._producer = self._producer, None
-        if made is not None:
-            await _stopped(made)
-
-    async def _started(self) -> aiokafka.AIOKafkaProducer:
+        dialling.dial_by(self._dial)
         async with self._starting:
             if self._producer is None:
                 made = _made(self._brokers)
@@ -112,7 +75,27 @@ class _Held:
                     await asyncio.shield(_stopped(made))
                     raise
                 self._producer = made
-        return self._producer
+            producer = self._producer
+        sent = await producer.send_and_wait(topic, value=value, key=key, headers=headers)
+        return f"partition {sent.partition} offset {sent.offset} of {topic}"
+
+    async def close(self) -> None:
+        made, self._producer = self._producer, None
+        if made is not None:
+            await _stopped(made)
+
+    async def _dial(self, host: str, port: int, tls: bool) -> socket.socket:  # noqa: FBT001 - dialling.Dial
+        dialled = asyncio.run_coroutine_threadsafe(self._judged(host, port, tls=tls), self._loop)
+        return await asyncio.wrap_future(dialled)
+
+    async def _judged(self, host: str, port: int, *, tls: bool) -> socket.socket:
+        """The first brokers name the others, to which the same password goes."""
+        try:
+            self._brokers.connection.require_server(host, port)
+            return await self._dialler.connect(host, port, tls=tls)
+        except (dialling.Blocked, servers.ServerRefused) as refused:
+            self.denied.append(refused)
+            raise
 
 
 class Producers:
@@ -141,18 +124,20 @@ class Producers:
                 asked until the time is over.
         """
         held = self._of(brokers, dialler)
-        refusals = held.broker.denied
+        refusals = held.denied
         refusals.clear()
         try:
             return await self._thread.call(held.send(topic, key, value, headers))
         except asyncio.CancelledError:
-            self._drop(brokers)  # it may hang for ever; what it still holds is not sent later
+            self._let_go(
+                brokers.connection.digest
+            )  # it may hang for ever; what it still holds is not sent later
             if (refused := _refusal(brokers, refusals)) is not None:
                 denied.append(refused)
             raise
         except (kafka_errors.KafkaError, OSError, ValueError, AssertionError) as error:
             if not isinstance(error, _FINAL):
-                self._drop(brokers)
+                self._let_go(brokers.connection.digest)
             return _answer(brokers, error, refusals)
 
     async def close(self) -> None:
@@ -171,9 +156,6 @@ class Producers:
         while len(self._held) > _MOST_PRODUCERS:
             self._let_go(next(iter(self._held)))
         return held
-
-    def _drop(self, brokers: brokersettings.Brokers) -> None:
-        self._let_go(brokers.connection.digest)
 
     def _let_go(self, digest: bytes) -> None:
         held = self._held.pop(digest, None)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import importlib.util
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from duepoint import clock as clocks
 from duepoint.runs import outcome
@@ -21,7 +20,7 @@ from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
 from duepoint.targets.kafka import brokersettings
-from duepoint.targets.secretaccess import servers
+from duepoint.targets.secretaccess import references, servers
 from duepoint.targets.stream import target as streamtarget
 
 if TYPE_CHECKING:
@@ -31,9 +30,6 @@ MISSING_EXTRA = (
     "spec.kafka: the workers of this installation cannot speak Kafka; have their operator install "
     "duepoint[kafka], or use an image that has it"
 )
-
-#: Makes a dialler for the Schedules of a namespace.
-Diallers = Callable[[str], servers.ServerDialler]
 
 
 def is_installed() -> bool:
@@ -45,7 +41,7 @@ class KafkaTarget:
     """Produces records."""
 
     def __init__(
-        self, reader: servers.ConnectionReader, diallers: Diallers, clock: clocks.Clock
+        self, reader: servers.ConnectionReader, diallers: servers.Diallers, clock: clocks.Clock
     ) -> None:
         self._reader = reader
         self._diallers = diallers
@@ -54,24 +50,22 @@ class KafkaTarget:
 
     async def check(self, firing: target.Firing) -> target.Trouble | None:
         """Whether the extra is installed and the Secret holds a connection; sends nothing."""
-        found = await self._brokers(
-            firing.namespace, target.require_kind(firing.action, actions.KafkaAction)
-        )
-        if not isinstance(found, target.Trouble):
-            return None
-        self._reader.forget(firing.namespace)  # the next look is to see whether it was mended
-        return found
+        try:
+            await self._brokers(firing)
+        except references.Unread as unread:
+            self._reader.forget(firing.namespace)  # the next look is to see whether it was mended
+            return unread.trouble
+        return None
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered once all in-sync replicas have the record."""
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
-        kafka = target.require_kind(firing.action, actions.KafkaAction)
         denied: list[outcome.Outcome] = []
         try:
             async with asyncio.timeout(seconds):
-                return await self._produce(firing, kafka, denied)
+                return await self._produce(firing, denied)
         except TimeoutError:
             if denied:
                 return denied[-1]
@@ -85,18 +79,20 @@ class KafkaTarget:
             await self._opened.close()
 
     async def _produce(
-        self, firing: target.Firing, kafka: actions.KafkaAction, denied: list[outcome.Outcome]
+        self, firing: target.Firing, denied: list[outcome.Outcome]
     ) -> outcome.Outcome:
-        brokers = await self._brokers(firing.namespace, kafka)
-        if isinstance(brokers, target.Trouble):
-            return outcome.Retry(reason=brokers.reason, message=brokers.message, started=False)
+        try:
+            brokers = await self._brokers(firing)
+        except references.Unread as unread:
+            trouble = unread.trouble
+            return outcome.Retry(reason=trouble.reason, message=trouble.message, started=False)
         fields = streamtarget.entry(firing, self._clock.now_us())
         value = fields.pop("payload")
         headers = [(name, _bytes(text)) for name, text in fields.items()]
         answer = await self._producers().send(
             brokers,
             self._diallers(firing.namespace),
-            topic=kafka.topic,
+            topic=cast("actions.KafkaAction", firing.action.target).topic,
             key=firing.uid.encode(),
             value=_bytes(value),
             headers=headers,
@@ -108,25 +104,20 @@ class KafkaTarget:
             self._reader.forget(firing.namespace)
         return answer
 
-    async def _brokers(
-        self, namespace: str, kafka: actions.KafkaAction
-    ) -> brokersettings.Brokers | target.Trouble:
+    async def _brokers(self, firing: target.Firing) -> brokersettings.Brokers:
         if not is_installed():
-            return servers.unread(Reason.TARGET_UNAVAILABLE, MISSING_EXTRA)
+            raise references.Unread(references.unread(Reason.TARGET_UNAVAILABLE, MISSING_EXTRA))
         found = await self._reader.read(
             brokersettings.PATH,
-            namespace,
-            kafka.connection,
+            firing.namespace,
+            cast("actions.KafkaAction", firing.action.target).connection,
             brokersettings.KEYS,
             "bootstrap.servers",
         )
-        brokers = found if isinstance(found, target.Trouble) else brokersettings.brokers(found)
-        if isinstance(brokers, target.Trouble) or not brokers.tls:
+        brokers = brokersettings.brokers(found)
+        if not brokers.tls:
             return brokers
-        secured = await self._reader.secured(brokers.connection)
-        if isinstance(secured, target.Trouble):
-            return secured
-        return dataclasses.replace(brokers, connection=secured)
+        return dataclasses.replace(brokers, connection=await self._reader.secured(found))
 
     def _producers(self) -> kafkaproducers.Producers:
         if self._opened is None:

@@ -1,7 +1,8 @@
-"""One key of one object that a webhook names: read, or what to do so that it can be read.
+"""One key of one object that a target names: read, or what to do so that it can be read.
 
-Each failure names the field of the spec, the object and the remedy; for missing rights that is the
-very command an admin of the namespace runs. Whether it is then tried again is the caller's.
+Each failure (``Unread``) names the field of the spec, the object and the remedy; for missing rights
+that is the very command an admin of the namespace runs. Objects are read through a memory: an
+object is believed for a minute, a token for most of its life and never after its end.
 
 A user who may create a Schedule in a namespace names Secrets and receivers, and need not be allowed
 to read a Secret there. So a Secret is sent nowhere unless an annotation on it lists the receiver,
@@ -14,10 +15,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from duepoint.kube import errors, secrets
+from duepoint import clock as clocks
+from duepoint.kube import errors, port, secrets
 from duepoint.net import addresses
 from duepoint.schedules import actions, webhooksecrets
-from duepoint.targets.secretaccess import secretcache
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import memory, target
 
 #: Longest header value made of a Secret, in bytes; most receivers take no longer line.
 _MOST_HEADER_BYTES = 16 * 1024
@@ -69,28 +72,34 @@ class Reference:
     def object(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
 
+    def missing(self, message: str) -> Unread:
+        """It leads to nothing usable now."""
+        return Unread(unread(Reason.MISSING_SECRET, f"{self.path}: {message}"))
 
-class Missing(Exception):
-    """It leads to nothing usable now."""
+    def unusable(self, key: str, what: str) -> Unread:
+        """What stands under a key of it cannot be used."""
+        return self.missing(f"key {key} of {self.object} {what}")
 
-    def __init__(self, to: Reference, message: str) -> None:
-        super().__init__(f"{to.path}: {message}")
-
-
-class Withheld(Exception):
-    """Its owner has not said that it may go there."""
-
-    def __init__(self, to: Reference, message: str) -> None:
-        super().__init__(f"{to.path}: {message}")
+    def withheld(self, message: str) -> Unread:
+        """Its owner has not said that it may go there."""
+        return Unread(unread(Reason.SECRET_FORBIDDEN, f"{self.path}: {message}"))
 
 
-class ReadDenied(Exception):
-    """The worker has no right to it."""
+class Unread(Exception):
+    """Nothing of it can be used now.
 
-    def __init__(self, to: Reference, error: errors.Forbidden) -> None:
-        super().__init__(to.path)
-        self.to = to
-        self.error = error
+    Attributes:
+        trouble: why; what is missing, withheld or denied may be mended at any time.
+    """
+
+    def __init__(self, trouble: target.Trouble) -> None:
+        super().__init__(trouble.message)
+        self.trouble = trouble
+
+
+def unread(reason: Reason, message: str) -> target.Trouble:
+    """Nothing was sent, because something that a Secret holds is missing or cannot be used."""
+    return target.Trouble(reason=reason, message=message, code_class="secret", unsent=True)
 
 
 def secret(path: str, namespace: str, name: str, receiver: Receiver | None = None) -> Reference:
@@ -99,10 +108,9 @@ def secret(path: str, namespace: str, name: str, receiver: Receiver | None = Non
 
 
 def require_any_consent(to: Reference, data: secrets.Data) -> None:
-    """Raise Withheld unless the Secret may be sent somewhere; where to is not known yet."""
+    """Raise Unread unless the Secret may be sent somewhere; where to is not known yet."""
     if SEND_TO not in data.annotations:
-        raise Withheld(
-            to,
+        raise to.withheld(
             f"{to.object} may not be sent anywhere, because its annotation {SEND_TO} is "
             f"missing; who owns the Secret allows it with: kubectl annotate secret {to.name} "
             f"-n {to.namespace} {SEND_TO}=HOST, the host of the address in it",
@@ -110,12 +118,11 @@ def require_any_consent(to: Reference, data: secrets.Data) -> None:
 
 
 def require_consent(to: Reference, data: secrets.Data, receiver: Receiver) -> None:
-    """Raise Withheld unless the Secret's annotation names the receiver."""
+    """Raise Unread unless the Secret's annotation names the receiver."""
     if may_send(data.annotations, receiver):
         return
     has = "names others" if SEND_TO in data.annotations else "is missing"
-    raise Withheld(
-        to,
+    raise to.withheld(
         f"{to.object} may not be sent to {receiver}, because its annotation {SEND_TO} "
         f"{has}; who owns the Secret allows it with: kubectl annotate --overwrite secret {to.name} "
         f"-n {to.namespace} {SEND_TO}={receiver}",
@@ -128,22 +135,24 @@ def authorities(namespace: str, ca: actions.CaRef) -> Reference:
 
 
 class KeyReader:
-    """Reads single keys."""
+    """Reads single keys.
 
-    def __init__(self, objects: secretcache.Objects) -> None:
+    Args:
+        reader_role: the ClusterRole that an admin binds to let the worker read Secrets.
+    """
+
+    def __init__(self, objects: Objects, reader_role: str) -> None:
         self._objects = objects
+        self._reader_role = reader_role
 
     async def line(self, to: Reference, key: str) -> str:
         """A value that goes into a header: one line; blanks around it are an accident."""
         text = (await self.text(to, key)).strip()
         if not text or webhooksecrets.is_unsendable(text) or not text.isascii():
-            raise Missing(to, f"key {key} of {to.object} is not one line of printable ASCII")
+            raise to.unusable(key, "is not one line of printable ASCII")
         if len(text) > _MOST_HEADER_BYTES:
-            raise Missing(
-                to,
-                f"key {key} of {to.object} has {len(text)} bytes; a header holds at most "
-                f"{_MOST_HEADER_BYTES}",
-            )
+            what = f"has {len(text)} bytes; a header holds at most {_MOST_HEADER_BYTES}"
+            raise to.unusable(key, what)
         return text
 
     async def text(self, to: Reference, key: str) -> str:
@@ -151,36 +160,46 @@ class KeyReader:
         try:
             return (await self.content(to, key)).decode()
         except UnicodeDecodeError:
-            raise Missing(to, f"key {key} of {to.object} is binary; write text") from None
+            raise to.unusable(key, "is binary; write text") from None
 
     async def content(self, to: Reference, key: str) -> bytes:
-        """What the key holds; raises Missing, Withheld, ReadDenied, and errors.Unavailable."""
+        """What the key holds; raises Unread."""
         data = await self.whole(to)
         if key not in data.values:
-            raise Missing(to, f"{to.object} has no key {key}; write it there, or correct the name")
+            raise to.missing(f"{to.object} has no key {key}; write it there, or correct the name")
         return data.values[key]
 
     async def whole(self, to: Reference) -> secrets.Data:
-        """The object with all its keys; raises as ``content``."""
-        data = await self._found(to)
+        """The object with all its keys; raises Unread."""
+        try:
+            data = await self._objects.get(to.namespace, (to.kind, to.name))
+        except errors.ApiError as error:
+            raise self.refused(to, error) from None
         if to.receiver is not None:
             require_consent(to, data, to.receiver)
         return data
 
-    async def _found(self, to: Reference) -> secrets.Data:
-        try:
-            return await self._objects.get(to.namespace, (to.kind, to.name))
-        except errors.NotFound:
-            raise Missing(to, f"{to.object} does not exist; create it") from None
-        except errors.Forbidden as error:
-            raise ReadDenied(to, error) from None
-        except errors.Invalid as error:
-            raise Missing(to, f"{to.object} cannot be read: {error}") from None
+    def refused(self, to: Reference, error: errors.ApiError) -> Unread:
+        """What an answer of the API server means for the object."""
+        match error:
+            case errors.NotFound():
+                return to.missing(f"{to.object} does not exist; create it")
+            case errors.Forbidden():
+                message = _permission(to, error, self._reader_role)
+                return Unread(unread(Reason.SECRET_FORBIDDEN, message))
+            case errors.Unavailable():
+                message = f"{to.object} cannot be read: {error}"
+                return Unread(unread(Reason.API_UNAVAILABLE, message))
+            case _:
+                return to.missing(f"{to.object} cannot be read: {error}")
 
 
-def permission(denied: ReadDenied, reader_role: str) -> str:
-    """What is not allowed, and the command that allows it."""
-    to, subject = denied.to, _subject(denied.error)
+def _permission(to: Reference, error: errors.Forbidden, reader_role: str) -> str:
+    """What is not allowed, and the command that allows it, to whom the API server names."""
+    subject = "--serviceaccount=NAMESPACE:NAME"
+    if (asked := _USER.search(str(error))) is not None:
+        namespace, account, user = asked.groups()
+        subject = f"--serviceaccount={namespace}:{account}" if account else f"--user={user}"
     if to.kind == ACCOUNT:
         name = f"duepoint-token-{to.name}"
         what = "make tokens of"
@@ -196,15 +215,6 @@ def permission(denied: ReadDenied, reader_role: str) -> str:
             f"--clusterrole={reader_role} {subject}"
         )
     return f"{to.path}: the worker may not {what} {to.object}; allow it with: {line}"
-
-
-def _subject(error: errors.Forbidden) -> str:
-    """Whom to allow it: the API server's message names who asked."""
-    found = _USER.search(str(error))
-    if found is None:
-        return "--serviceaccount=NAMESPACE:NAME"
-    namespace, account, user = found.groups()
-    return f"--serviceaccount={namespace}:{account}" if account else f"--user={user}"
 
 
 # -- consent ---------------------------------------------------------------------------------------
@@ -239,3 +249,43 @@ def _names(entry: str, to: Receiver) -> bool:
     if wanted.startswith("*."):  # below a domain; an address has none
         return host.endswith(wanted[1:]) and addresses.parse(host) is None
     return host == wanted
+
+
+# -- what is read --------------------------------------------------------------------------------
+
+Objects = memory.Memory[tuple[str, str], secrets.Data]
+"""Key: ``Secret``, ``ConfigMap`` or ``ServiceAccount``, and the name."""
+Tokens = memory.Memory[tuple[str, str], secrets.Token]
+"""Key: the ServiceAccount's name, and the audience."""
+
+#: A token is renewed when so much of its life has gone, and not used in its last seconds.
+_TOKEN_FRESH = 0.75
+_TOKEN_MARGIN_SECONDS = 15.0
+
+
+def objects_of(api: port.Api, clock: clocks.Clock) -> Objects:
+    """What this API server says of Secrets and ConfigMaps."""
+
+    async def look(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Data]:
+        data = await secrets.read(api, key[0], namespace, key[1])
+        return memory.Life(value=data, size=data.size)
+
+    return memory.Memory(look, clock)
+
+
+def tokens_of(api: port.Api, clock: clocks.Clock) -> Tokens:
+    """Tokens that this API server makes."""
+
+    async def look(namespace: str, key: tuple[str, str]) -> memory.Life[secrets.Token]:
+        token = await secrets.token(api, namespace, *key)
+        left = (token.expires_us - clock.now_us()) / 1_000_000
+        # By a wrong clock of ours it must not live for ever, nor be asked for at each delivery.
+        life = min(max(left, 60.0), float(secrets.TOKEN_SECONDS))
+        return memory.Life(
+            value=token,
+            fresh_seconds=life * _TOKEN_FRESH,
+            usable_seconds=life - _TOKEN_MARGIN_SECONDS,
+            size=len(token.text),
+        )
+
+    return memory.Memory(look, clock)

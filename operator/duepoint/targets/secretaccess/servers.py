@@ -18,15 +18,15 @@ import hashlib
 import re
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from duepoint.kube import errors, secrets
+from duepoint.kube import secrets
 from duepoint.net import connections, dialling, egressrules
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import endpoints, target
-from duepoint.targets.secretaccess import references, secretcache, tlscontexts
+from duepoint.targets.secretaccess import references, tlscontexts
 
 #: Longest value that is looked at; certificates are the longest.
 _MOST_BYTES = 64 * 1024
@@ -64,30 +64,42 @@ class SecretConnection:
         """The text in one line, without anything that stands in the Secret."""
         return target.excerpt(text.encode(errors="replace"), (), self.unspeakable)
 
-    def withheld(self, hosts: Iterable[tuple[str, int]]) -> target.Trouble | None:
-        """Why the Secret may not be used with one of these servers; None where it may."""
+    def unusable(self, key: str, what: str) -> references.Unread:
+        """What stands under a key makes no connection."""
+        return self._unread(Reason.MISSING_SECRET, str(self.to.unusable(key, what)))
+
+    def require_consent(self, hosts: Iterable[tuple[str, int]]) -> None:
+        """Raise Unread unless the Secret may be used with each of these servers."""
         try:
             for host, port in hosts:
                 references.require_consent(self.to, self.data, references.Receiver(host, port))
-        except references.Withheld as withheld:
-            return unread(Reason.SECRET_FORBIDDEN, self.redacted(str(withheld)))
-        return None
+        except references.Unread as withheld:
+            raise self._unread(Reason.SECRET_FORBIDDEN, str(withheld)) from None
+
+    def require_server(self, host: str, port: int) -> None:
+        """Raise OSError unless the Secret may be used with this server, which another one names."""
+        require_server(host, port)
+        try:
+            self.require_consent([(host, port)])
+        except references.Unread as withheld:
+            raise ServerRefused(withheld.trouble) from None
+
+    def _unread(self, reason: Reason, text: str) -> references.Unread:
+        return references.Unread(references.unread(reason, self.redacted(text)))
 
 
 class ConnectionReader:
     """Reads connections."""
 
-    def __init__(self, objects: secretcache.Objects, reader_role: str) -> None:
+    def __init__(self, objects: references.Objects, reader_role: str) -> None:
         self._objects = objects
-        self._keys = references.KeyReader(objects)
-        self._reader_role = reader_role
+        self._keys = references.KeyReader(objects, reader_role)
         self._contexts = tlscontexts.TlsContexts()
-        self._making = asyncio.Lock()
 
     async def read(
         self, path: str, namespace: str, name: str, wanted: tuple[str, ...], required: str
-    ) -> SecretConnection | target.Trouble:
-        """The connection of this Secret.
+    ) -> SecretConnection:
+        """The connection of this Secret; raises Unread.
 
         Args:
             path: the field that names it.
@@ -95,25 +107,6 @@ class ConnectionReader:
             required: the one of them that has to be there.
         """
         to = references.secret(path, namespace, name)
-        try:
-            return await self._read(to, wanted, required)
-        except references.Missing as missing:
-            return unread(Reason.MISSING_SECRET, str(missing))
-        except references.Withheld as withheld:
-            return unread(Reason.SECRET_FORBIDDEN, str(withheld))
-        except references.ReadDenied as denied:
-            line = references.permission(denied, self._reader_role)
-            return unread(Reason.SECRET_FORBIDDEN, line)
-        except errors.Unavailable as away:
-            return unread(Reason.API_UNAVAILABLE, f"{to.object} cannot be read: {away}")
-
-    def forget(self, namespace: str) -> None:
-        """What was read of this namespace did not work: read it again next time."""
-        self._objects.forget(namespace)
-
-    async def _read(
-        self, to: references.Reference, wanted: tuple[str, ...], required: str
-    ) -> SecretConnection:
         found = await self._keys.whole(to)
         references.require_any_consent(to, found)
         await self._keys.content(to, required)  # says what is missing
@@ -133,33 +126,25 @@ class ConnectionReader:
             unspeakable=tuple(texts[key] for key in _UNSPEAKABLE if texts.get(key)),
         )
 
-    async def secured(self, plain: SecretConnection) -> SecretConnection | target.Trouble:
+    def forget(self, namespace: str) -> None:
+        """What was read of this namespace did not work: read it again next time."""
+        self._objects.forget(namespace)
+
+    async def secured(self, plain: SecretConnection) -> SecretConnection:
         """The connection with its TLS context, made once for what stands in the Secret."""
         to, pem = plain.to, plain.pem
         certificate, key = pem.get("tls.crt"), pem.get("tls.key")
         if (certificate is None) != (key is None):
-            return unusable(plain, "tls.crt", "needs tls.key beside it, and the other way round")
+            raise plain.unusable("tls.crt", "needs tls.key beside it, and the other way round")
         wanted = tlscontexts.TlsMaterial(
             owner=(to.namespace, False), ca=pem.get("ca.crt"), certificate=certificate, key=key
         )
         try:
-            async with self._making:  # of many that ask at a time, one makes it
-                context = await self._contexts.get(wanted)
+            context = await self._contexts.get(wanted)
         except tlscontexts.Unusable as error:
-            return unusable(plain, "ca.crt" if error.part == "ca" else "tls.crt", str(error))
+            in_key = "ca.crt" if error.part == "ca" else "tls.crt"
+            raise plain.unusable(in_key, str(error)) from None
         return dataclasses.replace(plain, tls=context)
-
-
-def unread(reason: Reason, message: str) -> target.Trouble:
-    """Nothing was sent, because something of the connection is missing or cannot be used."""
-    return target.Trouble(reason=reason, message=message, code_class="secret", unsent=True)
-
-
-def unusable(connection: SecretConnection, key: str, message: str) -> target.Trouble:
-    """What stands under a key makes no connection."""
-    to = connection.to
-    text = f"{to.path}: key {key} of {to.object} {message}"
-    return unread(Reason.MISSING_SECRET, connection.redacted(text))
 
 
 def _text(to: references.Reference, key: str, value: bytes) -> str:
@@ -167,11 +152,11 @@ def _text(to: references.Reference, key: str, value: bytes) -> str:
     try:
         text = value[:_MOST_BYTES].decode().strip("\r\n")
     except UnicodeDecodeError:
-        raise references.Missing(to, f"key {key} of {to.object} is binary; write text") from None
+        raise to.unusable(key, "is binary; write text") from None
     if key != "password":
         text = text.strip()
     if any(ord(one) < 0x20 or ord(one) == 0x7F for one in text):
-        raise references.Missing(to, f"key {key} of {to.object} is not one line of text")
+        raise to.unusable(key, "is not one line of text")
     return text
 
 
@@ -204,7 +189,7 @@ class ServerDialler:
     """Opens sockets for what the Schedules of one namespace name."""
 
     def __init__(
-        self, dialler: dialling.Dialler, services: endpoints.Services, namespace: str
+        self, dialler: dialling.Dialler, services: endpoints.ServiceCache, namespace: str
     ) -> None:
         self._dialler = dialler
         self._services = services
@@ -241,3 +226,7 @@ class ServerDialler:
             return name if name != "localhost" else None
         ours = {f"{self._namespace}{suffix}" for suffix in _SUFFIXES}
         return name if rest in ours else None
+
+
+#: Makes a dialler for the Schedules of a namespace.
+Diallers = Callable[[str], ServerDialler]

@@ -68,15 +68,15 @@ class TlsContexts:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, ssl.SSLContext] = OrderedDict()
+        self._making = asyncio.Lock()
 
     async def get(self, wanted: TlsMaterial) -> ssl.SSLContext:
         """The context; raises Unusable."""
         digest = wanted.digest()
-        found = self._kept.get(digest)
-        if found is None:
-            # In a thread: reading the public authorities takes longer than others may wait.
-            found = await asyncio.to_thread(made, wanted)
-            found = self._kept.setdefault(digest, found)
+        async with self._making:  # of many that ask at a time, one makes it
+            if (found := self._kept.get(digest)) is None:
+                # In a thread: reading the public authorities takes longer than others may wait.
+                found = self._kept[digest] = await asyncio.to_thread(made, wanted)
         self._kept.move_to_end(digest)
         while len(self._kept) > MOST_CONTEXTS:
             self._kept.popitem(last=False)
@@ -85,34 +85,29 @@ class TlsContexts:
 
 def made(wanted: TlsMaterial) -> ssl.SSLContext:
     """A new context; raises Unusable."""
-    context = _trusting(wanted.ca)
+    try:
+        ca = None if wanted.ca is None else wanted.ca.decode("ascii")
+        context = tlsrules.client_context(cadata=ca)
+    except (ssl.SSLError, UnicodeDecodeError, ValueError):
+        raise Unusable("ca", "holds no PEM certificates (-----BEGIN CERTIFICATE-----)") from None
     if wanted.unverified:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if wanted.certificate is not None and wanted.key is not None:
-        _show(context, wanted.certificate, wanted.key)
+        try:
+            with _file(wanted.certificate + b"\n" + wanted.key) as path:
+                context.load_cert_chain(path, password=_no_passphrase)
+        except (ssl.SSLError, OSError, ValueError):
+            raise Unusable(
+                "certificate",
+                "tls.crt and tls.key are no PEM certificate with its own, unencrypted key",
+            ) from None
     return context
 
 
-def _trusting(ca: bytes | None) -> ssl.SSLContext:
-    try:
-        return tlsrules.client_context(cadata=None if ca is None else ca.decode("ascii"))
-    except (ssl.SSLError, UnicodeDecodeError, ValueError):
-        raise Unusable("ca", "holds no PEM certificates (-----BEGIN CERTIFICATE-----)") from None
-
-
-def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    def no_passphrase() -> str:  # without it OpenSSL would ask on the terminal
-        raise ValueError
-
-    try:
-        with _file(certificate + b"\n" + key) as path:
-            context.load_cert_chain(path, password=no_passphrase)
-    except (ssl.SSLError, OSError, ValueError):
-        raise Unusable(
-            "certificate",
-            "tls.crt and tls.key are no PEM certificate with its own, unencrypted key",
-        ) from None
+def _no_passphrase() -> str:
+    """Without it OpenSSL would ask on the terminal."""
+    raise ValueError
 
 
 @contextlib.contextmanager

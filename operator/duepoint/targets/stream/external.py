@@ -14,12 +14,11 @@ AUTH and SELECT answer with. Anything else ends the connection (``RedisConnectio
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
+import itertools
 import re
 import ssl
 from collections import OrderedDict
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,8 +28,8 @@ from duepoint import redisurl
 from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import endpoints, target
-from duepoint.targets.secretaccess import servers
+from duepoint.targets import target
+from duepoint.targets.secretaccess import references, servers
 
 KEYS = ("url", "username", "password")
 PATH = "spec.stream.connectionSecretRef"
@@ -77,31 +76,30 @@ _ENTRY = re.compile(rb"[0-9]{1,20}-[0-9]{1,20}")
 _MOVED = re.compile(r"MOVED [0-9]{1,5} (\S{0,255}):([0-9]{1,5})")
 
 
+def xadd(key: str, max_length: int | None, fields: dict[str, bytes | str]) -> tuple[Part, ...]:
+    """The command that appends one entry."""
+    trim = () if max_length is None else ("MAXLEN", "~", max_length)
+    return ("XADD", key, *trim, "*", *itertools.chain.from_iterable(fields.items()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
-    """One XADD; ``fields`` are name, value, name, value ..."""
-
-    key: str
-    max_length: int | None
-    fields: tuple[bytes | str, ...]
-
-    def command(self) -> tuple[Part, ...]:
-        trim = () if self.max_length is None else ("MAXLEN", "~", self.max_length)
-        return ("XADD", self.key, *trim, "*", *self.fields)
-
-
-@dataclass(slots=True)
-class _Pool:
-    """Open connections to one address with one login."""
+class _Server:
+    """One address with one login."""
 
     connection: servers.SecretConnection
     address: redisurl.Address
-    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_CONNECTIONS))
-    idle: list[RedisConnection] = field(default_factory=list)
 
     @property
     def tls(self) -> ssl.SSLContext | None:
         return self.connection.tls if self.address.tls else None
+
+
+@dataclass(slots=True)
+class _Pool:
+    """Open connections to a server."""
+
+    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_CONNECTIONS))
+    idle: list[RedisConnection] = field(default_factory=list)
 
     def close(self) -> None:
         while self.idle:
@@ -111,37 +109,40 @@ class _Pool:
 class ExternalStreams:
     """Appends to streams of other servers."""
 
-    def __init__(
-        self,
-        reader: servers.ConnectionReader,
-        dialler: dialling.Dialler,
-        services: endpoints.Services,
-    ) -> None:
+    def __init__(self, reader: servers.ConnectionReader, diallers: servers.Diallers) -> None:
         self._reader = reader
-        self._dialler = dialler
-        self._services = services
+        self._diallers = diallers
         self._pools: OrderedDict[tuple[bytes, tuple[tuple[str, int], ...]], _Pool] = OrderedDict()
 
     async def check(self, namespace: str, secret: str) -> target.Trouble | None:
         """Whether the connection can be read and is one; connects to no server."""
-        found = await self._connection(namespace, secret)
-        if not isinstance(found, target.Trouble):
-            return None
-        self._reader.forget(namespace)  # the next look is to see whether it was mended
-        return found
-
-    async def append(self, namespace: str, secret: str, wanted: Append) -> outcome.Outcome | str:
-        """The entry's id, or what came of it instead; ends when the caller's time does."""
-        found = await self._connection(namespace, secret)
-        if isinstance(found, target.Trouble):
-            return outcome.Retry(reason=found.reason, message=found.message, started=False)
-        connection, address = found
         try:
-            return await self._append(namespace, connection, address, wanted)
+            await self._server(namespace, secret)
+        except references.Unread as unread:
+            self._reader.forget(namespace)  # the next look is to see whether it was mended
+            return unread.trouble
+        return None
+
+    async def append(
+        self, namespace: str, secret: str, command: tuple[Part, ...]
+    ) -> outcome.Outcome | str:
+        """The entry's id, or what came of it instead; ends when the caller's time does."""
+        try:
+            server = await self._server(namespace, secret)
+        except references.Unread as unread:
+            trouble = unread.trouble
+            return outcome.Retry(reason=trouble.reason, message=trouble.message, started=False)
+        try:
+            try:
+                return await self._ask(namespace, server, command)
+            except ServerError as error:
+                if (moved := _MOVED.fullmatch(str(error))) is None:
+                    raise
+            return await self._ask(namespace, _moved_to(server, moved[1], int(moved[2])), command)
         except ServerError as error:
             return self._refused(namespace, error)
         except (OSError, Garbled) as error:
-            return _unreached(connection, address, error)
+            return _unreached(server, error)
 
     async def close(self) -> None:
         """Close what is open."""
@@ -151,100 +152,57 @@ class ExternalStreams:
 
     # -- steps -------------------------------------------------------------------------------------
 
-    async def _connection(
-        self, namespace: str, secret: str
-    ) -> tuple[servers.SecretConnection, redisurl.Address] | target.Trouble:
+    async def _server(self, namespace: str, secret: str) -> _Server:
+        """Raises Unread."""
         found = await self._reader.read(PATH, namespace, secret, KEYS, "url")
-        if isinstance(found, target.Trouble):
-            return found
         try:
             address = redisurl.parse(found.values["url"])
         except ValueError as error:
-            return servers.unusable(found, "url", str(error))
+            raise found.unusable("url", str(error)) from None
         if address.kind is not redisurl.ServerKind.SERVER or not address.hosts:
-            return servers.unusable(
-                found, "url", "leads to no single server; write redis://host:6379/0 or rediss://"
-            )
-        if (withheld := found.withheld(address.hosts)) is not None:
-            return withheld
+            what = "leads to no single server; write redis://host:6379/0 or rediss://"
+            raise found.unusable("url", what)
+        found.require_consent(address.hosts)
         secured = await self._reader.secured(found) if address.tls else found
-        if isinstance(secured, target.Trouble):
-            return secured
         unspeakable = (*found.unspeakable, *filter(None, (address.username, address.password)))
-        return dataclasses.replace(secured, unspeakable=unspeakable), address
+        connection = dataclasses.replace(secured, unspeakable=unspeakable)
+        return _Server(connection=connection, address=address)
 
-    async def _append(
-        self,
-        namespace: str,
-        connection: servers.SecretConnection,
-        address: redisurl.Address,
-        wanted: Append,
-    ) -> str:
-        try:
-            return await self._ask(namespace, connection, address, wanted)
-        except ServerError as error:
-            moved = _MOVED.fullmatch(str(error))
-            if moved is None:
+    async def _ask(self, namespace: str, server: _Server, command: tuple[Part, ...]) -> str:
+        """The entry's id; a connection is kept if its answer was one, and closed else."""
+        key = server.connection.digest, server.address.hosts
+        pool = self._pools.setdefault(key, _Pool())
+        self._pools.move_to_end(key)
+        while len(self._pools) > _MOST_SERVERS:
+            self._pools.popitem(last=False)[1].close()
+        async with pool.room:
+            while pool.idle and not pool.idle[-1].is_open:
+                pool.idle.pop().close()
+            opened = pool.idle.pop() if pool.idle else await self._opened(namespace, server)
+            try:
+                answer = await opened.execute(*command)
+            except ServerError:
+                pool.idle.append(opened)
                 raise
-        host = moved[1].strip("[]") or address.hosts[0][0]
-        servers.require_server(host, int(moved[2]))
-        if (withheld := connection.withheld([(host, int(moved[2]))])) is not None:
-            raise servers.ServerRefused(withheld)
-        there = redisurl.Address(
-            hosts=((host, int(moved[2])),),
-            tls=address.tls,
-            username=address.username,
-            password=address.password,
-        )
-        return await self._ask(namespace, connection, there, wanted)
-
-    async def _ask(
-        self,
-        namespace: str,
-        connection: servers.SecretConnection,
-        address: redisurl.Address,
-        wanted: Append,
-    ) -> str:
-        pool = self._pool(connection, address)
-        async with pool.room, self._borrowed(namespace, pool) as opened:
-            answer = await opened.execute(*wanted.command())
+            except BaseException:
+                opened.close()
+                raise
+            pool.idle.append(opened)
         if not _ENTRY.fullmatch(answer):
             raise Garbled("what it answered is no id of an entry")
         return answer.decode()
 
-    def _pool(self, connection: servers.SecretConnection, address: redisurl.Address) -> _Pool:
-        key = connection.digest, address.hosts
-        pool = self._pools.get(key)
-        if pool is None:
-            pool = self._pools[key] = _Pool(connection=connection, address=address)
-        self._pools.move_to_end(key)
-        while len(self._pools) > _MOST_SERVERS:
-            self._pools.popitem(last=False)[1].close()
-        return pool
-
-    @contextlib.asynccontextmanager
-    async def _borrowed(self, namespace: str, pool: _Pool) -> AsyncIterator[RedisConnection]:
-        """An open connection; kept if the answer was one, closed if it was cut off or garbled."""
-        while pool.idle and not pool.idle[-1].is_open:
-            pool.idle.pop().close()
-        opened = pool.idle.pop() if pool.idle else await self._opened(namespace, pool)
+    async def _opened(self, namespace: str, server: _Server) -> RedisConnection:
+        values, address = server.connection.values, server.address
+        ((host, port),) = address.hosts
+        opened = await RedisConnection.open(self._diallers(namespace), host, port, server.tls)
+        username = values.get("username") or address.username
+        password = values.get("password") or address.password
         try:
-            yield opened
-        except ServerError:
-            pool.idle.append(opened)
-            raise
-        except BaseException:
-            opened.close()
-            raise
-        else:
-            pool.idle.append(opened)
-
-    async def _opened(self, namespace: str, pool: _Pool) -> RedisConnection:
-        ((host, port),) = pool.address.hosts
-        dialler = servers.ServerDialler(self._dialler, self._services, namespace)
-        opened = await RedisConnection.open(dialler, host, port, pool.tls)
-        try:
-            await _log_in(opened, pool)
+            if password is not None:
+                await opened.execute("AUTH", *([username] if username else []), password)
+            if address.database:
+                await opened.execute("SELECT", address.database)
         except BaseException:
             opened.close()
             raise
@@ -263,31 +221,31 @@ class ExternalStreams:
         return outcome.Rejected(reason=Reason.REJECTED, message=message)
 
 
-async def _log_in(opened: RedisConnection, pool: _Pool) -> None:
-    values, address = pool.connection.values, pool.address
-    username = values.get("username") or address.username
-    password = values.get("password") or address.password
-    if password is not None:
-        await opened.execute("AUTH", *([username] if username else []), password)
-    if address.database:
-        await opened.execute("SELECT", address.database)
+def _moved_to(server: _Server, host: str, port: int) -> _Server:
+    """The server that another one of its cluster names; raises OSError where it may not be."""
+    host = host.strip("[]") or server.address.hosts[0][0]
+    server.connection.require_server(host, port)
+    address = redisurl.Address(
+        hosts=((host, port),),
+        tls=server.address.tls,
+        username=server.address.username,
+        password=server.address.password,
+    )
+    return dataclasses.replace(server, address=address)
 
 
-def _unreached(
-    connection: servers.SecretConnection, address: redisurl.Address, error: Exception
-) -> outcome.Outcome:
-    host, port = address.hosts[0]
+def _unreached(server: _Server, error: Exception) -> outcome.Outcome:
+    host, port = server.address.hosts[0]
+    redacted = server.connection.redacted
     if isinstance(error, dialling.Blocked):
-        message = f"{host} port {port} is not allowed: {error}"
-        return outcome.Rejected(reason=Reason.BLOCKED_ADDRESS, message=connection.redacted(message))
+        message = redacted(f"{host} port {port} is not allowed: {error}")
+        return outcome.Rejected(reason=Reason.BLOCKED_ADDRESS, message=message)
     if isinstance(error, servers.ServerRefused):
-        text = connection.redacted(error.trouble.message)
-        if error.trouble.final:
-            return outcome.Rejected(reason=error.trouble.reason, message=text)
-        return outcome.Retry(reason=error.trouble.reason, message=text)
+        kind = outcome.Rejected if error.trouble.final else outcome.Retry
+        return kind(reason=error.trouble.reason, message=redacted(error.trouble.message))
     what = str(error) or type(error).__name__
-    message = f"no entry could be added at {host} port {port}: {what}"
-    return outcome.Retry(reason=Reason.NETWORK, message=connection.redacted(message))
+    message = redacted(f"no entry could be added at {host} port {port}: {what}")
+    return outcome.Retry(reason=Reason.NETWORK, message=message)
 
 
 # -- the connection --------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import cast
 
 from duepoint import clock as clocks
 from duepoint import errors
@@ -43,7 +44,7 @@ class StreamTarget:
 
     def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.StreamEntries:
         """What the queue appends: what the entries have in common is sent once."""
-        stream = target.require_kind(firings.action, actions.StreamAction)
+        stream = cast("actions.StreamAction", firings.action.target)
         return messages.StreamEntries(
             namespace=firings.namespace,
             name=stream.name,
@@ -56,7 +57,7 @@ class StreamTarget:
 
     def message(self, action: actions.Action) -> str:
         """How a reader of the Schedule finds the entry."""
-        return f"added to stream {target.require_kind(action, actions.StreamAction).name}"
+        return f"added to stream {cast('actions.StreamAction', action.target).name}"
 
     # -- another Redis ---------------------------------------------------------------------------
 
@@ -65,18 +66,14 @@ class StreamTarget:
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
-        stream = target.require_kind(firing.action, actions.StreamAction)
+        stream = cast("actions.StreamAction", firing.action.target)
         if stream.connection is None:  # the definition is older than that rule
             return outcome.Rejected(reason=Reason.OWN_STREAMS_OFF, message=ownstreams.OFF)
         fields = entry(firing, self._clock.now_us())
-        wanted = external.Append(
-            key=stream.name,
-            max_length=stream.max_length,
-            fields=tuple(part for pair in fields.items() for part in pair),
-        )
+        command = external.xadd(stream.name, stream.max_length, fields)
         try:
             async with asyncio.timeout(seconds):
-                answer = await self._other().append(firing.namespace, stream.connection, wanted)
+                answer = await self._other().append(firing.namespace, stream.connection, command)
         except TimeoutError:
             return outcome.Retry(
                 reason=Reason.TIMEOUT, message=f"no answer from the other Redis in {seconds:g} s"
@@ -88,7 +85,7 @@ class StreamTarget:
 
     async def check(self, firing: target.Firing) -> target.Trouble | None:
         """Whether the Secret that leads to another Redis is there and holds a connection."""
-        stream = target.require_kind(firing.action, actions.StreamAction)
+        stream = cast("actions.StreamAction", firing.action.target)
         if stream.connection is None:
             return None
         return await self._other().check(firing.namespace, stream.connection)

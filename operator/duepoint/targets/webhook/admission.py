@@ -1,9 +1,16 @@
 """Whether a webhook may be sent now: its receiver's circuit, turn, and whether it is there at all.
 
-One place asks the three of them in order and says what becomes of a delivery that may not: one
+``Admission`` asks the three of them in order and says what becomes of a delivery that may not: one
 that waits for a circuit or a turn is no attempt and uses none up; one whose receiver is gone is
 not made until the Schedule is edited. A run by hand goes to a receiver that is gone all the same,
 and if it is delivered the Schedule goes on: that is how to resume without an edit.
+
+``HostLimits`` gives turns. One is waited for only where it is to be had soon: a burst at a receiver
+that answers passes through in milliseconds. At one that hangs no delivery waits, because it would
+hold one of the worker's places; such a delivery is put off to when its turn would come (``pace``).
+For the same reason the receivers of a namespace share two thirds of what it may have evenly once
+those are scarce, and no namespace gets more than its share of all (``duepoint.shares``): what one
+namespace calls takes nothing from another one's receivers. Turns are this worker's alone.
 
 The response also says how the receiver is: one that answers is well, however much it refuses; busy
 (408, 425, 429) says nothing; 5xx, silence and broken connections are failures.
@@ -11,13 +18,17 @@ The response also says how the receiver is: one that answers is well, however mu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+import collections
+from dataclasses import dataclass, field
 
+from duepoint import clock as clocks
+from duepoint import shares
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target
-from duepoint.targets.webhook import circuitbreaker, hostlimits, response
+from duepoint.targets import pace, target
+from duepoint.targets.webhook import circuitbreaker, response
 
 #: A run by hand, and nothing else, is sent to a receiver that is gone.
 _BY_HAND = "Manual"
@@ -29,17 +40,21 @@ _PROBE_MARGIN_SECONDS = 2.0
 
 @dataclass(slots=True)
 class Admitted:
-    """A delivery that may be made; ``Admission.leave`` has to follow."""
+    """A delivery that may be made; ``Admission.leave`` has to follow.
+
+    Attributes:
+        probe_us: of which probe of the circuit it is; 0 = of none.
+    """
 
     host: str
-    passed: circuitbreaker.Pass
+    probe_us: int = 0
 
 
 class Admission:
     """Lets deliveries through."""
 
     def __init__(
-        self, limits: hostlimits.HostLimits, breaker: circuitbreaker.CircuitBreaker | None = None
+        self, limits: HostLimits, breaker: circuitbreaker.CircuitBreaker | None = None
     ) -> None:
         """Without a breaker nothing is shared, and nothing waits but for its turn."""
         self._limits = limits
@@ -48,32 +63,41 @@ class Admission:
     def at_once(self, firing: target.Firing, webhook: actions.WebhookAction) -> Admitted | None:
         """The entry where nothing is known that speaks against it and there is a turn."""
         host = circuitbreaker.host_of(firing.namespace, webhook.url, webhook.service)
-        breaker = self._breaker
-        if breaker is not None and not breaker.has_nothing_against(host, firing.uid):
+        if self._breaker is not None and not self._breaker.has_nothing_against(host, firing.uid):
             return None
-        return (
-            Admitted(host, circuitbreaker.PASS)
-            if self._limits.take(host, firing.namespace)
-            else None
-        )
+        has_turn = self._limits.take(host, firing.namespace)
+        return Admitted(host) if has_turn else None
 
     async def enter(
         self, firing: target.Firing, webhook: actions.WebhookAction, now_us: int
     ) -> Admitted | outcome.Outcome:
         """An entry, or what becomes of the delivery without an attempt."""
         host = circuitbreaker.host_of(firing.namespace, webhook.url, webhook.service)
+        last_us = firing.due_us + webhook.retry.max_age_us - now_us - _SECOND_US
         if self._breaker is not None:
             await self._breaker.freshen()
             if firing.trigger != _BY_HAND and self._breaker.is_gone(firing.uid, firing.generation):
                 return _gone(firing)
             if (wait := self._breaker.wait_of(host)) is not None:
-                return _circuit_open(host, wait, firing, webhook, now_us)
+                return _circuit_open(host, wait, last_us)
         seconds = await self._limits.enter(host, firing.namespace)
         if seconds:
-            return _no_turn(host, seconds, firing, webhook, now_us)
+            message = (
+                f"{_url_of(host)} has as many requests open as it may have; the delivery waits"
+            )
+            return _waiting(Reason.RECEIVER_BUSY, message, seconds, last_us)
         if self._breaker is None:
-            return Admitted(host, circuitbreaker.PASS)
-        return await self._admit(host, firing, webhook, now_us)
+            return Admitted(host)
+        admitted: int | circuitbreaker.Wait | None = None
+        try:
+            hold_seconds = webhook.timeout_seconds + _PROBE_MARGIN_SECONDS
+            admitted = await self._breaker.admit(host, hold_seconds)
+        finally:
+            if not isinstance(admitted, int):
+                self._limits.leave(host)
+        if isinstance(admitted, circuitbreaker.Wait):
+            return _circuit_open(host, admitted, last_us)
+        return Admitted(host, admitted)
 
     def leave(
         self,
@@ -91,7 +115,7 @@ class Admission:
         if self._breaker is not None:
             # The message of the circuit names the receiver already.
             said = cause.removeprefix(f"{_name(entry.host)}: ")
-            self._breaker.note(entry.host, entry.passed, succeeded, said)
+            self._breaker.note(entry.host, entry.probe_us, succeeded, said)
             if succeeded and firing.trigger == _BY_HAND:
                 self._breaker.note_gone(firing.uid, 0)
 
@@ -105,21 +129,6 @@ class Admission:
         if self._breaker is not None:
             await self._breaker.close()
 
-    async def _admit(
-        self, host: str, firing: target.Firing, webhook: actions.WebhookAction, now_us: int
-    ) -> Admitted | outcome.Outcome:
-        assert self._breaker is not None  # noqa: S101 - the caller has looked
-        admitted: circuitbreaker.Pass | circuitbreaker.Wait | None = None
-        try:
-            hold_seconds = webhook.timeout_seconds + _PROBE_MARGIN_SECONDS
-            admitted = await self._breaker.admit(host, hold_seconds)
-        finally:
-            if not isinstance(admitted, circuitbreaker.Pass):
-                self._limits.leave(host)
-        if isinstance(admitted, circuitbreaker.Wait):
-            return _circuit_open(host, admitted, firing, webhook, now_us)
-        return Admitted(host, admitted)
-
 
 def verdict(answer: response.Answer | target.Trouble, *, delivered: bool) -> bool | None:
     """Whether the receiver is well, by what it said or did not say to a request."""
@@ -127,9 +136,7 @@ def verdict(answer: response.Answer | target.Trouble, *, delivered: bool) -> boo
         return None if answer.final else False
     if delivered:
         return True
-    if answer.status in _BUSY:
-        return None
-    return answer.status < 500
+    return None if answer.status in _BUSY else answer.status < 500
 
 
 def _gone(firing: target.Firing) -> outcome.Outcome:
@@ -137,52 +144,25 @@ def _gone(firing: target.Firing) -> outcome.Outcome:
         "the receiver said that it is gone (410); edit the Schedule, or run it by hand once the "
         "receiver is there again"
     )
-    if firing.attempt > 1:
-        return outcome.Rejected(reason=Reason.ENDPOINT_GONE, message=message)
-    return outcome.Skip(reason=Reason.ENDPOINT_GONE, message=message)
+    kind = outcome.Rejected if firing.attempt > 1 else outcome.Skip
+    return kind(reason=Reason.ENDPOINT_GONE, message=message)
 
 
-def _circuit_open(
-    host: str,
-    wait: circuitbreaker.Wait,
-    firing: target.Firing,
-    webhook: actions.WebhookAction,
-    now_us: int,
-) -> outcome.Retry:
+def _circuit_open(host: str, wait: circuitbreaker.Wait, last_us: int) -> outcome.Retry:
     """The message stays the same for as long as the cause does: each change is a write."""
     message = (
-        f"{_spoken(host)}: {wait.why}; deliveries wait and one at a time tries it, until one "
+        f"{_url_of(host)}: {wait.why}; deliveries wait and one at a time tries it, until one "
         "succeeds"
     )
-    return _waiting(Reason.CIRCUIT_OPEN, message, wait.seconds, firing, webhook, now_us)
+    return _waiting(Reason.CIRCUIT_OPEN, message, wait.seconds, last_us)
 
 
-def _no_turn(
-    host: str,
-    seconds: float,
-    firing: target.Firing,
-    webhook: actions.WebhookAction,
-    now_us: int,
-) -> outcome.Retry:
-    message = f"{_spoken(host)} has as many requests open as it may have; the delivery waits"
-    return _waiting(Reason.RECEIVER_BUSY, message, seconds, firing, webhook, now_us)
-
-
-def _waiting(  # noqa: PLR0917 - called from here alone
-    reason: Reason,
-    message: str,
-    seconds: float,
-    firing: target.Firing,
-    webhook: actions.WebhookAction,
-    now_us: int,
-) -> outcome.Retry:
-    """Not an attempt; the last look falls just inside ``maxAge``."""
-    room_us = firing.due_us + webhook.retry.max_age_us - now_us - _SECOND_US
-    wish_us = int(seconds * _SECOND_US)
+def _waiting(reason: Reason, message: str, seconds: float, last_us: int) -> outcome.Retry:
+    """Not an attempt; the last look, so many microseconds from now, falls inside ``maxAge``."""
     return outcome.Retry(
         reason=reason,
         message=message,
-        after_us=max(min(wish_us, room_us), _SECOND_US // 10),
+        after_us=max(min(int(seconds * _SECOND_US), last_us), _SECOND_US // 10),
         started=False,
         counted=False,
     )
@@ -194,8 +174,127 @@ def _name(host: str) -> str:
     return parts[2] if len(parts) == 4 else host
 
 
-def _spoken(host: str) -> str:
+def _url_of(host: str) -> str:
     """A receiver's name as people write it."""
     _, _, rest = host.partition(" ")
     parts = rest.split(" ")
     return f"{parts[0]}://{parts[1]}:{parts[2]}" if len(parts) == 3 else rest
+
+
+# -- turns -----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Host:
+    """Turns of one receiver: how many are taken, who waits, and how fast they come free."""
+
+    namespace: str
+    pace: pace.Pace
+    running: int = 0
+    waiting: collections.deque[asyncio.Future[None]] = field(default_factory=collections.deque)
+
+
+class HostLimits:
+    """Gives turns.
+
+    Args:
+        places: how many attempts of this kind the worker makes at a time.
+    """
+
+    def __init__(self, clock: clocks.Clock, *, per_host: int, places: int) -> None:
+        self._clock = clock
+        self._per_host = per_host
+        self._hosts: dict[str, _Host] = {}
+        self._shares: shares.Shares[str] = shares.Shares(places)
+        #: Receivers of each namespace that are called now.
+        self._called: collections.Counter[str] = collections.Counter()
+
+    def take(self, host: str, namespace: str) -> bool:
+        """Whether there is a turn right now; then it is this caller's, who must ``leave``."""
+        known = self._hosts.get(host)
+        if known is None:
+            known = self._hosts[host] = _Host(namespace, pace.Pace(self._clock.monotonic()))
+            self._called[namespace] += 1
+        if not known.waiting and self._has_room(known):
+            self._give(known)
+            return True
+        self._forget_if_idle(host, known)
+        return False
+
+    async def enter(self, host: str, namespace: str) -> float:
+        """0.0 = it is this caller's turn, who must ``leave``; else seconds to try again after."""
+        while not self.take(host, namespace):
+            known = self._hosts.get(host)
+            if known is None:  # refused for the others' sake
+                return pace.LEAST_SECONDS
+            now = self._clock.monotonic()
+            if known.pace.seconds_to_wait(len(known.waiting), now) > pace.PATIENCE_SECONDS:
+                return known.pace.put_off(now)
+            if await self._has_turn(host, known):
+                break
+        return 0.0
+
+    def leave(self, host: str) -> None:
+        """The turn is over."""
+        known = self._hosts[host]
+        is_scarce = bool(known.waiting) or self._is_scarce(known)
+        known.pace.note_free(self._clock.monotonic(), is_scarce=is_scarce)
+        self._take_back(known)
+        self._forget_if_idle(host, known)
+
+    def _is_scarce(self, known: _Host) -> bool:
+        """Whether a delivery may have to wait: only then it matters how fast turns come free."""
+        if known.running >= self._per_host:
+            return True
+        return self._shares.held(known.namespace) >= self._easy(known.namespace)
+
+    def _easy(self, namespace: str) -> int:
+        """Up to so many the receivers of a namespace need not share."""
+        return max(1, self._shares.most(namespace) * 2 // 3)
+
+    def _has_room(self, known: _Host) -> bool:
+        running, namespace = known.running, known.namespace
+        if running >= self._per_host or not self._shares.has_room(namespace):
+            return False
+        easy = self._easy(namespace)
+        if self._shares.held(namespace) < easy:
+            return True
+        return running < max(1, easy // self._called[namespace])
+
+    def _give(self, known: _Host) -> None:
+        known.running += 1
+        self._shares.take(known.namespace)
+        if self._is_scarce(known):
+            known.pace.moved_at = self._clock.monotonic()
+
+    def _take_back(self, known: _Host) -> None:
+        known.running -= 1
+        self._shares.give_back(known.namespace)
+        while known.waiting and self._has_room(known):
+            self._give(known)
+            known.waiting.popleft().set_result(None)
+
+    def _forget_if_idle(self, host: str, known: _Host) -> None:
+        if known.running or known.waiting:
+            return
+        del self._hosts[host]
+        self._called[known.namespace] -= 1
+        if not self._called[known.namespace]:
+            del self._called[known.namespace]
+
+    async def _has_turn(self, host: str, known: _Host) -> bool:
+        """Wait for a turn as long as patience lasts."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        known.waiting.append(turn)
+        try:
+            await asyncio.wait({turn}, timeout=pace.PATIENCE_SECONDS)
+        except asyncio.CancelledError:
+            if turn.done():  # it goes to the next one
+                self._take_back(known)
+            else:
+                known.waiting.remove(turn)
+            self._forget_if_idle(host, known)
+            raise
+        if not turn.done():
+            known.waiting.remove(turn)
+        return turn.done()

@@ -14,12 +14,12 @@ import asyncio
 import functools
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import yarl
 
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
+from duepoint.delayqueue import circuits
 from duepoint.runs import circuit
 from duepoint.schedules import actions
 
@@ -36,26 +36,6 @@ _PROBED_SECONDS = 1.0
 _SOON_SECONDS = 0.2
 #: Most runs of equal outcomes in a report of one receiver.
 _MOST_RUNS = 200
-
-
-class Shared(Protocol):
-    """What is needed of the queue."""
-
-    async def report(
-        self,
-        news: Sequence[circuit.News] = (),
-        gone: Sequence[circuit.GoneReceiver] = (),
-        *,
-        known: int = -1,
-        rule: circuit.CircuitRule,
-    ) -> circuit.Board: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """The delivery may go out; with ``probe_us`` its outcome decides about the circuit."""
-
-    probe_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +55,6 @@ class _Known:
     put_off: int = 0
 
 
-#: Of a delivery about which nothing is to be decided.
-PASS = Pass()
-
-
 @functools.lru_cache(maxsize=4096)
 def host_of(namespace: str, url: str | None, service: actions.ServiceRef | None) -> str:
     """The name of a receiver: namespace, scheme, host and port."""
@@ -96,7 +72,10 @@ class CircuitBreaker:
     """One worker's side of the circuit breaker."""
 
     def __init__(
-        self, shared: Shared, clock: clocks.Clock, rule: circuit.CircuitRule | None = None
+        self,
+        shared: circuits.Circuits,
+        clock: clocks.Clock,
+        rule: circuit.CircuitRule | None = None,
     ) -> None:
         self._shared = shared
         self._clock = clock
@@ -147,34 +126,34 @@ class CircuitBreaker:
             return None
         return self._put_off(known, known.until - now)
 
-    async def admit(self, host: str, hold_seconds: float) -> Pass | Wait:
-        """Whether the delivery may go out; a probe is held for so long at most."""
+    async def admit(self, host: str, hold_seconds: float) -> int | Wait:
+        """Whether the delivery may go out, and of which probe it is; 0 = of none.
+
+        A probe's outcome decides about the circuit. It is held for so many seconds at most.
+        """
         known = self._hosts.get(host)
         if known is None or not known.circuit.is_open:
-            return PASS
-        if (wait := self.wait_of(host)) is not None:
+            return 0
+        wait = self.wait_of(host)
+        if wait is None and host in self._asking:
+            wait = self._put_off(known, _PROBED_SECONDS)
+        if wait is not None:
             return wait
-        if host in self._asking:
-            return self._put_off(known, _PROBED_SECONDS)
         self._asking.add(host)
         try:
-            return await self._ask(host, known, hold_seconds)
-        finally:
-            self._asking.discard(host)
-
-    async def _ask(self, host: str, known: _Known, hold_seconds: float) -> Pass | Wait:
-        news = circuit.News(host=host, ask_us=int(hold_seconds * 1_000_000))
-        try:
-            board = await self._report([news])
+            board = await self._report(
+                [circuit.News(host=host, ask_us=int(hold_seconds * 1_000_000))]
+            )
         except (errors.TryLater, errors.WorldChanged):
             return self._put_off(known, _PROBED_SECONDS)
+        finally:
+            self._asking.discard(host)
         if board.probes[0]:
-            return Pass(board.probes[0])
-        now_known = self._hosts.get(host)
-        if now_known is None or not now_known.circuit.is_open:
-            return PASS
-        left = now_known.until - self._clock.monotonic()
-        return self._put_off(now_known, max(left, _PROBED_SECONDS))
+            return board.probes[0]
+        known = self._hosts.get(host)
+        if known is None or not known.circuit.is_open:
+            return 0
+        return self._put_off(known, max(known.until - self._clock.monotonic(), _PROBED_SECONDS))
 
     def _put_off(self, known: _Known, seconds: float) -> Wait:
         spread = known.put_off * _SPACING_SECONDS % _MOST_SPREAD_SECONDS
@@ -186,14 +165,14 @@ class CircuitBreaker:
     def note(
         self,
         host: str,
-        passed: Pass,
+        probe_us: int,
         succeeded: bool | None,  # noqa: FBT001 - the outcome
         cause: str = "",
     ) -> None:
         """What became of it, and of a failure why; None = it says nothing of the receiver."""
-        if passed.probe_us:
+        if probe_us:
             calls = () if succeeded is None else (1 if succeeded else -1,)
-            news = circuit.News(host=host, calls=calls, probe_us=passed.probe_us, cause=cause)
+            news = circuit.News(host=host, calls=calls, probe_us=probe_us, cause=cause)
             self._in_background(self._report_quietly([news]))
         elif succeeded is False:
             _add(self._calls.setdefault(host, []), -1)
@@ -202,7 +181,7 @@ class CircuitBreaker:
         elif succeeded and host in self._hosts:
             _add(self._calls.setdefault(host, []), 1)
             if len(self._tasks) == 0:
-                self._in_background(self._report_soon())
+                self._in_background(self._report_all(_SOON_SECONDS))
 
     def note_gone(self, uid: str, generation: int) -> None:
         """The receiver of this Schedule said that it is gone; 0 = it is there again."""
@@ -220,11 +199,9 @@ class CircuitBreaker:
             self._will_report = True
             self._in_background(self._report_all())
 
-    async def _report_soon(self) -> None:
-        await self._clock.sleep(_SOON_SECONDS)
-        await self._report_all()
-
-    async def _report_all(self) -> None:
+    async def _report_all(self, after_seconds: float = 0.0) -> None:
+        if after_seconds:
+            await self._clock.sleep(after_seconds)
         await asyncio.sleep(0)  # what fails in this turn is reported together
         self._will_report = False
         calls_by_host, self._calls = self._calls, {}

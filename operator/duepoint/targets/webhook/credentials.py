@@ -17,7 +17,7 @@ import urllib.parse
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from duepoint import clock as clocks
 from duepoint import errors as base
@@ -26,10 +26,11 @@ from duepoint.kube import errors
 from duepoint.schedules import actions, targetspec, webhooksecrets
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target
-from duepoint.targets.secretaccess import references, secretcache, tlscontexts
+from duepoint.targets.secretaccess import references, tlscontexts
 from duepoint.targets.webhook import signing
 
 _URL_FROM = "spec.webhook.urlFrom.secretKeyRef"
+_HEADER = "spec.webhook.headers[{}].valueFrom.secretKeyRef"
 
 #: Names by which an API server knows itself, besides the issuer of its tokens.
 API_AUDIENCES = tuple(
@@ -78,24 +79,6 @@ class WebhookCredentials:
     unspeakable: tuple[str, ...] = field(default=(), repr=False)
 
 
-class CredentialSource(Protocol):
-    """Where materials come from; ``Vault``."""
-
-    async def of(
-        self, namespace: str, webhook: actions.WebhookAction
-    ) -> WebhookCredentials | target.Trouble:
-        """The materials of a webhook that is not plain."""
-        ...
-
-    def at_hand(self, namespace: str, webhook: actions.WebhookAction) -> WebhookCredentials | None:
-        """The credentials, where they are known already."""
-        ...
-
-    def forget(self, namespace: str) -> None:
-        """What was read of this namespace did not work: read it again next time."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Gathered:
     """What serves a few seconds; the webhook is held so that its id stays its own."""
@@ -114,8 +97,8 @@ class Vault:
 
     def __init__(
         self,
-        objects: secretcache.Objects,
-        tokens: secretcache.Tokens,
+        objects: references.Objects,
+        tokens: references.Tokens,
         clock: clocks.Clock,
         rules: CredentialRules = CredentialRules(),
         own_audiences: Callable[[], Iterable[str]] = tuple,
@@ -123,7 +106,7 @@ class Vault:
         self._clock = clock
         self._gathered: OrderedDict[tuple[str, int], _Gathered] = OrderedDict()
         self._objects = objects
-        self._keys = references.KeyReader(objects)
+        self._keys = references.KeyReader(objects, rules.reader_role)
         self._tokens = tokens
         self._rules = rules
         self._own_audiences = own_audiences
@@ -132,161 +115,79 @@ class Vault:
     async def of(
         self, namespace: str, webhook: actions.WebhookAction
     ) -> WebhookCredentials | target.Trouble:
-        """See ``CredentialSource.of``."""
+        """The credentials of a webhook that is not plain."""
         if (at_hand := self.at_hand(namespace, webhook)) is not None:
             return at_hand
+        try:
+            self._check(webhook)
+            found = await self._gather(namespace, webhook)
+        except references.Unread as unread:
+            return unread.trouble
         key = (namespace, id(webhook))
-        found = await self._looked_for(namespace, webhook)
-        if isinstance(found, WebhookCredentials):
-            until = self._clock.monotonic() + _TOGETHER_SECONDS
-            self._gathered[key] = _Gathered(webhook=webhook, materials=found, until=until)
-            self._gathered.move_to_end(key)
-            if len(self._gathered) > _MOST_GATHERED:
-                self._gathered.popitem(last=False)
+        until = self._clock.monotonic() + _TOGETHER_SECONDS
+        self._gathered[key] = _Gathered(webhook=webhook, materials=found, until=until)
+        self._gathered.move_to_end(key)
+        if len(self._gathered) > _MOST_GATHERED:
+            self._gathered.popitem(last=False)
         return found
 
     def at_hand(self, namespace: str, webhook: actions.WebhookAction) -> WebhookCredentials | None:
-        """See ``CredentialSource.at_hand``."""
+        """The credentials, where they are known already."""
         known = self._gathered.get((namespace, id(webhook)))
         if known is not None and self._clock.monotonic() < known.until:
             return known.materials
         return None
 
-    async def _looked_for(
-        self, namespace: str, webhook: actions.WebhookAction
-    ) -> WebhookCredentials | target.Trouble:
-        try:
-            self._check(webhook)
-            return await self._gather(namespace, webhook)
-        except _Refused as refused:
-            return _refusal(str(refused))
-        except references.Missing as missing:
-            return _trouble(Reason.MISSING_SECRET, str(missing))
-        except references.Withheld as withheld:
-            return _trouble(Reason.SECRET_FORBIDDEN, str(withheld))
-        except references.ReadDenied as denied:
-            line = references.permission(denied, self._rules.reader_role)
-            return _trouble(Reason.SECRET_FORBIDDEN, line)
-        except errors.Unavailable as away:
-            message = f"Secrets of {namespace} cannot be read: {away}"
-            return _trouble(Reason.API_UNAVAILABLE, message)
-
     def forget(self, namespace: str) -> None:
-        """See ``CredentialSource.forget``."""
+        """What was read of this namespace did not work: read it again next time."""
         for key in [key for key in self._gathered if key[0] == namespace]:
             del self._gathered[key]
         self._objects.forget(namespace)
         self._tokens.forget(namespace)
 
     def _check(self, webhook: actions.WebhookAction) -> None:
-        """Raise _Refused for what no Secret can mend."""
+        """Raise Unread for what no Secret can mend."""
         if webhook.tls and webhook.tls.insecure_skip_verify and not self._rules.insecure_tls:
-            raise _Refused(
+            raise _refused(
                 "spec.webhook.tls.insecureSkipVerify: is not allowed here; name the receiver's CA "
                 f"in caRef, or have the operator set {settings.variable('webhook_insecure_tls')}"
             )
-        auth = webhook.auth
-        if isinstance(auth, actions.AccountToken) and self._is_api_audience(auth.audience):
-            raise _Refused(_opens_the_api(auth.audience))
-
-    def _is_api_audience(self, audience: str) -> bool:
-        refused = (*API_AUDIENCES, *self._rules.api_audiences, *self._own_audiences())
-        return audience.strip().rstrip("/") in {one.rstrip("/") for one in refused}
+        if isinstance(webhook.auth, actions.AccountToken):
+            audience = webhook.auth.audience
+            own = (*API_AUDIENCES, *self._rules.api_audiences, *self._own_audiences())
+            if audience.strip().rstrip("/") in {one.rstrip("/") for one in own}:
+                raise _opens_the_api(audience)
 
     # -- gathering ---------------------------------------------------------------------------------
 
     async def _gather(self, namespace: str, webhook: actions.WebhookAction) -> WebhookCredentials:
-        unspeakable: list[str] = []
-        url = await self._url(namespace, webhook, unspeakable)
-        at = _Receiving(namespace, _receiver(namespace, webhook, url), unspeakable)
-        headers = await self._headers(at, webhook.headers)
-        authorization = await self._authorization(at, webhook.auth)
-        if authorization is not None:
-            headers += (("authorization", authorization),)
-        return WebhookCredentials(
-            headers=headers,
-            signers=await self._signers(at, webhook.signing),
-            tls=await self._tls(at, webhook),
-            url=url,
-            unspeakable=tuple(unspeakable),
-        )
-
-    async def _url(
-        self, namespace: str, webhook: actions.WebhookAction, unspeakable: list[str]
-    ) -> str | None:
-        """The URL that a Secret holds; that Secret has to name the URL's own host."""
-        if webhook.url_secret is None:
-            return None
-        to = references.secret(_URL_FROM, namespace, webhook.url_secret.name)
-        data = await self._keys.whole(to)
-        references.require_any_consent(to, data)
-        text = await self._keys.line(to, webhook.url_secret.key)
-        if trouble := targetspec.url_trouble(text) or _tls_trouble(text, webhook):
-            raise references.Missing(to, f"key {webhook.url_secret.key} of {to.object} {trouble}")
-        unspeakable += _spellings(text)
-        references.require_consent(to, data, _receiver(namespace, webhook, text))
-        return text
-
-    async def _headers(
-        self, at: _Receiving, wanted: tuple[actions.Header, ...]
-    ) -> tuple[tuple[str, str], ...]:
-        made = []
-        for index, header in enumerate(wanted):
-            value = header.value
-            if header.secret is not None:
-                path = f"spec.webhook.headers[{index}].valueFrom.secretKeyRef"
-                to = at.secret(path, header.secret.name)
-                value = await self._keys.line(to, header.secret.key)
-                at.unspeakable.extend(_spellings(value))
-            made.append((header.name, value))
-        return tuple(made)
-
-    async def _signers(
-        self, at: _Receiving, wanted: tuple[actions.SecretKey, ...]
-    ) -> tuple[signing.Signer, ...]:
-        made = []
-        for index, secret in enumerate(wanted):
-            path = f"spec.webhook.signing.secretKeyRefs[{index}]"
-            to = at.secret(path, secret.name)
-            text = (await self._keys.text(to, secret.key)).strip()
-            try:
-                made.append(signing.signer(text))
-            except ValueError as error:
-                message = f"key {secret.key} of {to.object} {error}"
-                raise references.Missing(to, message) from None
-            at.unspeakable.extend((text, text.partition("_")[2]))
-        return tuple(made)
-
-    async def _authorization(
-        self, at: _Receiving, auth: actions.Bearer | actions.Basic | actions.AccountToken | None
-    ) -> str | None:
-        match auth:
+        at = _Receiving(self._keys, namespace, webhook)
+        url = None if webhook.url_secret is None else await at.read_url(webhook.url_secret)
+        headers = [
+            (header.name, header.value)
+            if header.secret is None
+            else (header.name, await at.line(_HEADER.format(index), header.secret))
+            for index, header in enumerate(webhook.headers)
+        ]
+        match webhook.auth:
             case actions.Bearer(secret=secret):
-                path = "spec.webhook.auth.bearer.secretKeyRef"
-                token = await self._keys.line(at.secret(path, secret.name), secret.key)
-                at.unspeakable.extend(_spellings(token))
-                return f"Bearer {token}"
+                token = await at.line("spec.webhook.auth.bearer.secretKeyRef", secret)
+                headers.append(("authorization", f"Bearer {token}"))
             case actions.Basic(secret_name=name):
-                return await self._basic(at, name)
-            case actions.AccountToken():
-                token = await self._token(at.namespace, auth)
+                headers.append(("authorization", f"Basic {await at.basic(name)}"))
+            case actions.AccountToken() as auth:
+                token = await self._token(namespace, auth)
                 at.unspeakable.append(token)
-                return f"Bearer {token}"
-            case None:
-                return None
-
-    async def _basic(self, at: _Receiving, name: str) -> str:
-        """RFC 7617, in UTF-8; the user's name ends at the first colon."""
-        to = at.secret("spec.webhook.auth.basic.secretRef", name)
-        user = (await self._keys.text(to, "username")).rstrip("\r\n")
-        password = (await self._keys.text(to, "password")).rstrip("\r\n")
-        for key, text in (("username", user), ("password", password)):
-            if webhooksecrets.is_unsendable(text) or (key == "username" and ":" in text):
-                message = f"key {key} of {to.object} has characters that Basic cannot carry"
-                raise references.Missing(to, message)
-        encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
-        at.unspeakable.extend((*_spellings(password), encoded))
-        return f"Basic {encoded}"
+                headers.append(("authorization", f"Bearer {token}"))
+        return WebhookCredentials(
+            headers=tuple(headers),
+            signers=tuple(
+                [await at.signer(index, key) for index, key in enumerate(webhook.signing)]
+            ),
+            tls=None if webhook.tls is None else await self._tls(at, webhook.tls),
+            url=url,
+            unspeakable=tuple(at.unspeakable),
+        )
 
     async def _token(self, namespace: str, auth: actions.AccountToken) -> str:
         to = references.Reference(
@@ -295,44 +196,39 @@ class Vault:
             namespace=namespace,
             name=auth.account,
         )
-        await self._require_audience(to, auth.audience)
+        account = await self._keys.whole(to)
+        if not references.may_have_token(account.annotations, auth.audience):
+            raise to.withheld(
+                f"no token of {to.object} may be made for the audience "
+                f"{base.quoted(auth.audience)}, because its annotation "
+                f"{references.TOKEN_AUDIENCES} does not list it; who owns the account allows it "
+                f"with: kubectl annotate --overwrite serviceaccount {to.name} -n {to.namespace} "
+                f"{references.TOKEN_AUDIENCES}={auth.audience}"
+            )
         try:
             token = await self._tokens.get(namespace, (auth.account, auth.audience))
-        except errors.NotFound:
-            raise references.Missing(to, f"{to.object} does not exist; create it") from None
-        except errors.Forbidden as error:
-            raise references.ReadDenied(to, error) from None
         except errors.Invalid as error:
-            raise references.Missing(to, f"there is no token of {to.object}: {error}") from None
-        if auth.audience == _issuer(token.text):
-            raise _Refused(_opens_the_api(auth.audience))
+            raise to.missing(f"there is no token of {to.object}: {error}") from None
+        except errors.ApiError as error:
+            raise self._keys.refused(to, error) from None
+        # The issuer is its API server, whose own audience is that name unless set otherwise.
+        if auth.audience == _claims(token.text).get("iss"):
+            raise _opens_the_api(auth.audience)
         return token.text
 
-    async def _require_audience(self, to: references.Reference, audience: str) -> None:
-        account = await self._keys.whole(to)
-        if not references.may_have_token(account.annotations, audience):
-            raise references.Withheld(
-                to,
-                f"no token of {to.object} may be made for the audience {base.quoted(audience)}, "
-                f"because its annotation {references.TOKEN_AUDIENCES} does not list it; who owns "
-                f"the account allows it with: kubectl annotate --overwrite serviceaccount "
-                f"{to.name} -n {to.namespace} {references.TOKEN_AUDIENCES}={audience}",
-            )
-
-    async def _tls(self, at: _Receiving, webhook: actions.WebhookAction) -> ssl.SSLContext | None:
-        tls, namespace = webhook.tls, at.namespace
-        if tls is None:
-            return None
+    async def _tls(self, at: _Receiving, tls: actions.Tls) -> ssl.SSLContext:
         ca = certificate = key = None
+        theirs = ours = at.secret(
+            "spec.webhook.tls.clientCertificateSecretRef", tls.client_certificate or ""
+        )
         if tls.ca is not None:
-            ca = await self._keys.content(references.authorities(namespace, tls.ca), tls.ca.key)
-        path = "spec.webhook.tls.clientCertificateSecretRef"
-        ours = at.secret(path, tls.client_certificate or "")
+            theirs = references.authorities(at.namespace, tls.ca)
+            ca = await self._keys.content(theirs, tls.ca.key)
         if tls.client_certificate is not None:
             certificate = await self._keys.content(ours, "tls.crt")
             key = await self._keys.content(ours, "tls.key")
         wanted = tlscontexts.TlsMaterial(
-            owner=(namespace, webhook.service is not None),
+            owner=(at.namespace, at.webhook.service is not None),
             ca=ca,
             certificate=certificate,
             key=key,
@@ -341,21 +237,70 @@ class Vault:
         try:
             return await self._contexts.get(wanted)
         except tlscontexts.Unusable as error:
-            is_ca = error.part == "ca" and tls.ca is not None
-            to = references.authorities(namespace, tls.ca) if is_ca and tls.ca else ours
-            raise references.Missing(to, f"{to.object}: {error}") from None
+            to = theirs if error.part == "ca" else ours
+            raise to.missing(f"{to.object}: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
 class _Receiving:
-    """Who is to get what is gathered, and what must not be repeated of it."""
+    """Reads what one receiver is to get.
 
-    namespace: str
-    receiver: references.Receiver
-    unspeakable: list[str] = field(repr=False)
+    Attributes:
+        unspeakable: what must not be repeated of it.
+    """
+
+    def __init__(
+        self, keys: references.KeyReader, namespace: str, webhook: actions.WebhookAction
+    ) -> None:
+        self._keys = keys
+        self.namespace = namespace
+        self.webhook = webhook
+        self._receiver = _receiver(namespace, webhook, None)
+        self.unspeakable: list[str] = []
 
     def secret(self, path: str, name: str) -> references.Reference:
-        return references.secret(path, self.namespace, name, self.receiver)
+        return references.secret(path, self.namespace, name, self._receiver)
+
+    async def read_url(self, secret: actions.SecretKey) -> str:
+        """The URL that a Secret holds; that Secret has to name the URL's own host."""
+        to = references.secret(_URL_FROM, self.namespace, secret.name)
+        data = await self._keys.whole(to)
+        references.require_any_consent(to, data)
+        text = await self._keys.line(to, secret.key)
+        trouble = targetspec.url_trouble(text)
+        if not trouble and self.webhook.tls is not None and text.startswith("http:"):
+            trouble = "is plain http beside spec.webhook.tls; write https://, or remove tls"
+        if trouble:
+            raise to.unusable(secret.key, trouble)
+        self.unspeakable += _spellings(text)
+        self._receiver = _receiver(self.namespace, self.webhook, text)
+        references.require_consent(to, data, self._receiver)
+        return text
+
+    async def line(self, path: str, secret: actions.SecretKey) -> str:
+        text = await self._keys.line(self.secret(path, secret.name), secret.key)
+        self.unspeakable += _spellings(text)
+        return text
+
+    async def signer(self, index: int, secret: actions.SecretKey) -> signing.Signer:
+        to = self.secret(f"spec.webhook.signing.secretKeyRefs[{index}]", secret.name)
+        text = (await self._keys.text(to, secret.key)).strip()
+        self.unspeakable += (text, text.partition("_")[2])
+        try:
+            return signing.signer(text)
+        except ValueError as error:
+            raise to.unusable(secret.key, str(error)) from None
+
+    async def basic(self, name: str) -> str:
+        """RFC 7617, in UTF-8; the user's name ends at the first colon."""
+        to = self.secret("spec.webhook.auth.basic.secretRef", name)
+        user = (await self._keys.text(to, "username")).rstrip("\r\n")
+        password = (await self._keys.text(to, "password")).rstrip("\r\n")
+        for key, text in (("username", user), ("password", password)):
+            if webhooksecrets.is_unsendable(text) or (key == "username" and ":" in text):
+                raise to.unusable(key, "has characters that Basic cannot carry")
+        encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
+        self.unspeakable += (*_spellings(password), encoded)
+        return encoded
 
 
 def _receiver(
@@ -375,16 +320,6 @@ def _receiver(
     return references.Receiver(parts.hostname or "", parts.port or usual)
 
 
-def _tls_trouble(url: str, webhook: actions.WebhookAction) -> str:
-    if webhook.tls is not None and url.startswith("http:"):
-        return "is plain http beside spec.webhook.tls; write https://, or remove tls"
-    return ""
-
-
-class _Refused(Exception):
-    """Only an edit, or the operator's settings, can mend it."""
-
-
 def _spellings(secret: str) -> Iterable[str]:
     """A receiver may echo a header as it came, or in one of the usual wrappings."""
     return (
@@ -402,12 +337,6 @@ def audiences_of(token: str | None) -> tuple[str, ...]:
     return tuple(one for one in listed if isinstance(one, str))
 
 
-def _issuer(token: str) -> str | None:
-    """Who made the token: its API server, whose own audience is that name unless set otherwise."""
-    issuer = _claims(token).get("iss")
-    return issuer if isinstance(issuer, str) else None
-
-
 def _claims(token: str) -> Mapping[str, Any]:
     """What a JSON Web Token says, unverified; empty for any other text."""
     try:
@@ -418,18 +347,17 @@ def _claims(token: str) -> Mapping[str, Any]:
     return claims if isinstance(claims, dict) else {}
 
 
-def _opens_the_api(audience: str) -> str:
-    return (
+def _opens_the_api(audience: str) -> references.Unread:
+    return _refused(
         f"spec.webhook.auth.serviceAccountToken.audience: {base.quoted(audience)} is the API "
         "server's own, and such a token would open it to the receiver; write the receiver's name"
     )
 
 
-def _refusal(message: str) -> target.Trouble:
-    return target.Trouble(
-        reason=Reason.INVALID_WEBHOOK, message=message, code_class="refused", final=True
+def _refused(message: str) -> references.Unread:
+    """Only an edit, or the operator's settings, can mend it."""
+    return references.Unread(
+        target.Trouble(
+            reason=Reason.INVALID_WEBHOOK, message=message, code_class="refused", final=True
+        )
     )
-
-
-def _trouble(reason: Reason, message: str) -> target.Trouble:
-    return target.Trouble(reason=reason, message=message, code_class="secret", unsent=True)

@@ -78,46 +78,39 @@ def compose(
     kept: credentials.WebhookCredentials | None,
     now_us: int,
 ) -> Request:
-    """The request of an attempt made now.
-
-    Args:
-        firing: the attempt.
-        webhook: its action's target.
-        kept: what was read for it; None for a webhook that is plain.
-        now_us: the attempt's time.
-    """
-    usual, body = _content(firing, webhook, now_us)
+    """The request of an attempt made now; ``kept`` is None for a webhook that is plain."""
+    usual, body = [*_USUAL], bytes(firing.action.payload)  # Raw: as it is stored, or nothing
+    match webhook.format:
+        case "Standard":
+            timestamp = eventids.instant_text(firing.slot_us)
+            data = _facts(firing, now_us)
+            body = msgspec.json.encode(Envelope(type=EVENT_TYPE, timestamp=timestamp, data=data))
+        case "CloudEventsBinary":
+            # Every attribute is ASCII without blanks and percents, so none needs the binding's
+            # escapes (CloudEvents 1.0, HTTP protocol binding, 3.1.3.2).
+            usual += [(f"ce-{name}", value) for name, value in _attributes(firing).items()]
+            body = msgspec.json.encode(_facts(firing, now_us))
+        case "CloudEventsStructured":
+            data = _facts(firing, now_us)
+            event = {**_attributes(firing), "datacontenttype": "application/json", "data": data}
+            usual.append(("content-type", STRUCTURED_CONTENT_TYPE))
+            body = msgspec.json.encode(event)
+        case "Raw":
+            pass
+        case unknown:
+            raise errors.Bug(f"a webhook of format {unknown} was accepted")
     has_body = webhook.method != "GET"
     if has_body and body and webhook.format != "CloudEventsStructured":
         usual.append(_CONTENT_TYPE)
     headers = _headers(usual, webhook, kept)
     webhook_id = eventids.webhook_id(firing.uid, firing.slot_us, firing.run_uid)
-    timestamp = str(now_us // 1_000_000)
-    headers += [("webhook-id", webhook_id), ("webhook-timestamp", timestamp)]
+    sent_at = str(now_us // 1_000_000)
+    headers += [("webhook-id", webhook_id), ("webhook-timestamp", sent_at)]
     if kept is not None and kept.signers:
         signed = body if has_body else b""
-        value = signing.header(kept.signers, webhook_id, timestamp, signed)
+        value = signing.header(kept.signers, webhook_id, sent_at, signed)
         headers.append(("webhook-signature", value))
     return Request(method=webhook.method, headers=headers, body=body if has_body else None)
-
-
-def _content(
-    firing: target.Firing, webhook: actions.WebhookAction, now_us: int
-) -> tuple[list[tuple[str, str]], bytes]:
-    """The usual headers, with the format's own, and the body."""
-    match webhook.format:
-        case "Standard":
-            return [*_USUAL], standard_body(firing, now_us)
-        case "Raw":
-            return [*_USUAL], raw_body(firing)
-        case "CloudEventsBinary":
-            headers, body = binary_event(firing, now_us)
-            return [*_USUAL, *headers], body
-        case "CloudEventsStructured":
-            content_type = ("content-type", STRUCTURED_CONTENT_TYPE)
-            return [*_USUAL, content_type], structured_event(firing, now_us)
-        case unknown:
-            raise errors.Bug(f"a webhook of format {unknown} was accepted")
 
 
 def _headers(
@@ -134,37 +127,6 @@ def _headers(
         return usual
     taken = {name.lower() for name, _ in theirs}
     return [*(pair for pair in usual if pair[0] not in taken), *theirs]
-
-
-# -- bodies ----------------------------------------------------------------------------------------
-
-
-def standard_body(firing: target.Firing, now_us: int) -> bytes:
-    """The body of format ``Standard``; ``payload`` is null where the Schedule has none."""
-    envelope = Envelope(
-        type=EVENT_TYPE,
-        timestamp=eventids.instant_text(firing.slot_us),
-        data=_facts(firing, now_us),
-    )
-    return msgspec.json.encode(envelope)
-
-
-def binary_event(firing: target.Firing, now_us: int) -> tuple[list[tuple[str, str]], bytes]:
-    """Headers and body of format ``CloudEventsBinary``.
-
-    Every attribute is ASCII without blanks and percents, so none needs the binding's escapes
-    (CloudEvents 1.0, HTTP protocol binding, 3.1.3.2).
-    """
-    headers = [(f"ce-{name}", value) for name, value in _attributes(firing).items()]
-    return headers, msgspec.json.encode(_facts(firing, now_us))
-
-
-def structured_event(firing: target.Firing, now_us: int) -> bytes:
-    """The body of format ``CloudEventsStructured`` (CloudEvents 1.0, JSON format)."""
-    facts = _facts(firing, now_us)
-    return msgspec.json.encode(
-        {**_attributes(firing), "datacontenttype": "application/json", "data": facts}
-    )
 
 
 def _attributes(firing: target.Firing) -> dict[str, str]:
@@ -193,8 +155,3 @@ def _facts(firing: target.Firing, now_us: int) -> Facts:
         version=firing.generation,
         payload=firing.action.payload or _NULL,
     )
-
-
-def raw_body(firing: target.Firing) -> bytes:
-    """The body of format ``Raw``: the payload's JSON text as it is stored, or nothing."""
-    return bytes(firing.action.payload)

@@ -18,7 +18,7 @@ import hashlib
 import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -32,22 +32,6 @@ _HMAC_BYTES = range(24, 65)
 _SEED_BYTES = 32
 
 
-class Signer(Protocol):
-    """One secret."""
-
-    def sign(self, content: bytes) -> str:
-        """An entry of the header, such as ``v1,K5oZ...``."""
-        ...
-
-
-class Verifier(Protocol):
-    """One secret or public key."""
-
-    def accepts(self, content: bytes, entry: str) -> bool:
-        """Whether an entry of the header is this content's signature."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Hmac:
     """HMAC-SHA256 with a shared secret."""
@@ -59,11 +43,13 @@ class Hmac:
         object.__setattr__(self, "_begun", hmac.new(self.key, digestmod=hashlib.sha256))
 
     def sign(self, content: bytes) -> str:
+        """An entry of the header, such as ``v1,K5oZ...``."""
         begun = self._begun.copy()  # the key is taken in once, not for each signature
         begun.update(content)
         return "v1," + _text(begun.digest())
 
     def accepts(self, content: bytes, entry: str) -> bool:
+        """Whether an entry of the header is this content's signature."""
         return hmac.compare_digest(self.sign(content).encode(), entry.encode())
 
 
@@ -92,7 +78,10 @@ class Ed25519:
         return True
 
 
-def signer(text: str) -> Hmac | Ed25519:
+Signer = Hmac | Ed25519
+
+
+def signer(text: str) -> Signer:
     """What a secret's text signs with; raises ValueError that says what is wrong with its form."""
     text = text.strip()
     if text.startswith(HMAC_PREFIX):
@@ -105,7 +94,7 @@ def signer(text: str) -> Hmac | Ed25519:
     )
 
 
-def verifier(text: str) -> Hmac | Ed25519:
+def verifier(text: str) -> Signer:
     """What checks signatures: a ``whsec_``, a ``whpk_``, or a ``whsk_`` by its public half."""
     if text.strip().startswith(PUBLIC_PREFIX):
         return _public_key(text.strip())

@@ -4,8 +4,9 @@ Owns the steps of a delivery and its time limits. ``request`` makes what is sent
 what of it is secret, ``endpoints`` says where it goes; ``duepoint.net`` decides whether it may,
 sends it and reads the response; ``response`` says what follows.
 
-Nothing is sent after the claim's end: waiting for a connection counts towards that. The same
-``webhook-id`` goes with every attempt of a slot; the timestamp is the attempt's.
+Nothing is sent after the claim's end: waiting for a connection counts towards that. What a delivery
+needs is read before its receiver is asked for a turn. The same ``webhook-id`` goes with every
+attempt of a slot; the timestamp is the attempt's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import functools
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import msgspec
 import prometheus_client
@@ -28,7 +30,7 @@ from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import endpoints, target
 from duepoint.targets.webhook import admission as admissions
-from duepoint.targets.webhook import credentials, hostlimits, request, response
+from duepoint.targets.webhook import credentials, request, response
 
 #: Requests to one receiver at a time, and attempts of a worker, by default.
 LIMIT_PER_HOST = 32
@@ -43,8 +45,9 @@ _KEEP_SECONDS = 15.0
 
 @dataclass(slots=True)
 class _Ready:
-    """What a delivery needs: where it goes, and what was read for it."""
+    """What a delivery needs: its URL, where that leads, and what was read for it."""
 
+    webhook: actions.WebhookAction
     where: endpoints.Destination
     kept: credentials.WebhookCredentials | None
 
@@ -60,8 +63,8 @@ class WebhookTarget:
     def __init__(
         self,
         dialler: dialling.Dialler,
-        services: endpoints.Services,
-        source: credentials.CredentialSource,
+        services: endpoints.ServiceCache,
+        source: credentials.Vault,
         clock: clocks.Clock,
         *,
         admission: admissions.Admission | None = None,
@@ -76,88 +79,47 @@ class WebhookTarget:
         self._source = source
         self._clock = clock
         self._admission = admission or admissions.Admission(
-            hostlimits.HostLimits(clock, per_host=LIMIT_PER_HOST, places=PLACES)
+            admissions.HostLimits(clock, per_host=LIMIT_PER_HOST, places=PLACES)
         )
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered once the receiver's status line says so."""
-        webhook = target.require_kind(firing.action, actions.WebhookAction)
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
-        if webhook.url_secret is not None:
-            found_url = await self._with_url(firing, webhook, seconds)
-            if isinstance(found_url, target.Trouble):
-                return self._judged(found_url, firing, webhook)
-            webhook = found_url
-            seconds = target.seconds_left(firing, self._clock)
-        entry = self._admission.at_once(firing, webhook)
+        ready = self._at_hand(firing)
+        if ready is None:
+            begun = self._clock.monotonic()
+            prepared = await self._prepared(firing, seconds)
+            if isinstance(prepared, target.Trouble):
+                return self._judged(prepared, firing, begun)
+            ready = prepared
+        entry = self._admission.at_once(firing, ready.webhook)
         if entry is None:
-            found = await self._admission.enter(firing, webhook, self._clock.now_us())
+            found = await self._admission.enter(firing, ready.webhook, self._clock.now_us())
             if not isinstance(found, admissions.Admitted):
                 return found
             entry = found
-            seconds = target.seconds_left(firing, self._clock)
         is_well: bool | None = None
         cause = ""
         try:
-            given, is_well = await self._attempt(firing, webhook, seconds)
+            begun = self._clock.monotonic()
+            seconds = target.seconds_left(firing, self._clock)
+            if seconds <= 0:  # its turn came too late
+                return target.not_started()
+            answer = await self._send(firing, ready, seconds)
+            given = self._judged(answer, firing, begun)
             cause = given.message
+            is_well = admissions.verdict(answer, delivered=isinstance(given, outcome.Delivered))
         finally:
             self._admission.leave(entry, firing, is_well, cause)
         if isinstance(given, outcome.Rejected) and given.reason is Reason.ENDPOINT_GONE:
             self._admission.note_gone(firing)
         return given
 
-    async def _with_url(
-        self, firing: target.Firing, webhook: actions.WebhookAction, seconds: float
-    ) -> actions.WebhookAction | target.Trouble:
-        """The webhook with the URL that stands in a Secret: its circuit and turn hang on it."""
-        try:
-            async with asyncio.timeout(seconds):
-                found = await self._source.of(firing.namespace, webhook)
-        except TimeoutError:
-            return response.no_answer(seconds)
-        if isinstance(found, target.Trouble):
-            return found
-        return msgspec.structs.replace(webhook, url=found.url)
-
-    async def _attempt(
-        self, firing: target.Firing, webhook: actions.WebhookAction, seconds: float
-    ) -> tuple[outcome.Outcome, bool | None]:
-        """What came of it, and whether the receiver is well; None where it was not asked."""
-        if seconds <= 0:  # its turn came too late
-            return target.not_started(), None
-        begun = self._clock.monotonic()
-        ready: _Ready | target.Trouble | None = self._at_hand(firing, webhook)
-        if ready is None:
-            ready = await self._prepared(firing, webhook, seconds)
-            seconds -= self._clock.monotonic() - begun
-        answer = (
-            ready
-            if isinstance(ready, target.Trouble)
-            else await self._send(firing, webhook, ready, seconds)
-        )
-        _count(answer, self._clock.monotonic() - begun)
-        given = self._judged(answer, firing, webhook)
-        if isinstance(ready, target.Trouble):
-            return given, None
-        return given, admissions.verdict(answer, delivered=isinstance(given, outcome.Delivered))
-
-    def _judged(
-        self,
-        answer: response.Answer | target.Trouble,
-        firing: target.Firing,
-        webhook: actions.WebhookAction,
-    ) -> outcome.Outcome:
-        if isinstance(answer, target.Trouble) and webhook.service is not None:
-            self._services.forget(firing.namespace, webhook.service.name)
-        now_us = self._clock.now_us()
-        return response.judge(answer, webhook, now_us=now_us, due_us=firing.due_us)
-
     async def check(self, firing: target.Firing) -> target.Trouble | None:
         """Whether what the webhook refers to can be read and used; sends nothing."""
-        webhook = target.require_kind(firing.action, actions.WebhookAction)
+        webhook = cast("actions.WebhookAction", firing.action.target)
         if webhook.is_plain:
             return None
         found = await self._source.of(firing.namespace, webhook)
@@ -169,53 +131,49 @@ class WebhookTarget:
         self._pool.close()
         await self._dialler.close()
 
-    def _at_hand(self, firing: target.Firing, webhook: actions.WebhookAction) -> _Ready | None:
+    # -- what is needed ----------------------------------------------------------------------------
+
+    def _at_hand(self, firing: target.Firing) -> _Ready | None:
         """What a delivery needs, where all of it is known already."""
-        kept: credentials.WebhookCredentials | None = None
-        if not webhook.is_plain:
-            kept = self._source.at_hand(
-                firing.namespace, target.require_kind(firing.action, actions.WebhookAction)
-            )
-            if kept is None:
-                return None
-        if webhook.url is None:
+        webhook = cast("actions.WebhookAction", firing.action.target)
+        kept = None if webhook.is_plain else self._source.at_hand(firing.namespace, webhook)
+        if (kept is None and not webhook.is_plain) or webhook.url is None:
             return None
         where = endpoints.of_url(webhook.url)
-        return _Ready(where, kept) if isinstance(where, endpoints.Destination) else None
+        return _Ready(webhook, where, kept) if isinstance(where, endpoints.Destination) else None
 
-    async def _prepared(
-        self, firing: target.Firing, webhook: actions.WebhookAction, seconds: float
-    ) -> _Ready | target.Trouble:
+    async def _prepared(self, firing: target.Firing, seconds: float) -> _Ready | target.Trouble:
         """What a delivery needs, read now; or what is missing."""
+        webhook = cast("actions.WebhookAction", firing.action.target)
         kept: credentials.WebhookCredentials | None = None
         try:
             async with asyncio.timeout(seconds):
                 if not webhook.is_plain:
-                    own = target.require_kind(firing.action, actions.WebhookAction)
-                    found = await self._source.of(firing.namespace, own)
+                    found = await self._source.of(firing.namespace, webhook)
                     if isinstance(found, target.Trouble):
                         return found
                     kept = found
+                    if webhook.url_secret is not None:
+                        webhook = msgspec.structs.replace(webhook, url=kept.url)
                 where = await endpoints.locate(self._services, firing.namespace, webhook)
         except TimeoutError:
             return response.no_answer(seconds)
-        if isinstance(where, target.Trouble) and webhook.url_secret is not None:
+        if isinstance(where, endpoints.Destination):
+            return _Ready(webhook, where, kept)
+        if webhook.url_secret is not None:
             message = f"the URL in Secret {webhook.url_secret.name} cannot be called"
             return dataclasses.replace(where, message=message)  # theirs repeats the URL
-        return where if isinstance(where, target.Trouble) else _Ready(where, kept)
+        return where
+
+    # -- the request -------------------------------------------------------------------------------
 
     async def _send(
-        self,
-        firing: target.Firing,
-        webhook: actions.WebhookAction,
-        ready: _Ready,
-        seconds: float,
+        self, firing: target.Firing, ready: _Ready, seconds: float
     ) -> response.Answer | target.Trouble:
         """The answer, as far as it is read; or why there is none."""
         host = ready.where.host
         try:
-            call = self._call(firing, webhook, ready, seconds)
-            received = await self._pool.send(call)
+            received = await self._pool.send(self._call(firing, ready, seconds))
         except connections.ConnectionLate:
             return response.no_connection(host, seconds)
         except TimeoutError:
@@ -230,26 +188,31 @@ class WebhookTarget:
             status=received.status, retry_after=received.headers.get("retry-after")
         )
 
-    def _call(
-        self,
-        firing: target.Firing,
-        webhook: actions.WebhookAction,
-        ready: _Ready,
-        seconds: float,
-    ) -> connections.Call:
+    def _call(self, firing: target.Firing, ready: _Ready, seconds: float) -> connections.Call:
         """A connection must be had before the claim ends, and the whole within the seconds."""
         left = firing.not_after_monotonic - self._clock.monotonic()
-        if left <= 0 or seconds <= 0:  # the look-ups took what was left
-            raise TimeoutError
         now = asyncio.get_running_loop().time()
-        composed = request.compose(firing, webhook, ready.kept, self._clock.now_us())
-        url = ready.where.url
+        webhook, where, kept = ready.webhook, ready.where, ready.kept
+        tls, server_name = None, where.server_name
+        if where.url.scheme == "https":
+            tls = self._tls or dialling.public_tls()
+            if kept is not None and kept.tls is not None:
+                tls = kept.tls
+                server_name = (webhook.tls.server_name if webhook.tls else None) or server_name
+        composed = request.compose(firing, webhook, kept, self._clock.now_us())
         return connections.Call(
-            endpoint=self._endpoint(firing.namespace, webhook, ready),
+            endpoint=connections.Endpoint(
+                host=where.host,
+                port=where.url.port or 0,
+                tls=tls,
+                server_name=server_name,
+                route=where.route,
+                namespace=firing.namespace,
+            ),
             content=http1.request_bytes(
                 composed.method,
-                url.raw_path_qs,
-                [("Host", url.host_port_subcomponent or ""), *composed.headers],
+                where.url.raw_path_qs,
+                [("Host", where.url.host_port_subcomponent or ""), *composed.headers],
                 composed.body,
             ),
             deadline=now + seconds,
@@ -260,32 +223,18 @@ class WebhookTarget:
             may_send=lambda: self._clock.monotonic() < firing.not_after_monotonic,
         )
 
-    def _endpoint(
-        self, namespace: str, webhook: actions.WebhookAction, ready: _Ready
-    ) -> connections.Endpoint:
-        """Where to, whom to trust and which name to verify."""
-        where, kept = ready.where, ready.kept
-        tls, server_name = None, where.server_name
-        if where.url.scheme == "https":
-            tls = self._tls or dialling.public_tls()
-            if kept is not None and kept.tls is not None:
-                tls = kept.tls
-                server_name = (webhook.tls.server_name if webhook.tls else None) or server_name
-        return connections.Endpoint(
-            host=where.host,
-            port=where.url.port or 0,
-            tls=tls,
-            server_name=server_name,
-            route=where.route,
-            namespace=namespace,
-        )
+    def _judged(
+        self, answer: response.Answer | target.Trouble, firing: target.Firing, begun: float
+    ) -> outcome.Outcome:
+        """What follows from an answer to an attempt that began at this monotonic instant."""
+        _attempts(answer.code_class).inc()
+        telemetry.webhook_seconds.observe(self._clock.monotonic() - begun)
+        webhook = cast("actions.WebhookAction", firing.action.target)
+        if isinstance(answer, target.Trouble) and webhook.service is not None:
+            self._services.forget(firing.namespace, webhook.service.name)
+        return response.judge(answer, webhook, now_us=self._clock.now_us(), due_us=firing.due_us)
 
 
 @functools.cache
 def _attempts(code_class: str) -> prometheus_client.Counter:
     return telemetry.webhook_attempts_total.labels(code_class)
-
-
-def _count(answer: response.Answer | target.Trouble, seconds: float) -> None:
-    _attempts(answer.code_class).inc()
-    telemetry.webhook_seconds.observe(seconds)

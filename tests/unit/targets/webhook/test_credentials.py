@@ -14,8 +14,9 @@ from duepoint.kube import secrets
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import memory as memories
 from duepoint.targets import target
-from duepoint.targets.secretaccess import secretcache
+from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import credentials
 from tests.fakes import fakeclock, fakekubernetes
 from tests.support import certificates, firings, receiver, vaults, webhooktargets
@@ -194,7 +195,7 @@ async def test_a_secret_heals_as_soon_as_it_appears(hears):
     source = vaults.a_vault(api, clock)
     assert (await send(hears, source, auth=BEARER)).reason is Reason.MISSING_SECRET
     await api.apply("secrets", vaults.a_secret("api", token="t"))
-    await clock.advance(secretcache.ASK_AGAIN_SECONDS)
+    await clock.advance(memories.ASK_AGAIN_SECONDS)
     assert isinstance(await send(hears, source, auth=BEARER), outcome.Delivered)
 
 
@@ -272,13 +273,13 @@ async def vault_with_tokens(token, clock=None, *, audiences="billing", own=(), *
 
     async def look(namespace, key):
         made = secrets.Token(text=token, expires_us=0)
-        return secretcache.Life(value=made, fresh_seconds=450, usable_seconds=580, size=1)
+        return memories.Life(value=made, fresh_seconds=450, usable_seconds=580, size=1)
 
     api = fakekubernetes.FakeKubernetes()
     await api.apply("serviceaccounts", vaults.an_account("caller", audiences))
     return credentials.Vault(
-        secretcache.objects_of(api, ticking),
-        secretcache.Memory(look, ticking),
+        references.objects_of(api, ticking),
+        memories.Memory(look, ticking),
         ticking,
         credentials.CredentialRules(**rules),
         lambda: own,

@@ -302,7 +302,7 @@ async def test_a_hanging_name_server_costs_only_its_own_deliveries():
     ):
         slow = firings.a_webhook(f"http://slow.example:{hears.port}/")
         quick = firings.a_webhook(f"http://quick.example:{hears.port}/")
-        waiting = asyncio.create_task(target.fire(firings.a_firing(slow, seconds_left=0.3)))
+        waiting = asyncio.create_task(target.fire(firings.a_firing(slow, seconds_left=0.1)))
         assert isinstance(await target.fire(firings.a_firing(quick)), outcome.Delivered)
         given = await waiting
         assert isinstance(given, outcome.Retry)

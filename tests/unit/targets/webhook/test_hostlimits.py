@@ -9,19 +9,25 @@ import pytest
 
 from duepoint import clock
 from duepoint.targets import pace
-from duepoint.targets.webhook import hostlimits
+from duepoint.targets.webhook import admission
 from tests.fakes import fakeclock
 
 
 def limits(per_host=2, places=256):
-    return hostlimits.HostLimits(clock.SystemClock(), per_host=per_host, places=places)
+    return admission.HostLimits(clock.SystemClock(), per_host=per_host, places=places)
+
+
+@pytest.fixture
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits is put off soon; for tests in which it does not matter how soon."""
+    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 0.01)
 
 
 async def enter(given, host="host", namespace="team", times=1):
     return [await given.enter(host, namespace) for _ in range(times)]
 
 
-async def test_a_receiver_gets_so_many_at_a_time():
+async def test_a_receiver_gets_so_many_at_a_time(little_patience):
     given = limits(per_host=2)
     assert await enter(given, times=2) == [0.0, 0.0]
     assert (await enter(given))[0] > 0
@@ -64,7 +70,7 @@ async def test_at_one_that_hangs_nobody_waits_long_and_later_ones_not_at_all():
 @pytest.mark.parametrize(("stood", "apart"), [(1.0, 0.1), (20.0, 2.0)])
 async def test_the_longer_one_stands_still_the_further_apart_its_deliveries_come_back(stood, apart):
     ticking = fakeclock.FakeClock()
-    given = hostlimits.HostLimits(ticking, per_host=1, places=256)
+    given = admission.HostLimits(ticking, per_host=1, places=256)
     await enter(given)
     await ticking.advance(stood)
     first, second, third = await enter(given, times=3)
@@ -78,7 +84,7 @@ async def test_who_is_put_off_by_one_receiver_is_not_by_another():
     assert await enter(given, host="another") == [0.0]
 
 
-async def test_scarce_places_of_a_namespace_are_shared_among_its_receivers():
+async def test_scarce_places_of_a_namespace_are_shared_among_its_receivers(little_patience):
     given = limits(per_host=32, places=64)  # 48 for one namespace, 32 of them without sharing
     first = [await given.enter(f"host {n}", "team") for n in range(4) for _ in range(8)]
     assert not any(first)

@@ -10,11 +10,11 @@
 local LOOKS_FROM = 2 ^ 52
 
 local function is_whole()
-  return redis.call('HLEN', RUNS) == redis.call('ZCOUNT', LOOKS, '-inf', '+inf')
+  return redis.call('HLEN', ACTIVE) == redis.call('ZCOUNT', LOOKS, '-inf', '+inf')
 end
 
 local function begin_set()
-  redis.call('HSETNX', RUNS, '', '')
+  redis.call('HSETNX', ACTIVE, '', '')
   redis.call('ZADD', LOOKS, 'NX', digits(LOOKS_FROM), '')
 end
 
@@ -32,9 +32,9 @@ end
 -- Runs that a look has found to have ended: run, value pairs from ARGV.
 local function record_ended(over)
   for i = over[1], over[2], 2 do
-    if redis.call('HGET', RUNS, ARGV[i]) == ARGV[i + 1] then
+    if redis.call('HGET', ACTIVE, ARGV[i]) == ARGV[i + 1] then
       redis.call('ZREM', LOOKS, ARGV[i])
-      redis.call('HDEL', RUNS, ARGV[i])
+      redis.call('HDEL', ACTIVE, ARGV[i])
     end
   end
 end
@@ -45,7 +45,7 @@ local function record_active(look, seen, verified)
   for i = seen[1], seen[2], 2 do
     fields[#fields + 1] = ARGV[i]
   end
-  for i, known in ipairs(#fields > 0 and redis.call('HMGET', RUNS, unpack(fields)) or {}) do
+  for i, known in ipairs(#fields > 0 and redis.call('HMGET', ACTIVE, unpack(fields)) or {}) do
     if not known then
       values[#values + 1], values[#values + 2] = fields[i], ARGV[seen[1] + 2 * i - 1]
       order[#order + 1], order[#order + 2] = 0, fields[i]
@@ -53,7 +53,7 @@ local function record_active(look, seen, verified)
   end
   if #values > 0 then
     begin_set()
-    redis.call('HSET', RUNS, unpack(values))
+    redis.call('HSET', ACTIVE, unpack(values))
     redis.call('ZADD', LOOKS, unpack(order))
   end
   local found = {}

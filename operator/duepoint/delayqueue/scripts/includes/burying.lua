@@ -11,14 +11,14 @@ end
 
 local function drop_oldest_letter(namespace)
   local from, to = range_of_letters(namespace)
-  local member = redis.call('ZRANGE', ORDER, from, to, 'BYLEX', 'LIMIT', 0, 1)[1]
+  local member = redis.call('ZRANGE', LETTERS, from, to, 'BYLEX', 'LIMIT', 0, 1)[1]
   if not member then
     return false
   end
   local milliseconds, number, bytes = struct.unpack('>I8I8I4', member, #namespace + 2)
   subtract_letter(member, namespace, bytes)
   if redis.call('XDEL', DEAD, string.format('%.0f-%.0f', milliseconds, number)) == 1 then
-    redis.call('HINCRBY', SUMS, 'd:' .. namespace, 1)
+    redis.call('HINCRBY', LETTER_SUMS, 'd:' .. namespace, 1)
     letters_dropped[#letters_dropped + 1] = namespace
   end
   return true
@@ -26,7 +26,7 @@ end
 
 -- Letters that an older version has buried, from the newest on, some with each burial.
 local function count_older_letters()
-  local from = redis.call('HGET', SUMS, 'from')
+  local from = redis.call('HGET', LETTER_SUMS, 'from')
   if from == '0' then
     return
   end
@@ -34,17 +34,17 @@ local function count_older_letters()
   for _, letter in ipairs(found) do
     count_letter(letter[1], letter[2])
   end
-  redis.call('HSET', SUMS, 'from', #found == MOST_COUNTED and found[#found][1] or '0')
+  redis.call('HSET', LETTER_SUMS, 'from', #found == MOST_COUNTED and found[#found][1] or '0')
 end
 
 local function has_too_much(namespace, limits)
-  local count = redis.call('ZLEXCOUNT', ORDER, range_of_letters(namespace))
-  local bytes = tonumber(redis.call('HGET', SUMS, 'b:' .. namespace)) or 0
+  local count = redis.call('ZLEXCOUNT', LETTERS, range_of_letters(namespace))
+  local bytes = tonumber(redis.call('HGET', LETTER_SUMS, 'b:' .. namespace)) or 0
   return count > limits.entries or bytes > limits.bytes and count > 1
 end
 
 local function greatest_namespace()
-  local all, greatest, most = redis.call('HGETALL', SUMS), nil, 0
+  local all, greatest, most = redis.call('HGETALL', LETTER_SUMS), nil, 0
   for i = 1, #all, 2 do
     local bytes = string.sub(all[i], 1, 2) == 'b:' and tonumber(all[i + 1]) or 0
     if bytes > most then
@@ -62,7 +62,7 @@ local function bury_letter(limits, fields)
     dropped = dropped + 1
   end
   for _ = 1, MOST_DROPPED do
-    local greatest = redis.call('ZLEXCOUNT', ORDER, '(', '+') > limits.all and greatest_namespace()
+    local greatest = redis.call('ZLEXCOUNT', LETTERS, '(', '+') > limits.all and greatest_namespace()
     if not greatest or not drop_oldest_letter(greatest) then
       break
     end

@@ -19,14 +19,14 @@ end
 
 local function count_letter(id, fields)
   local member, namespace, bytes = letter_member(id, fields)
-  if redis.call('ZADD', ORDER, 'NX', 0, member) == 1 then
-    redis.call('HINCRBY', SUMS, 'b:' .. namespace, bytes)
+  if redis.call('ZADD', LETTERS, 'NX', 0, member) == 1 then
+    redis.call('HINCRBY', LETTER_SUMS, 'b:' .. namespace, bytes)
   end
   return namespace
 end
 
 local function subtract_letter(member, namespace, bytes)
-  if redis.call('ZREM', ORDER, member) == 1 and redis.call('HINCRBY', SUMS, 'b:' .. namespace, -bytes) <= 0 then
-    redis.call('HDEL', SUMS, 'b:' .. namespace)
+  if redis.call('ZREM', LETTERS, member) == 1 and redis.call('HINCRBY', LETTER_SUMS, 'b:' .. namespace, -bytes) <= 0 then
+    redis.call('HDEL', LETTER_SUMS, 'b:' .. namespace)
   end
 end

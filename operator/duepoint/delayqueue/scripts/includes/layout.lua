@@ -1,6 +1,6 @@
 -- The layout record: which layout the index has and, while it is cut anew, which one it had. FOREIGN where it is of
 -- another cluster than `owner`.
-local LAYOUT, args = KEYS[1], cmsgpack.unpack(ARGV[1])
+local args = cmsgpack.unpack(ARGV[1])
 local owner = redis.call('HGET', LAYOUT, 'owner')
 if args.owner and owner and args.owner ~= owner then
   return redis.error_reply('FOREIGN the index is of ' .. owner .. ', not of ' .. args.owner)

@@ -9,7 +9,7 @@ local MOST_CALLED = 100 -- called at once; each that starts calls the next
 -- Kinds under which a run is tried, by the length of its name; manual and backfilled ones carry a tag.
 local KINDS_OF = { [8] = { 1, 2, 3 }, [12] = { 4, 5 } }
 
-local ACTIVE, REPLACED = 'A', 'R'
+local RUNNING, REPLACED = 'A', 'R'
 
 local function state_of_run(value)
   return string.sub(value, 1, 1)

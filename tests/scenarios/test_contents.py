@@ -39,13 +39,13 @@ async def compared(world: World) -> None:
 def counting(world: World) -> list[object]:
     """Everything that is armed from here on."""
     armed: list[object] = []
-    upsert = world.queue.definitions.upsert
+    upsert = world.queue.writer.upsert
 
     async def counted(wanted, *rest):
         armed.extend(arming for arming, _ in wanted)
         return await upsert(wanted, *rest)
 
-    world.queue.definitions.upsert = counted
+    world.queue.writer.upsert = counted
     return armed
 
 
@@ -150,13 +150,13 @@ async def test_a_slot_that_is_run_while_its_content_is_replaced_is_not_run_twice
         await world.apply(schedule="@every 1s")
         await world.clock.advance(4.9)
     world.queue.change_blob_key(b"another key of more than 32 bytes")
-    upsert = world.queue.definitions.upsert
+    upsert = world.queue.writer.upsert
 
     async def late(*of):
         await world.clock.sleep(passes)
         return await upsert(*of)
 
-    world.queue.definitions.upsert = late
+    world.queue.writer.upsert = late
     target = RecordingTarget(world.clock)
     async with a_worker(world, target), world.leader(epoch=2):
         await world.clock.advance(20)

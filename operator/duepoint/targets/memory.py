@@ -1,11 +1,11 @@
-"""What was read of Secrets, ConfigMaps and tokens, for as long as it may be believed.
+"""What an API server said of named objects, for as long as it may be believed.
 
-They are read when something is sent, and a delivery a second must not be a request a second to the
-API server: an object is believed for a minute, a token for most of its life. While the API server
-does not answer, what was read last serves for an hour, a token until it expires. What is missing
-or forbidden is asked for again after two seconds, so that it heals as soon as it appears. Callers
-that ask for the same at one time share one request. Nothing of it leaves this memory, which has a
-bound for each namespace and one for all, so that no namespace can push out another's.
+Objects are read when something is sent, and a delivery a second must not be a request a second to
+the API server: an answer is believed for a while (``Life``). While the API server does not answer,
+what was read last serves longer. What is missing or forbidden is asked for again after two seconds,
+so that it heals as soon as it appears. Callers that ask for the same at one time share one request.
+Nothing of it leaves this memory, which has a bound for each namespace and one for all, so that no
+namespace can push out another's.
 """
 
 from __future__ import annotations
@@ -17,20 +17,17 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from duepoint import clock as clocks
-from duepoint.kube import errors, port, secrets
+from duepoint.kube import errors
 
 FRESH_SECONDS = 60.0
 STALE_SECONDS = 3600.0
 #: After an answer that something is missing or forbidden, and while the API server is away.
 ASK_AGAIN_SECONDS = 2.0
-#: How long the API server may take.
+#: How long the API server may take, and is then left alone while an old answer serves.
 LOOK_SECONDS = 5.0
-#: A token is renewed when so much of its life has gone, and not used in its last seconds.
-_TOKEN_FRESH = 0.75
-_TOKEN_MARGIN_SECONDS = 15.0
 
 #: Entries and bytes of one namespace; namespaces and bytes of all. The longest unused go first.
-MOST_OF_NAMESPACE = 64
+MOST_OF_NAMESPACE = 256
 MOST_BYTES_OF_NAMESPACE = 4 << 20
 MOST_NAMESPACES = 2048
 MOST_BYTES = 64 << 20
@@ -44,8 +41,8 @@ class Life(Generic[V]):
     """A value with how long it is fresh and, without a newer answer, how long it may be used."""
 
     value: V = field(repr=False)
-    fresh_seconds: float
-    usable_seconds: float
+    fresh_seconds: float = FRESH_SECONDS
+    usable_seconds: float = STALE_SECONDS
     size: int
 
 
@@ -75,7 +72,10 @@ class Memory(Generic[K, V]):
 
     async def get(self, namespace: str, key: K) -> V:
         """The value; raises ``kube.errors.ApiError`` where there is none to be had."""
-        known = self._entry(namespace, key)
+        keys = self._namespaces.setdefault(namespace, OrderedDict())
+        self._namespaces.move_to_end(namespace)
+        known = keys.setdefault(key, _Known())
+        keys.move_to_end(key)
         if (found := self._fresh(known)) is not None:
             return found.value
         async with known.asking:
@@ -88,10 +88,11 @@ class Memory(Generic[K, V]):
                 self._bytes += known.size - held
                 self._keep_bounds(namespace)
 
-    def forget(self, namespace: str) -> None:
-        """Ask anew for all of this namespace; the last answers serve until then."""
-        for known in self._namespaces.get(namespace, {}).values():
-            known.ask_at = min(known.ask_at, self._clock.monotonic())
+    def forget(self, namespace: str, which: Callable[[K], bool] = lambda _: True) -> None:
+        """Ask anew for these keys of a namespace; the last answers serve until then."""
+        for key, known in self._namespaces.get(namespace, {}).items():
+            if which(key):
+                known.ask_at = min(known.ask_at, self._clock.monotonic())
 
     def _fresh(self, known: _Known[V]) -> Life[V] | None:
         if self._clock.monotonic() >= known.ask_at:
@@ -102,7 +103,11 @@ class Memory(Generic[K, V]):
 
     async def _ask(self, known: _Known[V], namespace: str, key: K) -> Life[V]:
         try:
-            life = await self._look(namespace, key)
+            async with asyncio.timeout(LOOK_SECONDS):
+                life = await self._look(namespace, key)
+        except TimeoutError:
+            message = f"the API server did not answer in {LOOK_SECONDS:g} s"
+            return self._old(known, errors.Unavailable(message))
         except errors.Unavailable as away:
             return self._old(known, away)
         except errors.ApiError as refusal:
@@ -124,13 +129,6 @@ class Memory(Generic[K, V]):
         known.ask_at = min(now + LOOK_SECONDS, known.read_at + life.usable_seconds)
         return life
 
-    def _entry(self, namespace: str, key: K) -> _Known[V]:
-        keys = self._namespaces.setdefault(namespace, OrderedDict())
-        self._namespaces.move_to_end(namespace)
-        known = keys.setdefault(key, _Known())
-        keys.move_to_end(key)
-        return known
-
     def _keep_bounds(self, namespace: str) -> None:
         keys = self._namespaces.get(namespace, OrderedDict())
         size = sum(known.size for known in keys.values())
@@ -143,50 +141,3 @@ class Memory(Generic[K, V]):
         ):
             _, gone_keys = self._namespaces.popitem(last=False)
             self._bytes -= sum(known.size for known in gone_keys.values())
-
-
-Objects = Memory[tuple[str, str], secrets.Data]
-"""Key: ``Secret`` or ``ConfigMap``, and the name."""
-Tokens = Memory[tuple[str, str], secrets.Token]
-"""Key: the ServiceAccount's name, and the audience."""
-
-
-def objects_of(api: port.Api, clock: clocks.Clock) -> Objects:
-    """What this API server says of Secrets and ConfigMaps."""
-
-    async def look(namespace: str, key: tuple[str, str]) -> Life[secrets.Data]:
-        data = await _in_time(secrets.read(api, key[0], namespace, key[1]))
-        return Life(
-            value=data,
-            fresh_seconds=FRESH_SECONDS,
-            usable_seconds=STALE_SECONDS,
-            size=data.size,
-        )
-
-    return Memory(look, clock)
-
-
-def tokens_of(api: port.Api, clock: clocks.Clock) -> Tokens:
-    """Tokens that this API server makes."""
-
-    async def look(namespace: str, key: tuple[str, str]) -> Life[secrets.Token]:
-        token = await _in_time(secrets.token(api, namespace, *key))
-        left = (token.expires_us - clock.now_us()) / 1_000_000
-        # By a wrong clock of ours it must not live for ever, nor be asked for at each delivery.
-        life = min(max(left, 60.0), float(secrets.TOKEN_SECONDS))
-        return Life(
-            value=token,
-            fresh_seconds=life * _TOKEN_FRESH,
-            usable_seconds=life - _TOKEN_MARGIN_SECONDS,
-            size=len(token.text),
-        )
-
-    return Memory(look, clock)
-
-
-async def _in_time(asked: Awaitable[V]) -> V:
-    try:
-        async with asyncio.timeout(LOOK_SECONDS):
-            return await asked
-    except TimeoutError as error:
-        raise errors.Unavailable(f"the API server did not answer in {LOOK_SECONDS:g} s") from error

@@ -106,11 +106,9 @@ async def test_no_job_is_made_twice_or_lost_or_missed_after_a_fallback(
     world = World(shards=1)
     fields = {
         "schedule": f"@every {every}s",
-        "catchUp": None,
         "successfulJobsHistoryLimit": limit,
         "catchUpPolicy": policy,
     }
-    del fields["catchUp"]
     async with contextlib.AsyncExitStack() as stack, a_cluster(world) as cluster:
         lead = await stack.enter_async_context(contextlib.AsyncExitStack())
         await lead.enter_async_context(world.leader())

@@ -11,9 +11,9 @@ from duepoint.expressions import timezones
 from duepoint.expressions.timezones import Zone
 from duepoint.schedules import spec
 from tests.fakes.recordingtarget import RecordingTarget
+from tests.scenarios.test_contents import compared, counting
 from tests.support.builders import at
 from tests.unit.controller.status.test_openslots import a_worker
-from tests.unit.controller.test_contents import compared, counting
 from tests.unit.controller.world import World
 
 HOUR = 3_600

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from duepoint.kube import errors, secrets
-from duepoint.targets.secretaccess import secretcache
+from duepoint.targets import memory as memories
+from duepoint.targets.secretaccess import references
 from tests.fakes import fakeclock
 from tests.support import vaults
 
@@ -29,7 +30,7 @@ class Server:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
-        return secretcache.Life(value=answer, fresh_seconds=60, usable_seconds=3600, size=self.size)
+        return memories.Life(value=answer, fresh_seconds=60, usable_seconds=3600, size=self.size)
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def clock():
 
 async def test_a_value_is_believed_for_a_minute(clock):
     server = Server("old", "new")
-    memory = secretcache.Memory(server, clock)
+    memory = memories.Memory(server, clock)
     assert await memory.get("shop", "key") == "old"
     await clock.advance(59)
     assert await memory.get("shop", "key") == "old"
@@ -49,14 +50,14 @@ async def test_a_value_is_believed_for_a_minute(clock):
 
 async def test_a_hundred_deliveries_at_once_share_one_request(clock):
     server = Server("value")
-    memory = secretcache.Memory(server, clock)
+    memory = memories.Memory(server, clock)
     assert set(await asyncio.gather(*(memory.get("a", "k") for _ in range(100)))) == {"value"}
     assert len(server.asked) == 1
 
 
 async def test_a_hundred_deliveries_that_miss_share_one_request_too(clock):
     server = Server(MISSING)
-    memory = secretcache.Memory(server, clock)
+    memory = memories.Memory(server, clock)
     found = await asyncio.gather(
         *(memory.get("a", "k") for _ in range(100)), return_exceptions=True
     )
@@ -65,7 +66,7 @@ async def test_a_hundred_deliveries_that_miss_share_one_request_too(clock):
 
 
 async def test_what_is_missing_is_looked_for_again_after_two_seconds(clock):
-    memory = secretcache.Memory(Server(MISSING, "there"), clock)
+    memory = memories.Memory(Server(MISSING, "there"), clock)
     for _ in range(2):
         with pytest.raises(errors.NotFound):
             await memory.get("a", "k")
@@ -74,7 +75,7 @@ async def test_what_is_missing_is_looked_for_again_after_two_seconds(clock):
 
 
 async def test_an_outage_is_bridged_for_an_hour_and_no_longer(clock):
-    memory = secretcache.Memory(Server("value", AWAY), clock)
+    memory = memories.Memory(Server("value", AWAY), clock)
     await memory.get("a", "k")
     await clock.advance(3590)
     assert await memory.get("a", "k") == "value"
@@ -85,7 +86,7 @@ async def test_an_outage_is_bridged_for_an_hour_and_no_longer(clock):
 
 async def test_during_an_outage_the_api_server_is_not_asked_for_every_delivery(clock):
     server = Server("value", AWAY)
-    memory = secretcache.Memory(server, clock)
+    memory = memories.Memory(server, clock)
     await memory.get("a", "k")
     await clock.advance(61)
     for _ in range(50):
@@ -94,7 +95,7 @@ async def test_during_an_outage_the_api_server_is_not_asked_for_every_delivery(c
 
 
 async def test_a_secret_that_was_deleted_is_not_used_any_more(clock):
-    memory = secretcache.Memory(Server("value", MISSING, AWAY), clock)
+    memory = memories.Memory(Server("value", MISSING, AWAY), clock)
     await memory.get("a", "k")
     await clock.advance(61)
     with pytest.raises(errors.NotFound):
@@ -106,7 +107,7 @@ async def test_a_secret_that_was_deleted_is_not_used_any_more(clock):
 
 async def test_what_did_not_work_is_read_anew_in_that_namespace_alone(clock):
     server = Server("value")
-    memory = secretcache.Memory(server, clock)
+    memory = memories.Memory(server, clock)
     for namespace in ("a", "b"):
         await memory.get(namespace, "k")
     memory.forget("a")
@@ -118,19 +119,19 @@ async def test_what_did_not_work_is_read_anew_in_that_namespace_alone(clock):
 @pytest.mark.parametrize("answer", ["value", MISSING], ids=["found", "missing"])
 async def test_a_namespace_cannot_push_out_another(clock, answer):
     server = Server("value", answer)
-    memory = secretcache.Memory(server, clock)
+    memory = memories.Memory(server, clock)
     await memory.get("quiet", "k")
     for number in range(1000):
         await asyncio.gather(memory.get("loud", number), return_exceptions=True)
-    assert len(memory._namespaces["loud"]) <= secretcache.MOST_OF_NAMESPACE
+    assert len(memory._namespaces["loud"]) <= memories.MOST_OF_NAMESPACE
     asked = len(server.asked)
     await memory.get("quiet", "k")
     assert len(server.asked) == asked
 
 
 async def test_large_objects_are_bounded_by_their_bytes(clock, monkeypatch):
-    monkeypatch.setattr(secretcache, "MOST_BYTES", 10 << 20)
-    memory = secretcache.Memory(Server("value", size=1 << 20), clock)
+    monkeypatch.setattr(memories, "MOST_BYTES", 10 << 20)
+    memory = memories.Memory(Server("value", size=1 << 20), clock)
     for namespace in range(20):
         for key in range(10):
             await memory.get(str(namespace), key)
@@ -141,7 +142,7 @@ async def test_large_objects_are_bounded_by_their_bytes(clock, monkeypatch):
 
 
 async def test_a_cancelled_look_leaves_the_way_open(clock):
-    memory = secretcache.Memory(Server("value"), clock)
+    memory = memories.Memory(Server("value"), clock)
     waiting = asyncio.create_task(memory.get("a", "k"))
     await asyncio.sleep(0)
     waiting.cancel()
@@ -172,7 +173,7 @@ class TokenServer:
 
 async def test_a_token_is_renewed_before_it_expires_and_never_used_after(clock):
     server = TokenServer(clock)
-    tokens = secretcache.tokens_of(server, clock)
+    tokens = references.tokens_of(server, clock)
     key = ("caller", "billing")
     assert (await tokens.get("shop", key)).text == "token-1"
     await clock.advance(440)
@@ -197,7 +198,7 @@ async def test_binary_keys_of_a_configmap_are_read_like_text(clock):
             "binaryData": {"raw": vaults.encoded(b"\xff")},
         },
     )
-    found = await secretcache.objects_of(api, clock).get("shop", ("ConfigMap", "ca"))
+    found = await references.objects_of(api, clock).get("shop", ("ConfigMap", "ca"))
     assert found.values == {"text": b"a", "raw": b"\xff"}
 
 

@@ -1,0 +1,5 @@
+"""Operator and workers together, in memory and in virtual time: whole stories, no server."""
+
+from tests.unit.controller.conftest import logged
+
+__all__ = ["logged"]
