@@ -156,7 +156,7 @@ class History:
                     compared.gone.append(one)
                 elif is_chain:
                     first = max(self.number_of(settled_us) + 1, self.number_of(one.record.from_us))
-                    record = dataclasses.replace(one.record, from_us=self.slot_us(first))
+                    record = msgspec.structs.replace(one.record, from_us=self.slot_us(first))
                     if first < SLOTS:
                         compared.due.append((one, record))
                     else:
@@ -371,7 +371,7 @@ class History:
         last = min(first + self.dice.randint(1, 4), SLOTS)
         planned = [queueing.a_planned(point, self.slot_us(n)) for n in range(first, last)]
         if last < SLOTS:
-            rest = dataclasses.replace(record, from_us=self.slot_us(last))
+            rest = msgspec.structs.replace(record, from_us=self.slot_us(last))
             planned.append(Occurrence(point=point, record=rest))
         return messages.Planning(
             chain=point,

@@ -493,7 +493,7 @@ async def test_an_ended_schedule_is_completed_and_has_no_point(harness):
     await harness.queue.settlements.settle(
         claim, Settlement(finished=(point.member,), ended=(point.schedule_id,))
     )
-    stored = await harness.queue.definitions.definition(claim.shard, point.schedule_id)
+    stored = await harness.queue.definitions.definition(point.schedule_id)
     assert stored is not None
     assert stored.state is definition.State.COMPLETED
     assert (await harness.total()).points == 0
@@ -503,7 +503,7 @@ async def test_a_completed_schedule_stays_so_when_its_target_is_edited(harness):
     await test_an_ended_schedule_is_completed_and_has_no_point(harness)
     await harness.arm(keep_chain=True, generation=2, timing_generation=1)
     new = harness.definition(generation=2, timing_generation=1)
-    stored = await harness.queue.definitions.definition(sharding.shard_of(new.id, 4), new.id)
+    stored = await harness.queue.definitions.definition(new.id)
     assert stored is not None
     assert (stored.generation, stored.state) == (2, definition.State.COMPLETED)
 
@@ -516,7 +516,7 @@ async def test_a_schedule_edited_in_flight_is_not_completed_by_its_old_point(har
     await harness.queue.settlements.settle(
         claim, Settlement(finished=(point.member,), ended=(point.schedule_id,))
     )
-    stored = await harness.queue.definitions.definition(claim.shard, point.schedule_id)
+    stored = await harness.queue.definitions.definition(point.schedule_id)
     assert stored is not None
     assert stored.state is definition.State.ARMED
     assert (await harness.total()).points == 1
@@ -1471,9 +1471,9 @@ async def test_many_chains_move_on_together(harness):
     for number in range(20):
         await harness.arm(name=f"s-{number}", namespace=f"team-{number % 2}")
     for claim in await harness.claim_all():
-        rearmed = [(point.member, point.due_us + 60_000_000) for point in claim.points]
-        settled = await harness.queue.settlements.settle(claim, Settlement(rearmed=rearmed))
-        assert (settled.applied, settled.remaining) == (len(rearmed), 0)
+        next_dues = [(point.member, point.due_us + 60_000_000) for point in claim.points]
+        settled = await harness.queue.settlements.settle(claim, Settlement(next_dues=next_dues))
+        assert (settled.applied, settled.remaining) == (len(next_dues), 0)
     total = await harness.total()
     assert (total.points, total.due, total.claims) == (20, 0, 0)
 
@@ -1485,9 +1485,9 @@ async def test_a_chain_that_was_edited_under_its_claim_does_not_move_on_with_the
     await harness.arm(name="edited", generation=2, due_in=30.0)
     applied = 0
     for claim in claims:
-        rearmed = [(point.member, point.due_us + 60_000_000) for point in claim.points]
+        next_dues = [(point.member, point.due_us + 60_000_000) for point in claim.points]
         applied += (
-            await harness.queue.settlements.settle(claim, Settlement(rearmed=rearmed))
+            await harness.queue.settlements.settle(claim, Settlement(next_dues=next_dues))
         ).applied
     assert applied == 1
     assert (await harness.total()).points == 2
@@ -1515,7 +1515,7 @@ async def test_one_namespace_of_a_claim_moves_on_without_the_other(harness):
     for claim, parts in await _two_namespaces(harness):
         left = len(claim.points)
         for number, part in enumerate(parts, start=1):
-            settlement = Settlement(rearmed=_a_minute_on(part), number=number)
+            settlement = Settlement(next_dues=_a_minute_on(part), number=number)
             settled = await harness.queue.settlements.settle(claim, settlement)
             left -= len(part)
             assert (settled.applied, settled.remaining) == (len(part), left)
@@ -1531,7 +1531,7 @@ async def test_one_namespace_of_a_claim_ends_without_the_other(harness):
     for claim, parts in shared:
         moved, *gone = parts[0]
         settlement = Settlement(
-            rearmed=_a_minute_on([moved]), finished=tuple(point.member for point in gone)
+            next_dues=_a_minute_on([moved]), finished=tuple(point.member for point in gone)
         )
         settled = await harness.queue.settlements.settle(claim, settlement)
         assert settled.applied == len(parts[0])
@@ -1544,7 +1544,7 @@ async def test_a_namespace_that_lost_a_chain_to_an_edit_is_looked_at_one_by_one(
     applied = 0
     for claim, parts in shared:
         for number, part in enumerate(parts, start=1):
-            settlement = Settlement(rearmed=_a_minute_on(part), number=number)
+            settlement = Settlement(next_dues=_a_minute_on(part), number=number)
             applied += (await harness.queue.settlements.settle(claim, settlement)).applied
     assert applied == 39
     assert (await harness.total()).points == 40
@@ -1635,7 +1635,7 @@ async def test_what_a_scheduled_run_overrides_comes_back_with_the_claim(harness)
     await harness.arm(due_in=60.0)
     known = harness.definition()
     record = messages.OccurrenceRecord(
-        trigger="Manual", run_uid="run", concurrency="Forbid", payload=b'{"a":1}', seal="kept"
+        trigger="Manual", run_uid="run", concurrency="Forbid", payload=b'{"a":1}', signature="kept"
     )
     await harness.queue.occurrences.enqueue(known, a_manual(known), record, EPOCH)
     claim = await harness.claim_one()
@@ -1664,7 +1664,7 @@ async def test_of_occurrences_enqueued_together_those_that_wait_already_are_left
     record = messages.OccurrenceRecord(trigger="Backfill", run_uid="run")
     first, second = a_manual(known), a_manual(known, run_uid="other")
     await harness.queue.occurrences.enqueue(known, first, record, EPOCH)
-    other = dataclasses.replace(record, run_uid="other")
+    other = msgspec.structs.replace(record, run_uid="other")
     armed = await harness.queue.occurrences.enqueue_many(
         known, [(first, other), (second, other)], EPOCH
     )

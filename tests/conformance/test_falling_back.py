@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import pytest
 
 from duepoint.delayqueue import messages, sharding
@@ -192,7 +193,7 @@ async def test_what_has_not_ended_is_due_at_once_and_does_not_wait_again(harness
     await harness.arm()
     await hold(harness, await harness.claim_one())
     (one,) = await held(harness)
-    record = dataclasses.replace(one.record, from_us=one.record.from_us + 1)
+    record = msgspec.structs.replace(one.record, from_us=one.record.from_us + 1)
     compared = suspectpoints.PointComparison(due=[(one, record)])
     assert await harness.queue.suspect_points.apply(SHARD, compared, EPOCH) == 1
     await harness.pass_time(0.01)
@@ -220,7 +221,7 @@ async def test_a_chain_that_waits_as_a_whole_is_put_back_with_its_runs(harness):
         started=[(chain.schedule_id, 3)],
     )
     assert await harness.queue.suspect_points.apply(SHARD, compared, EPOCH) == 2
-    stored = await harness.queue.definitions.definition(SHARD, chain.schedule_id)
+    stored = await harness.queue.definitions.definition(chain.schedule_id)
     assert stored.started == 3
     (found,) = [one async for one in harness.queue.definitions.all_definitions(SHARD)]
     assert found.due_us == due_us
@@ -352,7 +353,7 @@ async def pass_of_moving(harness, former):
     """How many the former shard has kept."""
     kept, cursor = 0, None
     while True:
-        step = await harness.queue.resharding.move(former, cursor, EPOCH)
+        step = await harness.queue.export.move(former, cursor, EPOCH)
         kept, cursor = kept + step.left_out, step.cursor
         if cursor is None:
             return kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import messages
 from duepoint.schedules import rule as rules
 from tests.support import queueing, redisserver
 from tests.support.queueing import a_retry, moved
@@ -28,7 +28,7 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
 
 async def stored(harness, **changes):
     wanted = harness.definition(**changes)
-    return await harness.queue.definitions.definition(sharding.shard_of(wanted.id, 4), wanted.id)
+    return await harness.queue.definitions.definition(wanted.id)
 
 
 async def a_claim(harness, *, lease_seconds=10.0, **changes):

@@ -81,7 +81,7 @@ async def test_suspended_ones_have_no_chain_and_private_rules_stand_inline(harne
     assert await harness.queue.writer.upsert(wanted, EPOCH) == [APPLIED] * 3
     stored = await _stored(harness)
     assert [one.due_us for one in stored] == [None] * 3
-    assert await harness.queue.definitions.definition(stored[0].shard, stored[0].id) in [
+    assert await harness.queue.definitions.definition(stored[0].id) in [
         one.definition for one, _ in wanted
     ]
 

@@ -29,7 +29,14 @@ from duepoint.delayqueue import (
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.delayqueue.claims import claiming
-from duepoint.delayqueue.definitions import columns, occurrences, reading, records, signedblobs
+from duepoint.delayqueue.definitions import (
+    codec,
+    columns,
+    occurrences,
+    reading,
+    records,
+    signedblobs,
+)
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.inspection import counts
 from duepoint.delayqueue.repair import collector, mending, suspectpoints
@@ -98,6 +105,7 @@ SERVICES: Mapping[str, Mapping[str, str]] = {
         "close": "close_shard",
         "record_progress": "note_progress",
     },
+    "export": {},
     "sweeper": {},
     "collector": {},
     "suspect_points": {
@@ -391,18 +399,15 @@ class MemoryDelayQueue:
     def _is_closed(self, shard: messages.ShardId) -> bool:
         return self._shard(shard).state == "closed"
 
-    async def definition(
-        self, shard: messages.ShardId, schedule_id: points.ScheduleId
-    ) -> definitions.Definition | None:
-        self._shard(shard)
+    async def definition(self, schedule_id: points.ScheduleId) -> definitions.Definition | None:
         for home in sharding.homes(schedule_id, self._known_layout()):
             if (found := self._shard(home).definitions.get(schedule_id)) is not None:
                 return found
         return None
 
-    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[reading.StoredIdentity]]:
+    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[codec.StoredIdentity]]:
         yield [
-            reading.StoredIdentity(
+            codec.StoredIdentity(
                 one.uid, one.namespace, one.name, one.generation, one.collision, one.fingerprint
             )
             for one in list(self._shard(shard).definitions.values())
@@ -934,7 +939,9 @@ class MemoryDelayQueue:
             token_us=lease.expiry_us,
             held_until=self._clock.monotonic() + (lease.expiry_us - now_us) / 1_000_000,
             records={m: shard.records[m] for m in members if m in shard.records},
-            strangers=tuple((m, float(shard.members[m].due_us)) for m, point in found if not point),
+            unknown_members=tuple(
+                (m, float(shard.members[m].due_us)) for m, point in found if not point
+            ),
             back_us=shard.back_us,
         )
 

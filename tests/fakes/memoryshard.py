@@ -368,7 +368,7 @@ class MemoryShard:
         for chain in settlement.chains:
             if chain.member in held:
                 self.members[chain.member] = Point(self.members[chain.member].lane, chain.due_us)
-        for member, due_us in settlement.rearmed:
+        for member, due_us in settlement.next_dues:
             if member in held:
                 self.members[member] = Point(self.members[member].lane, due_us)
         self._bury(
@@ -584,7 +584,7 @@ class MemoryShard:
 def _named(settlement: messages.Settlement) -> set[bytes]:
     return {
         *(chain.member for chain in settlement.chains),
-        *(member for member, _ in settlement.rearmed),
+        *(member for member, _ in settlement.next_dues),
         *(occurrence.point.member for occurrence in settlement.occurrences),
         *settlement.finished,
         *(letter.member for letter in settlement.dead),

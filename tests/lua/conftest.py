@@ -100,7 +100,7 @@ class Bench:
             dead=[],
             ended=[],
             counted=[],
-            crowds=[],
+            retried=[],
         )
         lane = {
             "lane": str(self.lane),

@@ -185,13 +185,13 @@ async def test_a_due_that_cannot_be_is_handed_over_as_a_stranger(bench, score):
     await bench.put(A, score)
     (answer,) = await bench.queue.claims.claim([0], worker="w")
     assert answer.claim.points == ()
-    assert answer.claim.strangers == ((A, score),)
+    assert answer.claim.unknown_members == ((A, score),)
 
 
 async def test_a_member_of_no_known_format_is_handed_over_as_a_stranger(bench):
     await bench.put(b"from the future", 1)
     (answer,) = await bench.queue.claims.claim([0], worker="w")
-    assert answer.claim.strangers == ((b"from the future", 1.0),)
+    assert answer.claim.unknown_members == ((b"from the future", 1.0),)
     letter = _letter(b"from the future")
     settled = await bench.queue.settlements.settle(answer.claim, letter)
     assert (settled.applied, settled.remaining) == (1, 0)
@@ -553,7 +553,7 @@ async def test_a_point_at_no_time_at_all_is_found_by_the_sweep(bench):
     await _sweep(bench, due_of=lambda known: 4_000_000)
     (answer,) = await bench.queue.claims.claim([0], worker="heir")
     assert [point.due_us for point in answer.claim.points] == [4_000_000]
-    assert answer.claim.strangers == ((b"from the future", 0.0),)
+    assert answer.claim.unknown_members == ((b"from the future", 0.0),)
 
 
 @pytest.mark.parametrize("missing", ["hset", "zadd", "zrem", "zcount", "hmget"])
@@ -619,7 +619,7 @@ async def test_the_sweep_leaves_alone_what_is_right_again_when_it_looks_twice(be
         drop=[(bench.lane, stored.id, chain)],
         forget=[(bench.lane, chain)],
     )
-    swept = await bench.queue.sweeper._mending.mend(0, seen, queueing.EPOCH)
+    swept = await bench.queue.sweeper.mender.mend(0, seen, queueing.EPOCH)
     assert (swept.armed, swept.dropped, swept.mended) == (0, 0, 0)
     assert await bench.scores() == {chain: 10**14}
 

@@ -10,7 +10,7 @@ import msgspec
 
 from duepoint import services
 from duepoint.clock import SystemClock
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import messages
 from duepoint.runs import run
 from duepoint.schedules import actions, definition, slots
 from duepoint.targets.job import activejobs
@@ -102,10 +102,8 @@ class Workplace:
         return [event for entry in entries for event in run.unpack(entry.outcomes)]
 
     async def definition(self, known: definition.Definition) -> definition.Definition | None:
-        layout = await self.queue.layouts.read()
-        return await self.queue.definitions.definition(
-            sharding.shard_of(known.id, layout.shards), known.id
-        )
+        await self.queue.layouts.read()
+        return await self.queue.definitions.definition(known.id)
 
 
 async def carry_out(work: Pipeline, claim: messages.Claim) -> None:

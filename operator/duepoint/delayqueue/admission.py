@@ -8,7 +8,7 @@ finds out about Jobs; nothing here speaks to an API server.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,25 +23,13 @@ from duepoint.schedules import points
 _JOBS_TOGETHER = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ended:
-    """Runs of one schedule that have ended, and a run to look at."""
-
-    runs: Sequence[activeruns.Run] = ()
-    jobs: Collection[str] = ()
-    look: activeruns.Run | None = None
-    every: bool = False
-
-
+@dataclass(eq=False)
 class Concurrency:
     """Says which claimed slots may start, and which runs are over."""
 
-    def __init__(
-        self, *, index: index.Index, layouts: layouts.Layouts, numbering: interning.Numbering
-    ) -> None:
-        self._index = index
-        self._layouts = layouts
-        self._numbering = numbering
+    index: index.Index
+    layouts: layouts.Layouts
+    numbering: interning.Numbering
 
     async def admit(
         self, claim: messages.Claim, entry: activeruns.AdmissionRequest
@@ -50,7 +38,7 @@ class Concurrency:
 
         If so it is one of them from here on; asking again is harmless.
         """
-        reply = await self._layouts.unless_gone(claim.shard, self._admit(claim, entry))
+        reply = await self.layouts.unless_gone(claim.shard, self._admit(claim, entry))
         if reply is None:
             return activeruns.AdmissionAnswer(verdict=activeruns.Verdict.LOST)
         verdict = activeruns.Verdict(reply[0].decode())
@@ -63,21 +51,21 @@ class Concurrency:
 
     async def _admit(self, claim: messages.Claim, entry: activeruns.AdmissionRequest) -> list[Any]:
         entry = await self._vouched(claim, entry)
-        reply: list[Any] = await self._index.pipelined.run(self._admit_call(claim, entry))
+        reply: list[Any] = await self.index.pipelined.run(self._admit_call(claim, entry))
         return reply
 
     async def _vouched(
         self, claim: messages.Claim, entry: activeruns.AdmissionRequest
     ) -> activeruns.AdmissionRequest:
         """The entry with what is left to say of many facts; the others are written down."""
-        names, schedule_id = self._index.shard(claim.shard), points.ScheduleId(entry.member[:8])
+        names, schedule_id = self.index.shard(claim.shard), points.ScheduleId(entry.member[:8])
         *first, facts = activeruns.pieces(entry.facts)
         look = facts.look
         for part in first:
             keys = names.active(schedule_id), names.looks(schedule_id)
-            call = self._index.call("vouch", claim.shard, *keys, look=look)
+            call = self.index.call("vouch", claim.shard, *keys, look=look)
             _put_found(call, part)
-            (look,) = await self._index.pipelined.run(call)
+            (look,) = await self.index.pipelined.run(call)
         return dataclasses.replace(entry, facts=dataclasses.replace(facts, look=int(look)))
 
     async def leave(
@@ -94,9 +82,9 @@ class Concurrency:
         A run that is still an occurrence is being tried, and stays; one whose Job has ended stays
         only if it was replaced meanwhile. ``look`` asks how that run stands.
         """
-        ended = _Ended(runs=runs, jobs=jobs, look=look)
-        call = self._finish_call(claim.shard, known, claim.lanes[known.id], ended)
-        reply = await self._layouts.unless_gone(claim.shard, self._index.pipelined.run(call))
+        lane = claim.lanes[known.id]
+        call = self._finish_call(claim.shard, known, lane, runs=runs, jobs=sorted(jobs), look=look)
+        reply = await self.layouts.unless_gone(claim.shard, self.index.pipelined.run(call))
         return activeruns.Finished() if reply is None else _finished(reply)
 
     async def finish(
@@ -112,37 +100,30 @@ class Concurrency:
         ``every``: there is more room than by these ends, so all slots that wait are called up.
         """
         removed = called = 0
-        for shard in sharding.homes(known.id, self._index.known_layout()):
+        listed = sorted(jobs)
+        for shard in sharding.homes(known.id, self.index.known_layout()):
             try:
-                for ended in _in_parts(jobs, every=every):
-                    found = await self._finish_at(shard, known, ended, epoch)
+                lane = await self.numbering.lane(shard, known.namespace, epoch)
+                # Thousands of Jobs may end at once; one script at least, which calls up others.
+                for first in range(0, max(len(listed), 1), _JOBS_TOGETHER):
+                    some = listed[first : first + _JOBS_TOGETHER]
+                    call = self._finish_call(shard, known, lane, jobs=some, every=every)
+                    found = _finished(await self.index.pipelined.run(call))
                     removed, called = removed + found.removed, called + found.called
             except queue_errors.LayoutChanged:
-                if shard == sharding.home(known.id, await self._layouts.read()):
+                if shard == sharding.home(known.id, await self.layouts.read()):
                     raise  # otherwise it is a former shard that is closed
         return activeruns.Finished(removed=removed, called=called)
-
-    async def _finish_at(
-        self,
-        shard: messages.ShardId,
-        known: definitions.Definition,
-        ended: _Ended,
-        epoch: messages.Epoch,
-    ) -> activeruns.Finished:
-        text = interning.entry(interning.TextKind.NAMESPACE, known.namespace.encode())
-        lane = (await self._numbering.intern(shard, [text], epoch))[text]
-        call = self._finish_call(shard, known, lane, ended)
-        return _finished(await self._index.pipelined.run(call))
 
     def _admit_call(
         self, claim: messages.Claim, entry: activeruns.AdmissionRequest
     ) -> scripting.ScriptCall:
-        names, schedule_id = self._index.shard(claim.shard), points.ScheduleId(entry.member[:8])
+        names, schedule_id = self.index.shard(claim.shard), points.ScheduleId(entry.member[:8])
         lane, facts = claim.lanes[schedule_id], entry.facts
         keys = [names.lane(lane), names.active(schedule_id), names.looks(schedule_id)]
         if entry.waiting is not None:
             keys.append(names.waiting(schedule_id))
-        call = self._index.call(
+        call = self.index.call(
             "admit",
             claim.shard,
             *keys,
@@ -177,35 +158,32 @@ class Concurrency:
         shard: messages.ShardId,
         known: definitions.Definition,
         lane: int,
-        ended: _Ended,
+        *,
+        runs: Sequence[activeruns.Run] = (),
+        jobs: Sequence[str] = (),
+        look: activeruns.Run | None = None,
+        every: bool = False,
     ) -> scripting.ScriptCall:
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         keys = names.active(known.id), names.looks(known.id), names.waiting(known.id)
-        call = self._index.call(
+        call = self.index.call(
             "finish",
             shard,
             *(names.lane(lane), *keys),
             lane=str(lane),
             id=known.id,
             version=known.timing_version,
-            every=ended.every,
-            look=0 if ended.look is None else ended.look,
+            every=every,
+            look=0 if look is None else look,
         )
         named = [
             value
-            for job in sorted(ended.jobs)
+            for job in jobs
             for run in activeruns.runs_of_job(job, known.name)
             for value in (job, run)
         ]
-        call.put(runs=call.run(ended.runs), jobs=call.run(named))
+        call.put(runs=call.run(runs), jobs=call.run(named))
         return call
-
-
-def _in_parts(jobs: Collection[str], *, every: bool) -> Iterator[_Ended]:
-    """Thousands of Jobs may end at once; one script at least, which calls up others."""
-    listed = sorted(jobs)
-    for first in range(0, max(len(listed), 1), _JOBS_TOGETHER):
-        yield _Ended(jobs=listed[first : first + _JOBS_TOGETHER], every=every)
 
 
 def _put_found(call: scripting.ScriptCall, facts: activeruns.AdmissionFacts) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -24,11 +25,11 @@ MOST_KNOWN = 10_000
 _HOST, _GONE = b"h", b"g"
 
 
+@dataclass(eq=False)
 class Circuits:
     """What all workers know of receivers in trouble."""
 
-    def __init__(self, *, index: index.Index) -> None:
-        self._index = index
+    index: index.Index
 
     async def report(
         self,
@@ -42,7 +43,7 @@ class Circuits:
         times = {
             name.removesuffix("_us"): value for name, value in dataclasses.asdict(rule).items()
         }
-        call = self._index.call(
+        call = self.index.call(
             "circuits", None, known=known, most=MOST_KNOWN, buckets=circuit.BUCKETS, rule=times
         )
         call.put(
@@ -55,26 +56,20 @@ class Circuits:
                 for item in news
             ],
         )
-        return _board(await self._index.pipelined.run(call), known)
+        version, now, probes, fields = await self.index.pipelined.run(call)
+        board = circuit.Board(
+            version=int(version), now_us=int(now), probes=tuple(int(item) for item in probes)
+        )
+        if board.version == known:
+            return board
+        hosts, gone_now = _sorted_out(zip(fields[::2], fields[1::2], strict=True))
+        return dataclasses.replace(board, hosts=hosts, gone=gone_now)
 
     async def read(self) -> circuit.Board:
         """All that is known, for those who only look."""
-        (found,) = await self._index.read(
-            "read the circuits", ("HGETALL", self._index.keys.circuits)
-        )
+        (found,) = await self.index.read("read the circuits", ("HGETALL", self.index.keys.circuits))
         hosts, gone = _sorted_out(scripting.fields(found).items())
         return circuit.Board(version=0, now_us=0, hosts=hosts, gone=gone)
-
-
-def _board(reply: Any, known: int) -> circuit.Board:  # noqa: ANN401 - a raw reply
-    version, now, probes, fields = reply
-    board = circuit.Board(
-        version=int(version), now_us=int(now), probes=tuple(int(item) for item in probes)
-    )
-    if board.version == known:
-        return board
-    hosts, gone = _sorted_out(zip(fields[::2], fields[1::2], strict=True))
-    return dataclasses.replace(board, hosts=hosts, gone=gone)
 
 
 def _sorted_out(

@@ -9,13 +9,14 @@ What is counted of a namespace's letters goes with them.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import enum
 import heapq
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import codec, reading, records
@@ -86,7 +87,7 @@ def _record(entry: Mapping[str, str]) -> messages.OccurrenceRecord:
             kept = records.unpack(bytes.fromhex(packed))
         except ValueError:  # also of records.UnknownFormat
             kept = messages.OccurrenceRecord()
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         kept,
         attempt=0,
         trigger=entry.get("trigger") or kept.trigger,
@@ -106,16 +107,16 @@ class DeadEntry:
     entry: dict[str, str]
 
 
+@dataclass(eq=False)
 class DeadLetters:
     """Dead letters: reading, replaying and purging them."""
 
-    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
-        self._index = index
-        self._reader = reader
+    index: index.Index
+    reader: reading.DefinitionReader
 
     async def all(self) -> AsyncIterator[DeadEntry]:
         """Every dead letter, newest first, read as it is asked for."""
-        shards = sharding.all_shards(self._index.known_layout())
+        shards = sharding.all_shards(self.index.known_layout())
         read = await asyncio.gather(*(self.newest(shard) for shard in shards))
         unread = dict(zip(shards, read, strict=True))
         newest = [(_age(found[0]), shard) for shard, found in unread.items() if found]
@@ -131,10 +132,10 @@ class DeadLetters:
 
     async def dropped(self) -> dict[str, int]:
         """How many letters of each namespace went because it had more than it may keep."""
-        shards = sharding.all_shards(self._index.known_layout())
-        found = await self._index.read(
+        shards = sharding.all_shards(self.index.known_layout())
+        found = await self.index.read(
             "read how many dead letters went",
-            *(("HGETALL", self._index.shard(shard).letter_sums) for shard in shards),
+            *(("HGETALL", self.index.shard(shard).letter_sums) for shard in shards),
         )
         dropped: Counter[str] = Counter()
         for raw in found:
@@ -146,14 +147,14 @@ class DeadLetters:
     async def find(self, layout: int, shard_number: int, entry_id: str) -> DeadEntry | None:
         """The letter with this id; None where it is not there (any more)."""
         wanted = (layout, shard_number)
-        for shard in sharding.all_shards(self._index.known_layout()):
+        for shard in sharding.all_shards(self.index.known_layout()):
             if (sharding.layout_of(shard), sharding.index_of(shard)) == wanted:
                 return await self._letter(shard, entry_id)
         return None
 
     async def _letter(self, shard: messages.ShardId, entry_id: str) -> DeadEntry | None:
-        (found,) = await self._index.read(
-            "read a dead letter", ("XRANGE", self._index.shard(shard).dead, entry_id, entry_id)
+        (found,) = await self.index.read(
+            "read a dead letter", ("XRANGE", self.index.shard(shard).dead, entry_id, entry_id)
         )
         return _letter(shard, *found[0]) if found else None
 
@@ -161,9 +162,9 @@ class DeadLetters:
         self, shard: messages.ShardId, *, before: str = "+", count: int = _LETTERS_TOGETHER
     ) -> list[DeadEntry]:
         """Some letters of a shard, newest first, from ``before`` (an id after a bracket) on."""
-        (found,) = await self._index.read(
+        (found,) = await self.index.read(
             "read dead letters",
-            ("XREVRANGE", self._index.shard(shard).dead, before, "-", "COUNT", count),
+            ("XREVRANGE", self.index.shard(shard).dead, before, "-", "COUNT", count),
         )
         return [_letter(shard, entry_id, fields) for entry_id, fields in found]
 
@@ -176,9 +177,9 @@ class DeadLetters:
             now_us: from here on its age counts anew.
         """
         shard, known = where
-        if self._index.servers.is_cluster and shard != letter.shard:
+        if self.index.servers.is_cluster and shard != letter.shard:
             return Replayed.BUSY  # the letter follows its schedule when the move is over
-        lane = await self._reader.lane_of(shard, known.namespace)
+        lane = await self.reader.lane_of(shard, known.namespace)
         if lane is None:
             return Replayed.GONE
         point = points.DuePoint(
@@ -189,12 +190,12 @@ class DeadLetters:
             slot_us=slot.slot_us,
             run_tag=slot.run_tag,
         )
-        record = dataclasses.replace(slot.record, first_try_us=now_us, replayed_us=now_us)
-        names, buried = self._index.shard(shard), self._index.shard(letter.shard)
-        call = self._index.call(
+        record = msgspec.structs.replace(slot.record, first_try_us=now_us, replayed_us=now_us)
+        names, buried = self.index.shard(shard), self.index.shard(letter.shard)
+        call = self.index.call(
             "replay",
             shard,
-            *(names.lane(lane), names.bucket_of(known.id, self._index.buckets)),
+            *(names.lane(lane), names.bucket_of(known.id, self.index.buckets)),
             *(buried.dead, buried.letters, buried.letter_sums),
             lane=str(lane),
             letter=letter.id,
@@ -203,7 +204,7 @@ class DeadLetters:
             member=point.member,
             record=records.pack(record),
         )
-        reply: bytes = await self._index.scripts.run(call)
+        reply: bytes = await self.index.scripts.run(call)
         return Replayed.BUSY if reply == b"ABSENT" else Replayed[reply.decode()]
 
     async def purge(self, letters: Sequence[DeadEntry]) -> int:
@@ -214,16 +215,16 @@ class DeadLetters:
         removed = 0
         for shard, ids in by_shard.items():
             for first in range(0, len(ids), PURGED_TOGETHER):
-                call = self._index.call("purge", shard)
+                call = self.index.call("purge", shard)
                 call.put(letters=call.run(ids[first : first + PURGED_TOGETHER]))
-                removed += await self._index.scripts.run(call)
+                removed += await self.index.scripts.run(call)
         return removed
 
     async def count(self) -> int:
         """How many dead letters there are."""
-        shards = sharding.all_shards(self._index.known_layout())
-        counts = await self._index.read(
-            "count dead letters", *(("XLEN", self._index.shard(shard).dead) for shard in shards)
+        shards = sharding.all_shards(self.index.known_layout())
+        counts = await self.index.read(
+            "count dead letters", *(("XLEN", self.index.shard(shard).dead) for shard in shards)
         )
         return sum(counts)
 

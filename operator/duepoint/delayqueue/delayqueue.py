@@ -63,88 +63,48 @@ class DelayQueue:
     ) -> None:
         """``buckets``: of a new index; an existing one says its own number."""
         names = keys.IndexKeys(prefix)
-        self.index = index.Index(opened, names, clock or clocks.SystemClock(), buckets=buckets)
-        self.health = serverhealth.ServerHealth(index=self.index)
-        self.circuits = circuits.Circuits(index=self.index)
-        self.streams = streams.Streams(index=self.index, quotas=quotas)
+        shared = index.Index(opened, names, clock or clocks.SystemClock(), buckets=buckets)
+        self.index = shared
+        self.health = serverhealth.ServerHealth(shared)
+        self.circuits = circuits.Circuits(shared)
+        self.streams = streams.Streams(shared, quotas)
         # Which layout the index has, and whose it is; who is alive.
-        self.layouts = layouts.Layouts(index=self.index)
-        self.membership = membership.Membership(index=self.index, layouts=self.layouts)
+        self.layouts = known = layouts.Layouts(shared)
+        self.membership = membership.Membership(shared, known)
         # What has to run.
         self.signed_blobs = signedblobs.SignedBlobs(blob_key)
         self.interned = interning.Interned()
         # A server that went back in time gives the numbers of what it forgot to other texts.
         opened.on_upheaval.append(self.interned.forget_all)
-        self.numbering = interning.Numbering(index=self.index, interned=self.interned)
-        self.definitions = reading.DefinitionReader(
-            index=self.index,
-            layouts=self.layouts,
-            interned=self.interned,
-            signed_blobs=self.signed_blobs,
+        self.numbering = interning.Numbering(shared, self.interned)
+        self.definitions = reader = reading.DefinitionReader(
+            shared, known, self.interned, self.signed_blobs
         )
-        reader = self.definitions
-        self.columns = columns.ColumnReader(index=self.index, reader=reader, interned=self.interned)
-        self.moves = moves.Moves(
-            index=self.index,
-            layouts=self.layouts,
-            reader=reader,
-            numbering=self.numbering,
-            interned=self.interned,
-        )
+        self.columns = columns.ColumnReader(shared, reader, self.interned)
+        self.moves = moves.Moves(shared, known, reader, self.numbering, self.interned)
         self.writer = upsert.DefinitionWriter(
-            index=self.index,
-            layouts=self.layouts,
-            numbering=self.numbering,
-            interned=self.interned,
-            signed_blobs=self.signed_blobs,
-            moves=self.moves,
+            shared, known, self.numbering, self.interned, self.signed_blobs, self.moves
         )
-        self.occurrences = occurrences.Occurrences(
-            index=self.index, layouts=self.layouts, numbering=self.numbering, moves=self.moves
-        )
+        self.occurrences = occurrences.Occurrences(shared, known, self.numbering, self.moves)
         # A worker's turn.
-        self.server_clock = wakeups.ServerClock(self.index.clock)
+        self.server_clock = wakeups.ServerClock(shared.clock)
         self.prefetch = prefetch.Prefetch()
         self.claims = claiming.Claims(
-            index=self.index,
-            layouts=self.layouts,
-            reader=reader,
-            moves=self.moves,
-            prefetch=self.prefetch,
-            server_clock=self.server_clock,
+            shared, known, reader, self.moves, self.prefetch, self.server_clock
         )
-        self.settlements = settling.Settlements(
-            index=self.index,
-            layouts=self.layouts,
-            prefetch=self.prefetch,
-            quotas=quotas,
-            streams=self.streams,
-        )
-        self.concurrency = admission.Concurrency(
-            index=self.index, layouts=self.layouts, numbering=self.numbering
-        )
-        self.dead_letters = deadletters.DeadLetters(index=self.index, reader=reader)
+        self.settlements = settling.Settlements(shared, known, self.prefetch, quotas, self.streams)
+        self.concurrency = admission.Concurrency(shared, known, self.numbering)
+        self.dead_letters = deadletters.DeadLetters(shared, reader)
         # Another number of shards; repair.
-        self.resharding = resharding.Resharding(
-            index=self.index,
-            layouts=self.layouts,
-            membership=self.membership,
-            reader=reader,
-            export=export.Export(index=self.index, reader=reader, moves=self.moves),
-        )
-        self.sweeper = sweeper.Sweeper(
-            index=self.index,
-            reader=reader,
-            mending=mending.Mending(index=self.index, reader=reader),
-        )
-        self.collector = collector.Collector(index=self.index, reader=reader)
-        self.suspect_points = suspectpoints.SuspectPoints(index=self.index, reader=reader)
+        self.export = export.Export(shared, reader, self.moves)
+        self.resharding = resharding.Resharding(shared, known, self.membership, reader, self.export)
+        self.sweeper = sweeper.Sweeper(shared, reader, mending.Mending(shared, reader))
+        self.collector = collector.Collector(shared, reader)
+        self.suspect_points = suspectpoints.SuspectPoints(shared, reader)
         # Inspection; nothing is changed.
-        self.counts = counts.Counts(index=self.index, reader=reader)
-        self.upcoming = upcoming.Upcoming(index=self.index, reader=reader, counts=self.counts)
-        self.held_claims = upcoming.HeldClaims(
-            index=self.index, counts=self.counts, upcoming=self.upcoming
-        )
+        self.counts = counts.Counts(shared, reader)
+        self.upcoming = upcoming.Upcoming(shared, reader, self.counts)
+        self.held_claims = upcoming.HeldClaims(shared, self.counts, self.upcoming)
 
     async def start(self) -> None:
         """Connect and load the scripts; raises QueueUnavailable when no server answers."""

@@ -30,11 +30,13 @@ _MOST_BUCKETS = 1 << 20
 Answer = TypeVar("Answer")
 
 
+@dataclass(eq=False)
 class Layouts:
     """Reads the layout of the index and says where a schedule is."""
 
-    def __init__(self, *, index: index.Index) -> None:
-        self._index = index
+    index: index.Index
+
+    def __post_init__(self) -> None:
         self._owner: Owner | None = None
         #: The number of shards that was asked for, by the last look at the layout; 0: none.
         self.wanted_shards = 0
@@ -53,23 +55,23 @@ class Layouts:
         change nothing.
         """
         self._owner = owner
-        self._index.scripts.owner = owner.mark  # or the mark that the layout turns out to have
+        self.index.scripts.owner = owner.mark  # or the mark that the layout turns out to have
 
     def known(self) -> messages.Layout:
         """As it was read last; raises Uninitialised where it never was."""
-        return self._index.known_layout()
+        return self.index.known_layout()
 
     async def newest_epoch(self) -> int:
         """The newest term that this index has seen; 0 where there is no index."""
-        (epoch,) = await self._index.read(
-            "read the newest epoch", ("HGET", self._index.keys.layout, "epoch")
+        (epoch,) = await self.index.read(
+            "read the newest epoch", ("HGET", self.index.keys.layout, "epoch")
         )
         return number_of(epoch)
 
     async def record(self) -> messages.Layout | None:
-        (reply,) = await self._index.read(
+        (reply,) = await self.index.read(
             "read the layout",
-            ("HMGET", self._index.keys.layout, *RECORD_FIELDS, "wanted", "owner", "by"),
+            ("HMGET", self.index.keys.layout, *RECORD_FIELDS, "wanted", "owner", "by"),
         )
         if reply[0] is None:
             self.wanted_shards = 0
@@ -80,7 +82,7 @@ class Layouts:
             return self.remember(reply)
         except (ValueError, TypeError) as garbage:
             raise errors.QueueUnavailable(
-                f"what {self._index.keys.layout} says cannot be read; remove that key, and the"
+                f"what {self.index.keys.layout} says cannot be read; remove that key, and the"
                 " operator makes it again"
             ) from garbage
 
@@ -89,13 +91,13 @@ class Layouts:
         if self._owner is None:
             return
         if mark and not self._owner.is_of(mark):
-            self._index.scripts.owner = self._owner.mark
+            self.index.scripts.owner = self._owner.mark
             opened = f", opened by the installation {by}" if by else ""
             raise queue_errors.Foreign(
                 f"the index in this Redis is of another cluster ({mark}{opened}), not of this one"
                 f" ({self._owner.mark}); {scripting.OTHER_INDEX}"
             )
-        self._index.scripts.owner = mark or self._owner.mark
+        self.index.scripts.owner = mark or self._owner.mark
 
     def remember(self, reply: Sequence[Any]) -> messages.Layout:
         former = None if reply[4] is None else _checked(int(reply[4]), int(reply[5]))
@@ -103,8 +105,8 @@ class Layouts:
         if not 1 <= buckets <= _MOST_BUCKETS:
             raise ValueError(f"{buckets} buckets")
         layout = messages.Layout(number=newest.number, shards=newest.shards, former=former)
-        self._index.buckets = buckets
-        self._index.layout = layout
+        self.index.buckets = buckets
+        self.index.layout = layout
         return layout
 
     async def may_hold(self, shard: messages.ShardId) -> bool:
@@ -130,7 +132,7 @@ class Layouts:
         None is "not here and never again"; so is a former shard that is closed.
         """
         for _ in range(_ROUNDS):
-            layout = self._index.known_layout()
+            layout = self.index.known_layout()
             for shard in sharding.homes(schedule_id, layout):
                 try:
                     answer = await attempt(shard)
@@ -150,7 +152,7 @@ class Layouts:
         self, ids: Iterable[points.ScheduleId], *, beyond: messages.ShardId
     ) -> dict[messages.ShardId, list[points.ScheduleId]]:
         """Where schedules have gone that a shard of an older layout has lost."""
-        layout = self._index.known_layout()
+        layout = self.index.known_layout()
         if layout.number <= sharding.layout_of(beyond):
             layout = await self.read()
         by_home: dict[messages.ShardId, list[points.ScheduleId]] = {}

@@ -39,14 +39,16 @@ class OutcomeEntry:
     back_us: int = 0
 
 
+@dataclass(eq=False)
 class Ledger:
     """The ``runs`` streams as the one status writer reads them; the layout must have been read."""
 
-    def __init__(self, index: index.Index) -> None:
-        self._index = index
+    index: index.Index
+
+    def __post_init__(self) -> None:
         self._changed = asyncio.Event()
         self._is_started = False
-        self._use(index.known_layout())
+        self._use(self.index.known_layout())
 
     def _use(self, layout: messages.Layout) -> None:
         """Look at the shards of this layout from now on; every one of them may have something."""
@@ -54,9 +56,9 @@ class Ledger:
         self._shards = sharding.all_shards(layout)
         self._unread: set[messages.ShardId] = set(self._shards)
         self._changed.set()
-        self._shard_of = {self._index.shard(shard).ran: shard for shard in self._shards}
+        self._shard_of = {self.index.shard(shard).ran: shard for shard in self._shards}
         self._subscription = subscription.Subscription(
-            self._index.servers,
+            self.index.servers,
             tuple(self._shard_of),
             on_subscribed=self._on_subscribed,
             on_message=self._on_message,
@@ -64,10 +66,10 @@ class Ledger:
 
     async def _follow(self) -> None:
         """The layout may have been read anew since: listen to the shards that it has now."""
-        if self._index.known_layout() == self._layout:
+        if self.index.known_layout() == self._layout:
             return
         await self._subscription.close()
-        self._use(self._index.known_layout())
+        self._use(self.index.known_layout())
         if self._is_started:
             await self._subscription.start()
 
@@ -109,7 +111,7 @@ class Ledger:
             asked,
             lambda shard: (
                 "XREADGROUP", "GROUP", group, consumer, "COUNT", count,
-                "STREAMS", self._index.shard(shard).runs, ">",
+                "STREAMS", self.index.shard(shard).runs, ">",
             ),
         )  # fmt: skip
         entries = []
@@ -132,7 +134,7 @@ class Ledger:
                 group,
                 asked,
                 lambda shard: (
-                    "XAUTOCLAIM", self._index.shard(shard).runs, group, consumer, idle_ms,
+                    "XAUTOCLAIM", self.index.shard(shard).runs, group, consumer, idle_ms,
                     cursors[shard], "COUNT", 100,
                 ),
             )  # fmt: skip
@@ -151,10 +153,10 @@ class Ledger:
             by_shard.setdefault(entry.shard, []).append(entry.id)
         commands: list[tuple[Any, ...]] = []
         for shard, ids in by_shard.items():
-            runs = self._index.shard(shard).runs
+            runs = self.index.shard(shard).runs
             commands += (("XACK", runs, group, *ids), ("XDEL", runs, *ids))
         if commands:
-            await self._index.read("acknowledge outcomes", *commands)
+            await self.index.read("acknowledge outcomes", *commands)
 
     async def dropped(self) -> dict[messages.ShardId, int]:
         """Entries dropped, unread or unacknowledged, since ``forget_dropped`` by shard.
@@ -162,18 +164,18 @@ class Ledger:
         A shard holds a bounded number of bytes, and nothing older than a week.
         """
         shards = self._shards
-        commands = [("HGET", self._index.shard(shard).meta, "runs_dropped") for shard in shards]
-        replies = await self._index.read("read what was dropped", *commands)
+        commands = [("HGET", self.index.shard(shard).meta, "runs_dropped") for shard in shards]
+        replies = await self.index.read("read what was dropped", *commands)
         found = zip(shards, replies, strict=True)
         return {shard: int(count) for shard, count in found if count and int(count) > 0}
 
     async def forget_dropped(self, dropped: Mapping[messages.ShardId, int]) -> None:
         """Subtract these from what ``dropped`` counts."""
         commands = [
-            ("HINCRBY", self._index.shard(shard).meta, "runs_dropped", -count)
+            ("HINCRBY", self.index.shard(shard).meta, "runs_dropped", -count)
             for shard, count in dropped.items()
         ]
-        await self._index.read("note what was dropped", *commands)
+        await self.index.read("note what was dropped", *commands)
 
     async def _in_group(
         self,
@@ -184,7 +186,7 @@ class Ledger:
         """The command for each shard in one round trip; a missing group is made first."""
         for last in (False, True):
             commands = [command(shard) for shard in shards]
-            replies = await self._index.servers.exchange(commands)
+            replies = await self.index.servers.exchange(commands)
             replies = [
                 None if self._is_closed(shard, reply) else reply
                 for shard, reply in zip(shards, replies, strict=True)
@@ -196,19 +198,16 @@ class Ledger:
                 raise scripting.translated(failed[0], "read outcomes") from failed[0]
             if last:  # the group could not be made: there is no stream to make it on
                 raise queue_errors.Uninitialised("the index holds no outcomes") from failed[0]
-            await self._make_group(group, shards)
+            # Only on streams that exist: nothing but ``init`` makes a shard.
+            await self.index.servers.exchange(
+                [("XGROUP", "CREATE", self.index.shard(each).runs, group, "0") for each in shards]
+            )
         return []  # pragma: no cover
 
     def _is_closed(self, shard: messages.ShardId, reply: object) -> bool:
         """A former shard without a stream was emptied to the last entry, and closed."""
         is_former = sharding.layout_of(shard) != self._layout.number
         return is_former and isinstance(reply, Exception) and str(reply).startswith("NOGROUP")
-
-    async def _make_group(self, group: str, shards: Sequence[messages.ShardId]) -> None:
-        """Only on streams that exist: nothing but ``init`` makes a shard."""
-        await self._index.servers.exchange(
-            [("XGROUP", "CREATE", self._index.shard(shard).runs, group, "0") for shard in shards]
-        )
 
     def _on_subscribed(self) -> None:
         self._unread.update(self._shards)
@@ -221,20 +220,22 @@ class Ledger:
 
 
 def _outcomes(shard: messages.ShardId, found: Sequence[Any]) -> list[OutcomeEntry]:
-    return [
-        _outcome(shard, _text(entry_id), scripting.fields(fields))
-        for entry_id, fields in found
-        if fields
-    ]
-
-
-def _outcome(shard: messages.ShardId, entry_id: str, fields: dict[bytes, bytes]) -> OutcomeEntry:
-    if b"back" in fields:
-        back_us = int(fields[b"back"]) if fields[b"back"].isdigit() else 0
-        return OutcomeEntry(shard=shard, id=entry_id, outcomes=b"", back_us=back_us)
-    return OutcomeEntry(
-        shard=shard, id=entry_id, outcomes=_packed(fields), is_lost=b"lost" in fields
-    )
+    entries = []
+    for entry_id, raw in found:
+        fields = scripting.fields(raw) if raw else {}
+        if not fields:
+            continue
+        back = fields.get(b"back", b"")
+        entries.append(
+            OutcomeEntry(
+                shard=shard,
+                id=_text(entry_id),
+                outcomes=b"" if b"back" in fields else _packed(fields),
+                is_lost=b"lost" in fields,
+                back_us=int(back) if back.isdigit() else 0,
+            )
+        )
+    return entries
 
 
 def _packed(fields: dict[bytes, bytes]) -> bytes:

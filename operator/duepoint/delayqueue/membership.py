@@ -8,6 +8,7 @@ alone is created anew the same way.
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
@@ -22,12 +23,12 @@ WORKER_TTL_SECONDS = 25.0
 ABANDONED_SECONDS = 300.0
 
 
+@dataclass(eq=False)
 class Membership:
     """Makes the index, and says who is alive."""
 
-    def __init__(self, *, index: index.Index, layouts: layouts.Layouts) -> None:
-        self._index = index
-        self._layouts = layouts
+    index: index.Index
+    layouts: layouts.Layouts
 
     async def open(
         self,
@@ -44,17 +45,17 @@ class Membership:
         Raises ``queue_errors.Foreign`` where the index is of another cluster, or where another
         installation has opened it and has not been silent for five minutes.
         """
-        existing = await self._layouts.record()
+        existing = await self.layouts.record()
         if existing is None:
             await self._compare_owner_of_shards(noted or messages.Layout(number=1, shards=shards))
         wanted = existing or noted or messages.Layout(number=1, shards=shards)
         await self.make_shards(wanted, epoch)
-        call = self._index.call(
+        call = self.index.call(
             "open",
             None,
             layout=wanted.number,
             shards=wanted.shards,
-            buckets=self._index.buckets,
+            buckets=self.index.buckets,
             epoch=epoch,
             incarnation=secrets.token_hex(8),
             silence=int(ABANDONED_SECONDS * 1_000_000),
@@ -63,7 +64,7 @@ class Membership:
             call.put(by=by)
         if wanted.former is not None:
             call.put(former=wanted.former.number, former_shards=wanted.former.shards)
-        opened = self._layouts.remember(await self._index.scripts.run(call))
+        opened = self.layouts.remember(await self.index.scripts.run(call))
         if opened != wanted:  # another operator was first, with another wish
             await self.make_shards(opened, epoch)
         return opened
@@ -71,32 +72,32 @@ class Membership:
     async def _compare_owner_of_shards(self, layout: messages.Layout) -> None:
         """The layout record may be lost alone: the shards say whose index it was."""
         names = (
-            self._index.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
+            self.index.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
             for shard in sharding.all_shards(layout)
         )
-        marks = await self._index.read(
+        marks = await self.index.read(
             "read whose index it is", *(("HGET", name.meta, "owner") for name in names)
         )
         for mark in filter(None, marks):
-            self._layouts.compare_owner(mark.decode(errors="replace"))
+            self.layouts.compare_owner(mark.decode(errors="replace"))
 
     async def stay(self, by: str) -> bool:
         """The installation that opened the index lives; False where another one opened it last."""
-        return bool(await self._index.scripts.run(self._index.call("stay", None, by=by)))
+        return bool(await self.index.scripts.run(self.index.call("stay", None, by=by)))
 
     async def beat(self, worker: str) -> messages.Beat:
         """Say that this worker lives for the next 25 s; who else does, and what the index is."""
-        await self._index.servers.keepalive()
+        await self.index.servers.keepalive()
         # A failover and back leaves connections alive, to a server that has lost what it held last.
-        await self._index.servers.refresh()
-        call = self._index.call(
+        await self.index.servers.refresh()
+        call = self.index.call(
             "beat",
             None,
             worker=worker,
             ttl=int(WORKER_TTL_SECONDS * 1_000_000),
-            knows=0 if self._index.layout is None else self._index.layout.number,
+            knows=0 if self.index.layout is None else self.index.layout.number,
         )
-        reply = await self._index.scripts.run(call)
+        reply = await self.index.scripts.run(call)
         time_us, incarnation, number, shards, workers, former, former_shards = reply
         was = messages.Layout(number=former, shards=former_shards) if former else None
         return messages.Beat(
@@ -109,7 +110,7 @@ class Membership:
         )
 
     async def goodbye(self, worker: str) -> None:
-        await self._index.read("say goodbye", ("ZREM", self._index.keys.workers, worker))
+        await self.index.read("say goodbye", ("ZREM", self.index.keys.workers, worker))
 
     async def make_shards(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
         """Every shard exists; of a former layout those that are closed are left so."""
@@ -117,7 +118,7 @@ class Membership:
         calls = []
         for shard in shards:
             is_former = sharding.layout_of(shard) != layout.number
-            call = self._index.call(
+            call = self.index.call(
                 "init",
                 shard,
                 made_as=secrets.token_hex(8),
@@ -127,7 +128,7 @@ class Membership:
                 state="draining" if is_former else "filling" if layout.former else "open",
             )
             calls.append(call)
-        for shard, reply in zip(shards, await self._index.scripts.run_many(calls), strict=True):
+        for shard, reply in zip(shards, await self.index.scripts.run_many(calls), strict=True):
             is_closed = isinstance(reply, queue_errors.LayoutChanged)
             if isinstance(reply, errors.DuepointError) and not (
                 is_closed and sharding.layout_of(shard) != layout.number

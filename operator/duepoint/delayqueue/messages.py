@@ -24,6 +24,8 @@ ClaimId = NewType("ClaimId", bytes)
 Epoch = NewType("Epoch", int)
 """Number of the leader's term; a maintenance script refuses one below the newest it has seen."""
 
+#: Of the record of an occurrence.
+RECORD_FORMAT = 1
 #: A point that so many owners died of with nothing else in hand belongs to the dead letters.
 POISON_RECLAIMS = 3
 #: Points taken over so often have lost two owners: a worker has one such claim in hand at a time.
@@ -87,11 +89,11 @@ class FoundDefinitions(dict[points.ScheduleId, definition.Definition]):
 # -- claiming (worker) ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OccurrenceRecord:
-    """State of an occurrence beside its member.
+class OccurrenceRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """State of an occurrence beside its member; the order of the fields is stored.
 
     Attributes:
+        format: of the stored record (``definitions.records``).
         attempt: how many attempts were made before this one.
         first_try_us: time of the first attempt.
         trigger: ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``.
@@ -100,7 +102,8 @@ class OccurrenceRecord:
         last_cause: the same in words, cut to ``run.CAUSE_LIMIT``; or empty.
         concurrency: a policy in place of the schedule's (``Forbid``, ...), or empty.
         payload: JSON text in place of the schedule's payload, or empty.
-        seal: proves that an operator of this installation wrote ``payload`` (``records.sealed``).
+        signature: proves that an operator of this installation wrote ``payload``
+            (``records.signed_content``).
         replayed_us: when it was taken back from the dead letters; 0 = never. Ages count from it.
         back_us: of a held point: up to which instant it stands for slots, and as of which they are
             judged; 0 = it is none.
@@ -111,6 +114,7 @@ class OccurrenceRecord:
         unanswered_us: when a request to make a Job was last given up without an answer; 0 = never.
     """
 
+    format: int = RECORD_FORMAT
     attempt: int = 0
     first_try_us: int = 0
     trigger: str = "Schedule"
@@ -118,7 +122,7 @@ class OccurrenceRecord:
     last_error: str = ""
     concurrency: str = ""
     payload: bytes = b""
-    seal: str = ""
+    signature: str = ""
     replayed_us: int = 0
     back_us: int = 0
     from_us: int = 0
@@ -144,7 +148,7 @@ class Claim:
             is judged as of then, however often it was taken over or given back. 0 = ``now_us``.
         held_until: monotonic seconds from before the request; nothing is sent after it.
         records: state of the occurrences among the points, by member.
-        strangers: members whose bytes are of no known format; they belong to the dead letters.
+        unknown_members: those whose bytes are of no known format; they belong to the dead letters.
         lanes: lane number of each schedule among the points; the queue's own, pass it back.
         alone: how many owners that had this one point in hand and nothing else (``isolate``) were
             not heard of again; 0 for several points.
@@ -164,7 +168,7 @@ class Claim:
     token_us: int
     held_until: float
     records: dict[bytes, OccurrenceRecord] = field(default_factory=dict)
-    strangers: tuple[tuple[bytes, float], ...] = ()
+    unknown_members: tuple[tuple[bytes, float], ...] = ()
     lanes: Mapping[bytes, int] = field(default_factory=dict)
     alone: int = 0
     definitions: KnownDefinitions = field(default_factory=dict)
@@ -261,8 +265,7 @@ class Settlement:
     Attributes:
         occurrences: new occurrences (a retry of a settled point, ...); stored unclaimed.
         chains: chain points at their next due; the old claimed score is replaced.
-        rearmed: the same as ``chains`` for many at a time: chain members and their next dues,
-            best as ``chaincolumns.NextDues``.
+        next_dues: the same as ``chains`` for many at a time: chain members and their next dues.
         finished: members that are done and disappear (occurrences, chains without a next slot).
         whole: every point of the claim is finished, as if ``finished`` named them all. Only for a
             claim of chains, and only in its first settlement.
@@ -279,7 +282,7 @@ class Settlement:
 
     occurrences: tuple[Occurrence, ...] = ()
     chains: tuple[points.DuePoint, ...] = ()
-    rearmed: Sequence[tuple[bytes, int]] = ()
+    next_dues: Sequence[tuple[bytes, int]] = ()
     finished: tuple[bytes, ...] = ()
     whole: bool = False
     ended: tuple[points.ScheduleId, ...] = ()
@@ -394,12 +397,3 @@ class Beat:
     layout: Layout | None
     incarnation: str
     time_us: int
-
-
-# -- partitioning -----------------------------------------------------------------------------
-
-
-# -- a server that went back -------------------------------------------------------------------
-
-
-# -- looking (resync, repair, inspection) -----------------------------------------------------

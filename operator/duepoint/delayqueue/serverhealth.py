@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from duepoint import errors, services, telemetry
@@ -66,11 +67,11 @@ def tell(problems: Sequence[str], health: services.Health) -> None:
         telemetry.logger.error("unfit queue server", problems=list(problems))
 
 
+@dataclass(eq=False)
 class ServerHealth:
     """Whether the servers are there, and fit to hold the index."""
 
-    def __init__(self, *, index: index.Index) -> None:
-        self._index = index
+    index: index.Index
 
     async def problems(self, *, fills: bool = False) -> tuple[str, ...]:
         """One line for each thing that is wrong; none when the server is fit.
@@ -78,7 +79,7 @@ class ServerHealth:
         Args:
             fills: ask for the rights of the operator instead of a worker's.
         """
-        nodes = await self._index.servers.everywhere([("INFO", "server"), ("INFO", "memory")])
+        nodes = await self.index.servers.everywhere([("INFO", "server"), ("INFO", "memory")])
         infos = scripting.of_those_there(nodes, "read what the server is")
         found = {
             "version": _first(connecting.version_problem(server) for server, _ in infos),
@@ -97,16 +98,15 @@ class ServerHealth:
         A connection that died without an error is closed; the map of a cluster and the number of
         replicas are read again. A server that was emptied has lost all of its shards.
         """
-        await self._index.servers.keepalive()
-        await self._index.servers.refresh()
-        if self._index.layout is None:
+        await self.index.servers.keepalive()
+        await self.index.servers.refresh()
+        if self.index.layout is None:
             return ()
         shards = {
-            self._index.shard(shard).meta: shard
-            for shard in sharding.all_shards(self._index.layout)
+            self.index.shard(shard).meta: shard for shard in sharding.all_shards(self.index.layout)
         }
-        asked = [names[0] for names in self._index.servers.homes(tuple(shards)).values()]
-        replies = await self._index.servers.exchange([("HGET", meta, "layout") for meta in asked])
+        asked = [names[0] for names in self.index.servers.homes(tuple(shards)).values()]
+        replies = await self.index.servers.exchange([("HGET", meta, "layout") for meta in asked])
         scripting.good(replies, "look for the shards")
         return tuple(
             shards[meta] for meta, found in zip(asked, replies, strict=True) if found is None
@@ -114,17 +114,17 @@ class ServerHealth:
 
     async def time_us(self) -> int:
         """What time it is by the server's clock, UTC in microseconds."""
-        (reply,) = await self._index.read("read the clock", ("TIME",))
+        (reply,) = await self.index.read("read the clock", ("TIME",))
         return int(reply[0]) * 1_000_000 + int(reply[1])
 
     @property
     def upheavals(self) -> int:
         """How often a server turned out not to be the one it was: writes may be lost."""
-        return self._index.servers.upheavals
+        return self.index.servers.upheavals
 
     def hosts(self) -> tuple[connecting.Host, ...]:
         """Hosts and ports of the servers that were found out about, beside those of the URL."""
-        return self._index.servers.hosts()
+        return self.index.servers.hosts()
 
     # -- compact hashes ----------------------------------------------------------------------------
 
@@ -134,7 +134,9 @@ class ServerHealth:
             return None
         with contextlib.suppress(errors.TryLater):  # no right to set them
             for name in wrong:
-                await self._everywhere(f"set {name}", ("CONFIG SET", name, _LIMITS[name]))
+                command = ("CONFIG SET", name, _LIMITS[name])
+                for replies in await self.index.servers.everywhere([command]):
+                    scripting.good(replies, f"set {name}")
         still = await self._exceeded()
         if not still:
             return None
@@ -149,7 +151,7 @@ class ServerHealth:
     async def _exceeded(self) -> list[str]:
         """The limits that a bucket of definitions would exceed, on any of the servers."""
         limits = {"value": LISTPACK_VALUE_BYTES, "entries": LISTPACK_ENTRIES}
-        replies = await self._index.scripts.run_many(
+        replies = await self.index.scripts.run_many(
             [scripting.ScriptCall("compact", [key], **limits) for key in self._probes()]
         )
         found = [reply for reply in replies if not isinstance(reply, errors.DuepointError)]
@@ -161,28 +163,22 @@ class ServerHealth:
 
     def _probes(self) -> list[str]:
         """A key on each server, as far as shards are known; else on that of the layout."""
-        if self._index.layout is None:
-            return [self._index.keys.probe]
-        shards = (
-            self._index.shard(shard).probe for shard in sharding.all_shards(self._index.layout)
-        )
-        return [names[0] for names in self._index.servers.homes(tuple(shards)).values()]
-
-    async def _everywhere(self, attempted: str, command: tuple[Any, ...]) -> list[list[Any]]:
-        nodes = await self._index.servers.everywhere([command])
-        return [scripting.good(replies, attempted) for replies in nodes]
+        if self.index.layout is None:
+            return [self.index.keys.probe]
+        shards = (self.index.shard(shard).probe for shard in sharding.all_shards(self.index.layout))
+        return [names[0] for names in self.index.servers.homes(tuple(shards)).values()]
 
     # -- rights ------------------------------------------------------------------------------------
 
     async def _rights_problem(self, needed: Sequence[str]) -> str | None:
-        key = self._index.keys.layout
+        key = self.index.keys.layout
         call = scripting.ScriptCall(
             "rights", [key], commands=[_example(name, key) for name in needed]
         )
-        refused = await self._index.scripts.run(call)
+        refused = await self.index.scripts.run(call)
         if not refused:
             return None
-        prefix = self._index.keys.prefix
+        prefix = self.index.keys.prefix
         missing = " ".join(f"+{needed[position - 1].lower()}" for position in refused)
         return (
             f"this Redis user may not do what it has to on {prefix}* (keys and channels); let it"

@@ -95,7 +95,11 @@ def _shard(layout: messages.Layout, index: int) -> messages.ShardId:
 
 def preferred_worker(shard: messages.ShardId, workers: Sequence[str]) -> str | None:
     """The worker with the highest hash of (worker, shard); None when no worker is alive."""
-    return max(workers, key=lambda worker: _weight(worker, shard), default=None)
+
+    def weight(worker: str) -> bytes:
+        return hashlib.blake2b(f"{shard}/{worker}".encode(), digest_size=8).digest()
+
+    return max(workers, key=weight, default=None)
 
 
 def standby_shards(
@@ -105,7 +109,3 @@ def standby_shards(
     return frozenset(
         shard for shard in shards if preferred_worker(shard, workers) not in (me, None)
     )
-
-
-def _weight(worker: str, shard: messages.ShardId) -> bytes:
-    return hashlib.blake2b(f"{shard}/{worker}".encode(), digest_size=8).digest()

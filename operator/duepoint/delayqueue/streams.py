@@ -11,18 +11,21 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from duepoint.delayqueue import index, messages, quotas
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
 
+@dataclass(eq=False)
 class Streams:
     """Users' streams: their places, and entries for them."""
 
-    def __init__(self, *, index: index.Index, quotas: quotas.Quotas) -> None:
-        self._index = index
-        self._quotas = quotas
+    index: index.Index
+    quotas: quotas.Quotas
+
+    def __post_init__(self) -> None:
         # An enlisted stream is not taken for a deleted one before its key is created.
         self._enlisting = asyncio.Lock()
 
@@ -38,27 +41,27 @@ class Streams:
                 is_enlisted = await self._enlist(namespace, name, anyhow=anyhow)
             if is_enlisted:
                 keys = self._keys(namespace, name)
-                await self._index.scripts.run(self._index.call("prepare", None, *keys))
+                await self.index.scripts.run(self.index.call("prepare", None, *keys))
         return is_enlisted
 
     async def _enlist(self, namespace: str, name: str, *, anyhow: bool) -> bool:
-        key, most = self._index.keys.streams(namespace), self._quotas.streams
-        call = self._index.call("enlist", None, key, name=name, most=most, anyhow=anyhow)
-        reply: bytes = await self._index.scripts.run(call)
+        key, most = self.index.keys.streams(namespace), self.quotas.streams
+        call = self.index.call("enlist", None, key, name=name, most=most, anyhow=anyhow)
+        reply: bytes = await self.index.scripts.run(call)
         return reply != b"FULL"
 
     async def _forget_deleted(self, namespace: str) -> int:
         """How many streams of the namespace do not exist any more; they have no place now."""
-        key = self._index.keys.streams(namespace)
-        (members,) = await self._index.read("read the streams of a namespace", ("SMEMBERS", key))
+        key = self.index.keys.streams(namespace)
+        (members,) = await self.index.read("read the streams of a namespace", ("SMEMBERS", key))
         names = sorted(member.decode(errors="replace") for member in members)
-        found = await self._index.read(
+        found = await self.index.read(
             "look for the streams of a namespace",
-            *(("EXISTS", self._index.keys.stream(namespace, name)) for name in names),
+            *(("EXISTS", self.index.keys.stream(namespace, name)) for name in names),
         )
         gone = [name for name, exists in zip(names, found, strict=True) if not exists]
         if gone:
-            await self._index.read("forget deleted streams", ("SREM", key, *gone))
+            await self.index.read("forget deleted streams", ("SREM", key, *gone))
         return len(gone)
 
     async def append(self, entries: messages.StreamEntries) -> list[str]:
@@ -69,7 +72,7 @@ class Streams:
         """
         call = scripting.ScriptCall("append", ())
         self.put_entries(call, [entries])
-        ids = await self._index.pipelined_appends.run(call)
+        ids = await self.index.pipelined_appends.run(call)
         return [id_.decode() for id_ in ids]
 
     def put_entries(
@@ -79,13 +82,13 @@ class Streams:
         put = []
         for group in groups:
             stream, state = map(call.key, self._keys(group.namespace, group.name))
-            where = {"key": stream, "state": state, "most_bytes": self._quotas.of_stream}
+            where = {"key": stream, "state": state, "most_bytes": self.quotas.of_stream}
             put.append({**_entries(call, group), **where})
         call.put(entries=put)
 
     def _keys(self, namespace: str, name: str) -> tuple[str, str]:
         """The stream, and what is counted of it."""
-        names = self._index.keys
+        names = self.index.keys
         return names.stream(namespace, name), names.stream_state(namespace, name)
 
 

@@ -137,24 +137,23 @@ def parse_member(member: bytes, due_us: int) -> DuePoint | None:
         return chain(ScheduleId(member[:8]), TimingVersion(member[8:12]), due_us)
     if len(member) not in (OCCURRENCE_LENGTH, TAGGED_OCCURRENCE_LENGTH):
         return None
-    kind = _occurrence_kind(member[12])
     slot_us = int.from_bytes(member[13:21], "big")
-    if kind is None or slot_us >= DUE_LIMIT_US:
+    if not PointKind.RETRY <= member[12] <= PointKind.HELD or slot_us >= DUE_LIMIT_US:
         return None
     return DuePoint(
         schedule_id=ScheduleId(member[:8]),
         timing_version=TimingVersion(member[8:12]),
-        kind=kind,
+        kind=PointKind(member[12]),
         due_us=due_us,
         slot_us=slot_us,
         run_tag=RunTag(member[21:]),
     )
 
 
-def _occurrence_kind(number: int) -> PointKind | None:
-    if PointKind.RETRY <= number <= PointKind.HELD:
-        return PointKind(number)
-    return None
+def slot_of(member: bytes) -> int:
+    """The slot of an occurrence; 0 of an unknown member, which is due at once and buried."""
+    point = parse_member(member, 0)
+    return 0 if point is None else point.slot_us
 
 
 def schedule_id(uid: str, namespace: str, *, collision: int = 0) -> ScheduleId:

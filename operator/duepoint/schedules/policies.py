@@ -141,7 +141,11 @@ class _Overdue:
             (self._reason_not_chosen, total - len(chosen) - too_old, oldest_run_us),
         )
         return tuple(
-            Missed(reason=reason, count=count, newest_us=self._last_before(end_us))
+            Missed(
+                reason=reason,
+                count=count,
+                newest_us=self.slots.previous_before(end_us) or self.first_us,
+            )
             for reason, count, end_us in groups
             if count > 0
         )
@@ -182,6 +186,3 @@ class _Overdue:
         if last_us is None or last_us < self.first_us:
             return before
         return before - (self.slots.due_slot(last_us).due_us >= self._deadline_edge_us)
-
-    def _last_before(self, instant_us: int) -> int:
-        return self.slots.previous_before(instant_us) or self.first_us

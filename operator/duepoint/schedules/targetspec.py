@@ -41,19 +41,15 @@ _CLOUD_EVENTS = ("CloudEventsBinary", "CloudEventsStructured")
 _FORMATS = ("Standard", *_CLOUD_EVENTS, "Raw")
 
 
-class SecretRefFields(msgspec.Struct):
-    name: str
-
-
 class StreamFields(msgspec.Struct, rename="camel"):
     name: str
     max_length: int | None = None
-    connection_secret_ref: SecretRefFields | None = None
+    connection_secret_ref: webhooksecrets.NameFields | None = None
 
 
 class KafkaFields(msgspec.Struct, rename="camel"):
     topic: str
-    connection_secret_ref: SecretRefFields
+    connection_secret_ref: webhooksecrets.NameFields
 
 
 class ServiceFields(msgspec.Struct, rename="camel"):
@@ -92,8 +88,8 @@ def webhook(fields: WebhookFields, report: Report) -> actions.WebhookAction:
     """The action behind the fields; what is wrong is reported, and a harmless value stands in."""
     if sum(field is not None for field in (fields.url, fields.url_from, fields.service)) != 1:
         report("spec.webhook", "write exactly one of url, urlFrom and service")
-    if fields.url is not None:
-        _check_url(fields.url, report)
+    if fields.url is not None and (trouble := url_trouble(fields.url)):
+        report("spec.webhook.url", f"{errors.quoted(shown(fields.url))} {trouble}")
     method, form = fields.method or "POST", fields.format or "Standard"
     _check_format(method, form, report)
     _check_tls(fields, report)
@@ -141,11 +137,6 @@ def _check_tls(fields: WebhookFields, report: Report) -> None:
         report("spec.webhook.tls", "the URL is plain http; write https://, or remove tls")
     if fields.service is not None and fields.service.scheme != "https":
         report("spec.webhook.tls", "needs spec.webhook.service.scheme: https")
-
-
-def _check_url(url: str, report: Report) -> None:
-    if trouble := url_trouble(url):
-        report("spec.webhook.url", f"{errors.quoted(shown(url))} {trouble}")
 
 
 def shown(url: str) -> str:
@@ -326,7 +317,7 @@ def kafka(fields: KafkaFields, report: Report) -> actions.KafkaAction:
     return actions.KafkaAction(topic=fields.topic, connection=connection or "")
 
 
-def _secret_name(ref: SecretRefFields | None, path: str, report: Report) -> str | None:
+def _secret_name(ref: webhooksecrets.NameFields | None, path: str, report: Report) -> str | None:
     if ref is None:
         return None
     if not _OBJECT.fullmatch(ref.name):

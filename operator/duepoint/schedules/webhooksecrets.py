@@ -39,13 +39,8 @@ _FORBIDDEN_HEADERS = frozenset(
 _CREDENTIALS = frozenset({"authorization", "cookie"})
 
 
-class SecretKeyFields(msgspec.Struct):
-    name: str
-    key: str
-
-
 class ValueFromFields(msgspec.Struct, rename="camel"):
-    secret_key_ref: SecretKeyFields | None = None
+    secret_key_ref: actions.SecretKey | None = None
 
 
 class HeaderFields(msgspec.Struct, rename="camel"):
@@ -55,11 +50,11 @@ class HeaderFields(msgspec.Struct, rename="camel"):
 
 
 class SigningFields(msgspec.Struct, rename="camel"):
-    secret_key_refs: tuple[SecretKeyFields, ...] | None = None
+    secret_key_refs: tuple[actions.SecretKey, ...] | None = None
 
 
 class BearerFields(msgspec.Struct, rename="camel"):
-    secret_key_ref: SecretKeyFields
+    secret_key_ref: actions.SecretKey
 
 
 class NameFields(msgspec.Struct):
@@ -244,9 +239,10 @@ def _ca(fields: CaFields, path: str, report: Report) -> actions.CaRef:
     return actions.CaRef(kind=kind, name=_name(name or "x", path, report), key=fields.key)
 
 
-def _secret_key(fields: SecretKeyFields, path: str, report: Report) -> actions.SecretKey:
+def _secret_key(fields: actions.SecretKey, path: str, report: Report) -> actions.SecretKey:
     _check(fields.key, _KEY, f"{path}.key", "key", report)
-    return actions.SecretKey(name=_name(fields.name, f"{path}.name", report), key=fields.key)
+    _check(fields.name, _OBJECT, f"{path}.name", "name", report)
+    return fields
 
 
 def _name(name: str, path: str, report: Report) -> str:

@@ -160,7 +160,7 @@ def with_payload(
     given.
     """
     record, known = attempt.record, attempt.definition
-    sealed = records.sealed(record, known.uid, attempt.slot_us, record.payload)
-    if not hmac.compare_digest(digest(known.namespace, sealed), record.seal):
+    signed = records.signed_content(record, known.uid, attempt.slot_us, record.payload)
+    if not hmac.compare_digest(digest(known.namespace, signed), record.signature):
         return ActionUnreadable("the payload of the ScheduleRun was not written by our operator")
     return msgspec.structs.replace(action, payload=msgspec.Raw(record.payload))

@@ -331,7 +331,7 @@ class Claimer:
     # -- what is under way ---------------------------------------------------------------------
 
     def _hand_over(self, claim: messages.Claim, *, is_only: bool) -> None:
-        size = max(1, len(claim.points) + len(claim.strangers))
+        size = max(1, len(claim.points) + len(claim.unknown_members))
         wait_to_begin: Callable[[], Awaitable[None]] | None = None
         if claim.reclaimed:
             telemetry.reclaimed_total.inc(size)

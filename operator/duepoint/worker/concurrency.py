@@ -12,6 +12,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+import msgspec
+
 from duepoint import errors, telemetry
 from duepoint.delayqueue import activeruns, messages
 from duepoint.delayqueue.activeruns import AdmissionFacts, Verdict
@@ -390,7 +392,7 @@ def _waiting(attempt: Attempt, now_us: int) -> messages.Occurrence:
     point, record = attempt.point, attempt.record
     if point.kind in (PointKind.PLANNED, PointKind.QUEUED):
         before = record.attempt if point.kind is PointKind.QUEUED else 0
-        record = dataclasses.replace(record, attempt=before + 1, trigger=attempt.trigger)
+        record = msgspec.structs.replace(record, attempt=before + 1, trigger=attempt.trigger)
         point = dataclasses.replace(point, kind=PointKind.QUEUED)
         wait_us = min(BACKSTOP_US << min(before, 10), LONGEST_BACKSTOP_US)
     else:

@@ -18,7 +18,6 @@ from duepoint import errors
 from duepoint.clock import Clock
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
@@ -229,8 +228,8 @@ class Handover:
             slots_us=run.column(group.slots_us),
             messages=run.column(texts),
         )
-        rearmed = chaincolumns.NextDues(group.members, group.following)
-        return Closing(rearmed=rearmed, events=(news,))
+        next_dues = list(zip(group.members, group.following, strict=True))
+        return Closing(next_dues=next_dues, events=(news,))
 
     def _count(self, item: HandoverItem, accepted_us: int) -> None:
         delivered = outcomes.Delivered(accepted_us=accepted_us)

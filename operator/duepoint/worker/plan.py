@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from duepoint.delayqueue import activeruns, messages
-from duepoint.delayqueue.claims import chaincolumns
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent
 from duepoint.schedules import actions, points, slots
@@ -203,7 +202,7 @@ class Closing:
     finished: Sequence[bytes] = ()
     occurrences: Sequence[messages.Occurrence] = ()
     chains: Sequence[DuePoint] = ()
-    rearmed: Sequence[chaincolumns.ChainDue] = ()
+    next_dues: Sequence[tuple[bytes, int]] = ()
     ended: Sequence[points.ScheduleId] = ()
     counted: Sequence[bytes] = ()
     dead: Sequence[messages.DeadLetter] = ()

@@ -42,7 +42,7 @@ class Planner:
             return None
         rows = grouping.left(len(claim.points), groups)
         made = Plan()
-        if rows or claim.strangers:
+        if rows or claim.unknown_members:
             alone = claim
             if groups:
                 alone = dataclasses.replace(claim, points=[claim.points[row] for row in rows])
@@ -155,7 +155,7 @@ def _fresh_chains(claim: messages.Claim) -> chaincolumns.ClaimedChains | None:
     What another worker held may have been fired; what was due when the server went back is
     compared first.
     """
-    if claim.reclaimed or claim.strangers or claim.judged_us != claim.now_us:
+    if claim.reclaimed or claim.unknown_members or claim.judged_us != claim.now_us:
         return None
     chains = chaincolumns.of(claim.points)
     if chains is not None and claim.back_us and chains.dues[0] <= claim.back_us:

@@ -13,6 +13,8 @@ import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import msgspec
+
 from duepoint.delayqueue import activeruns, messages
 from duepoint.runs.run import RunState
 from duepoint.schedules import definition as definitions
@@ -47,7 +49,7 @@ def plan(
         runs_left: how many slots the chains of schedules with maxRuns may hand over.
     """
     made = plans.Plan()
-    for member, score in claim.strangers:
+    for member, score in claim.unknown_members:
         made.dead.append(closing.unrecognised(member, score))
     for point in sorted(claim.points, key=_turn_us):
         known = found.get(point.schedule_id)
@@ -431,7 +433,7 @@ class _PointPlan:
         elif len(run) == len(decision.run):
             self._split(point, run, decision.following, None, begins_first=False)
         else:
-            record = dataclasses.replace(record, from_us=decision.run[len(run)].slot_us)
+            record = msgspec.structs.replace(record, from_us=decision.run[len(run)].slot_us)
             rest = messages.Occurrence(point=point, record=record)
             now_us = self._claim.now_us
             self._split(point, run, decision.following, now_us, rest, begins_first=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -18,7 +19,6 @@ from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import activeruns, messages
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.runs import run
 from duepoint.schedules import actions, points
@@ -249,7 +249,7 @@ def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlem
     return messages.Settlement(
         occurrences=tuple(one for closed in listed for one in closed.occurrences),
         chains=tuple(one for closed in listed for one in closed.chains),
-        rearmed=chaincolumns.joined(closed.rearmed for closed in listed),
+        next_dues=tuple(itertools.chain.from_iterable(closed.next_dues for closed in listed)),
         finished=tuple(one for closed in listed for one in closed.finished),
         ended=tuple(one for closed in listed for one in closed.ended),
         counted=tuple(one for closed in listed for one in closed.counted),

@@ -61,7 +61,7 @@ class Isolation:
         """
         if self.claim is not None or not claim.reclaimed or self._is_over:
             return False
-        if len(claim.points) + len(claim.strangers) > 1:
+        if len(claim.points) + len(claim.unknown_members) > 1:
             return False
         if in_company and claim.reclaimed < ALONE_FROM:
             return False

@@ -176,7 +176,7 @@ def _retry(
         slot_us=attempt.slot_us,
         run_tag=attempt.point.run_tag,
     )
-    record = dataclasses.replace(
+    record = msgspec.structs.replace(
         attempt.record,
         attempt=attempts_made,
         first_try_us=attempt.first_try_us or (tried.started_us if was_tried else 0),

@@ -191,7 +191,7 @@ class Installation:
         for number in range(layout.shards):
             shard = messages.ShardId(number)
             async for stored in self.queue.definitions.all_definitions(shard):
-                definition = await self.queue.definitions.definition(shard, stored.id)
+                definition = await self.queue.definitions.definition(stored.id)
                 if definition is not None:
                     found[stored.name] = definition
         return found

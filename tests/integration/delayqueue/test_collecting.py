@@ -171,7 +171,7 @@ async def test_rules_and_digests_of_former_edits_lose_their_numbers_after_a_day(
     after = await _texts(harness)
     old = harness.queue.signed_blobs.digest("default", queueing.BLOB).encode()
     assert set(before) - set(after) == {b"d" + old}
-    assert await harness.queue.definitions.definition(messages.ShardId(0), harness.definition().id)
+    assert await harness.queue.definitions.definition(harness.definition().id)
 
 
 async def test_a_number_that_was_collected_is_asked_for_again(harness):
@@ -181,9 +181,7 @@ async def test_a_number_that_was_collected_is_asked_for_again(harness):
     for patience in (DAY, 0):
         await _text_looks(harness, patience_seconds=patience)
     await edit(harness, 3, queueing.BLOB)
-    stored = await harness.queue.definitions.definition(
-        messages.ShardId(0), harness.definition().id
-    )
+    stored = await harness.queue.definitions.definition(harness.definition().id)
     assert stored.target == harness.queue.signed_blobs.digest("default", queueing.BLOB)
 
 
@@ -201,7 +199,7 @@ async def test_an_upsert_of_many_asks_again_too(harness):
         async for one in harness.queue.definitions.all_definitions(shard)
     ]
     for one in found:
-        assert await harness.queue.definitions.definition(one.shard, one.id) is not None
+        assert await harness.queue.definitions.definition(one.id) is not None
     assert len(found) == 20
 
 

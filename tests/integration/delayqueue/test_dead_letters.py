@@ -197,7 +197,7 @@ async def test_a_letter_that_does_not_say_which_slot_it_is_of_is_refused(scene, 
 async def test_a_manual_run_keeps_its_own_payload_and_id(scene):
     known = await scene.arm("report")
     wanted = messages.OccurrenceRecord(
-        attempt=3, first_try_us=5, trigger="Manual", run_uid="run-1", payload=b"[1]", seal="s"
+        attempt=3, first_try_us=5, trigger="Manual", run_uid="run-1", payload=b"[1]", signature="s"
     )
     point = points.DuePoint(
         schedule_id=known.id, timing_version=known.timing_version, kind=points.PointKind.MANUAL,
@@ -212,7 +212,7 @@ async def test_a_manual_run_keeps_its_own_payload_and_id(scene):
     )
     slot = deadletters.slot_of(letter)
     assert (slot.kind, slot.run_tag) == (points.PointKind.MANUAL, point.run_tag)
-    assert (slot.record.payload, slot.record.seal) == (b"[1]", "s")
+    assert (slot.record.payload, slot.record.signature) == (b"[1]", "s")
     assert (slot.record.run_uid, slot.record.trigger, slot.record.attempt) == (
         "run-1", "Manual", 0,
     )  # fmt: skip

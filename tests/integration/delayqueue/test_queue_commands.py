@@ -255,7 +255,7 @@ def test_dead_letters_are_listed_newest_first_and_by_schedule(duepoint, change):
 
 def test_letters_that_had_to_go_are_told_with_the_list(own_server, duepoint, change):
     async def bury(harness):
-        harness.queue.settlements._quotas = quotas.Quotas(letters=8)  # four in each of two shards
+        harness.queue.settlements.quotas = quotas.Quotas(letters=8)  # four in each of two shards
         await _bury(harness, *(f"n{number}" for number in range(7)))
 
     change(bury)

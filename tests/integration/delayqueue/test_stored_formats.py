@@ -56,7 +56,7 @@ async def test_every_definition_and_its_action_are_read(found):
     for name in goldenindex.DEFINITIONS:
         expected = goldenindex.of(queue, name)
         shard = int.from_bytes(expected.id, "big") % goldenindex.SHARDS
-        assert await queue.definitions.definition(shard, expected.id) == expected
+        assert await queue.definitions.definition(expected.id) == expected
         assert (
             await queue.definitions.blob(expected.namespace, expected.target, shard)
             == queueing.BLOB
@@ -76,7 +76,7 @@ async def test_a_claim_that_nobody_ended_is_taken_over_with_its_points(found):
     assert held == {second.id, plain.id}
     kinds = {p.kind for claim in claims for p in claim.points if p.schedule_id == report.id}
     assert kinds == set(points.PointKind) - {points.PointKind.HELD}
-    assert not any(claim.strangers for claim in claims)
+    assert not any(claim.unknown_members for claim in claims)
 
 
 async def test_every_occurrence_keeps_its_slot_and_its_record(found):

@@ -125,7 +125,7 @@ async def test_a_shard_that_does_not_say_what_it_is_is_made_anew_with_what_it_ho
         await harness.queue.definitions.read_definitions(shard, [known.id])
     await harness.queue.membership.open(4, queueing.EPOCH)
     assert await claimed(harness) == [known.id]
-    assert (await harness.queue.definitions.definition(shard, known.id)).name == "report"
+    assert (await harness.queue.definitions.definition(known.id)).name == "report"
 
 
 async def test_a_term_that_is_no_number_is_an_old_one(harness):

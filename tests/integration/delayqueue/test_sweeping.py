@@ -89,12 +89,12 @@ async def test_a_sweep_may_be_begun_again_at_any_step(harness):
 
 def test_small_namespaces_share_a_step_and_large_ones_are_taken_apart():
     namespaces = {1: "small", 2: "smaller", 3: "large"}
-    plan = sweeper.plan(namespaces, {1: 10, 2: 20, 3: 1_000_000}, 70)
+    plan = sweeper.sweep_plan(namespaces, {1: 10, 2: 20, 3: 1_000_000}, 70)
     large = keys.population_of("large")
     apart = [step for step in plan.steps if not isinstance(step, sweeper.Whole)]
     assert apart == [
         *(sweeper.Buckets(large, a, b, (3,)) for a, b in ((0, 32), (32, 64), (64, 70))),
-        sweeper.Lane(3),
+        3,
     ]
     (whole,) = [step for step in plan.steps if isinstance(step, sweeper.Whole)]
     assert set(whole.lanes) == {1, 2}

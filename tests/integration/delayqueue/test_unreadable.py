@@ -63,8 +63,7 @@ async def test_its_point_is_a_dead_letter_once_and_the_neighbours_fire(harness, 
 
 async def test_the_objects_truth_replaces_it_at_the_same_generation(harness, broken):
     assert await harness.arm(due_in=-2.0) is messages.Armed.APPLIED
-    shard = sharding.shard_of(broken.id, 4)
-    assert (await harness.queue.definitions.definition(shard, broken.id)).name == "report"
+    assert (await harness.queue.definitions.definition(broken.id)).name == "report"
     (claim,) = await harness.claim_all()
     assert len(claim.points) == 1
 

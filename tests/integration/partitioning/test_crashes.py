@@ -116,7 +116,7 @@ async def test_a_batch_left_behind_is_finished_by_whoever_meets_it(own_server, k
     with contextlib.suppress(Killed):
         cursor = None
         while True:
-            cursor = (await mover.resharding.move(first, cursor, queueing.EPOCH)).cursor
+            cursor = (await mover.export.move(first, cursor, queueing.EPOCH)).cursor
     mover.moves.bring = bring
     names = worker.index.shard(first)
     (batch,) = [one for one, _ in await mover.moves._moves(first, None)]
@@ -169,7 +169,7 @@ async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, 
 
     mover.moves.bring = slowly
     (shard,) = sharding.own_shards(mover.layouts.known().former)
-    moving = asyncio.create_task(mover.resharding.move(shard, None, queueing.EPOCH))
+    moving = asyncio.create_task(mover.export.move(shard, None, queueing.EPOCH))
     await on_its_way.wait()
     travelling = next(iter(scene.live))
     name = scene.live[travelling].name
@@ -180,7 +180,7 @@ async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, 
     await moving
     await editing
     assert scene.problems == []
-    stored = await operator.definitions.definition(shard, travelling)
+    stored = await operator.definitions.definition(travelling)
     assert stored.generation == 2
     await scene.close()
 
@@ -192,19 +192,19 @@ async def test_what_has_moved_is_counted_on_through_an_interruption(valkey, key_
     for number in range(40):
         await scene.arm(queue, f"later-{number}", due_us=4_000_000_000_000_000)
     mover = await scene.open()
-    move, interrupted = mover.resharding.move, []
+    move, interrupted = mover.export.move, []
 
     async def interrupts(*given, **named):
         if (step := await move(*given, **named)).moved and len(interrupted) < 3:
             interrupted.append(step.moved)
-            mover.resharding.move = refuses
+            mover.export.move = refuses
         return step
 
     async def refuses(*_given, **_named):
-        mover.resharding.move = interrupts
+        mover.export.move = interrupts
         raise errors.QueueUnavailable("the server is full")
 
-    mover.resharding.move = interrupts
+    mover.export.move = interrupts
     await scene.partition(mover, 8)
     assert interrupted
     assert (await queue.resharding.progress()).moved == 40

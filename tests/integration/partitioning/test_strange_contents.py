@@ -201,7 +201,7 @@ async def test_what_the_objects_have_to_mend_is_told(it, damage):
     await mover.resharding.announce(4, queueing.EPOCH)
     cursor, damaged = None, 0
     while True:
-        step = await mover.resharding.move(SHARD, cursor, queueing.EPOCH)
+        step = await mover.export.move(SHARD, cursor, queueing.EPOCH)
         cursor, damaged = step.cursor, damaged + step.damaged
         if cursor is None:
             break

@@ -123,9 +123,7 @@ async def test_a_mover_that_slept_through_its_term_is_fenced_and_does_no_harm(
 
     monkeypatch.setattr(sleeper.moves, "bring", sleeps)
     shard = sharding.home(next(iter(scene.live)), sleeper.layouts.known().former)
-    moving = asyncio.create_task(
-        sleeper.resharding.move(shard, None, messages.Epoch(queueing.EPOCH))
-    )
+    moving = asyncio.create_task(sleeper.export.move(shard, None, messages.Epoch(queueing.EPOCH)))
     await asleep.wait()
     scene.epoch += 1
     await scene.finish(await scene.open(), 8)
@@ -155,7 +153,7 @@ async def test_an_index_that_is_emptied_in_the_middle_is_made_again_as_it_was_to
     scene = await _scene(valkey.url, key_prefix)
     mover = await scene.open()
     noted = await mover.resharding.announce(8, queueing.EPOCH)
-    await mover.resharding.move(sharding.own_shards(noted.former)[0], None, queueing.EPOCH)
+    await mover.export.move(sharding.own_shards(noted.former)[0], None, queueing.EPOCH)
     names = await mover.index.client.keys(f"{key_prefix}*")
     await mover.index.client.delete(*names)
     rebuilding = await scene.open(read=False)

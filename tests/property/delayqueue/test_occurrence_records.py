@@ -1,7 +1,5 @@
 """Records of occurrences come back as they were packed; what is cut or foreign is told apart."""
 
-import dataclasses
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -20,7 +18,7 @@ RECORDS = st.builds(
     last_error=st.text(max_size=40),
     concurrency=st.sampled_from(["", "Allow", "Queue"]),
     payload=st.binary(max_size=40),
-    seal=st.text(max_size=40),
+    signature=st.text(max_size=40),
     replayed_us=st.integers(0, points.DUE_LIMIT_US),
     back_us=st.integers(0, points.DUE_LIMIT_US),
     from_us=st.just(0),
@@ -37,7 +35,9 @@ def test_what_was_packed_is_unpacked(record):
 
 @given(RECORDS, st.lists(st.integers() | st.text(max_size=5), min_size=1, max_size=4))
 def test_fields_that_a_later_version_appends_are_ignored(record, more):
-    record = dataclasses.replace(record, unanswered_us=record.unanswered_us or 1)  # all are written
+    record = msgspec.structs.replace(
+        record, unanswered_us=record.unanswered_us or 1
+    )  # all are written
     written = msgspec.msgpack.decode(records.pack(record))
     limited = [one if isinstance(one, str) else one % 2**31 for one in more]
     assert records.unpack(msgspec.msgpack.encode([*written, *limited])) == record

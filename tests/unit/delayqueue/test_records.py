@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from duepoint import errors
@@ -46,11 +45,14 @@ def test_the_last_cause_is_kept_in_bounded_length_and_an_older_version_does_with
     assert read.last_cause == "c" * 199 + "…"
     assert (read.attempt, read.last_error) == (2, "Network")
     assert not read.back_us
-    assert records.unpack(records.pack(dataclasses.replace(record, last_cause=""))).last_cause == ""
+    assert (
+        records.unpack(records.pack(msgspec.structs.replace(record, last_cause=""))).last_cause
+        == ""
+    )
 
 
 def test_a_request_without_an_answer_is_remembered_beside_everything_else():
     record = messages.OccurrenceRecord(
-        attempt=2, payload=b"{}", seal="s", replayed_us=5, unanswered_us=7
+        attempt=2, payload=b"{}", signature="s", replayed_us=5, unanswered_us=7
     )
     assert records.unpack(records.pack(record)) == record

@@ -84,7 +84,7 @@ async def test_what_a_batch_could_not_deliver_is_tried_alone(place, monkeypatch)
     deliver = place.queue.settlements.deliver
 
     async def only_few(claim, settlement, *entries):
-        if len(settlement.rearmed) > 0:  # as a batch asks
+        if len(settlement.next_dues) > 0:  # as a batch asks
             raise queue_errors.WriteRefused("full")
         return await deliver(claim, settlement, *entries)
 
@@ -142,7 +142,7 @@ async def test_streams_of_one_claim_are_settled_by_one_script(place, monkeypatch
     streams, deliver = [], place.queue.settlements.deliver
 
     async def counted(claim, settlement, *entries):
-        if settlement.rearmed:  # as a batch asks
+        if settlement.next_dues:  # as a batch asks
             streams.append(sorted(group.name for group in entries))
         return await deliver(claim, settlement, *entries)
 
@@ -169,8 +169,8 @@ async def test_what_one_stream_of_several_refused_is_tried_alone(place, monkeypa
             return await deliver(claim, settlement, *entries)
         refused += 1
         names = {member for group in kept for member in group.members}
-        rearmed = [pair for pair in settlement.rearmed if pair[0] in names]
-        await deliver(claim, dataclasses.replace(settlement, rearmed=rearmed), *kept)
+        next_dues = [pair for pair in settlement.next_dues if pair[0] in names]
+        await deliver(claim, dataclasses.replace(settlement, next_dues=next_dues), *kept)
         why = tuple("NOPERM no" if group.name == "tocks" else "" for group in entries)
         return messages.DeliveryResult(done=True, refused=why)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 import pytest
 
@@ -27,17 +25,17 @@ async def place():
     return await a_workplace()
 
 
-async def wanted(place, *, payload=PAYLOAD, seal=None, state=definition.State.SUSPENDED):
+async def wanted(place, *, payload=PAYLOAD, signature=None, state=definition.State.SUSPENDED):
     """A slot that a ScheduleRun asks for, of a suspended Schedule."""
     known = a_definition("@every 1h", created_us=NOON, not_before_us=NOON)
     known = await place.arm(msgspec.structs.replace(known, state=state))
     record = messages.OccurrenceRecord(trigger="Manual", run_uid="run", payload=payload)
-    if seal is None:
-        sealed = records.sealed(record, known.uid, SLOT, payload)
-        seal = place.queue.signed_blobs.digest(known.namespace, sealed)
+    if signature is None:
+        signed = records.signed_content(record, known.uid, SLOT, payload)
+        signature = place.queue.signed_blobs.digest(known.namespace, signed)
     point = points.manual(known.id, SLOT, "run", points.PointKind.MANUAL)
     await place.queue.occurrences.enqueue(
-        known, point, dataclasses.replace(record, seal=seal), EPOCH
+        known, point, msgspec.structs.replace(record, signature=signature), EPOCH
     )
     return known
 
@@ -51,14 +49,14 @@ async def test_a_run_by_hand_fires_a_suspended_schedule_with_its_own_payload(pla
 
 
 async def test_without_a_payload_of_its_own_it_is_given_the_schedules(place):
-    await wanted(place, payload=b"", seal="")
+    await wanted(place, payload=b"", signature="")
     async with place.working(place.a_worker()):
         (firing,) = await place.target.wait_until_fired(1)
     assert bytes(firing.action.payload) == b""
 
 
 async def test_a_payload_that_no_operator_of_ours_wrote_is_never_handed_on(place):
-    await wanted(place, seal="forged")
+    await wanted(place, signature="forged")
     async with place.working(place.a_worker()):
         await place.clock.advance(100)
     assert place.target.fired == []

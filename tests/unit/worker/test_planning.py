@@ -236,7 +236,7 @@ def test_a_poisonous_slot_is_buried_and_its_schedule_goes_on():
 
 
 def test_members_of_no_known_format_go_to_the_dead_letters():
-    work = assign(a_claim(strangers=((b"junk", 5.0),)))
+    work = assign(a_claim(unknown_members=((b"junk", 5.0),)))
     assert [letter.member for letter in work.dead] == [b"junk"]
 
 

@@ -253,12 +253,12 @@ def test_a_manual_run_does_not_move_the_watermark():
 
 def test_a_retry_of_a_manual_run_keeps_what_was_overridden():
     record = messages.OccurrenceRecord(
-        trigger="Manual", run_uid="u", concurrency="Allow", payload=b"{}", seal="kept"
+        trigger="Manual", run_uid="u", concurrency="Allow", payload=b"{}", signature="kept"
     )
     attempt = an_attempt(PointKind.MANUAL, trigger="Manual", record=record)
     (again,) = close(attempt, UNREACHABLE).occurrences
     assert (again.record.concurrency, again.record.payload) == ("Allow", b"{}")
-    assert (again.record.run_uid, again.record.seal) == ("u", "kept")
+    assert (again.record.run_uid, again.record.signature) == ("u", "kept")
     assert again.record.attempt == 1
 
 

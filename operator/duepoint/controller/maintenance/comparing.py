@@ -10,9 +10,10 @@ is right. No I/O: what is known is asked of ``Endings``.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from duepoint.controller import plan
 from duepoint.controller.jobs.jobwatch import JobWatch
@@ -103,7 +104,7 @@ def compare(
             if known.runs_left is not None:
                 found.compared.started.append((known.id, endings.states.started(known.uid)))
             if goes_back(known):
-                record = dataclasses.replace(one.record, settled_us=settled.through_us)
+                record = msgspec.structs.replace(one.record, settled_us=settled.through_us)
                 found.compared.due.append((one, record))
             else:
                 _compare_held(found, one, known, settled, endings)
@@ -187,5 +188,5 @@ def _compare_held(
     if begin_us is None:
         found.compared.gone.append(one)
     else:
-        record = dataclasses.replace(record, from_us=begin_us, ended_us=tuple(ended))
+        record = msgspec.structs.replace(record, from_us=begin_us, ended_us=tuple(ended))
         found.compared.due.append((one, record))

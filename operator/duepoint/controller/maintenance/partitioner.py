@@ -160,7 +160,7 @@ class Partitioner:
         moved = left_out = 0
         while True:
             began = self._term.clock.monotonic()
-            step = await self._term.queue.resharding.move(
+            step = await self._term.queue.export.move(
                 shard, cursor, self._term.epoch, hold_seconds=hold_seconds
             )
             cursor, moved, left_out = step.cursor, moved + step.moved, left_out + step.left_out

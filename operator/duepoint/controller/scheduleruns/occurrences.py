@@ -13,10 +13,11 @@ that ends meanwhile is seen in neither place, and would run twice.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+
+import msgspec
 
 from duepoint import errors
 from duepoint.controller import inventory
@@ -135,13 +136,13 @@ class Enqueuer:
         record = messages.OccurrenceRecord(trigger=wanted.trigger, run_uid=run_uid)
         if not isinstance(wanted.slots, Trigger):
             return record
-        record = dataclasses.replace(record, concurrency=wanted.slots.concurrency)
+        record = msgspec.structs.replace(record, concurrency=wanted.slots.concurrency)
         payload = wanted.slots.payload
         if not payload:
             return record
-        sealed = records.sealed(record, known.uid, slot_us, payload)
-        seal = self._term.queue.signed_blobs.digest(known.namespace, sealed)
-        return dataclasses.replace(record, payload=payload, seal=seal)
+        signed = records.signed_content(record, known.uid, slot_us, payload)
+        signature = self._term.queue.signed_blobs.digest(known.namespace, signed)
+        return msgspec.structs.replace(record, payload=payload, signature=signature)
 
     async def withdraw(self, run: ScheduleRunState) -> tuple[HeldOccurrence, ...]:
         """No open slot of it is in the queue any more; those that waited there.

@@ -23,7 +23,7 @@ from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.statusconditions import Report
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.delayqueue.definitions import reading
+from duepoint.delayqueue.definitions import codec
 
 #: Uids remembered as deleted; a list that began before a deletion ends long before this many.
 _TOMBSTONES = 100_000
@@ -159,7 +159,7 @@ class Observations:
         )
 
     def offer_known(
-        self, seen: Observed, known: reading.StoredIdentity | None, *, deletions: int = 0
+        self, seen: Observed, known: codec.StoredIdentity | None, *, deletions: int = 0
     ) -> None:
         """As ``offer`` of a complete, consistent list, with what the queue held before it began.
 
@@ -194,7 +194,7 @@ class Observations:
             replaces=known.fingerprint if known is not None and went_back else b"",
         )
 
-    def _note_stored(self, seen: Observed, known: reading.StoredIdentity) -> None:
+    def _note_stored(self, seen: Observed, known: codec.StoredIdentity) -> None:
         """The queue holds this generation: in order, if its content is the same."""
         if known.fingerprint != self._reconcile.fingerprint(seen):
             if self._applied.get(seen.uid) == seen.generation:

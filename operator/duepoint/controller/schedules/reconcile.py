@@ -176,9 +176,7 @@ class Reconcile:
         first = self.collisions.get(uid, 0)
         for collision in range(first, _MOST_COLLISIONS):
             schedule_id = points.schedule_id(uid, namespace, collision=collision)
-            found = await self._term.queue.definitions.definition(
-                self.shard(schedule_id), schedule_id
-            )
+            found = await self._term.queue.definitions.definition(schedule_id)
             if found is None or found.uid == uid:
                 self._note_collision(uid, collision)
                 return found

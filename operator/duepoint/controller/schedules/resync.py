@@ -33,7 +33,7 @@ from duepoint.controller import observed
 from duepoint.controller.schedules.observations import Observations
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import sharding
-from duepoint.delayqueue.definitions import reading
+from duepoint.delayqueue.definitions import codec
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 
@@ -153,7 +153,7 @@ class Comparison:
         Raises ApiError or QueueUnavailable where one side could not be read to its end; what
         was offered until then is right.
         """
-        unwatched: list[reading.StoredIdentity] = []
+        unwatched: list[codec.StoredIdentity] = []
         held = await self._definitions(unwatched)
         listed = await self._list(held, self._observations.deletions)
         self._listed.set()
@@ -175,9 +175,7 @@ class Comparison:
             "resync done", objects=len(listed), definitions=len(held), removed=len(absent)
         )
 
-    async def _remove_unwatched(
-        self, unwatched: Sequence[reading.StoredIdentity], held: int
-    ) -> None:
+    async def _remove_unwatched(self, unwatched: Sequence[codec.StoredIdentity], held: int) -> None:
         is_suspicious = _is_suspicious(len(unwatched), held)
         telemetry.logger.warning(
             "definitions of namespaces that are not watched are removed",
@@ -194,10 +192,10 @@ class Comparison:
         telemetry.unwatched_removed_total.inc(len(unwatched))
 
     async def _definitions(
-        self, unwatched: list[reading.StoredIdentity]
-    ) -> dict[str, reading.StoredIdentity]:
+        self, unwatched: list[codec.StoredIdentity]
+    ) -> dict[str, codec.StoredIdentity]:
         """By uid; those of other namespaces are put beside."""
-        held: dict[str, reading.StoredIdentity] = {}
+        held: dict[str, codec.StoredIdentity] = {}
         for shard in sharding.all_shards(self._term.queue.layouts.known()):
             async for chunk in self._term.queue.definitions.known(shard):
                 for known in chunk:
@@ -210,7 +208,7 @@ class Comparison:
                 await self._term.clock.sleep(0)  # let firing and statuses in between chunks
         return held
 
-    async def _list(self, held: Mapping[str, reading.StoredIdentity], deletions: int) -> set[str]:
+    async def _list(self, held: Mapping[str, codec.StoredIdentity], deletions: int) -> set[str]:
         """Offer every object; the uids of all, complete or an error."""
         listed: set[str] = set()
         for namespace in self._term.namespaces or (None,):

@@ -8,8 +8,7 @@ Pure, and immutable by custom: no caller writes to the columns.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from duepoint.delayqueue import messages
@@ -157,54 +156,3 @@ def from_lanes(found_by_lane: list[Any]) -> ClaimedChains | None:
         order = sorted(range(len(dues)), key=dues.__getitem__)
         members, dues = [members[n] for n in order], [dues[n] for n in order]
     return ClaimedChains(members, dues)
-
-
-ChainDue = tuple[bytes, int]
-
-
-class NextDues(Sequence[ChainDue]):
-    """Pairs of a chain member and its next due, in microseconds.
-
-    Attributes:
-        members: stored members.
-        dues_us: their next dues, in the same order.
-    """
-
-    __slots__ = ("dues_us", "members")
-
-    def __init__(self, members: Sequence[bytes] = (), dues_us: Sequence[int] = ()) -> None:
-        self.members = members
-        self.dues_us = dues_us
-
-    def __len__(self) -> int:
-        return len(self.members)
-
-    def __iter__(self) -> Iterator[ChainDue]:
-        return zip(self.members, self.dues_us, strict=True)
-
-    @overload
-    def __getitem__(self, index: int) -> ChainDue: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[ChainDue, ...]: ...
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return tuple(zip(self.members[index], self.dues_us[index], strict=True))
-        return self.members[index], self.dues_us[index]
-
-
-def next_dues(pairs: Sequence[ChainDue]) -> NextDues:
-    """These pairs by column."""
-    if isinstance(pairs, NextDues):
-        return pairs
-    return NextDues([member for member, _ in pairs], [due_us for _, due_us in pairs])
-
-
-def joined(parts: Iterable[Sequence[ChainDue]]) -> NextDues:
-    """All of them, one after the other."""
-    listed = [next_dues(part) for part in parts if part]
-    if len(listed) == 1:
-        return listed[0]
-    return NextDues(
-        list(itertools.chain.from_iterable(part.members for part in listed)),
-        list(itertools.chain.from_iterable(part.dues_us for part in listed)),
-    )

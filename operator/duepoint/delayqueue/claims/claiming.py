@@ -16,6 +16,7 @@ import math
 import os
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -59,25 +60,18 @@ _NO_MARK: _Mark = (0, -math.inf)
 _Buckets = dict[str, list[points.ScheduleId]]
 
 
+@dataclass(eq=False)
 class Claims:
     """Takes due points under a lease: claim, extend, release, isolate."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        layouts: layouts.Layouts,
-        reader: reading.DefinitionReader,
-        moves: moves.Moves,
-        prefetch: prefetch.Prefetch,
-        server_clock: wakeups.ServerClock,
-    ) -> None:
-        self._index = index
-        self._layouts = layouts
-        self._reader = reader
-        self._moves = moves
-        self._prefetch = prefetch
-        self._server_clock = server_clock
+    index: index.Index
+    layouts: layouts.Layouts
+    reader: reading.DefinitionReader
+    moves: moves.Moves
+    prefetch: prefetch.Prefetch
+    server_clock: wakeups.ServerClock
+
+    def __post_init__(self) -> None:
         self._lanes: dict[messages.ShardId, list[bytes]] = {}
         self._is_outdated = False
         self._puzzling: set[messages.ShardId] = set()
@@ -107,15 +101,16 @@ class Claims:
         answers: dict[messages.ShardId, messages.Claimed] = {}
         failed: dict[messages.ShardId, errors.DuepointError] = {}
         asked = list(shards)
-        dues = self._foreseen(shards)
-        expected = {shard: self._reader.by_bucket(shard, tuple(ids)) for shard, ids in dues.items()}
+        until_us = self.index.clock.now_us() + CLOCK_TOLERANCE_US
+        dues = {each: due for each in shards if (due := self.prefetch.take(each, until_us))}
+        expected = {shard: self.reader.by_bucket(shard, tuple(ids)) for shard, ids in dues.items()}
         for _ in range(_ROUNDS):
             if not asked:
                 break
             ids = [messages.ClaimId(os.urandom(12)) for _ in asked]
             foreseen = {shard: expected[shard] for shard in asked if shard in expected}
-            started = self._index.clock.monotonic()
-            replies = await self._index.scripts.run_many(
+            started = self.index.clock.monotonic()
+            replies = await self.index.scripts.run_many(
                 [
                     *(
                         self._claim_call(
@@ -132,7 +127,7 @@ class Claims:
                     *(
                         command
                         for shard, by_bucket in foreseen.items()
-                        for command in self._reader.definition_commands(shard, by_bucket)
+                        for command in self.reader.definition_commands(shard, by_bucket)
                     ),
                 ]
             )
@@ -145,7 +140,7 @@ class Claims:
                     self._lanes[shard] = reply[1]
                     again.append(shard)
                 elif reply[0] == b"move":
-                    await self._moves.finish_overdue(shard, reply[1])
+                    await self.moves.finish_overdue(shard, reply[1])
                     again.append(shard)
                 else:
                     answers[shard] = self._answer(shard, id_, reply, started, known.get(shard, {}))
@@ -154,7 +149,7 @@ class Claims:
             raise next(iter(failed.values()))
         for shard, taken in dues.items():
             if (answer := answers.get(shard)) is not None and answer.claim is None:
-                self._prefetch.give_back(shard, taken)
+                self.prefetch.give_back(shard, taken)
         # Claims that were made are handed out first; the next look tells that a shard is no more.
         troubles = failed.values()
         self._is_outdated = any(
@@ -165,12 +160,12 @@ class Claims:
     def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
         """The shards of servers that hold none of these; none where there is one server."""
         by_meta = {
-            self._index.shard(shard).meta: shard
-            for shard in sharding.all_shards(self._index.known_layout())
+            self.index.shard(shard).meta: shard
+            for shard in sharding.all_shards(self.index.known_layout())
         }
         homes = [
             [by_meta[meta] for meta in at]
-            for at in self._index.servers.homes(tuple(by_meta)).values()
+            for at in self.index.servers.homes(tuple(by_meta)).values()
         ]
         return tuple(shard for home in homes if not {*home} & {*shards} for shard in home)
 
@@ -193,12 +188,6 @@ class Claims:
                 self._puzzling.add(shard)
                 log.error("shard cannot be claimed from", shard=shard, error=str(trouble))
 
-    def _foreseen(
-        self, shards: Sequence[messages.ShardId]
-    ) -> dict[messages.ShardId, dict[points.ScheduleId, int]]:
-        until_us = self._index.clock.now_us() + CLOCK_TOLERANCE_US
-        return {shard: ids for shard in shards if (ids := self._prefetch.take(shard, until_us))}
-
     def _definitions_behind(
         self, foreseen: Mapping[messages.ShardId, _Buckets], replies: Sequence[Any]
     ) -> dict[messages.ShardId, messages.KnownDefinitions]:
@@ -208,13 +197,13 @@ class Claims:
         for shard, by_bucket in foreseen.items():
             own = list(itertools.islice(answers, 1 + len(by_bucket)))
             with contextlib.suppress(errors.WorldChanged, errors.TryLater):
-                known[shard] = self._reader.known_already(shard, by_bucket, own)
+                known[shard] = self.reader.known_already(shard, by_bucket, own)
         return known
 
     async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
         """The claim with a later ``held_until``; None = lost. Never shortens a lease."""
-        names = self._index.shard(claim.shard)
-        call = self._index.call(
+        names = self.index.shard(claim.shard)
+        call = self.index.call(
             "extend",
             claim.shard,
             *map(names.lane, chaincolumns.lanes_of(claim)),
@@ -222,8 +211,8 @@ class Claims:
             lease=_us(lease_seconds),
             latest=_us(2 * settings.LONGEST_LEASE_SECONDS),
         )
-        started = self._index.clock.monotonic()
-        reply = await self._layouts.unless_gone(claim.shard, self._index.scripts.run(call))
+        started = self.index.clock.monotonic()
+        reply = await self.layouts.unless_gone(claim.shard, self.index.scripts.run(call))
         if reply is None or reply[0] == b"lost":
             return None
         token, now = int(reply[1]), int(reply[2])
@@ -239,9 +228,9 @@ class Claims:
         Where the claim was lost, its owner says with None that it lives and could not reach the
         queue: none of its points is suspected any more of having ended it (``Claim.alone``).
         """
-        names = self._index.shard(claim.shard)
+        names = self.index.shard(claim.shard)
         lanes = chaincolumns.lanes_of(claim)
-        call = self._index.call(
+        call = self.index.call(
             "release",
             claim.shard,
             *map(names.lane, lanes),
@@ -255,7 +244,7 @@ class Claims:
             former[claim.lanes[point.schedule_id]].append(point.member)
         listed = [call.run(former[lane]) for lane in lanes]
         call.put(members=call.run(members or ()), former=listed)
-        reply = await self._layouts.unless_gone(claim.shard, self._index.scripts.run(call))
+        reply = await self.layouts.unless_gone(claim.shard, self.index.scripts.run(call))
         return 0 if reply is None else int(reply[0])
 
     async def isolate(self, claim: messages.Claim, *, alone: bool) -> bool:
@@ -264,8 +253,8 @@ class Claims:
         A point is suspected of having ended its owner only if that was noted when the claim ran
         out and the point was all that was left of it (``Claim.alone``).
         """
-        call = self._index.call("alone", claim.shard, id=claim.id, alone=alone)
-        return bool(await self._layouts.unless_gone(claim.shard, self._index.scripts.run(call)))
+        call = self.index.call("alone", claim.shard, id=claim.id, alone=alone)
+        return bool(await self.layouts.unless_gone(claim.shard, self.index.scripts.run(call)))
 
     def expect_lane(self, shard: messages.ShardId, lane: int) -> None:
         """A wake-up said that this lane has the shard's head."""
@@ -286,24 +275,24 @@ class Claims:
         standby: bool,
         skip_suspects: bool,
     ) -> scripting.ScriptCall:
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         lanes = self._lanes.get(shard, [])
         mark, marked_at = self._marks.get(shard, _NO_MARK)
-        call = self._index.call(
+        call = self.index.call(
             "claim",
             shard,
             *(names.lane(int(lane)) for lane in lanes),
             id=claim_id,
             worker=worker,
             lease=_us(lease_seconds),
-            cap=self._index.clock.now_us() + CLOCK_TOLERANCE_US,
+            cap=self.index.clock.now_us() + CLOCK_TOLERANCE_US,
             batch=min(batch, _MOST_POINTS),
             lanes=[lane.decode() for lane in lanes],
             due_delay=_between(STANDBY_DUE_DELAY_US) if standby else 0,
             expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
             skip_suspects=skip_suspects,
             mark=mark,
-            **({"mark_age": _us(self._index.clock.monotonic() - marked_at)} if mark else {}),
+            **({"mark_age": _us(self.index.clock.monotonic() - marked_at)} if mark else {}),
             ran=names.ran,
         )
         call.values.append(nodes.RUN_ID)  # of the server that it is sent to
@@ -318,7 +307,7 @@ class Claims:
         known: messages.KnownDefinitions,
     ) -> messages.Claimed:
         # The wait was computed about half way between question and answer.
-        passed = (self._index.clock.monotonic() - started) / 2
+        passed = (self.index.clock.monotonic() - started) / 2
         self._puzzling.discard(shard)
         if reply[0] == b"idle":
             self._lanes[shard] = _lanes_among(reply[2])
@@ -328,11 +317,11 @@ class Claims:
                 wait_seconds=_seconds(reply[1], passed),
                 has_suspects=bool(reply[3]),
             )
-        self._server_clock.note_answer(int(reply[3]), asked=started)
+        self.server_clock.note_answer(int(reply[3]), asked=started)
         _, cap, token, now, attempts, alone, more, wait, found, occurrences, *others = reply
         lanes, left, first, mark, back = others
         if int(mark) >= self._marks.get(shard, _NO_MARK)[0]:
-            self._marks[shard] = int(mark), self._index.clock.monotonic()
+            self._marks[shard] = int(mark), self.index.clock.monotonic()
         self._lanes[shard] = _lanes_among(lanes)
         claim = messages.Claim(
             id=claim_id,
@@ -363,15 +352,15 @@ def _lanes_among(heads: list[bytes]) -> list[bytes]:
 
 
 def _points(found_by_lane: list[Any]) -> dict[str, Any]:
-    """Points, strangers and lanes of a reply {lane, {member, due, ...}, ...}."""
+    """Points, unknown_members and lanes of a reply {lane, {member, due, ...}, ...}."""
     if (chains := chaincolumns.from_lanes(found_by_lane)) is not None:
         return {
             "points": chains,
-            "strangers": (),
+            "unknown_members": (),
             "lanes": chaincolumns.LanesOfChains(found_by_lane),
         }
     known: list[points.DuePoint] = []
-    strangers: list[tuple[bytes, float]] = []
+    unknown_members: list[tuple[bytes, float]] = []
     lanes: dict[bytes, int] = {}
     for lane, found in zip(found_by_lane[::2], found_by_lane[1::2], strict=True):
         number = int(lane)
@@ -380,13 +369,13 @@ def _points(found_by_lane: list[Any]) -> dict[str, Any]:
             lanes[member[:_ID_LENGTH]] = number
             point = points.parse_member(member, int(due)) if due >= 0 else None
             if point is None:
-                strangers.append((member, due))
+                unknown_members.append((member, due))
             else:
                 known.append(point)
-    if strangers:
-        telemetry.unreadable_total.labels("member").inc(len(strangers))
+    if unknown_members:
+        telemetry.unreadable_total.labels("member").inc(len(unknown_members))
     known.sort(key=lambda point: point.due_us)
-    return {"points": tuple(known), "strangers": tuple(strangers), "lanes": lanes}
+    return {"points": tuple(known), "unknown_members": tuple(unknown_members), "lanes": lanes}
 
 
 def _records(occurrences: list[bytes]) -> dict[str, Any]:

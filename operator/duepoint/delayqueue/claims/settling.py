@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -49,32 +50,24 @@ class _LanePart:
     sources: list[bytes | str] = field(default_factory=list)
 
 
+@dataclass(eq=False)
 class Settlements:
     """Ends claims: settle, deliver, split."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        layouts: layouts.Layouts,
-        prefetch: prefetch.Prefetch,
-        quotas: quotas.Quotas,
-        streams: streams.Streams,
-    ) -> None:
-        self._index = index
-        self._layouts = layouts
-        self._prefetch = prefetch
-        self._quotas = quotas
-        self._streams = streams
+    index: index.Index
+    layouts: layouts.Layouts
+    prefetch: prefetch.Prefetch
+    quotas: quotas.Quotas
+    streams: streams.Streams
 
     async def settle(
         self, claim: messages.Claim, settlement: messages.Settlement
     ) -> messages.Settled:
         """Apply how points of the claim ended; repeated under its number it changes nothing."""
         try:
-            reply = await self._index.pipelined.run(self._settle_call(claim, settlement))
+            reply = await self.index.pipelined.run(self._settle_call(claim, settlement))
         except (queue_errors.LayoutChanged, queue_errors.Uninitialised):
-            if await self._layouts.may_hold(claim.shard):
+            if await self.layouts.may_hold(claim.shard):
                 raise
             return await self._settle_nowhere(claim, settlement)
         if reply[0] == b"lost":
@@ -94,10 +87,10 @@ class Settlements:
 
     def _expect(self, shard: messages.ShardId, settlement: messages.Settlement) -> None:
         for chain in settlement.chains:
-            self._prefetch.expect(shard, chain.schedule_id, chain.due_us)
-        if len(settlement.rearmed) <= _MOST_EXPECTED:
-            for member, due_us in settlement.rearmed:
-                self._prefetch.expect(shard, points.ScheduleId(member[:_ID_LENGTH]), due_us)
+            self.prefetch.expect(shard, chain.schedule_id, chain.due_us)
+        if len(settlement.next_dues) <= _MOST_EXPECTED:
+            for member, due_us in settlement.next_dues:
+                self.prefetch.expect(shard, points.ScheduleId(member[:_ID_LENGTH]), due_us)
 
     async def split(
         self, claim: messages.Claim, splits: Sequence[messages.Planning]
@@ -108,12 +101,12 @@ class Settlements:
         the claim's any more: settle the slots, not the chain.
         """
         call = self._plan_call(claim, splits)
-        reply = await self._layouts.unless_gone(claim.shard, self._index.pipelined.run(call))
+        reply = await self.layouts.unless_gone(claim.shard, self.index.pipelined.run(call))
         if reply is None or reply[0] == b"lost":
             return (False,) * len(splits)
         for planning in splits:
             if planning.next_due_us is not None:
-                self._prefetch.expect(claim.shard, planning.chain.schedule_id, planning.next_due_us)
+                self.prefetch.expect(claim.shard, planning.chain.schedule_id, planning.next_due_us)
         return tuple(answer == 1 for answer in reply[1:])
 
     async def _settle_nowhere(
@@ -121,16 +114,16 @@ class Settlements:
     ) -> messages.Settled:
         """Store the outcomes elsewhere: the claim's shard is gone, and the claim with it."""
         if settlement.outcomes:
-            shard = sharding.own_shards(self._index.known_layout())[0]
+            shard = sharding.own_shards(self.index.known_layout())[0]
             late = dataclasses.replace(claim, shard=shard)
             outcomes = messages.Settlement(outcomes=settlement.outcomes, number=settlement.number)
-            await self._index.pipelined.run(self._settle_call(late, outcomes))
+            await self.index.pipelined.run(self._settle_call(late, outcomes))
         return messages.Settled(lost=True, applied=0, remaining=0)
 
     @property
     def settles_entries(self) -> bool:
         """Whether ``deliver`` is available: not on a cluster, where streams lie on other nodes."""
-        return not self._index.servers.is_cluster
+        return not self.index.servers.is_cluster
 
     async def deliver(
         self,
@@ -148,9 +141,9 @@ class Settlements:
         count = sum(len(group.members) for group in entries)
         lost = messages.DeliveryResult(done=False, held=(False,) * count, lost=True)
         try:
-            reply = await self._index.pipelined.run(self._settle_call(claim, settlement, entries))
+            reply = await self.index.pipelined.run(self._settle_call(claim, settlement, entries))
         except (queue_errors.LayoutChanged, queue_errors.Uninitialised):
-            if await self._layouts.may_hold(claim.shard):
+            if await self.layouts.may_hold(claim.shard):
                 raise
             return lost
         if reply[0] == b"lost":
@@ -172,7 +165,7 @@ class Settlements:
         settlement: messages.Settlement,
         entries: Sequence[messages.StreamEntries] = (),
     ) -> scripting.ScriptCall:
-        names = self._index.shard(claim.shard)
+        names = self.index.shard(claim.shard)
         parts, named = _parts(claim, settlement)
         if settlement.whole:
             _check_whole(claim, settlement)
@@ -204,9 +197,9 @@ class Settlements:
             }
             for lane, part in parts.items()
         ]
-        crowds = _crowds(call, claim, settlement, key_of)
-        if settlement.dead or crowds:
-            share = self._quotas.of_shard(self._index.known_layout().shards)
+        retried = _retried(call, claim, settlement, key_of)
+        if settlement.dead or retried:
+            share = self.quotas.of_shard(self.index.known_layout().shards)
             letters = {
                 "order": call.key(names.letters),
                 "sums": call.key(names.letter_sums),
@@ -218,15 +211,21 @@ class Settlements:
 
         def place(schedule_id: points.ScheduleId, member: bytes) -> tuple[int, int, int]:
             """Where bucket, id and member stand."""
-            bucket = call.key(names.bucket_of(schedule_id, self._index.buckets))
+            bucket = call.key(names.bucket_of(schedule_id, self.index.buckets))
             return bucket, call.position(schedule_id), call.position(member)
 
         chains = _chains_of(claim, settlement.ended) if settlement.ended else {}
         call.put(
             lanes=lanes,
-            crowds=crowds,
+            retried=retried,
             records=call.run(_records(settlement.occurrences)),
-            dead=[_dead(call, letter) for letter in settlement.dead],
+            dead=[
+                (
+                    call.position(letter.member) if letter.member else 0,
+                    *call.run(itertools.chain.from_iterable(letter.entry.items())),
+                )
+                for letter in settlement.dead
+            ],
             ended=[place(*chain) for chain in chains.items()],
             counted=[
                 place(points.ScheduleId(member[:_ID_LENGTH]), member)
@@ -235,13 +234,13 @@ class Settlements:
             outcomes=call.run(filter(None, [settlement.outcomes])),
         )
         if entries:
-            self._streams.put_entries(call, entries)
+            self.streams.put_entries(call, entries)
         return call
 
     def _plan_call(
         self, claim: messages.Claim, plannings: Sequence[messages.Planning]
     ) -> scripting.ScriptCall:
-        names = self._index.shard(claim.shard)
+        names = self.index.shard(claim.shard)
         call = self._call("plan", claim)
         key_of = {lane: call.key(names.lane(lane)) for lane in chaincolumns.lanes_of(claim)}
         plans = []
@@ -255,7 +254,7 @@ class Settlements:
             if planning.next_due_us is not None:
                 plan["due"] = records.checked_due(planning.next_due_us)
             else:
-                plan["bucket"] = call.key(names.bucket_of(schedule_id, self._index.buckets))
+                plan["bucket"] = call.key(names.bucket_of(schedule_id, self.index.buckets))
                 plan["id"] = call.position(schedule_id)
             plans.append(plan)
         call.put(
@@ -266,11 +265,11 @@ class Settlements:
         return call
 
     def _call(self, script: str, claim: messages.Claim, **named: object) -> scripting.ScriptCall:
-        return self._index.call(
+        return self.index.call(
             script,
             claim.shard,
             id=claim.id,
-            runs_bytes=runs_bytes(self._index.known_layout().shards),
+            runs_bytes=runs_bytes(self.index.known_layout().shards),
             runs_age=RUNS_AGE_SECONDS * 1000,
             **named,
         )
@@ -306,24 +305,27 @@ def _members(claim: messages.Claim) -> set[bytes]:
     if isinstance(claim.points, chaincolumns.ClaimedChains):
         return set(claim.points.members)
     members = {point.member for point in claim.points}
-    members.update(member for member, _ in claim.strangers)
+    members.update(member for member, _ in claim.unknown_members)
     return members
 
 
 def _names_all(claim: messages.Claim, settlement: messages.Settlement, named: set[bytes]) -> bool:
-    """Whether everything that the claim began with is named, by its first settlement."""
+    """Whether everything that the claim began with is named, by its first settlement.
+
+    And every new occurrence follows something that the settlement names.
+    """
     return (
         settlement.number == 1
-        and len(named) == len(claim.points) + len(claim.strangers)
+        and len(named) == len(claim.points) + len(claim.unknown_members)
         and named == _members(claim)
-        and _follow(settlement, named)
+        and all(not each.source or each.source in named for each in settlement.occurrences)
     )
 
 
 def _check_whole(claim: messages.Claim, settlement: messages.Settlement) -> None:
     named = (
-        settlement.chains, settlement.rearmed, settlement.finished, settlement.ended,
-        settlement.dead, settlement.occurrences, settlement.counted, claim.strangers,
+        settlement.chains, settlement.next_dues, settlement.finished, settlement.ended,
+        settlement.dead, settlement.occurrences, settlement.counted, claim.unknown_members,
         claim.records,
     )  # fmt: skip
     if settlement.number != 1 or any(named):
@@ -331,25 +333,21 @@ def _check_whole(claim: messages.Claim, settlement: messages.Settlement) -> None
 
 
 def _rearm(
-    claim: messages.Claim, rearmed: chaincolumns.NextDues, parts: dict[int, _LanePart]
+    claim: messages.Claim, next_dues: Sequence[tuple[bytes, int]], parts: dict[int, _LanePart]
 ) -> None:
     """Many chains at their next dues, of which few differ."""
     if len(parts) == 1:
         (part,) = parts.values()
         moved = part.moved
-        for due_us, member in zip(rearmed.dues_us, rearmed.members, strict=True):
+        for member, due_us in next_dues:
             moved[due_us].append(member)
-        return
-    lanes = _lanes_of(claim, rearmed.members)
-    for lane, due_us, member in zip(lanes, rearmed.dues_us, rearmed.members, strict=True):
-        parts[lane].moved[due_us].append(member)
-
-
-def _lanes_of(claim: messages.Claim, members: Sequence[bytes]) -> list[int]:
-    """The lane of each member."""
-    if isinstance(claim.lanes, chaincolumns.LanesOfChains):
-        return list(map(claim.lanes.by_member().__getitem__, members))
-    return [claim.lanes[member[:_ID_LENGTH]] for member in members]
+    elif isinstance(claim.lanes, chaincolumns.LanesOfChains):
+        lane_of = claim.lanes.by_member()
+        for member, due_us in next_dues:
+            parts[lane_of[member]].moved[due_us].append(member)
+    else:
+        for member, due_us in next_dues:
+            parts[claim.lanes[member[:_ID_LENGTH]]].moved[due_us].append(member)
 
 
 def _whole_lanes(
@@ -380,10 +378,9 @@ def _parts(
         part = parts[claim.lanes[chain.schedule_id]]
         part.chains += (str(records.checked_due(chain.due_us)), chain.member)
         named.add(chain.member)
-    if settlement.rearmed:
-        rearmed = chaincolumns.next_dues(settlement.rearmed)
-        _rearm(claim, rearmed, parts)
-        named.update(rearmed.members)
+    if settlement.next_dues:
+        _rearm(claim, settlement.next_dues, parts)
+        named.update(member for member, _ in settlement.next_dues)
     for occurrence in settlement.occurrences:
         point = occurrence.point
         part = parts[claim.lanes[point.schedule_id]]
@@ -396,13 +393,6 @@ def _parts(
     return parts, named
 
 
-def _follow(settlement: messages.Settlement, named: set[bytes]) -> bool:
-    """Whether every new occurrence follows something that the settlement names."""
-    return all(
-        not occurrence.source or occurrence.source in named for occurrence in settlement.occurrences
-    )
-
-
 def _records(occurrences: Sequence[messages.Occurrence]) -> list[bytes | str]:
     values: list[bytes | str] = []
     for occurrence in occurrences:
@@ -410,7 +400,7 @@ def _records(occurrences: Sequence[messages.Occurrence]) -> list[bytes | str]:
     return values
 
 
-def _crowds(
+def _retried(
     call: scripting.ScriptCall,
     claim: messages.Claim,
     settlement: messages.Settlement,
@@ -423,18 +413,12 @@ def _crowds(
         if occurrence.point.kind is points.PointKind.RETRY
         and occurrence.point.member not in claim.records
     }
-    crowds = []
+    retried = []
     for schedule_id, occurrence in tried_again.items():
         lane = claim.lanes[schedule_id]
         position = call.position(schedule_id)
         entry = records.buried_entry(occurrence)
         first, last = call.run(part for pair in entry.items() for part in pair)
         most = occurrence.most_open
-        crowds.append((str(lane), key_of[lane], position, first, last, most))
-    return crowds
-
-
-def _dead(call: scripting.ScriptCall, letter: messages.DeadLetter) -> tuple[int, int, int]:
-    position = call.position(letter.member) if letter.member else 0
-    first, last = call.run(part for pair in letter.entry.items() for part in pair)
-    return position, first, last
+        retried.append((str(lane), key_of[lane], position, first, last, most))
+    return retried

@@ -72,11 +72,15 @@ class UnknownRecord(ValueError):
     """The bytes are not a record that this version can read."""
 
 
-class RecordIdentity(NamedTuple):
-    """Of which generation of which schedule a record is; the namespace by its number."""
+class StoredIdentity(NamedTuple):
+    """What a comparison with the objects needs of a stored definition; there may be millions.
+
+    ``collision`` counts the ids that others had before; ``fingerprint`` is of what this was made
+    from.
+    """
 
     uid: str
-    namespace: int
+    namespace: str
     name: str
     generation: int
     collision: int
@@ -109,11 +113,9 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         shared = (self.namespace, self.target)
         return (*shared, self.rule) if isinstance(self.rule, int) else shared
 
-    @property
-    def identity(self) -> RecordIdentity:
-        return RecordIdentity(
-            *(self.uid, self.namespace, self.name),
-            *(self.generation, self.collision, self.fingerprint),
+    def identity(self, namespace: str) -> StoredIdentity:
+        return StoredIdentity(
+            self.uid, namespace, self.name, self.generation, self.collision, self.fingerprint
         )
 
     def resolved(self, *, namespace: str, rule: rules.Rule, target: str) -> Definition:
@@ -404,17 +406,21 @@ def parts(find: _Find, records: Sequence[bytes]) -> list[tuple[bytes, ...] | Non
 _find_identity = finder("fingerprint", "uid", "generation", "collision", "kind", "name_length")
 
 
-def identities(records: Sequence[bytes]) -> list[RecordIdentity | None]:
-    """Whose each record is; None for one of another form."""
-    answers: list[RecordIdentity | None] = [None] * len(records)
+def identities(
+    records: Sequence[bytes], namespaces: Mapping[int, str]
+) -> list[StoredIdentity | None]:
+    """Whose each record is; None for one of another form, or of an unknown namespace."""
+    answers: list[StoredIdentity | None] = [None] * len(records)
     usual = [place for place, record in enumerate(records) if record[2:3] == b"\0"]
     found = parts(_find_identity, [records[place] for place in usual])
     for place, row in zip(usual, found, strict=True):
-        if row is not None:
-            _, fingerprint, uid, generation, collision, kind, _, name = row
-            answers[place] = RecordIdentity(
+        if row is None:
+            continue
+        _, fingerprint, uid, generation, collision, kind, _, name = row
+        if (namespace := namespaces.get(kind_numbers(kind)[0])) is not None:
+            answers[place] = StoredIdentity(
                 uuid_text(uid),
-                kind_numbers(kind)[0],
+                namespace,
                 name.decode(),
                 varint_number(generation),
                 varint_number(collision),

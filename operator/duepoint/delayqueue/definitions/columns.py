@@ -16,13 +16,13 @@ import contextlib
 import itertools
 import struct
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, cast, overload
 
 import msgspec
 
 from duepoint.delayqueue import index, messages
 from duepoint.delayqueue.definitions import codec, interning, reading
-from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
@@ -149,15 +149,15 @@ _MEMBER = struct.Struct(">Q4s")
 _Place = tuple[messages.ShardId, int]
 
 
+@dataclass(eq=False)
 class ColumnReader:
     """Reads the definitions of many claimed chains in short."""
 
-    def __init__(
-        self, *, index: index.Index, reader: reading.DefinitionReader, interned: interning.Interned
-    ) -> None:
-        self._index = index
-        self._reader = reader
-        self._interned = interned
+    index: index.Index
+    reader: reading.DefinitionReader
+    interned: interning.Interned
+
+    def __post_init__(self) -> None:
         self._named_buckets: dict[_Place, str] = {}
 
     async def read_columns(self, shard: messages.ShardId, chains: Sequence[bytes]) -> Columns:
@@ -168,11 +168,16 @@ class ColumnReader:
         ``read_definitions``.
         """
         numbers, versions = zip(*_MEMBER.iter_unpack(b"".join(chains)), strict=True)
-        by_place = _by_place(numbers, self._index.buckets)
-        incarnation, found = await self._index.scripts.run(
-            self._columns_call(shard, chains, by_place)
-        )
-        self._interned.see(shard, incarnation.decode())
+        by_place = _by_place(numbers, self.index.buckets)
+        buckets = [
+            self._bucket_name((shard, place), chains[indexes[0]])
+            for place, indexes in by_place.items()
+        ]
+        call = self.index.call("definitions", shard, *buckets)
+        # The members of a bucket go as one value: a script costs both sides by its arguments.
+        call.run([b"".join([chains[index] for index in indexes]) for indexes in by_place.values()])
+        incarnation, found = await self.index.scripts.run(call)
+        self.interned.see(shard, incarnation.decode())
         order = list(itertools.chain.from_iterable(by_place.values()))
         read = columns(
             list(itertools.chain.from_iterable(found)), [versions[index] for index in order]
@@ -184,35 +189,20 @@ class ColumnReader:
             kind_of=await self._kinds(shard, set(cast("Sequence[bytes]", read.kinds))),
         )
 
-    def _columns_call(
-        self,
-        shard: messages.ShardId,
-        chains: Sequence[bytes],
-        by_place: dict[int, list[int]],
-    ) -> scripting.ScriptCall:
-        """The members of a bucket go as one value: a script costs both sides by its arguments."""
-        buckets = [
-            self._bucket_name((shard, place), chains[indexes[0]])
-            for place, indexes in by_place.items()
-        ]
-        call = self._index.call("definitions", shard, *buckets)
-        call.run([b"".join([chains[index] for index in indexes]) for indexes in by_place.values()])
-        return call
-
     def _bucket_name(self, place: _Place, chain: bytes) -> str:
         name = self._named_buckets.get(place)
         if name is None:
             if len(self._named_buckets) >= _REMEMBERED:
                 self._named_buckets.clear()
             known = points.ScheduleId(chain[:_VERSION_AT])
-            name = self._index.shard(place[0]).bucket_of(known, self._index.buckets)
+            name = self.index.shard(place[0]).bucket_of(known, self.index.buckets)
             self._named_buckets[place] = name
         return name
 
     async def _kinds(
         self, shard: messages.ShardId, kinds: set[bytes]
     ) -> dict[Hashable, DefinitionKind]:
-        known: dict[bytes, DefinitionKind | None] = self._interned.derived(shard)
+        known: dict[bytes, DefinitionKind | None] = self.interned.derived(shard)
         listed = {kind: known[kind] for kind in kinds if kind in known}
         if len(listed) < len(kinds):
             learned = await self._read_kinds(shard, kinds - listed.keys())
@@ -231,16 +221,16 @@ class ColumnReader:
     ) -> dict[bytes, DefinitionKind | None]:
         """None = one that cannot be read; the log reports it when it is read whole."""
         numbers_of = {kind: codec.kind_numbers(kind) for kind in kinds}
-        await self._reader.learn_numbers(
+        await self.reader.learn_numbers(
             shard, set(itertools.chain.from_iterable(numbers_of.values()))
         )
         read: dict[bytes, DefinitionKind | None] = dict.fromkeys(kinds)
         for kind, (namespace, target, rule) in numbers_of.items():
             with contextlib.suppress(msgspec.DecodeError, *reading.TEXT_TROUBLES):
                 read[kind] = DefinitionKind(
-                    self._reader.text(shard, namespace).decode(),
-                    reading.parsed_rule(self._reader.text(shard, rule)),
-                    self._reader.text(shard, target).decode(),
+                    self.reader.text(shard, namespace).decode(),
+                    reading.parsed_rule(self.reader.text(shard, rule)),
+                    self.reader.text(shard, target).decode(),
                 )
         return read
 

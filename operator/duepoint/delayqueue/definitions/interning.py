@@ -13,6 +13,7 @@ are read, so that a process without a memory of them can delete by them, which m
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import Any
 
 from duepoint.delayqueue import errors as queue_errors
@@ -113,12 +114,12 @@ class Interned:
         return old
 
 
+@dataclass(eq=False)
 class Numbering:
     """Gives texts their numbers, for those who write definitions."""
 
-    def __init__(self, *, index: index.Index, interned: Interned) -> None:
-        self._index = index
-        self._interned = interned
+    index: index.Index
+    interned: Interned
 
     async def intern(
         self,
@@ -132,34 +133,39 @@ class Numbering:
 
         With the script ``adopt`` it gives new ones all the same.
         """
-        cached = {text: self._interned.number(shard, text) for text in texts}
+        cached = {text: self.interned.number(shard, text) for text in texts}
         missing = [text for text, number in cached.items() if number is None]
         known = {text: number for text, number in cached.items() if number is not None}
         if not missing:
             return known
-        call = self._index.call(script, shard, epoch=epoch)
+        call = self.index.call(script, shard, epoch=epoch)
         call.put(texts=call.run(missing))
         try:
-            reply = await self._index.pipelined.run(call)
+            reply = await self.index.pipelined.run(call)
         except queue_errors.WriteRefused:
             found = await self._given(shard, missing)
             if found is None:
                 raise
             reply = found
         incarnation = reply[0].decode()
-        if self._interned.incarnation(shard) not in (None, incarnation):
-            self._interned.see(shard, incarnation)  # what was cached is of a former life
+        if self.interned.incarnation(shard) not in (None, incarnation):
+            self.interned.see(shard, incarnation)  # what was cached is of a former life
             return await self.intern(shard, texts, epoch, script=script)
-        self._interned.see(shard, incarnation)
+        self.interned.see(shard, incarnation)
         for text, number in zip(missing, reply[1:], strict=True):
-            self._interned.learn(shard, number, text)
+            self.interned.learn(shard, number, text)
             known[text] = number
         return known
 
+    async def lane(self, shard: messages.ShardId, namespace: str, epoch: messages.Epoch) -> int:
+        """The number of a namespace, by which its lane is named."""
+        text = entry(TextKind.NAMESPACE, namespace.encode())
+        return (await self.intern(shard, [text], epoch))[text]
+
     async def _given(self, shard: messages.ShardId, texts: list[bytes]) -> list[Any] | None:
         """As the script replies, without writing; None where a text has no number."""
-        names = self._index.shard(shard)
-        (layout, incarnation), numbers = await self._index.read(
+        names = self.index.shard(shard)
+        (layout, incarnation), numbers = await self.index.read(
             "read the numbers of texts",
             ("HMGET", names.meta, "layout", "incarnation"),
             ("HMGET", names.interned, *(b"t:" + text for text in texts)),
@@ -167,7 +173,7 @@ class Numbering:
         is_ours = incarnation and layout == str(sharding.layout_of(shard)).encode()
         if not is_ours or None in numbers:
             return None
-        (stand_for,) = await self._index.read(
+        (stand_for,) = await self.index.read(
             "read the numbers of texts",
             ("HMGET", names.interned, *(b"n:" + number for number in numbers)),
         )

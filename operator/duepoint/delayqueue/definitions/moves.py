@@ -63,23 +63,17 @@ class Traveller:
         return cls(int(lane), points.ScheduleId(schedule_id), record, due, tuple(occurrences))
 
 
+@dataclass(eq=False)
 class Moves:
     """Finishes batches of schedules on their way, and waits for them."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        layouts: layouts.Layouts,
-        reader: reading.DefinitionReader,
-        numbering: interning.Numbering,
-        interned: interning.Interned,
-    ) -> None:
-        self._index = index
-        self._layouts = layouts
-        self._reader = reader
-        self._numbering = numbering
-        self._interned = interned
+    index: index.Index
+    layouts: layouts.Layouts
+    reader: reading.DefinitionReader
+    numbering: interning.Numbering
+    interned: interning.Interned
+
+    def __post_init__(self) -> None:
         self._blobs_there: set[tuple[messages.ShardId, str | None, bytes]] = set()
 
     async def finish(self, shard: messages.ShardId, batch: bytes | None = None) -> int:
@@ -102,21 +96,21 @@ class Moves:
         self, shard: messages.ShardId, run: Callable[[], Awaitable[Reply]]
     ) -> Reply:
         """The reply of a script that refuses schedules on their way, once it does not."""
-        began = self._index.clock.monotonic()
+        began = self.index.clock.monotonic()
         while True:
             reply = await run()
             if (reply[0] if isinstance(reply, list) else reply) != b"BUSY":
                 return reply
-            if self._index.clock.monotonic() - began > PATIENCE_SECONDS:
+            if self.index.clock.monotonic() - began > PATIENCE_SECONDS:
                 await self.finish(shard)
-                began = self._index.clock.monotonic()
-            await self._index.clock.sleep(BUSY_SECONDS)
+                began = self.index.clock.monotonic()
+            await self.index.clock.sleep(BUSY_SECONDS)
 
     async def _moves(self, shard: messages.ShardId, batch: bytes | None) -> list[Any]:
-        call = self._index.call("moves", shard, most=_MOST_BATCHES)
+        call = self.index.call("moves", shard, most=_MOST_BATCHES)
         if batch is not None:
             call.put(batch=batch)
-        moves: list[Any] = await self._index.scripts.run(call)
+        moves: list[Any] = await self.index.scripts.run(call)
         return moves
 
     # -- the second and the third step ----------------------------------------------------------
@@ -128,13 +122,14 @@ class Moves:
 
         How many of it name a text that is lost: they arrive as unreadable as they were.
         """
-        (meta,) = await self._index.read(
-            "read a shard's life", ("HMGET", self._index.shard(shard).meta, "layout", "incarnation")
+        (meta,) = await self.index.read(
+            "read a shard's life", ("HMGET", self.index.shard(shard).meta, "layout", "incarnation")
         )
-        self._reader.check_meta(shard, meta)
+        self.reader.check_meta(shard, meta)
         texts = await self._texts_of(shard, batch, _numbers(travellers))
-        for home, group in (await self._homes(shard, travellers)).items():
-            await self._import(shard, home, batch, group, texts)
+        by_id = {traveller.id: traveller for traveller in travellers}
+        for home, ids in (await self.layouts.by_home(by_id, beyond=shard)).items():
+            await self._import(shard, home, batch, [by_id[i] for i in ids], texts)
         await self._forget(shard, batch, travellers)
         lost = sum(not texts.keys() >= _numbers([traveller]) for traveller in travellers)
         if lost:
@@ -146,22 +141,13 @@ class Moves:
         self, shard: messages.ShardId, batch: bytes, numbers: set[int]
     ) -> dict[int, bytes]:
         """What the numbers of a batch stand for; without those that stand for nothing."""
-        is_whole = await self._reader.learn_numbers(shard, numbers)
-        texts = {number: self._interned.text(shard, number) for number in numbers}
+        is_whole = await self.reader.learn_numbers(shard, numbers)
+        texts = {number: self.interned.text(shard, number) for number in numbers}
         known = {number: text for number, text in texts.items() if text is not None}
         # A server that went back in time has neither the texts nor the batch.
         if len(known) < len(texts) and (is_whole or not await self._moves(shard, batch)):
             raise queue_errors.LayoutChanged(f"shard {shard} was created anew while it was read")
         return known
-
-    async def _homes(
-        self, shard: messages.ShardId, travellers: Sequence[Traveller]
-    ) -> dict[messages.ShardId, list[Traveller]]:
-        by_home = await self._layouts.by_home(
-            (traveller.id for traveller in travellers), beyond=shard
-        )
-        known = {traveller.id: traveller for traveller in travellers}
-        return {home: [known[i] for i in ids] for home, ids in by_home.items()}
 
     async def _import(
         self,
@@ -171,31 +157,34 @@ class Moves:
         travellers: Sequence[Traveller],
         known: Mapping[int, bytes],
     ) -> None:
-        epoch = messages.Epoch(await self._layouts.newest_epoch())
+        epoch = messages.Epoch(await self.layouts.newest_epoch())
         texts = {n: known[n] for n in _numbers(travellers) & known.keys()}
         for last in (False, True):
             wanted = sorted(set(texts.values()))
-            numbers = await self._numbering.intern(home, wanted, epoch, script="adopt")
+            numbers = await self.numbering.intern(home, wanted, epoch, script="adopt")
             numbered = {former: numbers[text] for former, text in texts.items()}
             blobs = await self._blobs_to_bring(shard, home, texts.values())
             try:
                 # It is forgotten where it was next: a replica has it first, where there is one.
-                await self._index.pipelined_durably.run(
+                await self.index.pipelined_durably.run(
                     self._import_call(home, batch, travellers, numbered, blobs)
                 )
             except queue_errors.LayoutChanged:
-                self._interned.forget(home)  # created anew since, or closed to us
+                self.interned.forget(home)  # created anew since, or closed to us
                 if last:
                     raise
             else:
-                self._note_blobs(home, blobs)
+                if len(self._blobs_there) > _BLOBS_REMEMBERED:
+                    self._blobs_there.clear()
+                incarnation = self.interned.incarnation(home)
+                self._blobs_there.update((home, incarnation, digest) for digest in blobs)
                 return
 
     async def _blobs_to_bring(
         self, shard: messages.ShardId, home: messages.ShardId, texts: Iterable[bytes]
     ) -> dict[bytes, bytes]:
         """Digests and signed contents that the new shard may not have yet."""
-        incarnation = self._interned.incarnation(home)
+        incarnation = self.interned.incarnation(home)
         kind = interning.TextKind.TARGET.encode()
         digests = sorted(
             text[1:]
@@ -204,18 +193,12 @@ class Moves:
         )
         if not digests:
             return {}
-        (found,) = await self._index.read(
-            "read blobs", ("HMGET", self._index.shard(shard).blobs, *digests)
+        (found,) = await self.index.read(
+            "read blobs", ("HMGET", self.index.shard(shard).blobs, *digests)
         )
         return {
             digest: blob for digest, blob in zip(digests, found, strict=True) if blob is not None
         }
-
-    def _note_blobs(self, home: messages.ShardId, blobs: Iterable[bytes]) -> None:
-        if len(self._blobs_there) > _BLOBS_REMEMBERED:
-            self._blobs_there.clear()
-        incarnation = self._interned.incarnation(home)
-        self._blobs_there.update((home, incarnation, digest) for digest in blobs)
 
     def _import_call(
         self,
@@ -225,9 +208,9 @@ class Moves:
         numbered: Mapping[int, int],
         blobs: dict[bytes, bytes],
     ) -> scripting.ScriptCall:
-        names = self._index.shard(home)
-        incarnation = self._interned.incarnation(home)
-        call = self._index.call("import", home, incarnation=incarnation, batch=batch)
+        names = self.index.shard(home)
+        incarnation = self.interned.incarnation(home)
+        call = self.index.call("import", home, incarnation=incarnation, batch=batch)
         call.put(blobs=call.run(part for pair in blobs.items() for part in pair))
         schedules = []
         for traveller in travellers:
@@ -237,7 +220,7 @@ class Moves:
                 (
                     str(lane),
                     call.key(names.lane(lane)),
-                    call.key(names.bucket_of(traveller.id, self._index.buckets)),
+                    call.key(names.bucket_of(traveller.id, self.index.buckets)),
                     call.position(traveller.id),
                     call.position(record) if record else 0,
                     int(traveller.due) if traveller.due else False,
@@ -250,18 +233,18 @@ class Moves:
     async def _forget(
         self, shard: messages.ShardId, batch: bytes, travellers: Sequence[Traveller]
     ) -> None:
-        names = self._index.shard(shard)
-        call = self._index.call("forget", shard, batch=batch)
+        names = self.index.shard(shard)
+        call = self.index.call("forget", shard, batch=batch)
         call.put(
             schedules=[
                 (
                     call.position(traveller.id),
-                    call.key(names.bucket_of(traveller.id, self._index.buckets)),
+                    call.key(names.bucket_of(traveller.id, self.index.buckets)),
                 )
                 for traveller in travellers
             ]
         )
-        await self._index.scripts.run(call)
+        await self.index.scripts.run(call)
 
 
 def _renumbered(record: bytes, numbered: Mapping[int, int]) -> bytes:

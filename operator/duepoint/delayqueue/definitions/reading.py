@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 from collections.abc import (
     AsyncIterator,
     Collection,
@@ -20,7 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import structlog
@@ -77,45 +76,20 @@ class StoredDefinition:
     claimed: bool = False
 
 
-class StoredIdentity(NamedTuple):
-    """What a comparison with the objects needs of a stored definition; there may be millions.
-
-    ``collision`` counts the ids that others had before; ``fingerprint`` is of what this was made
-    from.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    generation: int
-    collision: int
-    fingerprint: bytes
-
-
+@dataclass(eq=False)
 class DefinitionReader:
     """Reads definitions, occurrences and blobs."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        layouts: layouts.Layouts,
-        interned: interning.Interned,
-        signed_blobs: signedblobs.SignedBlobs,
-    ) -> None:
-        self._index = index
-        self._layouts = layouts
-        self._interned = interned
-        self._signed_blobs = signed_blobs
+    index: index.Index
+    layouts: layouts.Layouts
+    interned: interning.Interned
+    signed_blobs: signedblobs.SignedBlobs
+
+    def __post_init__(self) -> None:
         self._blobs: shares.BytesCache[str, bytes] = shares.BytesCache(_BLOBS_CACHED_BYTES)
 
-    async def definition(
-        self,
-        shard: messages.ShardId,  # noqa: ARG002 - the port's
-        schedule_id: points.ScheduleId,
-    ) -> definitions.Definition | None:
-        # Which shard was meant is known better here, while the index is resharded.
-        first, *_ = sharding.homes(schedule_id, self._index.known_layout())
+    async def definition(self, schedule_id: points.ScheduleId) -> definitions.Definition | None:
+        first, *_ = sharding.homes(schedule_id, self.index.known_layout())
         return (await self.read_definitions(first, [schedule_id])).get(schedule_id)
 
     async def read_definitions(
@@ -123,35 +97,32 @@ class DefinitionReader:
     ) -> messages.FoundDefinitions:
         found = await self.read_here(shard, ids)
         absent = [i for i in ids if i not in found and i not in found.unreadable]
-        if absent and await self._is_left(shard):
-            for home, moved in (await self._layouts.by_home(absent, beyond=shard)).items():
+        if not absent:
+            return found
+        # Asked after the reading that missed it: a shard never goes back to being open.
+        (state,) = await self.index.read(
+            "read a shard's state", ("HGET", self.index.shard(shard).meta, "state")
+        )
+        if state in (b"draining", b"closed"):  # what is not found may have moved on
+            for home, moved in (await self.layouts.by_home(absent, beyond=shard)).items():
                 there = await self.read_definitions(home, moved)
                 found.update(there)
                 found.unreadable |= there.unreadable
         return found
-
-    async def _is_left(self, shard: messages.ShardId) -> bool:
-        """Whether what is not found here may have moved on.
-
-        Asked after the reading that missed it: a shard never goes back to being open.
-        """
-        (state,) = await self._index.read(
-            "read a shard's state", ("HGET", self._index.shard(shard).meta, "state")
-        )
-        return state in (b"draining", b"closed")
 
     async def read_here(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
     ) -> messages.FoundDefinitions:
         by_bucket = self.by_bucket(shard, ids)
         for _ in range(_READINGS):
-            meta, *replies = await self._index.pipelined_reads.run(
+            meta, *replies = await self.index.pipelined_reads.run(
                 self.definition_commands(shard, by_bucket)
             )
             self.check_meta(shard, meta)
             records = dict(_pairs(by_bucket, replies))
             packed = unpacked(records.items())
-            if await self.learn_numbers(shard, _numbers_of(packed.values())):
+            numbers = {number for each in packed.values() for number in each.numbers()}
+            if await self.learn_numbers(shard, numbers):
                 break
         found = messages.FoundDefinitions(self._resolve_all(shard, packed))
         found.unreadable = frozenset(
@@ -162,23 +133,25 @@ class DefinitionReader:
     async def lane_of(self, shard: messages.ShardId, namespace: str) -> int | None:
         """The number of a namespace's lane, for a look; None where the shard never met it."""
         text = interning.entry(interning.TextKind.NAMESPACE, namespace.encode())
-        (number,) = await self._index.read(
-            "read the namespaces", ("HGET", self._index.shard(shard).interned, b"t:" + text)
+        (number,) = await self.index.read(
+            "read the namespaces", ("HGET", self.index.shard(shard).interned, b"t:" + text)
         )
         return int(number) if number is not None and number.isdigit() else None
 
     def by_bucket(self, shard: messages.ShardId, ids: Collection[points.ScheduleId]) -> _Buckets:
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         by_bucket: _Buckets = {}
         for schedule_id in dict.fromkeys(ids):
-            bucket = names.bucket_of(schedule_id, self._index.buckets)
+            bucket = names.bucket_of(schedule_id, self.index.buckets)
             by_bucket.setdefault(bucket, []).append(schedule_id)
         return by_bucket
 
-    def definition_commands(self, shard: messages.ShardId, by_bucket: _Buckets) -> index.Commands:
+    def definition_commands(
+        self, shard: messages.ShardId, by_bucket: _Buckets
+    ) -> list[tuple[Any, ...]]:
         """``meta`` first: what the others say is worth nothing in another life of the shard."""
         return [
-            ("HMGET", self._index.shard(shard).meta, "layout", "incarnation", "state"),
+            ("HMGET", self.index.shard(shard).meta, "layout", "incarnation", "state"),
             *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
         ]
 
@@ -193,7 +166,7 @@ class DefinitionReader:
         packed = {
             schedule_id: record
             for schedule_id, record in unpacked(records).items()
-            if all(self._interned.text(shard, n) is not None for n in record.numbers())
+            if all(self.interned.text(shard, n) is not None for n in record.numbers())
         }
         is_left = replies[0][2] == b"draining"  # what is absent there may have moved on
         absent = {i: None for i, record in records if record is None and not is_left}
@@ -214,13 +187,18 @@ class DefinitionReader:
                 log.exception("a text of a definition is lost", schedule_id=schedule_id.hex())
         return found
 
-    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[StoredIdentity]]:
+    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[codec.StoredIdentity]]:
         namespaces = await self.namespaces(shard)
         async for found in self._all_records(shard, namespaces):
+            usual = codec.identities([record for _, record in found], namespaces)
+            rest = [each for each, known in zip(found, usual, strict=True) if known is None]
             yield [
-                StoredIdentity(identity.uid, namespaces[identity.namespace], *identity[2:])
-                for identity in _identities(found)
-                if identity.namespace in namespaces
+                *filter(None, usual),
+                *(
+                    packed.identity(namespaces[packed.namespace])
+                    for packed in unpacked(rest).values()
+                    if packed.namespace in namespaces
+                ),
             ]
 
     async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[StoredDefinition]:
@@ -233,21 +211,21 @@ class DefinitionReader:
         self, shard: messages.ShardId, namespaces: Mapping[int, str]
     ) -> AsyncIterator[list[tuple[points.ScheduleId, bytes]]]:
         """Every stored definition of a shard, in chunks; a bucket holds a few hundred at most."""
-        buckets = self._index.buckets_of(shard, namespaces.values())
+        buckets = self.index.buckets_of(shard, namespaces.values())
         for first in range(0, len(buckets), _BUCKETS_PER_ROUND_TRIP):
             chunk = buckets[first : first + _BUCKETS_PER_ROUND_TRIP]
-            replies = await self._index.read(
+            replies = await self.index.read(
                 "read all definitions", *(("HGETALL", bucket) for bucket in chunk)
             )
             yield [(points.ScheduleId(k), v) for reply in replies for k, v in reply.items()]
 
     async def namespaces(self, shard: messages.ShardId) -> dict[int, str]:
         """Lane numbers of a shard and their namespaces."""
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         found: dict[int, str] = {}
         cursor = 0
         while True:
-            ((cursor, entries),) = await self._index.read(
+            ((cursor, entries),) = await self.index.read(
                 "read the namespaces",
                 ("HSCAN", names.interned, cursor, "MATCH", "n:*", "COUNT", _SCAN_COUNT),
             )
@@ -265,23 +243,23 @@ class DefinitionReader:
         value = await self._signed_blob(digest, shard)
         if value is None:
             raise queue_errors.BlobMissing(f"the index holds no blob {digest} of {namespace}")
-        content = self._signed_blobs.unpack(namespace, digest, value)
+        content = self.signed_blobs.unpack(namespace, digest, value)
         self._blobs.put(namespace, digest, content, len(content))
         return content
 
     async def _signed_blob(self, digest: str, shard: messages.ShardId) -> bytes | None:
         """As it is stored: in this shard, or where an edit of a schedule that has moved put it."""
-        (value,) = await self._index.read(
-            "read a blob", ("HGET", self._index.shard(shard).blobs, digest)
+        (value,) = await self.index.read(
+            "read a blob", ("HGET", self.index.shard(shard).blobs, digest)
         )
         if value is not None:
             return bytes(value)
-        targets = sharding.fed_by(shard, self._index.known_layout())
+        targets = sharding.fed_by(shard, self.index.known_layout())
         if not targets or shard in targets:
             return None
-        found = await self._index.read(
+        found = await self.index.read(
             "read a blob",
-            *(("HGET", self._index.shard(target).blobs, digest) for target in targets),
+            *(("HGET", self.index.shard(target).blobs, digest) for target in targets),
         )
         return next((bytes(value) for value in found if value is not None), None)
 
@@ -293,30 +271,30 @@ class DefinitionReader:
             raise queue_errors.Uninitialised(f"what shard {shard} holds does not say what it is")
         if int(layout) != sharding.layout_of(shard):
             raise queue_errors.LayoutChanged(f"shard {shard} is of layout {int(layout)} now")
-        self._interned.see(shard, incarnation.decode())
+        self.interned.see(shard, incarnation.decode())
 
     async def learn_numbers(self, shard: messages.ShardId, numbers: set[int]) -> bool:
         """Whether each stands for a text; which one is in memory then."""
-        missing = [n for n in numbers if self._interned.text(shard, n) is None]
+        missing = [n for n in numbers if self.interned.text(shard, n) is None]
         if not missing:
             return True
-        names = self._index.shard(shard)
-        meta, texts = await self._index.read(
+        names = self.index.shard(shard)
+        meta, texts = await self.index.read(
             "read interned texts",
             ("HMGET", names.meta, "layout", "incarnation"),
             ("HMGET", names.interned, *(f"n:{number}" for number in missing)),
         )
-        before = self._interned.incarnation(shard)
+        before = self.interned.incarnation(shard)
         self.check_meta(shard, meta)
-        if self._interned.incarnation(shard) != before:
+        if self.interned.incarnation(shard) != before:
             raise queue_errors.LayoutChanged(f"shard {shard} was created anew while it was read")
         for number, text in zip(missing, texts, strict=True):
             if text is not None:
-                self._interned.learn(shard, number, text)
+                self.interned.learn(shard, number, text)
         return None not in texts
 
     def text(self, shard: messages.ShardId, number: int) -> bytes:
-        text = self._interned.text(shard, number)
+        text = self.interned.text(shard, number)
         if text is None:
             raise TextLost(f"number {number} of shard {shard} stands for nothing")
         return text[1:]
@@ -337,11 +315,11 @@ class DefinitionReader:
     ) -> list[StoredDefinition]:
         if not packed:
             return []
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         by_lane: dict[int, list[points.ScheduleId]] = {}
         for schedule_id, record in packed.items():
             by_lane.setdefault(record.namespace, []).append(schedule_id)
-        replies = await self._index.read(
+        replies = await self.index.read(
             "read chain points",
             *(
                 ("ZMSCORE", names.lane(lane), *(i + packed[i].timing_version for i in ids))
@@ -353,34 +331,28 @@ class DefinitionReader:
             for ids, values in zip(by_lane.values(), replies, strict=True)
             for schedule_id, score in zip(ids, values, strict=True)
         }
-        return [
-            _as_stored(shard, schedule_id, record, namespaces, scores[schedule_id])
-            for schedule_id, record in packed.items()
-            if record.namespace in namespaces
-        ]
-
-
-def _as_stored(
-    shard: messages.ShardId,
-    schedule_id: points.ScheduleId,
-    record: codec.Packed,
-    namespaces: dict[int, str],
-    score: float | bytes | None,
-) -> StoredDefinition:
-    due = None if score is None else int(float(score))
-    claimed = due is not None and due >= points.DUE_LIMIT_US
-    return StoredDefinition(
-        id=schedule_id,
-        shard=shard,
-        uid=record.uid,
-        namespace=namespaces[record.namespace],
-        name=record.name,
-        generation=record.generation,
-        timing_generation=record.timing_generation,
-        state=record.state,
-        due_us=None if claimed else due,
-        claimed=claimed,
-    )
+        stored = []
+        for schedule_id, record in packed.items():
+            if record.namespace not in namespaces:
+                continue
+            score = scores[schedule_id]
+            due = None if score is None else int(float(score))
+            claimed = due is not None and due >= points.DUE_LIMIT_US
+            stored.append(
+                StoredDefinition(
+                    id=schedule_id,
+                    shard=shard,
+                    uid=record.uid,
+                    namespace=namespaces[record.namespace],
+                    name=record.name,
+                    generation=record.generation,
+                    timing_generation=record.timing_generation,
+                    state=record.state,
+                    due_us=None if claimed else due,
+                    claimed=claimed,
+                )
+            )
+        return stored
 
 
 def _pairs(
@@ -396,31 +368,10 @@ def unpacked(
     """The records that can be read; the others are logged and counted."""
     unpacked = {}
     for schedule_id, record in records:
-        packed = None if record is None else _readable(schedule_id, record)
-        if packed is not None:
-            unpacked[schedule_id] = packed
+        try:
+            if record is not None:
+                unpacked[schedule_id] = _unpack(record)
+        except codec.UnknownRecord:
+            telemetry.unreadable_total.labels("definition").inc()
+            log.exception("definition cannot be read", schedule_id=schedule_id.hex())
     return unpacked
-
-
-def _identities(
-    found: Sequence[tuple[points.ScheduleId, bytes]],
-) -> Iterator[codec.RecordIdentity]:
-    answers = codec.identities([record for _, record in found])
-    for identity, (schedule_id, record) in zip(answers, found, strict=True):
-        if identity is not None:
-            yield identity
-        elif (packed := _readable(schedule_id, record)) is not None:
-            yield packed.identity
-
-
-def _numbers_of(packed: Iterable[codec.Packed]) -> set[int]:
-    return set(itertools.chain.from_iterable(record.numbers() for record in packed))
-
-
-def _readable(schedule_id: points.ScheduleId, record: bytes) -> codec.Packed | None:
-    try:
-        return _unpack(record)
-    except codec.UnknownRecord:
-        telemetry.unreadable_total.labels("definition").inc()
-        log.exception("definition cannot be read", schedule_id=schedule_id.hex())
-        return None

@@ -1,13 +1,10 @@
 """The small records beside the points: the state of an occurrence, and the limits of a due.
 
-An occurrence's state is stored in ``occrec`` under its member, as a MessagePack array that begins
-with a format number: [1, attempt, first try in us, trigger, run uid, last error class], and where
-a ScheduleRun overrides something [..., concurrency policy, payload, its seal], of a replayed
-letter [..., time of the replay in us], of a held point [..., up to which instant, first slot,
-settled up to, slots that have ended], of a retry [..., the last error in words], and of a Job whose
-creation got no answer [..., when that was given up]. Fields that a later version appends are
-ignored; another format number, or bytes that are no such array, raise UnknownFormat. No record at
-all is that of a first attempt. Pure.
+An occurrence's state (``messages.OccurrenceRecord``) is stored in ``occrec`` under its member, as a
+MessagePack array of its fields, which begins with a format number. Fields at its end that say
+nothing are left out, but for the first six. Fields that a later version appends are ignored;
+another format number, or bytes that are no such array, raise UnknownFormat. No record at all is
+that of a first attempt. Pure.
 """
 
 from __future__ import annotations
@@ -22,51 +19,22 @@ from duepoint.runs import run as runs
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 
-_FORMAT = 1
-
 
 class UnknownFormat(ValueError):
     """The bytes are not a record that this version can read."""
 
 
-class _Record(msgspec.Struct, frozen=True, array_like=True):
-    number: int
-    attempt: int
-    first_try_us: int
-    trigger: str
-    run_uid: str
-    last_error: str
-    concurrency: str = ""
-    payload: bytes = b""
-    seal: str = ""
-    replayed_us: int = 0
-    back_us: int = 0
-    from_us: int = 0
-    settled_us: int = 0
-    ended_us: tuple[int, ...] = ()
-    last_cause: str = ""
-    unanswered_us: int = 0
-
-
-_decoder = msgspec.msgpack.Decoder(_Record)
+_decoder = msgspec.msgpack.Decoder(messages.OccurrenceRecord)
+#: Fields that are always written: up to the error class of the last attempt.
+_LEAST = 6
 
 
 def pack(record: messages.OccurrenceRecord) -> bytes:
-    common = (
-        *(_FORMAT, record.attempt, record.first_try_us),
-        *(record.trigger, record.run_uid, record.last_error),
-    )
-    overrides = (record.concurrency, record.payload, record.seal)
-    held = (record.back_us, record.from_us, record.settled_us, record.ended_us)
-    if record.unanswered_us or record.last_cause:
-        cause = runs.cut(record.last_cause, runs.CAUSE_LIMIT)
-        late = (cause, record.unanswered_us) if record.unanswered_us else (cause,)
-        return msgspec.msgpack.encode((*common, *overrides, record.replayed_us, *held, *late))
-    if record.back_us:
-        return msgspec.msgpack.encode((*common, *overrides, record.replayed_us, *held))
-    if record.replayed_us:
-        return msgspec.msgpack.encode((*common, *overrides, record.replayed_us))
-    return msgspec.msgpack.encode(common + overrides if any(overrides) else common)
+    *values, cause, unanswered_us = msgspec.structs.astuple(record)
+    values += (runs.cut(cause, runs.CAUSE_LIMIT), unanswered_us)
+    while len(values) > _LEAST and not values[-1]:
+        values.pop()
+    return msgspec.msgpack.encode(values)
 
 
 def for_letter(record: messages.OccurrenceRecord) -> dict[str, str]:
@@ -85,25 +53,9 @@ def unpack(data: bytes) -> messages.OccurrenceRecord:
         found = _decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise UnknownFormat(f"occurrence record of {len(data)} bytes cannot be read") from error
-    if found.number != _FORMAT:
-        raise UnknownFormat(f"occurrence record of format {found.number}")
-    return messages.OccurrenceRecord(
-        attempt=found.attempt,
-        first_try_us=found.first_try_us,
-        trigger=found.trigger,
-        run_uid=found.run_uid,
-        last_error=found.last_error,
-        concurrency=found.concurrency,
-        payload=found.payload,
-        seal=found.seal,
-        replayed_us=found.replayed_us,
-        back_us=found.back_us,
-        from_us=found.from_us,
-        settled_us=found.settled_us,
-        ended_us=found.ended_us,
-        last_cause=found.last_cause,
-        unanswered_us=found.unanswered_us,
-    )
+    if found.format != messages.RECORD_FORMAT:
+        raise UnknownFormat(f"occurrence record of format {found.format}")
+    return found
 
 
 def unpack_or_first(data: bytes) -> messages.OccurrenceRecord:
@@ -114,8 +66,10 @@ def unpack_or_first(data: bytes) -> messages.OccurrenceRecord:
         return messages.OccurrenceRecord()
 
 
-def sealed(record: messages.OccurrenceRecord, uid: str, slot_us: int, payload: bytes) -> bytes:
-    """What the seal of an override is a keyed hash of: it counts for this run of this schedule."""
+def signed_content(
+    record: messages.OccurrenceRecord, uid: str, slot_us: int, payload: bytes
+) -> bytes:
+    """What an override's signature is a keyed hash of: it counts for this run of this schedule."""
     return msgspec.msgpack.encode(("override", uid, record.run_uid, slot_us, payload))
 
 

@@ -17,7 +17,7 @@ import collections
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -46,7 +46,6 @@ _ABSENT = b"ABSENT"
 
 #: What is to be stored of one schedule, and the content that its target names.
 Wanted = tuple[messages.Arming, bytes]
-ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,25 +103,16 @@ class _Numbers(NamedTuple):
     rule: int | None
 
 
+@dataclass(eq=False)
 class DefinitionWriter:
     """Stores definitions, their blobs and their chain points, and removes them."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        layouts: layouts.Layouts,
-        numbering: interning.Numbering,
-        interned: interning.Interned,
-        signed_blobs: signedblobs.SignedBlobs,
-        moves: moves.Moves,
-    ) -> None:
-        self._index = index
-        self._layouts = layouts
-        self._numbering = numbering
-        self._interned = interned
-        self._signed_blobs = signed_blobs
-        self._moves = moves
+    index: index.Index
+    layouts: layouts.Layouts
+    numbering: interning.Numbering
+    interned: interning.Interned
+    signed_blobs: signedblobs.SignedBlobs
+    moves: moves.Moves
 
     async def upsert(self, wanted: Sequence[Wanted], epoch: messages.Epoch) -> list[messages.Armed]:
         answers: list[messages.Armed | None] = [None] * len(wanted)
@@ -152,10 +142,10 @@ class DefinitionWriter:
     def _kind(
         self, known: definitions.Definition, content: bytes, blobs: dict[str, bytes]
     ) -> _Kind:
-        if known.target != self._signed_blobs.digest(known.namespace, content):
+        if known.target != self.signed_blobs.digest(known.namespace, content):
             raise errors.Bug(f"{known.identity}: its target is not the digest of its blob")
         if known.target not in blobs:
-            blobs[known.target] = self._signed_blobs.pack(content)
+            blobs[known.target] = self.signed_blobs.pack(content)
         rule, entry = known.rule, interning.entry
         return _Kind(
             namespace=entry(interning.TextKind.NAMESPACE, known.namespace.encode()),
@@ -171,18 +161,18 @@ class DefinitionWriter:
     ) -> None:
         """Answer every row; no two of them are of one schedule."""
         for _ in range(_ROUNDS):
-            layout = self._index.known_layout()
+            layout = self.index.known_layout()
             try:
                 if layout.former is not None:
                     rows = await self._store_in(layout.former, rows, answers, epoch)
                 rows = await self._store_in(layout, rows, answers, epoch)
             except queue_errors.LayoutChanged:
-                if await self._layouts.read() == layout:
+                if await self.layouts.read() == layout:
                     raise
                 rows = [row for row in rows if answers[row.place] is None]
             if not rows:
                 return
-            await self._layouts.read()
+            await self.layouts.read()
         raise queue_errors.LayoutChanged("the index is resharded faster than it can be written")
 
     async def _store_in(
@@ -194,16 +184,18 @@ class DefinitionWriter:
     ) -> list[_Row]:
         """Answer the rows that a layout's shards have, or may have; the others are returned."""
         absent: list[_Row] = []
-        for several in _slices(_parts(rows, layout, self._index.buckets), _PARTS_TOGETHER):
+        all_parts = _parts(rows, layout, self.index.buckets)
+        for first in range(0, len(all_parts), _PARTS_TOGETHER):
             parts: list[_Part] = []
             calls: list[scripting.ScriptCall] = []
-            for part in several:
-                if (call := await self._call_unless_closed(part, epoch)) is not None:
+            for part in all_parts[first : first + _PARTS_TOGETHER]:
+                try:
+                    calls.append(await self._call(part, epoch))
                     parts.append(part)
-                    calls.append(call)
-                else:
+                except queue_errors.LayoutChanged:
+                    self._forget_closed(part.shard)  # of a former layout: it has none of the rows
                     absent += part.rows()
-            replies = await self._index.pipelined_durably.replies(calls)
+            replies = await self.index.pipelined_durably.replies(calls)
             for part, reply in zip(parts, replies, strict=True):
                 for row, answer in zip(
                     part.rows(), await self._answers(part, reply, epoch), strict=True
@@ -219,38 +211,28 @@ class DefinitionWriter:
     ) -> list[bytes]:
         """What the script says of each row, once nothing keeps it from looking at them."""
         if isinstance(reply, queue_errors.LayoutChanged):
-            self._interned.forget(part.shard)  # created anew: its numbers are others
+            self.interned.forget(part.shard)  # created anew: its numbers are others
         elif isinstance(reply, errors.DuepointError):
             raise reply
         elif reply[0] != b"BUSY":
             return reply
 
         async def again() -> list[bytes]:
-            answers: list[bytes] = await self._index.pipelined_durably.run(
+            answers: list[bytes] = await self.index.pipelined_durably.run(
                 await self._call(part, epoch)
             )
             return answers
 
         try:
-            return await self._moves.until_free(part.shard, again)
+            return await self.moves.until_free(part.shard, again)
         except queue_errors.LayoutChanged:
             self._forget_closed(part.shard)
             return [_ABSENT for _ in part.rows()]
 
-    async def _call_unless_closed(
-        self, part: _Part, epoch: messages.Epoch
-    ) -> scripting.ScriptCall | None:
-        """None where the shard is of a former layout and closed: it has none of the rows."""
-        try:
-            return await self._call(part, epoch)
-        except queue_errors.LayoutChanged:
-            self._forget_closed(part.shard)
-            return None
-
     def _forget_closed(self, shard: messages.ShardId) -> None:
         """Forget a former shard that is closed; raises LayoutChanged again for a current one."""
-        self._interned.forget(shard)
-        if sharding.layout_of(shard) == self._index.known_layout().number:
+        self.interned.forget(shard)
+        if sharding.layout_of(shard) == self.index.known_layout().number:
             raise queue_errors.LayoutChanged(f"shard {shard} is of another layout now")
 
     async def _call(self, part: _Part, epoch: messages.Epoch) -> scripting.ScriptCall:
@@ -258,7 +240,7 @@ class DefinitionWriter:
         kinds = dict.fromkeys(row.kind for row in part.rows())
         # In their order, so that namespaces, which all records name, have the smallest numbers.
         texts = dict.fromkeys(itertools.chain.from_iterable(kind.texts() for kind in kinds))
-        numbers = await self._numbering.intern(shard, list(texts), epoch)
+        numbers = await self.numbering.intern(shard, list(texts), epoch)
         numbers_of = {
             kind: _Numbers(
                 namespace=numbers[kind.namespace],
@@ -267,23 +249,23 @@ class DefinitionWriter:
             )
             for kind in kinds
         }
-        call = self._index.call(
+        call = self.index.call(
             "upsert",
             shard,
             epoch=epoch,
-            incarnation=self._interned.incarnation(shard),
+            incarnation=self.interned.incarnation(shard),
             numbers=list(numbers.values()),
         )
         blobs = {kind.digest: kind.blob for kind in kinds}
         call.put(blobs=call.run(itertools.chain.from_iterable(blobs.items())))
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         lanes: dict[int, int] = {}
         groups: list[int] = []
         options: dict[int, dict[str, object]] = {}
         for bucket, rows in part.groups:
             lane = lanes.setdefault(numbers_of[rows[0].kind].namespace, len(lanes) + 1)
             first, last = call.run(_values(rows, numbers_of))
-            key = call.key(names.bucket_at(bucket, self._index.buckets))
+            key = call.key(names.bucket_at(bucket, self.index.buckets))
             groups += (key, lane, first, last)
             for place, row in enumerate(rows):
                 if row.arming.keep_chain or row.arming.replaces or row.arming.open:
@@ -299,46 +281,32 @@ class DefinitionWriter:
         namespace: str,
         epoch: messages.Epoch,
     ) -> messages.Armed:
-        removed: list[bool] = []
+        removed: list[bytes] = []
 
         async def remove(shard: messages.ShardId) -> bool | None:
-            applied, elsewhere = await self._remove_at(shard, schedule_id, uid, namespace, epoch)
-            removed.append(applied)
-            return None if elsewhere else applied
-
-        await self._layouts.where_it_is(schedule_id, remove)
-        return messages.Armed.APPLIED if any(removed) else messages.Armed.UNCHANGED
-
-    async def _remove_at(
-        self,
-        shard: messages.ShardId,
-        schedule_id: points.ScheduleId,
-        uid: str,
-        namespace: str,
-        epoch: messages.Epoch,
-    ) -> tuple[bool, bool]:
-        """Whether there was something, and whether a new shard may have more of it."""
-        text = interning.entry(interning.TextKind.NAMESPACE, namespace.encode())
-        lane = (await self._numbering.intern(shard, [text], epoch))[text]
-        names = self._index.shard(shard)
-        call = self._index.call(
-            "remove",
-            shard,
-            *(names.lane(lane), names.bucket_of(schedule_id, self._index.buckets)),
-            epoch=epoch,
-            lane=lane,
-            batch=_REMOVE_BATCH,
-            id=schedule_id,
-            uid=codec.packed_uid(uid),
-        )
-        was_there = False
-        while True:
-            applied, more, elsewhere = await self._moves.until_free(
-                shard, lambda: self._index.scripts.run(call)
+            """None where a new shard may have more of it."""
+            lane = await self.numbering.lane(shard, namespace, epoch)
+            names = self.index.shard(shard)
+            call = self.index.call(
+                "remove",
+                shard,
+                *(names.lane(lane), names.bucket_of(schedule_id, self.index.buckets)),
+                epoch=epoch,
+                lane=lane,
+                batch=_REMOVE_BATCH,
+                id=schedule_id,
+                uid=codec.packed_uid(uid),
             )
-            was_there = was_there or applied == b"APPLIED"
-            if not more:
-                return was_there, bool(elsewhere)
+            more = True
+            while more:
+                applied, more, elsewhere = await self.moves.until_free(
+                    shard, lambda: self.index.scripts.run(call)
+                )
+                removed.append(applied)
+            return None if elsewhere else True
+
+        await self.layouts.where_it_is(schedule_id, remove)
+        return messages.Armed.APPLIED if b"APPLIED" in removed else messages.Armed.UNCHANGED
 
 
 #: Values of a row: id, record, due of its chain.
@@ -410,11 +378,6 @@ def _divided(rows: list[_Row]) -> Iterator[list[_Row]]:
         part.append(row)
         room -= weight
     yield part
-
-
-def _slices(items: list[ItemT], length: int) -> Iterator[list[ItemT]]:
-    for first in range(0, len(items), length):
-        yield items[first : first + length]
 
 
 def _out_of_range() -> errors.InvalidSpec:

@@ -108,25 +108,25 @@ class Totals:
     lag_us: int
 
 
+@dataclass(eq=False)
 class Counts:
     """Counts what is in the index."""
 
-    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
-        self._index = index
-        self._reader = reader
+    index: index.Index
+    reader: reading.DefinitionReader
 
     async def index_view(self) -> IndexView:
         """Raises ``queue_errors.Uninitialised`` when there is no index."""
-        record, time, workers = await self._index.read(
+        record, time, workers = await self.index.read(
             "look at the index",
-            ("HMGET", self._index.keys.layout, "layout", "shards", "state", "epoch"),
+            ("HMGET", self.index.keys.layout, "layout", "shards", "state", "epoch"),
             ("TIME",),
-            ("ZRANGE", self._index.keys.workers, 0, -1, "WITHSCORES"),
+            ("ZRANGE", self.index.keys.workers, 0, -1, "WITHSCORES"),
         )
         if record[0] is None:
             raise queue_errors.Uninitialised("there is no index yet: the operator makes it")
         now = scripting.time_us(time)
-        nodes = await self._index.servers.everywhere([("INFO", "server"), ("INFO", "memory")])
+        nodes = await self.index.servers.everywhere([("INFO", "server"), ("INFO", "memory")])
         infos = [scripting.good(replies, "look at the servers") for replies in nodes]
         memories = [memory for _, memory in infos]
         return IndexView(
@@ -173,12 +173,12 @@ class Counts:
             async with room:
                 return await look(shard)
 
-        shards = sharding.all_shards(self._index.known_layout())
+        shards = sharding.all_shards(self.index.known_layout())
         return list(await asyncio.gather(*(look_at(shard) for shard in shards)))
 
     async def _shard_view(self, shard: messages.ShardId) -> ShardView:
-        names = self._index.shard(shard)
-        state, time, claims, occurrences, runs, dead, kinds = await self._index.read(
+        names = self.index.shard(shard)
+        state, time, claims, occurrences, runs, dead, kinds = await self.index.read(
             "look at a shard",
             ("HGET", names.meta, "state"),
             ("TIME",),
@@ -213,8 +213,8 @@ class Counts:
         )
 
     async def _totals_of_shard(self, shard: messages.ShardId) -> Totals:
-        names = self._index.shard(shard)
-        time, runs, dead, heads = await self._index.read(
+        names = self.index.shard(shard)
+        time, runs, dead, heads = await self.index.read(
             "count what waits",
             ("TIME",),
             ("XLEN", names.runs),
@@ -223,12 +223,12 @@ class Counts:
         )
         now = scripting.time_us(time)
         waiting = [(names.lane(lane), due) for lane, due in lanes_of(scripting.scored(heads))]
-        counts = await self._index.read_many(
+        counts = await self.index.read_many(
             "count what waits",
             [("ZCOUNT", lane, "-inf", f"({points.DUE_LIMIT_US}") for lane, _ in waiting],
         )
         late = [lane for lane, due in waiting if due <= now]
-        overdue = await self._index.read_many(
+        overdue = await self.index.read_many(
             "count what is due", [("ZCOUNT", lane, "-inf", now) for lane in late]
         )
         oldest = min((due for _, due in waiting), default=now)
@@ -241,10 +241,10 @@ class Counts:
         )
 
     async def _lanes_of_shard(self, shard: messages.ShardId) -> list[LaneView]:
-        ((seconds, micros), heads) = await self._index.read(
+        ((seconds, micros), heads) = await self.index.read(
             "look at the namespaces",
             ("TIME",),
-            ("ZRANGE", self._index.shard(shard).heads, 0, -1, "WITHSCORES"),
+            ("ZRANGE", self.index.shard(shard).heads, 0, -1, "WITHSCORES"),
         )
         namespaces = await self.names_of(
             shard, [lane for lane, _ in lanes_of(scripting.scored(heads))]
@@ -253,21 +253,21 @@ class Counts:
 
     async def _known_namespaces(self, shard: messages.ShardId) -> tuple[dict[int, str], bool]:
         """Lanes of a shard with their namespaces, and whether these are all."""
-        names = self._index.shard(shard)
-        texts, heads = await self._index.read(
+        names = self.index.shard(shard)
+        texts, heads = await self.index.read(
             "look at the namespaces", ("HLEN", names.interned), ("ZRANGE", names.heads, 0, -1)
         )
         if texts <= _TEXTS_WALKED:
-            return await self._reader.namespaces(shard), True
+            return await self.reader.namespaces(shard), True
         lanes = [int(lane) for lane in heads if lane.isdigit()]
         return await self.names_of(shard, lanes), False
 
     async def names_of(self, shard: messages.ShardId, lanes: Sequence[int]) -> dict[int, str]:
         if not lanes:
             return {}
-        (texts,) = await self._index.read(
+        (texts,) = await self.index.read(
             "read the namespaces",
-            ("HMGET", self._index.shard(shard).interned, *(f"n:{lane}" for lane in lanes)),
+            ("HMGET", self.index.shard(shard).interned, *(f"n:{lane}" for lane in lanes)),
         )
         return {
             lane: text[1:].decode(errors="replace")
@@ -278,7 +278,7 @@ class Counts:
     async def _lane_counts(
         self, shard: messages.ShardId, namespaces: dict[int, str], now_us: int
     ) -> list[LaneView]:
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         commands: list[tuple[Any, ...]] = []
         for lane in namespaces:
             key = names.lane(lane)
@@ -288,7 +288,7 @@ class Counts:
                 ("ZCOUNT", key, points.DUE_LIMIT_US, "(+inf"),
                 ("ZRANGE", key, 0, 0, "WITHSCORES"),
             ]
-        replies = await self._index.read_many("count the points", commands)
+        replies = await self.index.read_many("count the points", commands)
         counted = []
         for number, (_, namespace) in enumerate(namespaces.items()):
             total, due, claimed, first = replies[4 * number : 4 * number + 4]
@@ -309,11 +309,11 @@ class Counts:
         self, shard: messages.ShardId, namespaces: Iterable[str]
     ) -> tuple[int, bool]:
         """How many definitions a shard holds, and whether all buckets were counted."""
-        buckets = self._index.buckets_of(shard, namespaces)
+        buckets = self.index.buckets_of(shard, namespaces)
         chosen = buckets
         if len(buckets) > _BUCKETS_COUNTED:
             chosen = random.sample(buckets, _BUCKETS_SAMPLED)
-        counts = await self._index.read_many(
+        counts = await self.index.read_many(
             "count the definitions", [("HLEN", each) for each in chosen]
         )
         if len(chosen) == len(buckets):

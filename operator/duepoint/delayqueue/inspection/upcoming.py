@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import heapq
+import itertools
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,23 +78,21 @@ class ClaimView:
     now_us: int
 
 
+@dataclass(eq=False)
 class Upcoming:
     """Single points: the next ones, and those of one schedule."""
 
-    def __init__(
-        self, *, index: index.Index, reader: reading.DefinitionReader, counts: counts.Counts
-    ) -> None:
-        self._index = index
-        self._reader = reader
-        self._counts = counts
+    index: index.Index
+    reader: reading.DefinitionReader
+    counts: counts.Counts
 
     async def next_points(self, count: int, *, namespace: str | None = None) -> list[PointView]:
         """The ``count`` points that are due first, in that order, of those that no worker holds."""
-        heads = await self._counts.of_each_shard(lambda shard: self._heads(shard, count, namespace))
+        heads = await self.counts.of_each_shard(lambda shard: self._heads(shard, count, namespace))
         # Each lane's first point is its head: the first ``count`` points lie in as many lanes.
         first = heapq.nsmallest(count, (head for of_shard in heads for head in of_shard))
         chunk = max(8, 2 * count // max(1, len(first)))
-        walks = [_Walk(self._index, shard, lane, chunk) for _, shard, lane in first]
+        walks = [_Walk(self.index, shard, lane, chunk) for _, shard, lane in first]
         await asyncio.gather(*(walk.read() for walk in walks))
         found: list[tuple[messages.ShardId, int, bytes, int]] = []
         queue = [(walk.buffer[0][1], index) for index, walk in enumerate(walks) if walk.buffer]
@@ -122,26 +120,23 @@ class Upcoming:
             if uid is not None
             else await self._find_name(namespace, name or "")
         )
-        if found is None:
-            return None
-        shard, known = found
-        return await self._schedule_view(shard, known)
+        return None if found is None else await self._schedule_view(*found)
 
     # -- points ------------------------------------------------------------------------------------
 
     async def _heads(
         self, shard: messages.ShardId, count: int, namespace: str | None
     ) -> list[tuple[float, messages.ShardId, int]]:
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         if namespace is None:
-            (found,) = await self._index.read(
+            (found,) = await self.index.read(
                 "look at the heads", ("ZRANGE", names.heads, 0, count, "WITHSCORES")
             )
             return [(due, shard, lane) for lane, due in counts.lanes_of(scripting.scored(found))]
-        number = await self._reader.lane_of(shard, namespace)
+        number = await self.reader.lane_of(shard, namespace)
         if number is None:
             return []
-        (score,) = await self._index.read("look at the heads", ("ZSCORE", names.heads, str(number)))
+        (score,) = await self.index.read("look at the heads", ("ZSCORE", names.heads, str(number)))
         return [] if score is None else [(scripting.finite(score), shard, number)]
 
     async def _described(
@@ -151,34 +146,33 @@ class Upcoming:
         by_shard: dict[messages.ShardId, list[tuple[int, bytes, int]]] = {}
         for shard, lane, member, due in found:
             by_shard.setdefault(shard, []).append((lane, member, due))
-        seen: dict[tuple[messages.ShardId, bytes], PointView] = {}
-        for shard, members in by_shard.items():
-            for member, view in await self.describe(shard, members):
-                seen[shard, member] = view
+        seen = {
+            (shard, view.point.member): view
+            for shard, members in by_shard.items()
+            for view in await self.describe(shard, members)
+        }
         return [seen[shard, member] for shard, _, member, _ in found if (shard, member) in seen]
 
     async def describe(
         self, shard: messages.ShardId, found: Sequence[tuple[int, bytes, int]]
-    ) -> list[tuple[bytes, PointView]]:
+    ) -> list[PointView]:
         parsed = [
             (lane, member, due, points.parse_member(member, due)) for lane, member, due in found
         ]
-        known = await self._reader.read_definitions(
+        known = await self.reader.read_definitions(
             shard, {point.schedule_id for *_, point in parsed if point is not None}
         )
-        namespaces = await self._counts.names_of(shard, sorted({lane for lane, *_ in parsed}))
+        namespaces = await self.counts.names_of(shard, sorted({lane for lane, *_ in parsed}))
         states = await self._records_of(shard, [member for _, member, *_ in parsed])
         return [
-            (
-                member,
-                PointView(
-                    shard=shard,
-                    namespace=namespaces.get(lane, ""),
-                    point=point,
-                    due_us=due,
-                    known=known.get(point.schedule_id),
-                    record=states.get(member),
-                ),
+            PointView(
+                shard=shard,
+                namespace=namespaces.get(lane, ""),
+                point=point,
+                # The score of a held point is its lease.
+                due_us=due if due < points.DUE_LIMIT_US else None,
+                known=known.get(point.schedule_id),
+                record=states.get(member),
             )
             for lane, member, due, point in parsed
             if point is not None
@@ -190,8 +184,8 @@ class Upcoming:
         occurrences = [member for member in members if len(member) > points.CHAIN_LENGTH]
         if not occurrences:
             return {}
-        (found,) = await self._index.read(
-            "look at the occurrences", ("HMGET", self._index.shard(shard).occrec, *occurrences)
+        (found,) = await self.index.read(
+            "look at the occurrences", ("HMGET", self.index.shard(shard).occrec, *occurrences)
         )
         known: dict[bytes, messages.OccurrenceRecord] = {}
         for member, record in zip(occurrences, found, strict=True):
@@ -207,18 +201,14 @@ class Upcoming:
     ) -> tuple[messages.ShardId, definitions.Definition] | None:
         for collision in range(8):
             schedule_id = points.schedule_id(uid, namespace, collision=collision)
-            found = await self._find_id(schedule_id)
-            if found is None or found[1].uid == uid:
-                return found
-        return None
-
-    async def _find_id(
-        self, schedule_id: points.ScheduleId
-    ) -> tuple[messages.ShardId, definitions.Definition] | None:
-        for shard in sharding.homes(schedule_id, self._index.known_layout()):
-            known = (await self._reader.read_here(shard, [schedule_id])).get(schedule_id)
-            if known is not None:
-                return shard, known
+            for shard in sharding.homes(schedule_id, self.index.known_layout()):
+                known = (await self.reader.read_here(shard, [schedule_id])).get(schedule_id)
+                if known is not None and known.uid == uid:
+                    return shard, known
+                if known is not None:
+                    break  # a collision: the next id
+            else:
+                return None
         return None
 
     async def _find_name(
@@ -226,19 +216,19 @@ class Upcoming:
     ) -> tuple[messages.ShardId, definitions.Definition] | None:
         wanted = name.encode()
         read = 0
-        for shard in sharding.all_shards(self._index.known_layout()):
-            lane = await self._reader.lane_of(shard, namespace)
+        for shard in sharding.all_shards(self.index.known_layout()):
+            lane = await self.reader.lane_of(shard, namespace)
             if lane is None:
                 continue
-            buckets = self._index.buckets_of(shard, [namespace])
+            buckets = self.index.buckets_of(shard, [namespace])
             for first in range(0, len(buckets), _BUCKETS_TOGETHER):
                 chunk = buckets[first : first + _BUCKETS_TOGETHER]
-                replies = await self._index.read(
+                replies = await self.index.read(
                     "look for a name", *(("HGETALL", each) for each in chunk)
                 )
                 read += sum(len(reply) for reply in replies)
                 for schedule_id in _naming(replies, wanted):
-                    known = await self._reader.definition(shard, schedule_id)
+                    known = await self.reader.definition(schedule_id)
                     if known and (known.namespace, known.name) == (namespace, name):
                         return shard, known
                 if read > NAMES_READ:
@@ -252,10 +242,10 @@ class Upcoming:
     async def _schedule_view(
         self, shard: messages.ShardId, known: definitions.Definition
     ) -> ScheduleView:
-        names = self._index.shard(shard)
-        lane = await self._reader.lane_of(shard, known.namespace)
+        names = self.index.shard(shard)
+        lane = await self.reader.lane_of(shard, known.namespace)
         last = known.id + b"\xff" * 18
-        time, occurrences = await self._index.read(
+        time, occurrences = await self.index.read(
             "look at a schedule",
             ("TIME",),
             (
@@ -264,7 +254,7 @@ class Upcoming:
             ),
         )  # fmt: skip
         members = [known.id + known.timing_version, *occurrences]
-        (scores,) = await self._index.read(
+        (scores,) = await self.index.read(
             "look at a schedule", ("ZMSCORE", names.lane(lane or 0), *members)
         )
         there = [
@@ -272,7 +262,7 @@ class Upcoming:
             for member, score in zip(members, scores, strict=True)
             if score is not None
         ]
-        described = [_without_band(view) for _, view in await self.describe(shard, there)]
+        described = await self.describe(shard, there)
         described.sort(key=lambda view: view.due_us or 0)
         return ScheduleView(
             shard=shard, known=known, points=tuple(described), now_us=scripting.time_us(time)
@@ -286,13 +276,13 @@ class _Walk:
         self.shard = shard
         self.lane = lane
         self.buffer: list[tuple[bytes, int]] = []
-        self._index = index
+        self.index = index
         self._chunk = chunk
         self._offset = 0
 
     async def read(self) -> None:
-        key = self._index.shard(self.shard).lane(self.lane)
-        (found,) = await self._index.read(
+        key = self.index.shard(self.shard).lane(self.lane)
+        (found,) = await self.index.read(
             "look at the points",
             (
                 "ZRANGE", key, "-inf", f"({points.DUE_LIMIT_US}", "BYSCORE",
@@ -314,66 +304,55 @@ def _naming(replies: Iterable[dict[bytes, bytes]], name: bytes) -> list[points.S
     ]
 
 
-def _without_band(view: PointView) -> PointView:
-    """A held point's score is its lease, not its due."""
-    if view.due_us is None or view.due_us < points.DUE_LIMIT_US:
-        return view
-    return dataclasses.replace(view, due_us=None)
-
-
+@dataclass(eq=False)
 class HeldClaims:
     """Claims that have not ended, with the points still held under them.
 
     A claim's record says what it began with; the points' scores tell which it still holds.
     """
 
-    def __init__(self, *, index: index.Index, counts: counts.Counts, upcoming: Upcoming) -> None:
-        self._index = index
-        self._counts = counts
-        self._upcoming = upcoming
+    index: index.Index
+    counts: counts.Counts
+    upcoming: Upcoming
 
     async def all(self, *, per_shard: int = 1_000) -> AsyncIterator[ClaimView]:
         """Claims that have not ended, those that run out first first.
 
         Their points are read as they are asked for; a claim that ended meanwhile is left out.
         """
-        found = await self._counts.of_each_shard(
-            lambda shard: self._claims_of_shard(shard, per_shard)
-        )
-        claims = [(shard, now, claim) for shard, now, claims in found for claim in claims]
-        for shard, now, claim in sorted(claims, key=lambda each: float(each[2][1])):
+
+        async def claims_of(shard: messages.ShardId) -> list[tuple[messages.ShardId, int, Any]]:
+            call = self.index.call("leases", shard, count=per_shard)
+            now, *claims = await self.index.scripts.run(call)
+            return [(shard, int(now), claim) for claim in claims]
+
+        found = itertools.chain.from_iterable(await self.counts.of_each_shard(claims_of))
+        for shard, now, claim in sorted(found, key=lambda each: float(each[2][1])):
             lease = await self._lease(shard, now, claim)
             if lease.points:
                 yield lease
-
-    async def _claims_of_shard(
-        self, shard: messages.ShardId, count: int
-    ) -> tuple[messages.ShardId, int, list[Any]]:
-        call = self._index.call("leases", shard, count=count)
-        now, *found = await self._index.scripts.run(call)
-        return shard, int(now), found
 
     async def _lease(self, shard: messages.ShardId, now_us: int, claim: list[Any]) -> ClaimView:
         claim_id, expiry, worker, attempts, by_lane = claim
         until = int(scripting.finite(expiry))
         band = points.DUE_LIMIT_US + until
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         lanes = [int(lane) for lane in by_lane[::2]]
         dues = {
             member: int(scripting.finite(due))
             for found in by_lane[1::2]
             for member, due in zip(found[::2], found[1::2], strict=True)
         }
-        held = await self._index.read_many(
+        held = await self.index.read_many(
             "look at a claim",
             [("ZRANGE", names.lane(lane), band, band, "BYSCORE") for lane in lanes],
         )
         members = [
-            (lane, member, dues.get(member, _own_due(member)))
+            (lane, member, dues.get(member, points.slot_of(member)))
             for lane, found in zip(lanes, held, strict=True)
             for member in found
         ]
-        described = [view for _, view in await self._upcoming.describe(shard, members)]
+        described = await self.upcoming.describe(shard, members)
         return ClaimView(
             shard=shard,
             id=messages.ClaimId(claim_id),
@@ -383,9 +362,3 @@ class HeldClaims:
             points=tuple(sorted(described, key=lambda view: view.due_us or 0)),
             now_us=now_us,
         )
-
-
-def _own_due(member: bytes) -> int:
-    """Of a slot that was added to a claim: it is due at its slot."""
-    point = points.parse_member(member, 0)
-    return 0 if point is None else point.slot_us

@@ -11,7 +11,7 @@ read here, nor while the queue is resharded: what those use is not known.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from duepoint.delayqueue import index, messages
@@ -41,12 +41,12 @@ class Collected:
     texts_removed: int = 0
 
 
+@dataclass(eq=False)
 class Collector:
     """Removes what no definition uses any more."""
 
-    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
-        self._index = index
-        self._reader = reader
+    index: index.Index
+    reader: reading.DefinitionReader
 
     async def collect(
         self,
@@ -58,14 +58,14 @@ class Collector:
         """One look at a shard, in small steps: the caller rests between them."""
         used: set[int] = set()
         targets: set[int] = set()
-        buckets = self._index.buckets_of(shard, (await self._reader.namespaces(shard)).values())
+        buckets = self.index.buckets_of(shard, (await self.reader.namespaces(shard)).values())
         for first in range(0, len(buckets), _BUCKETS_TOGETHER):
             chunk = buckets[first : first + _BUCKETS_TOGETHER]
-            replies = await self._index.read(
+            replies = await self.index.read(
                 "look for what is used", *(("HGETALL", each) for each in chunk)
             )
             found = _numbers(record for reply in replies for record in reply.values())
-            if found is None or self._index.known_layout().former is not None:
+            if found is None or self.index.known_layout().former is not None:
                 return
             used |= found[0]
             targets |= found[1]
@@ -81,12 +81,21 @@ class Collector:
             yield Collected()
         cursor = 0
         while True:
-            ((cursor, blobs),) = await self._index.read(
+            ((cursor, blobs),) = await self.index.read(
                 "look at the blobs",
-                ("HSCAN", self._index.shard(shard).blobs, cursor, "COUNT", _BLOBS_TOGETHER),
+                ("HSCAN", self.index.shard(shard).blobs, cursor, "COUNT", _BLOBS_TOGETHER),
             )
-            for names in _parts(sorted(blobs)):
-                yield await self._mark(shard, epoch, names, digests, patience_seconds)
+            listed = sorted(blobs)
+            for first in range(0, len(listed), _NAMES_TOGETHER):
+                fields = listed[first : first + _NAMES_TOGETHER]
+                names = {name for name in fields if len(name) == _DIGEST_LENGTH}
+                marked = {name[1:] for name in fields if name.startswith(b":")}
+                yield await self._mark(
+                    shard, epoch, self.index.shard(shard).blobs, {"name": "", "mark": ":"},
+                    patience_seconds,
+                    unused=sorted(names - digests),
+                    used=sorted(marked & digests),
+                )  # fmt: skip
             if int(cursor) == 0:
                 break
         async for step in self._collect_texts(shard, epoch, used, patience_seconds):
@@ -100,10 +109,10 @@ class Collector:
         patience_seconds: float,
     ) -> AsyncIterator[Collected]:
         """Rules and digests that no definition names; a namespace's number is its lane's, too."""
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         cursor = 0
         while True:
-            ((cursor, fields),) = await self._index.read(
+            ((cursor, fields),) = await self.index.read(
                 "look at the texts", ("HSCAN", names.interned, cursor, "COUNT", _TEXTS_TOGETHER)
             )
             numbers = {
@@ -111,28 +120,21 @@ class Collector:
             }
             marked = {int(name[2:]) for name in fields if name.startswith(b"m:")}
             unused, used_again = sorted(numbers - used), sorted(marked & used)
-            if unused or used_again:
-                call = self._index.call(
-                    "collect",
-                    shard,
-                    names.interned,
-                    epoch=epoch,
-                    patience=int(patience_seconds * 1e6),
-                    name="n:",
-                    mark="m:",
-                    twin="t:",
-                )
-                call.put(unused=call.run(map(str, unused)), used=call.run(map(str, used_again)))
-                _, removed = await self._index.scripts.run(call)
-                yield Collected(texts_removed=removed)
+            fields_of = {"name": "n:", "mark": "m:", "twin": "t:"}
+            found = await self._mark(
+                shard, epoch, names.interned, fields_of, patience_seconds,
+                unused=[str(number) for number in unused],
+                used=[str(number) for number in used_again],
+            )  # fmt: skip
+            yield Collected(texts_removed=found.removed)
             if int(cursor) == 0:
                 return
 
     async def _digests(self, shard: messages.ShardId, numbers: list[int]) -> set[bytes] | None:
         """The names behind numbers; None where one is not known (any more)."""
-        (texts,) = await self._index.read(
+        (texts,) = await self.index.read(
             "look for what is used",
-            ("HMGET", self._index.shard(shard).interned, *(f"n:{number}" for number in numbers)),
+            ("HMGET", self.index.shard(shard).interned, *(f"n:{number}" for number in numbers)),
         )
         kind = interning.TextKind.TARGET.encode()
         if not all(text is not None and text.startswith(kind) for text in texts):
@@ -143,27 +145,21 @@ class Collector:
         self,
         shard: messages.ShardId,
         epoch: messages.Epoch,
-        blobs: Iterable[bytes],
-        digests: set[bytes],
+        key: str,
+        fields_of: Mapping[str, str],
         patience_seconds: float,
+        *,
+        unused: Sequence[bytes | str],
+        used: Sequence[bytes | str],
     ) -> Collected:
-        names = {name for name in blobs if len(name) == _DIGEST_LENGTH}
-        marked = {name[1:] for name in blobs if name.startswith(b":")}
-        unused, used_again = names - digests, marked & digests
-        if not unused and not used_again:
+        """Mark or remove unused values of a hash; ``fields_of``: how their fields begin."""
+        if not unused and not used:
             return Collected()
-        call = self._index.call(
-            "collect",
-            shard,
-            self._index.shard(shard).blobs,
-            epoch=epoch,
-            patience=int(patience_seconds * 1e6),
-            name="",
-            mark=":",
-        )
-        call.put(unused=call.run(sorted(unused)), used=call.run(sorted(used_again)))
-        newly, removed = await self._index.scripts.run(call)
-        return Collected(marked=newly, removed=removed)
+        patience = int(patience_seconds * 1e6)
+        call = self.index.call("collect", shard, key, epoch=epoch, patience=patience, **fields_of)
+        call.put(unused=call.run(unused), used=call.run(used))
+        marked, removed = await self.index.scripts.run(call)
+        return Collected(marked=marked, removed=removed)
 
 
 def _numbers(records: Iterable[bytes]) -> tuple[set[int], set[int]] | None:
@@ -184,9 +180,3 @@ def _numbers(records: Iterable[bytes]) -> tuple[set[int], set[int]] | None:
 def _is_collectable(name: bytes, text: bytes) -> bool:
     kinds = (interning.TextKind.RULE.encode(), interning.TextKind.TARGET.encode())
     return name.startswith(b"n:") and text.startswith(kinds)
-
-
-def _parts(names: list[bytes]) -> Iterator[list[bytes]]:
-    """What one call of the script looks at."""
-    for first in range(0, len(names), _NAMES_TOGETHER):
-        yield names[first : first + _NAMES_TOGETHER]

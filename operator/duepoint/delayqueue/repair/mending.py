@@ -87,12 +87,12 @@ class Swept:
     unarmed: tuple[points.ScheduleId, ...] = ()
 
 
+@dataclass(eq=False)
 class Mending:
     """Writes what a sweep found."""
 
-    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
-        self._index = index
-        self._reader = reader
+    index: index.Index
+    reader: reading.DefinitionReader
 
     async def chain_dues(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId], due_of: DueOf | None
@@ -108,12 +108,12 @@ class Mending:
     async def _some_dues(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId], due_of: DueOf | None
     ) -> Dues:
-        resolved = await self._reader.read_definitions(shard, ids)
+        resolved = await self.reader.read_definitions(shard, ids)
         if due_of is None or not resolved:
             return {schedule_id: (known, None) for schedule_id, known in resolved.items()}
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         found = iter(
-            await self._index.read(
+            await self.index.read(
                 "sweep chains",
                 *(
                     ("ZRANGE", names.occ, b"[" + head + b"\xff" * 8, b"[" + head,
@@ -126,7 +126,7 @@ class Mending:
         dues = {}
         for schedule_id, known in resolved.items():
             newest = [member for _ in _timed_heads(known) for member in next(found)]
-            after_us = max((slot_us(member) for member in newest), default=0)
+            after_us = max(map(points.slot_of, newest), default=0)
             later = msgspec.structs.replace(known, not_before_us=max(known.not_before_us, after_us))
             dues[schedule_id] = known, due_of(later)
         return dues
@@ -156,8 +156,8 @@ class Mending:
     async def _mend_some(
         self, shard: messages.ShardId, findings: Findings, epoch: messages.Epoch
     ) -> tuple[int, int, int, list[bytes]]:
-        names = self._index.shard(shard)
-        call = self._index.call(
+        names = self.index.shard(shard)
+        call = self.index.call(
             "sweep",
             shard,
             epoch=epoch,
@@ -169,7 +169,7 @@ class Mending:
             return call.key(names.lane(lane))
 
         def place(lane: int, schedule_id: bytes, member: bytes) -> tuple[int, int, int, int]:
-            bucket = names.bucket_of(points.ScheduleId(schedule_id), self._index.buckets)
+            bucket = names.bucket_of(points.ScheduleId(schedule_id), self.index.buckets)
             at = call.position(schedule_id)
             return lane_key(lane), call.key(bucket), at, call.position(member)
 
@@ -182,7 +182,7 @@ class Mending:
             add=[(lane_key(lane), call.position(member)) for lane, member in findings.add],
             forget=[(lane_key(lane), call.position(member)) for lane, member in findings.forget],
         )
-        armed, dropped, mended, wanted = await self._index.scripts.run(call)
+        armed, dropped, mended, wanted = await self.index.scripts.run(call)
         return armed, dropped, mended, wanted
 
 
@@ -191,9 +191,3 @@ def _timed_heads(known: definitions.Definition) -> list[bytes]:
     head = known.id + known.timing_version
     kinds = (points.PointKind.RETRY, points.PointKind.PLANNED, points.PointKind.QUEUED)
     return [head + bytes([kind]) for kind in kinds]
-
-
-def slot_us(member: bytes) -> int:
-    """The slot of an occurrence; 0 of an unknown member, which is due at once and buried."""
-    point = points.parse_member(member, 0)
-    return 0 if point is None else point.slot_us

@@ -73,21 +73,21 @@ class PointComparison:
         return len(self.gone) + len(self.due) + len(self.chains) + len(self.added)
 
 
+@dataclass(eq=False)
 class SuspectPoints:
     """Points that wait for a comparison after their server went back."""
 
-    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
-        self._index = index
-        self._reader = reader
+    index: index.Index
+    reader: reading.DefinitionReader
 
     async def shards(self) -> tuple[SuspectShard, ...]:
         """The shards of a server that went back, or that still hold what waited for that.
 
         A claim finds out and marks its shard; what was due by then is held from there on.
         """
-        shards = sharding.all_shards(self._index.known_layout())
-        named = [self._index.shard(shard) for shard in shards]
-        replies = await self._index.servers.exchange(
+        shards = sharding.all_shards(self.index.known_layout())
+        named = [self.index.shard(shard) for shard in shards]
+        replies = await self.index.servers.exchange(
             [
                 *(("HMGET", names.meta, "back", "state") for names in named),
                 *(("ZSCORE", names.claims, _HELD) for names in named),
@@ -105,12 +105,12 @@ class SuspectPoints:
 
     async def held(self, shard: messages.ShardId) -> AsyncIterator[Sequence[HeldPoint]]:
         """Every point of a shard that waits to be compared, in parts."""
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         held: list[tuple[int, points.DuePoint]] = []
-        for lane in await self._reader.namespaces(shard):
+        for lane in await self.reader.namespaces(shard):
             for first in itertools.count(0, _PAGE):
                 band = (points.HELD_US, points.HELD_US, "BYSCORE", "LIMIT", first, _PAGE)
-                (page,) = await self._index.read(
+                (page,) = await self.index.read(
                     "read what waits", ("ZRANGE", names.lane(lane), *band)
                 )
                 parsed = (points.parse_member(member, points.HELD_US) for member in page)
@@ -124,10 +124,10 @@ class SuspectPoints:
         self, shard: messages.ShardId, held: Sequence[tuple[int, points.DuePoint]]
     ) -> list[HeldPoint]:
         members = [point.member for _, point in held]
-        (stored,) = await self._index.read(
-            "read what waits", ("HMGET", self._index.shard(shard).occrec, *members)
+        (stored,) = await self.index.read(
+            "read what waits", ("HMGET", self.index.shard(shard).occrec, *members)
         )
-        known = await self._reader.read_definitions(shard, {point.schedule_id for _, point in held})
+        known = await self.reader.read_definitions(shard, {point.schedule_id for _, point in held})
         return [
             HeldPoint(
                 lane=lane,
@@ -142,8 +142,8 @@ class SuspectPoints:
         self, shard: messages.ShardId, compared: PointComparison, epoch: messages.Epoch
     ) -> int:
         """What the comparison says of one part is true; how many points changed by it."""
-        names = self._index.shard(shard)
-        call = self._index.call("compared", shard, epoch=epoch)
+        names = self.index.shard(shard)
+        call = self.index.call("compared", shard, epoch=epoch)
         lanes: set[int | str] = set()
 
         def place(held: HeldPoint, member: bytes) -> tuple[int, int]:
@@ -164,20 +164,20 @@ class SuspectPoints:
             ],
             chains=[(*place(held, held.point.member), at_us) for held, at_us in compared.chains],
             started=[
-                (call.key(names.bucket_of(i, self._index.buckets)), call.position(i), count)
+                (call.key(names.bucket_of(i, self.index.buckets)), call.position(i), count)
                 for i, count in compared.started
             ],
         )
         keyed = [{"lane": str(lane), "key": call.key(names.lane(int(lane)))} for lane in lanes]
         call.put(lanes=keyed)
-        (changed,) = await self._index.scripts.run(call)
+        (changed,) = await self.index.scripts.run(call)
         return int(changed)
 
     async def end(self, suspect: SuspectShard, epoch: messages.Epoch) -> str:
         """Clear the mark of a shard: empty text; else what is left: due, held or claimed."""
-        names = self._index.shard(suspect.shard)
-        lanes = list(await self._reader.namespaces(suspect.shard))
-        call = self._index.call(
+        names = self.index.shard(suspect.shard)
+        lanes = list(await self.reader.namespaces(suspect.shard))
+        call = self.index.call(
             "trust",
             suspect.shard,
             *map(names.lane, lanes),
@@ -185,7 +185,7 @@ class SuspectPoints:
             back=str(suspect.back_us),
             lanes=[str(lane) for lane in lanes],
         )
-        said: bytes = await self._index.scripts.run(call)
+        said: bytes = await self.index.scripts.run(call)
         return "" if said == b"ended" else said.decode()
 
 

@@ -28,20 +28,20 @@ _CLAIM_ID_LENGTH = 12
 _RECORDS_PER_STEP = 100
 #: Points of one reading command: less than 2 ms of the server's time.
 _POINTS_PER_COMMAND = 4_000
-_CLAIMED_PER_LANE = 10_000
+_CLAIMED_BAND = (points.DUE_LIMIT_US, "+inf", "BYSCORE", "LIMIT", 0, 10_000)
 
 _Records = dict[bytes, bytes]
 
 
+@dataclass(eq=False)
 class Sweeper:
     """Compares the index with itself, step by step."""
 
-    def __init__(
-        self, *, index: index.Index, reader: reading.DefinitionReader, mending: mending.Mending
-    ) -> None:
-        self._index = index
-        self._reader = reader
-        self._mending = mending
+    index: index.Index
+    reader: reading.DefinitionReader
+    mender: mending.Mending
+
+    def __post_init__(self) -> None:
         self._sweeps: dict[messages.ShardId, SweepPlan] = {}
 
     async def sweep(
@@ -56,11 +56,15 @@ class Sweeper:
 
         ``due_of`` names the chain's due for an armed definition that lost it (None: leave it).
         """
-        if sharding.layout_of(shard) != self._index.known_layout().number:
+        if sharding.layout_of(shard) != self.index.known_layout().number:
             return mending.Swept(cursor=None)  # it is being emptied; what it lacks has moved on
         plan = self._sweeps.get(shard)
         if cursor is None or plan is None:
-            plan = self._sweeps[shard] = await self._sweep_plan(shard)
+            namespaces = await self.reader.namespaces(shard)
+            lane_keys = map(self.index.shard(shard).lane, namespaces)
+            counts = await self.index.read("sweep", *(("ZCARD", key) for key in lane_keys))
+            sizes = dict(zip(namespaces, counts, strict=True))
+            plan = self._sweeps[shard] = sweep_plan(namespaces, sizes, self.index.buckets)
         at = cursor or "s0"
         if at.startswith("s"):
             number, _, scan = at[1:].partition(":")
@@ -73,16 +77,8 @@ class Sweeper:
             findings, following = await self._sweep_occurrences(shard, at[1:], plan)
         if following is None:
             self._sweeps.pop(shard, None)
-        swept = await self._mending.mend(shard, findings, epoch)
+        swept = await self.mender.mend(shard, findings, epoch)
         return dataclasses.replace(swept, cursor=following)
-
-    async def _sweep_plan(self, shard: messages.ShardId) -> SweepPlan:
-        namespaces = await self._reader.namespaces(shard)
-        names = self._index.shard(shard)
-        counts = await self._index.read(
-            "sweep", *(("ZCARD", names.lane(lane)) for lane in namespaces)
-        )
-        return plan(namespaces, dict(zip(namespaces, counts, strict=True)), self._index.buckets)
 
     async def _sweep_step(
         self,
@@ -99,7 +95,7 @@ class Sweeper:
             return await self._sweep_whole(shard, step, due_of), following
         if isinstance(step, Buckets):
             return await self._sweep_buckets(shard, step, due_of), following
-        findings, scan = await self._sweep_lane(shard, step.number, scan, due_of)
+        findings, scan = await self._sweep_lane(shard, step, scan, due_of)
         return findings, following if scan == "0" else f"s{number}:{scan}"
 
     # -- definitions and points together ---------------------------------------------------------
@@ -107,13 +103,13 @@ class Sweeper:
     async def _sweep_whole(
         self, shard: messages.ShardId, step: Whole, due_of: mending.DueOf | None
     ) -> mending.Findings:
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         buckets = [
             names.bucket(population, number)
             for population in step.populations
-            for number in range(self._index.buckets)
+            for number in range(self.index.buckets)
         ]
-        sizes = await self._index.read(
+        sizes = await self.index.read(
             "sweep", *(("ZCARD", names.lane(lane)) for lane in step.lanes)
         )
         pages = [
@@ -121,11 +117,11 @@ class Sweeper:
             for lane, size in zip(step.lanes, sizes, strict=True)
             for first in range(0, size + 1, _POINTS_PER_COMMAND)
         ]
-        replies = await self._index.read(
+        replies = await self.index.read(
             "sweep",
             *(("HGETALL", bucket) for bucket in buckets),
             *pages,
-            *self._claimed(names, step),
+            *(("ZRANGE", names.lane(lane), *_CLAIMED_BAND, "WITHSCORES") for lane in step.lanes),
         )
         records: _Records = {}
         for reply in replies[: len(buckets)]:
@@ -150,18 +146,13 @@ class Sweeper:
             await self._find_orphans(shard, lane, _scores(claimed), findings, due_of)
         return findings
 
-    def _claimed(self, names: keys.ShardKeys, step: Whole) -> list[tuple[Any, ...]]:
-        """Commands that read which points of these lanes are claimed."""
-        band = (points.DUE_LIMIT_US, "+inf", "BYSCORE", "LIMIT", 0, _CLAIMED_PER_LANE)
-        return [("ZRANGE", names.lane(lane), *band, "WITHSCORES") for lane in step.lanes]
-
     # -- definitions ----------------------------------------------------------------------------
 
     async def _sweep_buckets(
         self, shard: messages.ShardId, step: Buckets, due_of: mending.DueOf | None
     ) -> mending.Findings:
-        names = self._index.shard(shard)
-        replies = await self._index.read(
+        names = self.index.shard(shard)
+        replies = await self.index.read(
             "sweep definitions",
             *(
                 ("HGETALL", names.bucket(step.population, number))
@@ -179,7 +170,7 @@ class Sweeper:
         findings = mending.Findings(looked_at=len(records))
         if not chains:
             return findings
-        scores = await self._index.read(
+        scores = await self.index.read(
             "sweep chains", *(("ZMSCORE", names.lane(lane), *chains) for lane in step.lanes)
         )
         found = [any(score is not None for score in of) for of in zip(*scores, strict=True)]
@@ -198,7 +189,7 @@ class Sweeper:
         if not lost:
             return
         packed = reading.unpacked((points.ScheduleId(i), record) for i, record in lost.items())
-        dues = await self._mending.chain_dues(shard, packed, due_of)
+        dues = await self.mender.chain_dues(shard, packed, due_of)
         for schedule_id, (definition, due) in dues.items():
             if due is None:
                 findings.unarmed.append(schedule_id)
@@ -210,18 +201,18 @@ class Sweeper:
 
     async def _find_records(self, shard: messages.ShardId, findings: mending.Findings) -> None:
         """Records of claims that are no more; there are as many records as claims, a few."""
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         ids: set[bytes] = set()
         cursor = 0
         while True:
-            ((cursor, fields),) = await self._index.read(
+            ((cursor, fields),) = await self.index.read(
                 "sweep claims", ("HSCAN", names.leases, cursor, "COUNT", _SCAN_COUNT)
             )
             ids.update(field[:_CLAIM_ID_LENGTH] for field in fields if field)
             if int(cursor) == 0:
                 break
         if ids:
-            (scores,) = await self._index.read("sweep claims", ("ZMSCORE", names.claims, *ids))
+            (scores,) = await self.index.read("sweep claims", ("ZMSCORE", names.claims, *ids))
             gone = [id_ for id_, score in zip(ids, scores, strict=True) if score is None]
             findings.records += gone[:_RECORDS_PER_STEP]
 
@@ -230,8 +221,8 @@ class Sweeper:
     async def _sweep_lane(
         self, shard: messages.ShardId, lane: int, scan: str, due_of: mending.DueOf | None
     ) -> tuple[mending.Findings, str]:
-        names = self._index.shard(shard)
-        ((following, found),) = await self._index.read(
+        names = self.index.shard(shard)
+        ((following, found),) = await self.index.read(
             "sweep points", ("ZSCAN", names.lane(lane), scan, "COUNT", _SCAN_COUNT)
         )
         scores = {member: float(score) for member, score in found if member}
@@ -243,8 +234,8 @@ class Sweeper:
         return findings, str(int(following))
 
     async def _records(self, shard: messages.ShardId, ids: Iterable[bytes]) -> _Records:
-        by_bucket = self._reader.by_bucket(shard, [points.ScheduleId(i) for i in ids])
-        replies = await self._index.read(
+        by_bucket = self.reader.by_bucket(shard, [points.ScheduleId(i) for i in ids])
+        replies = await self.index.read(
             "sweep points", *(("HMGET", bucket, *of) for bucket, of in by_bucket.items())
         )
         return {
@@ -274,10 +265,10 @@ class Sweeper:
                 findings.drop.append((lane, schedule_id, member))
             elif not is_chain:
                 occurrences.append(member)
-        occ = self._index.shard(shard).occ
+        occ = self.index.shard(shard).occ
         for first in range(0, len(occurrences), _OCCURRENCES_PER_STEP):
             some = occurrences[first : first + _OCCURRENCES_PER_STEP]
-            (listed,) = await self._index.read("sweep points", ("ZMSCORE", occ, *some))
+            (listed,) = await self.index.read("sweep points", ("ZMSCORE", occ, *some))
             findings.add += [
                 (lane, member) for member, score in zip(some, listed, strict=True) if score is None
             ]
@@ -294,8 +285,8 @@ class Sweeper:
         limit = points.DUE_LIMIT_US
         bands = {score for score in scores.values() if score >= limit}
         ends = sorted(band for band in bands if math.isfinite(band))
-        names = self._index.shard(shard)
-        counts = await self._index.read(
+        names = self.index.shard(shard)
+        counts = await self.index.read(
             "sweep claims",
             *(("ZCOUNT", names.claims, int(end - limit), int(end - limit)) for end in ends),
         )
@@ -307,11 +298,11 @@ class Sweeper:
         orphans = {m: s for m, s in scores.items() if s in orphaned and m not in dropped}
         chains = {m for m in orphans if len(m) == points.CHAIN_LENGTH}
         ids = {points.ScheduleId(member[:_ID_LENGTH]) for member in chains}
-        dues = await self._mending.chain_dues(shard, ids, due_of) if ids else {}
+        dues = await self.mender.chain_dues(shard, ids, due_of) if ids else {}
         for member, score in orphans.items():
             schedule_id = points.ScheduleId(member[:_ID_LENGTH])
             if member not in chains:
-                due: int | None = mending.slot_us(member)
+                due: int | None = points.slot_of(member)
             elif schedule_id not in dues:
                 continue  # its definition cannot be read: the resync writes it anew
             else:
@@ -326,15 +317,15 @@ class Sweeper:
     async def _sweep_occurrences(
         self, shard: messages.ShardId, at: str, plan: SweepPlan
     ) -> tuple[mending.Findings, str | None]:
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         begin = b"(" + bytes.fromhex(at)
-        (members,) = await self._index.read(
+        (members,) = await self.index.read(
             "sweep occurrences",
             ("ZRANGE", names.occ, begin, "+", "BYLEX", "LIMIT", 0, _OCCURRENCES_PER_STEP),
         )
         findings = mending.Findings(looked_at=len(members))
         asked = [(member, lane) for member in members for lane in plan.lanes_of_member(member)]
-        scores = await self._index.read(
+        scores = await self.index.read(
             "sweep occurrences", *(("ZSCORE", names.lane(lane), m) for m, lane in asked)
         )
         there = {m for (m, _), score in zip(asked, scores, strict=True) if score is not None}
@@ -385,14 +376,8 @@ class Buckets:
     lanes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """The points of one lane, in as many steps as it needs."""
-
-    number: int
-
-
-Step = Whole | Buckets | Lane
+#: A lane alone: its points, in as many steps as it needs.
+Step = Whole | Buckets | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,7 +398,7 @@ class SweepPlan:
         return self.lanes_of.get(population) or next(iter(self.lanes_of.values()), ())
 
 
-def plan(namespaces: Mapping[int, str], sizes: Mapping[int, int], buckets: int) -> SweepPlan:
+def sweep_plan(namespaces: Mapping[int, str], sizes: Mapping[int, int], buckets: int) -> SweepPlan:
     """The steps for these lanes (number -> namespace), with so many points each."""
     lanes_of: dict[str, list[int]] = {}
     for lane in sorted(namespaces):
@@ -431,7 +416,10 @@ def _steps(
     for population, of_population in lanes_of.items():
         size = sum(sizes[lane] for lane in of_population)
         if size > _LARGE:
-            yield from _apart(population, of_population, buckets)
+            for first in range(0, buckets, _BUCKETS_TOGETHER):
+                last = min(buckets, first + _BUCKETS_TOGETHER)
+                yield Buckets(population, first, last, of_population)
+            yield from of_population
             continue
         if small and (count + size > _TOGETHER or len(lanes) >= _LANES_TOGETHER):
             yield Whole(tuple(small), tuple(lanes))
@@ -441,10 +429,3 @@ def _steps(
         count += size
     if small:
         yield Whole(tuple(small), tuple(lanes))
-
-
-def _apart(population: str, lanes: tuple[int, ...], buckets: int) -> Iterator[Step]:
-    for first in range(0, buckets, _BUCKETS_TOGETHER):
-        yield Buckets(population, first, min(buckets, first + _BUCKETS_TOGETHER), lanes)
-    for lane in lanes:
-        yield Lane(lane)

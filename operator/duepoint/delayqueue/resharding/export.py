@@ -58,15 +58,15 @@ class Moved:
     damaged: int = 0
 
 
+@dataclass(eq=False)
 class Export:
     """Gives away what a draining shard holds."""
 
-    def __init__(
-        self, *, index: index.Index, reader: reading.DefinitionReader, moves: moves.Moves
-    ) -> None:
-        self._index = index
-        self._reader = reader
-        self._moves = moves
+    index: index.Index
+    reader: reading.DefinitionReader
+    moves: moves.Moves
+
+    def __post_init__(self) -> None:
         self._namespaces_of: dict[messages.ShardId, dict[int, str]] = {}
 
     async def move(
@@ -105,10 +105,10 @@ class Export:
         self, shard: messages.ShardId, epoch: messages.Epoch, hold_seconds: float
     ) -> None:
         hold_us = int(hold_seconds * 1_000_000)
-        await self._index.scripts.run(self._index.call("drain", shard, epoch=epoch, hold=hold_us))
-        await self._index.clock.sleep(hold_seconds / 2)
-        await self._moves.finish(shard)
-        self._namespaces_of[shard] = await self._reader.namespaces(shard)
+        await self.index.scripts.run(self.index.call("drain", shard, epoch=epoch, hold=hold_us))
+        await self.index.clock.sleep(hold_seconds / 2)
+        await self.moves.finish(shard)
+        self._namespaces_of[shard] = await self.reader.namespaces(shard)
 
     async def _move_buckets(
         self,
@@ -117,23 +117,22 @@ class Export:
         epoch: messages.Epoch,
         namespaces: dict[int, str],
     ) -> Moved:
-        buckets = self._index.buckets_of(shard, namespaces.values())
-        done = _Done()
+        buckets = self.index.buckets_of(shard, namespaces.values())
+        done: list[Moved] = []
         scans = dict.fromkeys(buckets[first : first + _BUCKETS_PER_STEP], 0)
         while scans:
-            replies = await self._index.read(
+            replies = await self.index.read(
                 "read definitions to move",
                 *(("HSCAN", name, scan, "COUNT", _SCAN_COUNT) for name, scan in scans.items()),
             )
             groups = self._groups(shard, zip(scans, (found for _, found in replies), strict=True))
-            for part in _parts(groups):
-                done.add(await self._export(shard, epoch, schedules=part))
+            done += [await self._export(shard, epoch, schedules=part) for part in _parts(groups)]
             scans = {
                 name: int(scan) for name, (scan, _) in zip(scans, replies, strict=True) if int(scan)
             }
         following = first + _BUCKETS_PER_STEP
         cursor = f"d{following}" if following < len(buckets) else "p0"
-        return done.moved(cursor)
+        return _added_up(cursor, done)
 
     async def _move_followers(
         self,
@@ -143,30 +142,26 @@ class Export:
         namespaces: dict[int, str],
     ) -> Moved:
         """Occurrences that a worker held when their definition went, and points without a claim."""
-        names, lanes = self._index.shard(shard), sorted(namespaces)
+        names, lanes = self.index.shard(shard), sorted(namespaces)
         chunk = lanes[first : first + _LANES_PER_STEP]
         groups: list[_Group] = []
         for lane, members in zip(chunk, await self._unheld_points(shard, chunk), strict=True):
             by_bucket: dict[str, list[bytes]] = {}
             for member in members:
-                bucket = names.bucket_of(
-                    points.ScheduleId(member[:_ID_LENGTH]), self._index.buckets
-                )
+                bucket = names.bucket_of(points.ScheduleId(member[:_ID_LENGTH]), self.index.buckets)
                 by_bucket.setdefault(bucket, []).append(member)
             groups += [(lane, bucket, some) for bucket, some in by_bucket.items()]
-        done = _Done()
-        for part in _parts(groups):
-            done.add(await self._export(shard, epoch, followers=part))
+        done = [await self._export(shard, epoch, followers=part) for part in _parts(groups)]
         following = first + _LANES_PER_STEP
-        return done.moved(f"p{following}" if following < len(lanes) else "x0")
+        return _added_up(f"p{following}" if following < len(lanes) else "x0", done)
 
     async def _unheld_points(
         self, shard: messages.ShardId, lanes: Sequence[int]
     ) -> list[list[bytes]]:
         """Of each lane some points that wait, and some that no claim holds; the script decides."""
-        names, most = self._index.shard(shard), ("LIMIT", 0, _POINTS_PER_LANE)
+        names, most = self.index.shard(shard), ("LIMIT", 0, _POINTS_PER_LANE)
         limit = points.DUE_LIMIT_US
-        time, claims, *found = await self._index.read(
+        time, claims, *found = await self.index.read(
             "read points to move",
             ("TIME",),
             ("ZRANGE", names.claims, 0, -1, "WITHSCORES"),
@@ -201,9 +196,9 @@ class Export:
         followers: Sequence[_Group] = (),
     ) -> Moved:
         """Move one batch, except what a worker holds."""
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         batch = os.urandom(16)
-        call = self._index.call(
+        call = self.index.call(
             "export", shard, epoch=epoch, most=_MOST_OCCURRENCES, latest=_LATEST_US, batch=batch
         )
 
@@ -214,12 +209,12 @@ class Export:
             ]
 
         call.put(schedules=placed(schedules), followers=placed(followers))
-        left_out, taken, buried = await self._index.scripts.run(call)
+        left_out, taken, buried = await self.index.scripts.run(call)
         if buried:
             telemetry.unreadable_total.labels("definition").inc(buried)
             log.warning("points without a readable schedule are dead letters", count=buried)
         travellers = [moves.Traveller.of(traveller) for traveller in taken]
-        lost = await self._moves.bring(shard, batch, travellers) if travellers else 0
+        lost = await self.moves.bring(shard, batch, travellers) if travellers else 0
         unarmed = sum(
             traveller.record[:2] == codec.ARMED and not traveller.due for traveller in travellers
         )
@@ -232,8 +227,8 @@ class Export:
 
     async def _move_letters(self, shard: messages.ShardId, epoch: messages.Epoch) -> bool:
         """Some dead letters lie in the new shards; whether there may be more."""
-        names = self._index.shard(shard)
-        (found,) = await self._index.read(
+        names = self.index.shard(shard)
+        (found,) = await self.index.read(
             "read dead letters", ("XRANGE", names.dead, "-", "+", "COUNT", _LETTERS_PER_STEP)
         )
         if not found:
@@ -243,20 +238,20 @@ class Export:
             fields = scripting.fields(raw)
             by_home.setdefault(self._letter_home(shard, fields), []).append((letter, fields))
         for home, letters in by_home.items():
-            call = self._index.call("rebury", home, epoch=epoch, source=names.tag)
+            call = self.index.call("rebury", home, epoch=epoch, source=names.tag)
             call.put(
                 letters=[
                     (letter.decode(), *call.run(part for pair in fields.items() for part in pair))
                     for letter, fields in letters
                 ]
             )
-            await self._index.pipelined_durably.run(call)
+            await self.index.pipelined_durably.run(call)
         ids = [letter for letter, _ in found]
-        await self._index.read("forget dead letters", ("XDEL", names.dead, *ids))
+        await self.index.read("forget dead letters", ("XDEL", names.dead, *ids))
         return len(found) == _LETTERS_PER_STEP
 
     def _letter_home(self, shard: messages.ShardId, fields: dict[bytes, bytes]) -> messages.ShardId:
-        layout, member = self._index.known_layout(), fields.get(b"member", b"")
+        layout, member = self.index.known_layout(), fields.get(b"member", b"")
         if len(member) >= points.CHAIN_LENGTH:
             schedule_id = points.ScheduleId(member[:8])
         else:
@@ -273,12 +268,12 @@ class Export:
         self, shard: messages.ShardId, namespaces: dict[int, str]
     ) -> bool:
         """Unreadable records do not count: the operator writes them anew from their objects."""
-        buckets = self._index.buckets_of(shard, namespaces.values())
-        counts = await self._index.read_many("count", [("HLEN", bucket) for bucket in buckets])
+        buckets = self.index.buckets_of(shard, namespaces.values())
+        counts = await self.index.read_many("count", [("HLEN", bucket) for bucket in buckets])
         for bucket, count in zip(buckets, counts, strict=True):
             if not count:
                 continue
-            ((_, found),) = await self._index.read(
+            ((_, found),) = await self.index.read(
                 "read definitions", ("HSCAN", bucket, 0, "COUNT", _SCAN_COUNT)
             )
             if self._groups(shard, [(bucket, found)]):
@@ -289,12 +284,12 @@ class Export:
         self, shard: messages.ShardId, found: Iterable[tuple[str, dict[bytes, bytes]]]
     ) -> list[_Group]:
         """Definitions by lane; without what cannot be read or is not in the bucket of its id."""
-        names = self._index.shard(shard)
+        names = self.index.shard(shard)
         groups: list[_Group] = []
         for bucket, records in found:
             by_lane: dict[int, list[bytes]] = {}
             for schedule_id, record in records.items():
-                place = names.bucket_of(points.ScheduleId(schedule_id), self._index.buckets)
+                place = names.bucket_of(points.ScheduleId(schedule_id), self.index.buckets)
                 if len(schedule_id) != _ID_LENGTH or place != bucket:
                     continue
                 try:
@@ -306,23 +301,13 @@ class Export:
         return groups
 
 
-@dataclass(slots=True)
-class _Done:
-    """What the batches of one step did, added up."""
-
-    brought: int = 0
-    left_out: int = 0
-    damaged: int = 0
-
-    def add(self, batch: Moved) -> None:
-        self.brought += batch.moved
-        self.left_out += batch.left_out
-        self.damaged += batch.damaged
-
-    def moved(self, cursor: str) -> Moved:
-        return Moved(
-            cursor=cursor, moved=self.brought, left_out=self.left_out, damaged=self.damaged
-        )
+def _added_up(cursor: str, batches: Sequence[Moved]) -> Moved:
+    return Moved(
+        cursor=cursor,
+        moved=sum(batch.moved for batch in batches),
+        left_out=sum(batch.left_out for batch in batches),
+        damaged=sum(batch.damaged for batch in batches),
+    )
 
 
 def _parts(groups: Iterable[_Group]) -> Iterator[list[_Group]]:

@@ -60,24 +60,15 @@ class ReshardingProgress:
     waiting: str
 
 
+@dataclass(eq=False)
 class Resharding:
     """Changes the number of shards while everything runs."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        layouts: layouts.Layouts,
-        membership: membership.Membership,
-        reader: reading.DefinitionReader,
-        export: export.Export,
-    ) -> None:
-        self._index = index
-        self._layouts = layouts
-        self._membership = membership
-        self._reader = reader
-        self._export = export
-        self.move = export.move
+    index: index.Index
+    layouts: layouts.Layouts
+    membership: membership.Membership
+    reader: reading.DefinitionReader
+    export: export.Export
 
     # -- asking -----------------------------------------------------------------------------------
 
@@ -92,15 +83,15 @@ class Resharding:
                 f"{shards} is no power of two up to {sharding.MOST_SHARDS};"
                 f" write {_nearest_power(shards)}",
             )
-        answer, _ = await self._index.scripts.run(self._index.call("ask", None, shards=shards))
+        answer, _ = await self.index.scripts.run(self.index.call("ask", None, shards=shards))
         return ReshardingAnswer(answer.decode())
 
     async def progress(self) -> ReshardingProgress:
         """How far it is."""
-        (reply,) = await self._index.read(
+        (reply,) = await self.index.read(
             "read the layout",
             (
-                "HMGET", self._index.keys.layout,
+                "HMGET", self.index.keys.layout,
                 "layout", "shards", "former_shards", "wanted", "phase", "moved", "left", "waiting",
             ),
         )  # fmt: skip
@@ -123,19 +114,19 @@ class Resharding:
 
     async def announce(self, shards: int, epoch: messages.Epoch) -> messages.Layout:
         """A new layout that is filled from the one there is; made already, it is only read."""
-        call = self._index.call("announce", None, epoch=epoch, shards=shards)
-        layout = self._layouts.remember(await self._index.scripts.run(call))
-        self._layouts.wanted_shards = 0
-        await self._membership.make_shards(layout, epoch)
+        call = self.index.call("announce", None, epoch=epoch, shards=shards)
+        layout = self.layouts.remember(await self.index.scripts.run(call))
+        self.layouts.wanted_shards = 0
+        await self.membership.make_shards(layout, epoch)
         return layout
 
     async def unaware_workers(self) -> tuple[str, ...]:
         """Living workers that have not said that they know the newest layout."""
-        workers, seen, layout = await self._index.read(
+        workers, seen, layout = await self.index.read(
             "read who knows the layout",
-            ("ZRANGE", self._index.keys.workers, 0, -1),
-            ("HGETALL", self._index.keys.seen),
-            ("HGET", self._index.keys.layout, "layout"),
+            ("ZRANGE", self.index.keys.workers, 0, -1),
+            ("HGETALL", self.index.keys.seen),
+            ("HGET", self.index.keys.layout, "layout"),
         )
         newest = layouts.number_of(layout)
         return tuple(
@@ -155,31 +146,31 @@ class Resharding:
         done: bool = False,
     ) -> list[bytes]:
         """Write how far it is into the layout record, which is returned; ``done`` ends it."""
-        call = self._index.call(
+        call = self.index.call(
             "progress",
             None,
             epoch=epoch,
-            layout=self._index.known_layout().number,
+            layout=self.index.known_layout().number,
             phase=phase.value,
             moved=moved,
             left=left,
             waiting=waiting,
             done=done,
         )
-        reply: list[bytes] = await self._index.scripts.run(call)
+        reply: list[bytes] = await self.index.scripts.run(call)
         return reply
 
     async def end(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
         """Every former shard is closed: the new layout stands alone."""
-        layout = self._index.known_layout()
+        layout = self.index.known_layout()
         shards = sharding.own_shards(layout)
-        replies = await self._index.scripts.run_many(
-            [self._index.call("filled", shard, epoch=epoch) for shard in shards]
+        replies = await self.index.scripts.run_many(
+            [self.index.call("filled", shard, epoch=epoch) for shard in shards]
         )
         for reply in replies:
             if isinstance(reply, errors.DuepointError):
                 raise reply
-        return self._layouts.remember(
+        return self.layouts.remember(
             await self.record_progress(epoch, phase=Phase.STABLE, moved=moved, left=0, done=True)
         )
 
@@ -187,30 +178,30 @@ class Resharding:
 
     async def shard_state(self, shard: messages.ShardId) -> str:
         """``open``, ``filling``, ``draining`` or ``closed``."""
-        (state,) = await self._index.read(
-            "read a shard's state", ("HGET", self._index.shard(shard).meta, "state")
+        (state,) = await self.index.read(
+            "read a shard's state", ("HGET", self.index.shard(shard).meta, "state")
         )
         if state is None:
             raise queue_errors.Uninitialised(f"shard {shard} holds no index")
         return bytes(state).decode(errors="replace")
 
     async def count_definitions(self, shard: messages.ShardId) -> int:
-        namespaces = await self._reader.namespaces(shard)
-        buckets = self._index.buckets_of(shard, namespaces.values())
-        return sum(await self._index.read_many("count", [("HLEN", each) for each in buckets]))
+        namespaces = await self.reader.namespaces(shard)
+        buckets = self.index.buckets_of(shard, namespaces.values())
+        return sum(await self.index.read_many("count", [("HLEN", each) for each in buckets]))
 
     async def close(self, shard: messages.ShardId, epoch: messages.Epoch) -> str:
         """The former shard is closed and its keys are gone: empty text; else why not yet.
 
         ``definitions``, ``points``, ``moving``, ``outcomes`` or ``dead``.
         """
-        names, namespaces = self._index.shard(shard), await self._reader.namespaces(shard)
-        if await self._export.is_any_definition_left(shard, namespaces):
+        names, namespaces = self.index.shard(shard), await self.reader.namespaces(shard)
+        if await self.export.is_any_definition_left(shard, namespaces):
             return "definitions"
         lanes = [("ZCOUNT", names.lane(lane), "-inf", "(+inf") for lane in namespaces]
-        if any(await self._index.read_many("count", lanes)):
+        if any(await self.index.read_many("count", lanes)):
             return "points"
-        answer: bytes = await self._index.scripts.run(self._index.call("close", shard, epoch=epoch))
+        answer: bytes = await self.index.scripts.run(self.index.call("close", shard, epoch=epoch))
         if answer == b"closed":
             await self.unlink_closed(shard)
             return ""
@@ -218,15 +209,15 @@ class Resharding:
 
     async def unlink_closed(self, shard: messages.ShardId) -> None:
         """What a crash after the closing has left is gone."""
-        names, namespaces = self._index.shard(shard), await self._reader.namespaces(shard)
+        names, namespaces = self.index.shard(shard), await self.reader.namespaces(shard)
         gone = [names.lane(lane) for lane in namespaces]
-        gone += self._index.buckets_of(shard, namespaces.values())
+        gone += self.index.buckets_of(shard, namespaces.values())
         lasting = {names.meta, names.interned}
-        gone += [key for key in self._index.call("init", shard).keys if key not in lasting]
+        gone += [key for key in self.index.call("init", shard).keys if key not in lasting]
         # The names of all lanes stand in it: a process that goes on after a crash needs them.
         for keys in (gone, [names.interned]):
-            await self._index.read_many("unlink a closed shard", [("UNLINK", key) for key in keys])
-        self._export.forget(shard)
+            await self.index.read_many("unlink a closed shard", [("UNLINK", key) for key in keys])
+        self.export.forget(shard)
 
 
 def _nearest_power(shards: int) -> str:

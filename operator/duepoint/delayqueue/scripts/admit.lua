@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --[[
   May a claimed slot start beside the active runs of its schedule? If so it is one of them from here on, so
-  whatever the number of workers, no more than `most` are let in. A run that was let in before is let in again.
+  with any number of workers, no more than `most` are let in. A run that was let in before is let in again.
   What is believed of Jobs is never enough to refuse a slot: the reply names those to look at first, and the
   next call says what was found; where there are many, a piece of them at a time.
 
@@ -62,13 +62,6 @@ local function put_run(field, known)
   begin_set()
   redis.call('HSET', ACTIVE, field, known)
   redis.call('ZADD', LOOKS, place_of_run(known), field)
-end
-
-local function drop_runs(fields)
-  if #fields > 0 then
-    redis.call('ZREM', LOOKS, unpack(fields))
-    redis.call('HDEL', ACTIVE, unpack(fields))
-  end
 end
 
 local function count_active()

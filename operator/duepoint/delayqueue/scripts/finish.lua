@@ -29,10 +29,7 @@ local function remove(fields, values, are_over)
       gone[#gone + 1] = run
     end
   end
-  if #gone > 0 then
-    redis.call('ZREM', LOOKS, unpack(gone))
-    removed = removed + redis.call('HDEL', ACTIVE, unpack(gone))
-  end
+  removed = removed + drop_runs(gone)
 end
 
 -- Of the runs that stand in ARGV, every `step`th from `first` on, those that the set has; with `jobs` only where it is

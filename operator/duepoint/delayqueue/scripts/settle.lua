@@ -23,7 +23,7 @@
         dead {{member, from, to}}: position of the member (0: a slot without a point of its own), fields of its entry
         ended {{bucket, id, chain}}: definitions that are completed with their chain
         counted {{bucket, id, member}}: slots that have started, of schedules with maxRuns
-        crowds {{lane, key, id, from, to, most}}: schedules that get new retries, fields of the entries of buried
+        retried {{lane, key, id, from, to, most}}: schedules that get new retries, fields of the entries of buried
           ones, how many may be open
   Reply {'lost'} | {'settled', applied, remaining, {buried retry, its record, ...},
           {namespace of each dead letter that had to go, ...}}
@@ -42,7 +42,7 @@ local LETTERS, LETTER_SUMS = KEYS[letters.order], KEYS[letters.sums]
 -- include entries
 
 local MOST_ORIGIN = 1000 -- bytes of namespace, name and uid of a schedule, about
-local MOST_LOOKED_AT = 2000 -- occurrences of crowded schedules in one script: about a millisecond
+local MOST_LOOKED_AT = 2000 -- occurrences of schedules with many retries in one script: about a millisecond
 
 if not token then
   if not args.entries then -- entries that were not appended have no outcomes
@@ -380,8 +380,8 @@ end
 
 local buried, now = {}, server_time()
 
--- A crowd that is not looked at for want of time is looked at with its schedule's next retry.
-local function bury_crowd(lane, lane_key, schedule, from, to, most)
+-- A schedule that is not looked at for want of time is looked at with its next retry.
+local function bury_oldest_retries(lane, lane_key, schedule, from, to, most)
   if looked_at >= MOST_LOOKED_AT or redis.call('ZLEXCOUNT', OCC, range_of(schedule)) <= most then
     return
   end
@@ -399,8 +399,8 @@ local function bury_crowd(lane, lane_key, schedule, from, to, most)
   refresh_head(lane, lane_key)
 end
 
-for _, crowd in ipairs(args.crowds) do
-  bury_crowd(crowd[1], KEYS[crowd[2]], ARGV[crowd[3]], crowd[4], crowd[5], crowd[6])
+for _, schedule in ipairs(args.retried) do
+  bury_oldest_retries(schedule[1], KEYS[schedule[2]], ARGV[schedule[3]], schedule[4], schedule[5], schedule[6])
 end
 if args.holds then
   add_held()

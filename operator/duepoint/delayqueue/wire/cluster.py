@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import redis.asyncio
@@ -69,22 +69,32 @@ def slot_of_command(command: nodes.Command) -> int:
     return slot_of(_HOME_KEY if at is None else command[at])
 
 
-class Changes:
-    """A number that grows, and waiting for that."""
+class ServerChanges:
+    """What changes about servers: who holds what (``generation``), and what they were before.
+
+    Both are described in ``servers.Servers``.
+    """
 
     def __init__(self) -> None:
         self.generation = 0
+        self.upheavals = 0
+        self.on_upheaval: list[Callable[[], None]] = []
         self._changed = asyncio.Event()
 
-    def note(self) -> None:
+    def note_change(self) -> None:
         self.generation += 1
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def wait(self, seen: int) -> int:
+    async def wait_for_change(self, seen: int) -> int:
         while self.generation == seen:
             await self._changed.wait()
         return self.generation
+
+    def note_upheaval(self) -> None:
+        self.upheavals += 1
+        for report in self.on_upheaval:
+            report()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,22 +131,17 @@ def _host(entry: Sequence[Any], asked: connecting.Host) -> connecting.Host:
     return (asked[0] if name in _NAMELESS else name, int(entry[1]))
 
 
-@dataclass(slots=True)
-class _Round:
-    """Commands by where they go: (host, asking) -> positions."""
-
-    groups: dict[tuple[connecting.Host, bool], list[int]] = field(default_factory=dict)
-
-    def add(self, host: connecting.Host, position: int, *, asking: bool = False) -> None:
-        self.groups.setdefault((host, asking), []).append(position)
+#: Positions of commands by where these go: (host, asking).
+_Round = dict[tuple[connecting.Host, bool], list[int]]
 
 
-class Cluster:
+class Cluster(ServerChanges):
     """``servers.Servers`` over the nodes of a cluster."""
 
     is_cluster = True
 
     def __init__(self, server: connecting.Server, *, connections: int) -> None:
+        super().__init__()
         self._server = server
         self._seeds = server.address().hosts
         self._teller = self._seeds[0]
@@ -148,16 +153,6 @@ class Cluster:
         self._is_stale = True
         self._refreshing = asyncio.Lock()
         self._refreshed_at = float("-inf")
-        self._changes = Changes()
-        self.upheavals = 0
-        self.on_upheaval: list[Callable[[], None]] = []
-
-    @property
-    def generation(self) -> int:
-        return self._changes.generation
-
-    async def wait_for_change(self, seen: int) -> int:
-        return await self._changes.wait(seen)
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -193,11 +188,11 @@ class Cluster:
         self, slots: Sequence[int], wanted: Mapping[int, str], replies: list[Any]
     ) -> _Round:
         """Where each command goes: to its slot's owner, or to the node that an ASK named."""
-        sent = _Round()
+        sent: _Round = {}
         for position, asked in wanted.items():
             if asked:
                 host, _, port = asked.rpartition(":")
-                sent.add((host, int(port)), position, asking=True)
+                sent.setdefault(((host, int(port)), True), []).append(position)
                 continue
             owner = self._map.owners[slots[position]]
             if owner is None:
@@ -205,7 +200,7 @@ class Cluster:
                 trouble = "no node is known for the slot" if found_one else self._trouble
                 replies[position] = redis.exceptions.ClusterDownError(f"CLUSTERDOWN {trouble}")
             else:
-                sent.add(owner, position)
+                sent.setdefault((owner, False), []).append(position)
         return sent
 
     async def _send(
@@ -224,7 +219,7 @@ class Cluster:
             for position, reply in zip(positions, found[asking :: 1 + asking], strict=True):
                 replies[position] = reply
 
-        groups = sent.groups.items()
+        groups = sent.items()
         if len(groups) == 1:
             (((host, asking), positions),) = groups
             await send_to(host, positions, asking=asking)
@@ -259,7 +254,11 @@ class Cluster:
         if moved:
             self._is_stale = True  # until a map was read that is newer than this
             await self.refresh()
-            self._learn(moved)
+            owners = list(self._map.owners)
+            for slot, owner in moved.items():  # another node may not have heard of it yet
+                owners[slot] = owner
+            if owners != list(self._map.owners):
+                self._take(Map(owners, self._map.replicas))
         return again
 
     def _sent_to(self, slot: int, error: redis.exceptions.AskError) -> connecting.Host:
@@ -267,14 +266,6 @@ class Cluster:
             return (error.host, error.port)
         owner = self._map.owners[slot]
         return (owner[0] if owner else self._seeds[0][0], error.port)
-
-    def _learn(self, moved: Mapping[int, connecting.Host]) -> None:
-        """Newer than the map: another node may not have heard of it yet."""
-        owners = list(self._map.owners)
-        for slot, owner in moved.items():
-            owners[slot] = owner
-        if owners != list(self._map.owners):
-            self._take(Map(owners, self._map.replicas))
 
     def _note_troubles(self, replies: Sequence[Any]) -> None:
         for reply in replies:
@@ -353,8 +344,8 @@ class Cluster:
             return
         if _is_failover(former, found):
             log.warning("a replica has become primary; what was written last may be lost")
-            self._note_upheaval()
-        self._changes.note()
+            self.note_upheaval()
+        self.note_change()
 
     def _node(self, host: connecting.Host) -> nodes.Node:
         if host not in self._nodes:
@@ -362,16 +353,11 @@ class Cluster:
                 self._server,
                 host,
                 connections=self._connections,
-                on_upheaval=self._note_upheaval,
+                on_upheaval=self.note_upheaval,
                 takes_replicas=True,
             )
             self._nodes[host].replicas = len(self._map.replicas.get(host, ()))
         return self._nodes[host]
-
-    def _note_upheaval(self) -> None:
-        self.upheavals += 1
-        for tell in self.on_upheaval:
-            tell()
 
     def homes(self, names: Sequence[str]) -> Mapping[Hashable, Sequence[str]]:
         homes: dict[Hashable, list[str]] = {}
@@ -386,7 +372,7 @@ class Cluster:
             self._server,
             cast("connecting.Host", home),
             connections=1,
-            on_upheaval=self._note_upheaval,
+            on_upheaval=self.note_upheaval,
             takes_replicas=True,
         ).client
 

@@ -75,7 +75,8 @@ class Node:
 
     async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:
         """The replies; errors stand in their places, cancellation passes."""
-        waits = confirmed and self._should_wait()
+        now = asyncio.get_running_loop().time()
+        waits = confirmed and self.replicas > 0 and now >= self._confirm_from
         sent = [*commands, ("WAIT", 1, _CONFIRM_MS)] if waits else commands
         try:
             async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
@@ -175,11 +176,6 @@ class Node:
             log.warning("the server is not the one it was; what was written last may be lost")
             self.pool.upheavals += 1
             self._on_upheaval()
-
-    # -- replicas --------------------------------------------------------------------------------
-
-    def _should_wait(self) -> bool:
-        return self.replicas > 0 and asyncio.get_running_loop().time() >= self._confirm_from
 
     def _note_confirmation(self, replicas: Any) -> None:  # noqa: ANN401 - a number or an error
         if isinstance(replicas, int) and replicas > 0:

@@ -205,14 +205,11 @@ def _refused(calls: Sequence[ScriptCall | nodes.Command], replies: Sequence[obje
 
 
 def _translated_of(call: ScriptCall | nodes.Command, error: Exception) -> errors.DuepointError:
-    translation = translated(error, _attempted(call))
-    if isinstance(translation, queue_errors.Damaged) and _attempted(call) in _TO_USERS_STREAMS:
+    script = call.script if isinstance(call, ScriptCall) else ""
+    translation = translated(error, f"run {script}" if script else "read")
+    if isinstance(translation, queue_errors.Damaged) and script == _TO_USERS_STREAMS:
         return queue_errors.WrongType(str(translation))
     return translation
-
-
-def _attempted(call: ScriptCall | nodes.Command) -> str:
-    return f"run {call.script}" if isinstance(call, ScriptCall) else "read"
 
 
 def good(replies: list[Any], attempted: str) -> list[Any]:
@@ -253,8 +250,8 @@ _WAITS = frozenset(
         *("NOAUTH", "WRONGPASS", "NOSCRIPT"),
     }
 )
-#: What meets keys that users name; all other keys are ours.
-_TO_USERS_STREAMS = frozenset({"run append"})
+#: The script that meets keys which users name; all other keys are ours.
+_TO_USERS_STREAMS = "append"
 #: How Valkey and Redis say so of a command within a script; these come without a code.
 _NO_RIGHT = re.compile(r"ACL failure in script|The user executing the script can't")
 #: Of the waits, those after which it is certain that nothing was done.

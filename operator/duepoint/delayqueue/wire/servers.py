@@ -81,26 +81,17 @@ class Servers(Protocol):
     async def close(self) -> None: ...
 
 
-class OneServer:
+class OneServer(cluster.ServerChanges):
     """A server at one address, or the one that Sentinel calls the primary."""
 
     is_cluster = False
 
     def __init__(self, server: connecting.Server, *, connections: int) -> None:
+        super().__init__()
         self._server = server
-        self._changes = cluster.Changes()
-        self.upheavals = 0
-        self.on_upheaval: list[Callable[[], None]] = []
         self.node = nodes.Node(
-            server, None, connections=connections, on_upheaval=self._note_upheaval
+            server, None, connections=connections, on_upheaval=self.note_upheaval
         )
-
-    @property
-    def generation(self) -> int:
-        return self._changes.generation
-
-    async def wait_for_change(self, seen: int) -> int:
-        return await self._changes.wait(seen)
 
     async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:
         return await self.node.exchange(commands, confirmed=confirmed)
@@ -122,15 +113,10 @@ class OneServer:
         return {"": tuple(names)}
 
     def listener(self, home: Hashable) -> redis.asyncio.Redis:  # noqa: ARG002 - there is one
-        return nodes.Node(self._server, None, connections=1, on_upheaval=self._note_upheaval).client
+        return nodes.Node(self._server, None, connections=1, on_upheaval=self.note_upheaval).client
 
     async def close(self) -> None:
         await self.node.close()
-
-    def _note_upheaval(self) -> None:
-        self.upheavals += 1
-        for tell in self.on_upheaval:
-            tell()
 
 
 def open_servers(server: connecting.Server, *, connections: int = 8) -> Servers:

@@ -29,12 +29,20 @@ local function begin_look(known)
   return known == 0 and last or known
 end
 
+-- How many of these runs there were.
+local function drop_runs(fields)
+  if #fields == 0 then
+    return 0
+  end
+  redis.call('ZREM', LOOKS, unpack(fields))
+  return redis.call('HDEL', ACTIVE, unpack(fields))
+end
+
 -- Runs that a look has found to have ended: run, value pairs from ARGV.
 local function record_ended(over)
   for i = over[1], over[2], 2 do
     if redis.call('HGET', ACTIVE, ARGV[i]) == ARGV[i + 1] then
-      redis.call('ZREM', LOOKS, ARGV[i])
-      redis.call('HDEL', ACTIVE, ARGV[i])
+      drop_runs({ ARGV[i] })
     end
   end
 end
