@@ -85,8 +85,8 @@ class OtherInstalls:
         if _is_other(other, self.own):
             self._found()
             what = f"writes the status of Schedule {seen.identity}"
-            trouble = f"the installation {other} {what}; this one is {self.own}. {_REMEDY}"
-            if self._health.unwell(PART, trouble):
+            message = f"the installation {other} {what}; this one is {self.own}. {_REMEDY}"
+            if self._health.unwell(PART, message):
                 telemetry.logger.error("another installation", other=other, own=self.own, what=what)
             tell(_about(seen, self.own, other))
 
