@@ -393,7 +393,7 @@ async def test_a_list_that_began_before_a_deletion_brings_nothing_back():
     async with World().leader() as world:
         await world.apply()
         await world.clock.advance(5)
-        held, deletions = await world.resync._definitions([]), world.observations.deletions()
+        held, deletions = await world.resync._definitions([]), world.observations.deletions
         old = seen_of(world.object())
         await world.delete()
         await world.clock.advance(5)

@@ -11,19 +11,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
-from duepoint import agreedclock, errors, services, settings, telemetry
+from duepoint import errors, services, settings, telemetry
 from duepoint.clock import Clock
+from duepoint.controller import term as terms
 from duepoint.controller.maintenance import fallbacks, partitioner
-from duepoint.controller.maintenance.indexwatch import LOOK_SECONDS
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
-from duepoint.controller.maintenance.sweeper import ROLL_SECONDS
 from duepoint.controller.scheduleruns import scheduleruns
 from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.term import TermContext
-from duepoint.controller.termservices import Maintenance, Run, TermServices
+from duepoint.controller.termservices import (
+    USUAL_TIMINGS,
+    Maintenance,
+    Run,
+    TermServices,
+    Timings,
+)
 from duepoint.controller.watching.kopfthread import KopfThread
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import layouts, messages, serverhealth
@@ -49,10 +53,6 @@ PARTS = (
 )
 
 
-#: A term waits for clocks that agree, and looks this often.
-_TIME_SECONDS = 0.1
-
-
 class LeaseTerm(Protocol):
     """What the elector hands over."""
 
@@ -63,14 +63,6 @@ class LeaseTerm(Protocol):
     def inherited(self) -> Mapping[str, str]: ...
 
     def annotate(self, notes: Mapping[str, str]) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timings:
-    """Rhythms of a term, in seconds: looks at the index, and rounds of the sweep."""
-
-    look_seconds: float = LOOK_SECONDS
-    roll_seconds: float = ROLL_SECONDS
 
 
 class Leadership:
@@ -95,7 +87,7 @@ class Leadership:
         clock: Clock,
         health: services.Health,
         own_streams: ownstreams.OwnStreams = ownstreams.USUAL,
-        timings: Timings = Timings(),
+        timings: Timings = USUAL_TIMINGS,
     ) -> None:
         self._settings = settings
         self._api = api
@@ -118,7 +110,7 @@ class Leadership:
             layout = await self._open(epoch, partitioner.layout_of(term.inherited))
             term.annotate(partitioner.note_of(layout))
             telemetry.logger.info("term begins", epoch=epoch, shards=layout.shards)
-            await self._wait_for_time()
+            await terms.wait_for_time(self._clock)
             await self._run(layout, epoch, term)
         finally:
             for part in PARTS:
@@ -130,7 +122,11 @@ class Leadership:
         waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         while True:
             try:
-                await self._identify()
+                if not self._is_identified:
+                    found = await clusters.identity(self._api, self._settings.namespace)
+                    owner = layouts.Owner(cluster=found.cluster, home=found.home)
+                    self._queue.layouts.belong_to(owner)
+                    self._is_identified = True
                 serverhealth.tell(await self._queue.health.problems(fills=True), self._health)
                 layout = await self._queue.membership.open(
                     shards, epoch, noted=noted, by=self._others.own
@@ -147,18 +143,6 @@ class Leadership:
             else:
                 self._health.well("queue")
                 return layout
-
-    async def _wait_for_time(self) -> None:
-        """Return once two clocks agree: nothing is armed by one that may be an hour wrong."""
-        while agreedclock.distrust(self._clock):
-            await self._clock.sleep(_TIME_SECONDS)
-
-    async def _identify(self) -> None:
-        """The queue knows which cluster's index it is to be."""
-        if not self._is_identified:
-            found = await clusters.identity(self._api, self._settings.namespace)
-            self._queue.layouts.belong_to(layouts.Owner(cluster=found.cluster, home=found.home))
-            self._is_identified = True
 
     async def _run(self, layout: messages.Layout, epoch: messages.Epoch, lease: LeaseTerm) -> None:
         """Everything that a term does, until one of its services fails."""
@@ -186,8 +170,7 @@ class Leadership:
             followers,
             layout=layout,
             resync_seconds=self._settings.resync_seconds,
-            look_seconds=self._timings.look_seconds,
-            roll_seconds=self._timings.roll_seconds,
+            timings=self._timings,
         )
         term.events.layout_changed.subscribe(
             lambda changed: lease.annotate(partitioner.note_of(changed))

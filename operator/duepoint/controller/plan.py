@@ -24,7 +24,7 @@ import msgspec
 
 from duepoint.delayqueue import messages
 from duepoint.runs.watermark import Watermark
-from duepoint.schedules import definition, points, slots
+from duepoint.schedules import points, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.spec import ScheduleSpec
@@ -132,10 +132,13 @@ def decide(
     if stored.generation > spec.generation and stored.fingerprint != replaces:
         return None
     if (stored.generation, stored.fingerprint) == (spec.generation, spec.fingerprint):
-        return ArmingPlan(
-            arming=None, definition=stored, missed=_unseen_misses(spec, stored, status)
-        )
-    if _is_same_timing(stored.rule, spec.rule):
+        # A first sight may have been cut off by a crash before its misses were published.
+        is_unseen = status.is_new and stored.state is State.COMPLETED
+        missed = len(_past_once(spec)) if is_unseen else 0
+        return ArmingPlan(arming=None, definition=stored, missed=missed)
+    # The data of its zone may be others without an edit.
+    timing = msgspec.structs.replace(stored.rule.timing, zone_data=spec.rule.timing.zone_data)
+    if timing == spec.rule.timing and stored.rule.whole_seconds == spec.rule.whole_seconds:
         return _same_timing(spec, stored, now_us if acts_us is None else acts_us, target=target)
     started = stored.started if stored.runs_left is not None else status.started
     # A suspension that ended by itself is counted when its end is published.
@@ -316,20 +319,7 @@ def _past_once(spec: ScheduleSpec) -> list[int]:
     return list(timeline.walk_back(spec.created_us, -1))
 
 
-def _unseen_misses(spec: ScheduleSpec, stored: Definition, status: PublishedStatus) -> int:
-    """Misses of a first sight whose status write was cut off by a crash."""
-    if not status.is_new or stored.state is not State.COMPLETED:
-        return 0
-    return len(_past_once(spec))
-
-
 # -- something stored --------------------------------------------------------------------------
-
-
-def _is_same_timing(stored: rules.Rule, wanted: rules.Rule) -> bool:
-    """Whether the timing was not edited; the data of its zone may be others."""
-    timing = msgspec.structs.replace(stored.timing, zone_data=wanted.timing.zone_data)
-    return timing == wanted.timing and stored.whole_seconds == wanted.whole_seconds
 
 
 def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target: str) -> ArmingPlan:
@@ -339,14 +329,12 @@ def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target:
     that is due already, or within a moment, keeps its place, and the worker that claims it goes on
     with the new slots.
     """
-    changed = _definition(
-        spec,
-        timing_generation=stored.timing_generation,
-        not_before_us=stored.not_before_us,
-        state=stored.state,
+    changed = msgspec.structs.replace(
+        stored,
+        generation=spec.generation,
+        rule=spec.rule,
         target=target,
-        collision=stored.collision,
-        started=stored.started,
+        fingerprint=spec.fingerprint,
     )
     is_no_edit = spec.generation <= stored.generation
     after_us = now_us + MOVING_US
@@ -404,14 +392,20 @@ def _armed(
     generations back: what was armed under that number is superseded.
     """
     after_former = 0 if former is None else former.timing_generation + 1
-    wanted = _definition(
-        spec,
+    wanted = Definition(
+        namespace=spec.namespace,
+        name=spec.name,
+        uid=spec.uid,
+        generation=spec.generation,
         timing_generation=max(spec.generation, after_former),
+        created_us=spec.created_us,
         not_before_us=not_before_us,
         state=State.SUSPENDED if _is_suspended(spec.rule) else State.ARMED,
+        rule=spec.rule,
         target=target,
         collision=collision,
-        started=started,
+        started=started if spec.rule.timing.max_runs is not None else 0,
+        fingerprint=spec.fingerprint,
     )
     due_us = chain_due_us(wanted)
     if wanted.state is State.ARMED and due_us is None:
@@ -429,30 +423,3 @@ def _armed(
 def _is_suspended(rule: rules.Rule) -> bool:
     """Without an end; with one the chain waits for the first slot from then on."""
     return rule.timing.suspend and rule.timing.suspend_until_us is None
-
-
-def _definition(
-    spec: ScheduleSpec,
-    *,
-    timing_generation: int,
-    not_before_us: int,
-    state: State,
-    target: str,
-    collision: int,
-    started: int,
-) -> Definition:
-    return definition.Definition(
-        namespace=spec.namespace,
-        name=spec.name,
-        uid=spec.uid,
-        generation=spec.generation,
-        timing_generation=timing_generation,
-        created_us=spec.created_us,
-        not_before_us=not_before_us,
-        state=state,
-        rule=spec.rule,
-        target=target,
-        collision=collision,
-        started=started if spec.rule.timing.max_runs is not None else 0,
-        fingerprint=spec.fingerprint,
-    )

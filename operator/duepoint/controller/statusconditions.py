@@ -78,7 +78,9 @@ def as_checked(report: Report, check: RunEvent | None) -> Report:
     if not check.reason:
         return report
     # Also of what only an edit mends: it is Stalled once the queue holds nothing of it.
-    listed = conditions.reconciling(_known(check.reason), check.message)
+    listed = conditions.reconciling(
+        known_reason(check.reason, Reason.SECRETS_PENDING), check.message
+    )
     return dataclasses.replace(report, conditions=listed, is_settled=False)
 
 
@@ -87,12 +89,12 @@ def is_final(check: RunEvent) -> bool:
     return check.reason == Reason.INVALID_WEBHOOK
 
 
-def _known(reason: str) -> Reason:
-    """A check of another version may find what this one has no word for."""
+def known_reason(text: str, otherwise: Reason) -> Reason:
+    """The reason of that text; another version may have reasons that this one does not know."""
     try:
-        return Reason(reason)
+        return Reason(text)
     except ValueError:
-        return Reason.SECRETS_PENDING
+        return otherwise
 
 
 def armed() -> tuple[Condition, ...]:
@@ -126,12 +128,7 @@ def _of_plan(
 def invalid(generation: int, error: errors.InvalidSpec) -> Report:
     """Only an edit can mend the spec; the queue holds nothing of it any more."""
     reason = Reason(error.errors[0].reason) if error.errors else Reason.INVALID_SCHEDULE
-    return _stalled(generation, reason, str(error))
-
-
-def invalid_template(generation: int, message: str) -> Report:
-    """The API server refuses the Jobs that this template makes; the message names the fields."""
-    return _stalled(generation, Reason.INVALID_JOB_TEMPLATE, message)
+    return stalled(generation, reason, str(error))
 
 
 def too_many_streams(generation: int, namespace: str) -> Report:
@@ -141,21 +138,17 @@ def too_many_streams(generation: int, namespace: str) -> Report:
         " may have; write the name of one of them, name another Redis in connectionSecretRef, or"
         " have a stream deleted that is not used any more"
     )
-    return _stalled(generation, Reason.TOO_MANY_STREAMS, message)
+    return stalled(generation, Reason.TOO_MANY_STREAMS, message)
 
 
 def refused_again_and_again(generation: int, message: str) -> Report:
     """The API server took the template when asked, and refuses the Jobs of slot after slot."""
     text = message if message.startswith(REFUSED) else REFUSED + message
-    return _stalled(generation, Reason.INVALID_JOB_TEMPLATE, text)
+    return stalled(generation, Reason.INVALID_JOB_TEMPLATE, text)
 
 
-def refused_by_worker(generation: int, message: str) -> Report:
-    """A worker found that the installation does not allow what the spec asks for."""
-    return _stalled(generation, Reason.INVALID_WEBHOOK, message)
-
-
-def _stalled(generation: int, reason: Reason, message: str) -> Report:
+def stalled(generation: int, reason: Reason, message: str) -> Report:
+    """This generation is refused, for a reason that only an edit can mend."""
     return Report(
         generation=generation, conditions=conditions.stalled(reason, message), is_settled=True
     )

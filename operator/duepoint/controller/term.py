@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, ParamSpec
 
-from duepoint import services
+from duepoint import agreedclock, services
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
@@ -26,6 +26,10 @@ from duepoint.runs.run import RunEvent
 if TYPE_CHECKING:
     from duepoint.controller.observed import Observed
     from duepoint.controller.statusconditions import Report
+
+
+#: Who waits for clocks that agree looks this often.
+_TIME_SECONDS = 0.1
 
 
 @dataclass(slots=True)
@@ -94,7 +98,11 @@ P = ParamSpec("P")
 
 
 class Signal(Generic[P]):
-    """One kind of event; calling it publishes."""
+    """One kind of event; calling it publishes.
+
+    A publisher that has to wait until every subscriber is done awaits ``completed`` instead, which
+    raises what they raise.
+    """
 
     __slots__ = ("_subscribers",)
 
@@ -109,22 +117,12 @@ class Signal(Generic[P]):
         for subscriber in self._subscribers:
             subscriber(*args, **kwargs)
 
-
-class AwaitedSignal(Generic[P]):
-    """An event whose publisher waits until every subscriber is done; raises what they raise."""
-
-    __slots__ = ("_subscribers",)
-
-    def __init__(self) -> None:
-        self._subscribers: list[Callable[P, Awaitable[None]]] = []
-
-    def subscribe(self, *subscribers: Callable[P, Awaitable[None]]) -> None:
-        """Await these at each publication from now on."""
-        self._subscribers.extend(subscribers)
-
-    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
+    async def completed(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Publish to subscribers that return awaitables, one after the other."""
         for subscriber in self._subscribers:
-            await subscriber(*args, **kwargs)
+            done = subscriber(*args, **kwargs)
+            assert isinstance(done, Awaitable)  # noqa: S101 - of every subscriber of such an event
+            await done
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +159,7 @@ class TermEvents:
     """
 
     schedule_applied: Signal[[Observed]] = field(default_factory=Signal)
-    schedule_leaving: AwaitedSignal[[Observed]] = field(default_factory=AwaitedSignal)
+    schedule_leaving: Signal[[Observed]] = field(default_factory=Signal)
     schedule_widened: Signal[[str]] = field(default_factory=Signal)
     objects_compared: Signal[[]] = field(default_factory=Signal)
 
@@ -211,3 +209,9 @@ class TermContext:
     installation: str = ""
     writes_per_second: float = 50
     record: Callable[[kube_events.Event], None] = lambda _event: None
+
+
+async def wait_for_time(clock: Clock) -> None:
+    """Return once two clocks agree: nothing is armed by one that may be an hour wrong."""
+    while agreedclock.distrust(clock):
+        await clock.sleep(_TIME_SECONDS)

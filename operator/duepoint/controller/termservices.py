@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from duepoint.controller.jobs.completions import Completions
@@ -25,7 +26,6 @@ from duepoint.controller.schedules.observations import Observations
 from duepoint.controller.schedules.reconcile import Reconcile
 from duepoint.controller.schedules.reconcilequeue import ReconcileQueue
 from duepoint.controller.schedules.resync import Comparison, Resync
-from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
@@ -35,6 +35,17 @@ from duepoint.schedules import ownstreams
 
 #: The life of a service; ends by cancellation or by an error.
 Run = Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Rhythms of a term, in seconds: looks at the index, and rounds of the sweep."""
+
+    look_seconds: float = LOOK_SECONDS
+    roll_seconds: float = ROLL_SECONDS
+
+
+USUAL_TIMINGS = Timings()
 
 
 class TermServices:
@@ -73,13 +84,7 @@ class TermServices:
         self.reporter = reporter = Reporter(
             term, states=states, is_arming=lambda: not self.listed.is_set()
         )
-        self.outcomes = Outcomes(
-            term,
-            states=states,
-            reporter=reporter,
-            open_slots=OpenSlotReader(term, states=states, reporter=reporter),
-            consumer=consumer,
-        )
+        self.outcomes = Outcomes(term, reporter=reporter, consumer=consumer)
         self.observations = Observations(term, reconcile=self.reconcile, reporter=reporter)
         self.reconcile_queue = ReconcileQueue(
             term, observations=self.observations, reconcile=self.reconcile, reporter=reporter
@@ -98,7 +103,6 @@ class TermServices:
         self.run_reads = RunReads(term, is_wanted=self.runs.is_wanted, offer=self.runs.offer)
         self.jobs = JobWatch(
             term,
-            states=self.states,
             reporter=self.reporter,
             wanted=self.reconcile.wanted,
             keeps=self.runs.states.keeps,
@@ -166,8 +170,7 @@ class Maintenance:
         *,
         layout: messages.Layout,
         resync_seconds: float,
-        look_seconds: float = LOOK_SECONDS,
-        roll_seconds: float = ROLL_SECONDS,
+        timings: Timings,
     ) -> None:
         self.resync = Resync(
             term,
@@ -176,7 +179,7 @@ class Maintenance:
             listed=services.listed,
         )
         self.sweeper = SweepRounds(
-            term, watermark_us=services.states.watermark_us, roll_seconds=roll_seconds
+            term, watermark_us=services.states.watermark_us, roll_seconds=timings.roll_seconds
         )
         self.partitioner = partitioner.Partitioner(term)
         queue, reconcile_queue = term.queue, services.reconcile_queue
@@ -184,7 +187,7 @@ class Maintenance:
             term,
             layout=layout,
             outages=lambda: reconcile_queue.outages + self.sweeper.outages + queue.health.upheavals,
-            look_seconds=look_seconds,
+            look_seconds=timings.look_seconds,
         )
         self.unused_blobs = UnusedBlobs(term)
         self.gauges = QueueGauges(term)

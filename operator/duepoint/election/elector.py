@@ -76,6 +76,10 @@ class Ending(Enum):
 Work = Callable[[terms.Term], Coroutine[Any, Any, None]]
 
 
+async def _unknown_epoch() -> int:
+    return 0
+
+
 @dataclass(slots=True)
 class _Holding:
     """Our hold on the Lease: its last known state, and the term that it carries."""
@@ -122,7 +126,7 @@ class Elector:
         clock: clocks.Clock,
         name: str,
         *,
-        known_epoch: Callable[[], Awaitable[int]] | None = None,
+        known_epoch: Callable[[], Awaitable[int]] = _unknown_epoch,
         timing: terms.LeaseTiming | None = None,
         leave: Callable[[str], None] = watchdogs.exit_process,
         watchdog: watchdogs.Watchdog | None = None,
@@ -156,23 +160,21 @@ class Elector:
             _log.info("term over", epoch=holding.term.epoch, reason=ending.value)
             if self._clock.monotonic() - began > _MOST_PAUSE_SECONDS:
                 pauses = self._pauses()
-            await self._clock.sleep(self._pause_after(ending, pauses))
-
-    def _pause_after(self, ending: Ending, pauses: Iterator[float]) -> float:
-        """Seconds until we are a candidate again; never none, or terms could follow without end."""
-        if ending is Ending.LOST:
-            return self._timing.look * self._random.uniform(0.75, 1.0)
-        return next(pauses)  # give another replica, for which it may work, a chance
+            # Never at once, or terms could follow without end. After a failure another replica,
+            # for which the work may succeed, gets a chance.
+            pause = self._look_pause() if ending is Ending.LOST else next(pauses)
+            await self._clock.sleep(pause)
 
     # -- candidate -------------------------------------------------------------------------
 
     async def _campaign(self) -> _Holding:
         self._seen.version = None
-        while True:
-            holding = await self._attempt()
-            if holding is not None:
-                return holding
-            await self._clock.sleep(self._timing.look * self._random.uniform(0.75, 1.0))
+        while (holding := await self._attempt()) is None:
+            await self._clock.sleep(self._look_pause())
+        return holding
+
+    def _look_pause(self) -> float:
+        return self._timing.look * self._random.uniform(0.75, 1.0)
 
     async def _attempt(self) -> _Holding | None:
         """One look at the Lease, and the attempt to take it where it is free."""
@@ -181,7 +183,8 @@ class Elector:
         if look is None or not self._is_free(look.value, started):
             return None
         current = look.value
-        epoch = terms.Epoch(max(await self._redis_epoch(), _epoch_of(current)) + 1)
+        in_redis = await self._call(self._known_epoch, self._timing.call)
+        epoch = terms.Epoch(max(in_redis.value if in_redis else 0, _epoch_of(current)) + 1)
         inherited = dict(current.annotations) if current else {}
         wanted = self._claim(current, epoch, inherited)
         holding = _Holding(wanted, terms.Term(epoch, inherited, self._clock.monotonic))
@@ -208,12 +211,6 @@ class Elector:
     def _patience(self, current: leases.Lease | None) -> float:
         asked = min(current.duration_seconds, _MOST_PATIENCE_SECONDS) if current else 0
         return max(self._timing.lease, asked)
-
-    async def _redis_epoch(self) -> int:
-        if self._known_epoch is None:
-            return 0
-        answer = await self._call(self._known_epoch, self._timing.call)
-        return answer.value if answer else 0
 
     def _claim(
         self, current: leases.Lease | None, epoch: terms.Epoch, inherited: Mapping[str, str]
@@ -256,7 +253,8 @@ class Elector:
         while True:
             pause = self._timing.retry * self._random.uniform(1.0, 1.2)
             if await self._ends_within(work, min(pause, term.seconds_left())):
-                return _ending_of(work)
+                has_failed = work.cancelled() or work.exception() is not None
+                return Ending.FAILED if has_failed else Ending.FINISHED
             if not term.is_held() or not await self._renew(holding):
                 return Ending.LOST
 
@@ -281,7 +279,12 @@ class Elector:
         if current.value.holder != self.identity:
             return False
         # Our own write that seemed to fail has arrived, or a part of the Lease was edited.
-        moved = _moved_to(wanted, current.value)
+        moved = replace(
+            wanted,
+            version=current.value.version,
+            metadata=current.value.metadata,
+            annotations={**current.value.annotations, **wanted.annotations},
+        )
         await self._write(holding, moved, term.seconds_left())
         return True
 
@@ -340,7 +343,9 @@ class Elector:
             ended = await self._ends_within(call, limit)
         finally:
             if not call.done():
-                self._abandon(call)
+                call.cancel()
+                self._abandoned.add(call)
+                call.add_done_callback(self._forget)
         if not ended:
             _log.warning("no answer about the Lease", seconds=limit)
             return None
@@ -350,11 +355,6 @@ class Elector:
             _log.warning("the Lease cannot be reached", error=errors.quoted(str(error)))
             return None
         return _Answer(call.result())
-
-    def _abandon(self, call: asyncio.Future[Any]) -> None:
-        call.cancel()
-        self._abandoned.add(call)
-        call.add_done_callback(self._forget)
 
     def _forget(self, call: asyncio.Future[Any]) -> None:
         self._abandoned.discard(call)
@@ -377,31 +377,12 @@ async def _asked(ask: Callable[[], Awaitable[ResultT]]) -> ResultT:
     return await ask()
 
 
-def _ending_of(work: asyncio.Task[None]) -> Ending:
-    if work.cancelled() or work.exception() is not None:
-        return Ending.FAILED
-    return Ending.FINISHED
-
-
-def _moved_to(wanted: leases.Lease, current: leases.Lease) -> leases.Lease:
-    """Our values, on top of what others keep on the newest version."""
-    return replace(
-        wanted,
-        version=current.version,
-        metadata=current.metadata,
-        annotations={**current.annotations, **wanted.annotations},
-    )
-
-
 def _epoch_of(lease: leases.Lease | None) -> int:
     if lease is None:
         return 0
-    return max(lease.transitions, _number(lease.annotations.get(EPOCH_ANNOTATION)))
-
-
-def _number(text: str | None) -> int:
-    is_number = text is not None and text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
-    return int(text or "") if is_number else 0
+    noted = lease.annotations.get(EPOCH_ANNOTATION, "")
+    is_number = noted.isascii() and noted.isdigit() and len(noted) <= _MOST_DIGITS
+    return max(lease.transitions, int(noted) if is_number else 0)
 
 
 def _is_released(lease: leases.Lease) -> bool:

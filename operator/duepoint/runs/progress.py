@@ -102,13 +102,6 @@ def dropped(course: Progress, slot_us: int) -> None:
     course.waits_for = ""
 
 
-def doubted(course: Progress) -> None:
-    """Mark open slots as unknown: the queue may have lost some of them."""
-    for slot in course.open.values():
-        if slot.standing is Standing.HANDED:
-            slot.standing = Standing.UNKNOWN
-
-
 def applied(course: Progress, event: RunEvent) -> bool:
     """Apply an event; False where it changes nothing."""
     slot = course.open.get(event.slot_us)
@@ -150,9 +143,7 @@ def _started(course: Progress, slot: RunSlot, event: RunEvent) -> bool:
 def _notes_trouble(slot: RunSlot, event: RunEvent) -> bool:
     """Whether its run is tried again, or not any more, or for another reason than before."""
     former = slot.trouble
-    slot.trouble = ""
-    if event.is_retrying:
-        slot.trouble = f"{event.reason}: {event.message}" if event.message else event.reason
+    slot.trouble = event.why if event.is_retrying else ""
     return slot.trouble != former
 
 
@@ -160,7 +151,6 @@ def _ended(course: Progress, event: RunEvent) -> None:
     del course.open[event.slot_us]
     course.waits_for = ""
     course.last_us = max(course.last_us, event.finished_us or event.at_us)
-    said = f"{event.reason}: {event.message}" if event.message else event.reason
     match event.state:
         case RunState.SUCCEEDED:
             course.succeeded += 1
@@ -171,16 +161,15 @@ def _ended(course: Progress, event: RunEvent) -> None:
             course.skip_reason, course.skip_message = event.reason, event.message
         case _:
             course.failed += 1
-            course.trouble = f"{_instant(event.slot_us)} {said}"
+            course.trouble = f"{_instant(event.slot_us)} {event.why}"
 
 
 def _waits(course: Progress, slot: RunSlot, event: RunEvent) -> bool:
-    said = f"{event.reason}: {event.message}" if event.message else event.reason
     if slot.standing is Standing.WANTED:
         slot.standing = Standing.HANDED
-    if not said or said == course.waits_for or slot.started_us:
+    if event.why in ("", course.waits_for) or slot.started_us:
         return False
-    course.waits_for = said
+    course.waits_for = event.why
     return True
 
 

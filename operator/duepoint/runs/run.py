@@ -130,6 +130,11 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return self.state is RunState.PENDING
 
     @property
+    def why(self) -> str:
+        """Reason and message in one line."""
+        return f"{self.reason}: {self.message}" if self.message else self.reason
+
+    @property
     def is_retrying(self) -> bool:
         """Whether nothing runs: a delivery failed, and waits for its next try."""
         is_running = self.state is RunState.RUNNING

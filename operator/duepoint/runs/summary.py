@@ -294,7 +294,10 @@ def _is_old(summary: Summary, event: RunEvent, *, replayed: bool, is_over: bool)
     if event.state in ENDED:
         if has_ended and not summary.running.unlisted:
             return True
-        floor_us = _end_floor_us(floors, event.state)
+        floor_us = {
+            RunState.SUCCEEDED: floors.success_us,
+            RunState.REPLACED: floors.replaced_us,
+        }.get(event.state, floors.failure_us)
         is_listed = _is_regular(event) and floors.settled.is_open(event.slot_us)
         return replayed and not is_listed and _ended_us(event) <= floor_us
     if is_over:
@@ -322,11 +325,6 @@ def _is_covered(summary: Summary, event: RunEvent) -> bool:
 
 def _ended_us(event: RunEvent) -> int:
     return event.finished_us or event.at_us
-
-
-def _end_floor_us(floors: Floors, state: RunState) -> int:
-    floor_us = {RunState.SUCCEEDED: floors.success_us, RunState.REPLACED: floors.replaced_us}
-    return floor_us.get(state, floors.failure_us)
 
 
 def _fold_end(summary: Summary, event: RunEvent) -> Summary:

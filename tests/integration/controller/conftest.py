@@ -19,7 +19,8 @@ import structlog
 
 from duepoint import services, settings
 from duepoint.clock import SystemClock
-from duepoint.controller.leadership import Leadership, Timings
+from duepoint.controller.leadership import Leadership
+from duepoint.controller.termservices import Timings
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import api as kubeapi

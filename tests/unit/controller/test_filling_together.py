@@ -16,7 +16,7 @@ from tests.unit.controller.world import World, seen_of
 
 async def _emptied(world: World) -> None:
     world.queue.flush()
-    await world.queue.membership.open(world.shards, world.reconcile._epoch)
+    await world.queue.membership.open(world.shards, world.term.epoch)
 
 
 def _counted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:

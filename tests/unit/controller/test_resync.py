@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 import structlog
@@ -79,7 +80,7 @@ async def test_an_emptied_queue_is_rebuilt_from_the_watermarks():
         await world.apply("sleeping", suspend=True)
         await world.clock.advance(1200)
         world.queue.flush()
-        await world.queue.membership.open(world.shards, world.reconcile._epoch)
+        await world.queue.membership.open(world.shards, world.term.epoch)
         await world.resync.run()
         await world.clock.settle()
         # nobody has told of any run since: the watermark is the creation
@@ -197,7 +198,7 @@ async def test_many_schedules_of_unwatched_namespaces_go_only_a_minute_later(mon
     async with world.leader():
         for number in range(5):
             await world.apply(f"s{number}")
-        world.resync._namespaces = ("elsewhere",)
+        world.resync._term = dataclasses.replace(world.term, namespaces=("elsewhere",))
         comparing = asyncio.create_task(world.resync.run())
         await world.clock.advance(59)
         assert len(world.definitions()) == 5

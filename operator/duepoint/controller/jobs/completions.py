@@ -37,12 +37,11 @@ class Completions:
         definitions: Definitions,
         is_waited_for: Callable[[Definition], bool],
     ) -> None:
-        self._queue = term.queue
+        self._term = term
         self._definitions = definitions
-        self._epoch = term.epoch
         self._ended: dict[str, set[str]] = {}
         self._wider: set[str] = set()
-        self._has_waiting = is_waited_for
+        self._is_waited_for = is_waited_for
         self._work: WorkQueue[str] = WorkQueue(term.clock, "job ends not reported")
 
     def job_ended(self, schedule_uid: str, job_name: str) -> None:
@@ -65,10 +64,13 @@ class Completions:
         self._wider.discard(schedule_uid)
         try:
             known = await self._definitions(schedule_uid)
-            if known is None or not (is_wider or self._is_waited_for(known)):
+            if known is None:
                 return None
-            finished = await self._queue.concurrency.finish(
-                known, ended, self._epoch, every=is_wider
+            is_limited = known.rule.policy.concurrency != activeruns.ALLOW
+            if not (is_wider or is_limited or self._is_waited_for(known)):
+                return None
+            finished = await self._term.queue.concurrency.finish(
+                known, ended, self._term.epoch, every=is_wider
             )
         except Exception:
             self._ended.setdefault(schedule_uid, set()).update(ended)
@@ -78,6 +80,3 @@ class Completions:
             self._wider.add(schedule_uid)
             return _NEXT_SECONDS
         return None
-
-    def _is_waited_for(self, known: Definition) -> bool:
-        return known.rule.policy.concurrency != activeruns.ALLOW or self._has_waiting(known)

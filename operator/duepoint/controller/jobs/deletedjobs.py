@@ -26,7 +26,6 @@ import msgspec
 from duepoint.controller.jobs import jobevents
 from duepoint.controller.jobs.jobstate import WatchedJobs
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import Acknowledgement, RunningJob, TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.kube import jobs
@@ -53,15 +52,12 @@ class DeletedJobs:
         term: TermContext,
         *,
         watched: WatchedJobs,
-        states: ScheduleStates,
         reporter: Reporter,
         observe: Callable[[jobs.Job], None],
         catch_up: Callable[[], Awaitable[None]],
     ) -> None:
-        self._api = term.api
-        self._clock = term.clock
+        self._term = term
         self._watched = watched
-        self._states = states
         self._reporter = reporter
         self._observe = observe
         self._catch_up = catch_up
@@ -109,20 +105,20 @@ class DeletedJobs:
 
     def record_gone(self, event: RunEvent) -> None:
         """The Job of this run was deleted or released before it had ended."""
-        self._seen.put(event.job_uid, (event, self._clock.monotonic()))
+        self._seen.put(event.job_uid, (event, self._term.clock.monotonic()))
 
     def look_for(
         self, runs: Iterable[RunningJob], *, patience_seconds: float = PATIENCE_SECONDS
     ) -> None:
         """These are believed to be running; those that the watch does not show are looked for."""
-        not_before = self._clock.monotonic() + patience_seconds
+        not_before = self._term.clock.monotonic() + patience_seconds
         for run in runs:
             if not self._watched.is_active(_owner(run), run.job_name):
                 self._suspects.put(f"{run.namespace}/{run.job_name}", (run, not_before))
 
     async def _report(self, seen: tuple[RunEvent, float]) -> float | None:
         event, seen_at = seen
-        wait = seen_at + GRACE_SECONDS - self._clock.monotonic()
+        wait = seen_at + GRACE_SECONDS - self._term.clock.monotonic()
         if wait > 0:
             return wait
         await self._end(event, seen_at)
@@ -130,22 +126,22 @@ class DeletedJobs:
 
     async def _look_for(self, suspect: tuple[RunningJob, float]) -> float | None:
         run, not_before = suspect
-        wait = not_before - self._clock.monotonic()
+        wait = not_before - self._term.clock.monotonic()
         if wait > 0:
             return wait
         if self._watched.is_active(_owner(run), run.job_name):
             return None
-        if self._states.is_over(run):
+        if self._reporter.states.is_over(run):
             self.forget_replacing(run.uid, run.job_name)
             return None
-        job = await jobs.find(self._api, run.namespace, run.job_name)
+        job = await jobs.find(self._term.api, run.namespace, run.job_name)
         if job is not None and jobs.is_run_of(job, _owner(run)):
             self._observe(job)
             return None
         is_released = job is not None and jobs.is_released(job)
         why = jobevents.RELEASED if is_released else jobevents.LOST
-        event = jobevents.missing(run, why, self._clock.now_us())
-        await self._end(event, self._clock.monotonic())
+        event = jobevents.missing(run, why, self._term.clock.now_us())
+        await self._end(event, self._term.clock.monotonic())
         return None
 
     async def _end(self, gone: RunEvent, seen_at: float) -> None:
@@ -157,7 +153,7 @@ class DeletedJobs:
         """
         key = gone.uid, gone.job_name
         if key not in self._replacing and self._caught_up_at <= seen_at:
-            began_at = self._clock.monotonic()
+            began_at = self._term.clock.monotonic()
             await self._catch_up()
             self._caught_up_at = max(self._caught_up_at, began_at)
         if key not in self._replacing:

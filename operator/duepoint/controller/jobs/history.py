@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import dataclass
 
 from duepoint.controller.jobs.jobstate import FinishedJob, WatchedJobs
 from duepoint.controller.status.states import ScheduleStates
@@ -36,12 +35,6 @@ _REMEMBERED_US = 2 * outcome.LATE_US
 _Name = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Reported:
-    at_us: int
-    may_come: bool
-
-
 class LateRequests:
     """Which finished Jobs a late request could create again, and until when they stay for it.
 
@@ -56,16 +49,16 @@ class LateRequests:
     """
 
     def __init__(self) -> None:
-        self._reported: OrderedDict[_Name, _Reported] = OrderedDict()
+        #: By namespace and name: when it was reported, and whether another request may come.
+        self._reported: OrderedDict[_Name, tuple[int, bool]] = OrderedDict()
         #: By the Schedule's uid and the Job's name; another Schedule of that name has its own Jobs.
         self._gone: OrderedDict[_Name, tuple[int, str]] = OrderedDict()
         self._lost_us = 0
 
     def record(self, namespace: str, job_name: str, at_us: int, *, may_come: bool) -> None:
         """The Job of a slot exists; another request for it may come, or not. Idempotent."""
-        before = self._reported.pop((namespace, job_name), None)
-        may_come = may_come or (before is not None and before.may_come)
-        self._reported[namespace, job_name] = _Reported(at_us, may_come)
+        _, might_come = self._reported.pop((namespace, job_name), (0, False))
+        self._reported[namespace, job_name] = at_us, may_come or might_come
         self._forget(at_us)
 
     def record_lost_claims(self, at_us: int) -> None:
@@ -78,7 +71,8 @@ class LateRequests:
         if reported is None:
             until_us = job.created_us + outcome.LATE_US
         else:
-            until_us = reported.at_us + outcome.LATE_US if reported.may_come else 0
+            at_us, may_come = reported
+            until_us = at_us + outcome.LATE_US if may_come else 0
         if 0 < job.slot_us <= self._lost_us:
             until_us = max(until_us, self._lost_us + _CLAIM_US + outcome.LATE_US)
         return until_us
@@ -100,7 +94,7 @@ class LateRequests:
     def _forget(self, now_us: int) -> None:
         """Both are in the order of their reports, which is nearly that of the instants."""
         past_us = now_us - _REMEMBERED_US
-        while self._reported and next(iter(self._reported.values())).at_us < past_us:
+        while self._reported and next(iter(self._reported.values()))[0] < past_us:
             self._reported.popitem(last=False)
         while self._gone and next(iter(self._gone.values()))[0] < past_us:
             self._gone.popitem(last=False)
@@ -169,8 +163,7 @@ class History:
         wanted: Wanted,
         keeps: Callable[[str, str], bool],
     ) -> None:
-        self._api = term.api
-        self._clock = term.clock
+        self._term = term
         self._watched = watched
         self._states = states
         self._wanted = wanted
@@ -209,7 +202,7 @@ class History:
 
     async def _delete_of_refused(self, schedule_uid: str, keeps: Policy) -> float | None:
         """The queue holds nothing of it, so only slots that were claimed before are tried again."""
-        over_us = self._clock.now_us() - _IN_FLIGHT_US
+        over_us = self._term.clock.now_us() - _IN_FLIGHT_US
         finished = too_many(self._finished(schedule_uid), keeps)
         ended = [
             job
@@ -227,13 +220,13 @@ class History:
             if job.name in shown or self._keeps(job.namespace, job.name):
                 continue
             until_us = self.late.stays_until_us(job)
-            if until_us > self._clock.now_us():
+            if until_us > self._term.clock.now_us():
                 first_us = until_us if first_us is None else min(first_us, until_us)
                 continue
-            await jobs.delete(self._api, job.namespace, job.name, job.uid)
-            self.late.record_gone(schedule_uid, job.name, job.uid, self._clock.now_us())
+            await jobs.delete(self._term.api, job.namespace, job.name, job.uid)
+            self.late.record_gone(schedule_uid, job.name, job.uid, self._term.clock.now_us())
             if (owner := self._states.owner(schedule_uid)) is not None:
                 self._watched.record_deletion(owner, job.uid)
         if first_us is None:
             return None
-        return min(max((first_us - self._clock.now_us()) / 1e6, 0.1), _WANTED_AGAIN_SECONDS)
+        return min(max((first_us - self._term.clock.now_us()) / 1e6, 0.1), _WANTED_AGAIN_SECONDS)

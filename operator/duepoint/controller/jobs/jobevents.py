@@ -78,15 +78,8 @@ def ended(job: jobs.Job, owner: JobOwner, slot_us: int, now_us: int) -> RunEvent
 
 def gone(job: jobs.Job, run: RunningJob, why: EndReason, now_us: int) -> RunEvent:
     """The end of a run whose Job was seen to go; no other event of it will come."""
-    owner = JobOwner(run.namespace, run.schedule_name, run.uid)
     return msgspec.structs.replace(
-        started(job, owner, run.slot_us),
-        trigger=run.trigger,
-        state=RunState.FAILED,
-        reason=why.reason,
-        message=why.message,
-        at_us=now_us,
-        finished_us=now_us,
+        missing(run, why, now_us), started_us=created_us(job), job_uid=job.metadata.uid
     )
 
 

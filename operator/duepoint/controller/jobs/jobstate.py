@@ -18,7 +18,7 @@ from duepoint.controller.term import RunningJob
 from duepoint.kube import jobs
 from duepoint.kube.jobs import JobOwner
 from duepoint.runs import summary as summaries
-from duepoint.runs.run import RunEvent
+from duepoint.runs.run import RunEvent, RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,16 +104,33 @@ class WatchedJobs:
         self._names[place] = uid
         owned.without_pods.pop(uid, None)
         if (since_us := jobs.without_pods_since_us(job)) is not None:
-            owned.without_pods[uid] = _without_pods(job, since_us)
+            owned.without_pods[uid] = JobWithoutPods(
+                namespace=owner.namespace, name=job.metadata.name, uid=uid, since_us=since_us
+            )
         ended = jobevents.ended(job, owner, slot_us, now_us)
         if ended is None:
-            owned.active[uid] = _running(job, owner, slot_us)
+            owned.active[uid] = RunningJob(
+                uid=owner.uid,
+                namespace=owner.namespace,
+                schedule_name=owner.name,
+                job_name=job.metadata.name,
+                slot_us=slot_us,
+                trigger=jobevents.trigger(job),
+            )
             return Observation(owner=owner)
         owned.active.pop(uid, None)
         if uid in owned.finished or uid in owned.leaving:
             return Observation(owner=owner)
         if job.metadata.deletion_timestamp is None:
-            owned.finished[uid] = _finished(job, slot_us)
+            owned.finished[uid] = FinishedJob(
+                namespace=owner.namespace,
+                name=job.metadata.name,
+                uid=uid,
+                slot_us=slot_us,
+                succeeded=ended.state is RunState.SUCCEEDED,
+                created_us=jobevents.created_us(job),
+                is_wanted=ended.trigger not in summaries.REGULAR,
+            )
         else:
             owned.leaving.add(uid)
         return Observation(owner=owner, ended=ended)
@@ -202,12 +219,8 @@ class WatchedJobs:
         if named is not None:
             self._without_slot[uid] = job.metadata.namespace
         owner = self._owner(uid)
-        if owner is None:
-            return Observation(without_slot=named)
-        run = self._drop(uid, owner)
-        if run is None:
-            return Observation(owner=owner, without_slot=named)
-        gone = jobevents.gone(job, run, jobevents.RELEASED, now_us)
+        run = None if owner is None else self._drop(uid, owner)
+        gone = None if run is None else jobevents.gone(job, run, jobevents.RELEASED, now_us)
         return Observation(owner=owner, gone=gone, without_slot=named)
 
     def _owner(self, job_uid: str) -> JobOwner | None:
@@ -228,34 +241,3 @@ class WatchedJobs:
         if not (owned.active or owned.finished or owned.leaving):
             del self._by_schedule[owner]
         return run
-
-
-def _running(job: jobs.Job, owner: JobOwner, slot_us: int) -> RunningJob:
-    return RunningJob(
-        uid=owner.uid,
-        namespace=owner.namespace,
-        schedule_name=owner.name,
-        job_name=job.metadata.name,
-        slot_us=slot_us,
-        trigger=jobevents.trigger(job),
-    )
-
-
-def _without_pods(job: jobs.Job, since_us: int) -> JobWithoutPods:
-    metadata = job.metadata
-    return JobWithoutPods(
-        namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, since_us=since_us
-    )
-
-
-def _finished(job: jobs.Job, slot_us: int) -> FinishedJob:
-    end = jobs.finished(job)
-    return FinishedJob(
-        namespace=job.metadata.namespace,
-        name=job.metadata.name,
-        uid=job.metadata.uid,
-        slot_us=slot_us,
-        succeeded=end is not None and end.succeeded,
-        created_us=jobevents.created_us(job),
-        is_wanted=jobevents.trigger(job) not in summaries.REGULAR,
-    )

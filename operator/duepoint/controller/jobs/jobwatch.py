@@ -20,7 +20,6 @@ from duepoint.controller.jobs.jobstate import Observation, WatchedJobs
 from duepoint.controller.jobs.withoutpods import JobsWithoutPods
 from duepoint.controller.status import texts
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import RunningJob, TermContext
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobbuilder, jobs, port
@@ -48,19 +47,13 @@ class JobWatch:
         self,
         term: TermContext,
         *,
-        states: ScheduleStates,
         reporter: Reporter,
         wanted: Wanted,
         keeps: Callable[[str, str], bool],
         catch_up: Callable[[], Awaitable[None]],
     ) -> None:
-        self._api = term.api
-        self._states = states
+        self._term = term
         self._reporter = reporter
-        self._namespaces = term.namespaces
-        self._clock = term.clock
-        self._health = term.health
-        self._events = term.events
         #: Namespaces that were not listed yet; None = the cluster.
         self._unlisted: set[str | None] = set(term.namespaces or (None,))
         self.listed = asyncio.Event()
@@ -68,15 +61,14 @@ class JobWatch:
         self.deleted = DeletedJobs(
             term,
             watched=self._jobs,
-            states=states,
             reporter=reporter,
             observe=self._observe_found,
             catch_up=catch_up,
         )
-        self._without_pods = JobsWithoutPods(
-            term, watched=self._jobs, states=states, reporter=reporter
+        self._without_pods = JobsWithoutPods(term, watched=self._jobs, reporter=reporter)
+        self.history = History(
+            term, watched=self._jobs, states=reporter.states, wanted=wanted, keeps=keeps
         )
-        self.history = History(term, watched=self._jobs, states=states, wanted=wanted, keeps=keeps)
 
     async def run(self) -> None:
         """Watch and clean until cancelled."""
@@ -84,7 +76,7 @@ class JobWatch:
             group.create_task(self.history.run())
             group.create_task(self.deleted.run())
             group.create_task(self._without_pods.run())
-            for namespace in self._namespaces or (None,):
+            for namespace in self._term.namespaces or (None,):
                 group.create_task(self._follow(namespace))
 
     # -- what other services say and ask ---------------------------------------------------------
@@ -98,7 +90,7 @@ class JobWatch:
         self.history.late.record(
             run.namespace, run.job_name, run.reported_us, may_come=run.may_come_again
         )
-        if not self._states.is_over(run):
+        if not self._reporter.states.is_over(run):
             self.deleted.look_for([run])
 
     # -- watching --------------------------------------------------------------------------------
@@ -106,17 +98,17 @@ class JobWatch:
     async def _follow(self, namespace: str | None) -> None:
         waits = _backoff()
         while True:
-            began = self._clock.monotonic()
+            began = self._term.clock.monotonic()
             try:
                 await self._list_and_watch(namespace)
             except kube_errors.Gone:
                 telemetry.logger.debug("jobs are listed again", namespace=namespace or "")
             except kube_errors.ApiError as trouble:
-                if self._health.unwell("jobs", str(trouble)):
+                if self._term.health.unwell("jobs", str(trouble)):
                     telemetry.logger.warning("jobs cannot be watched", error=str(trouble))
-            if self._clock.monotonic() - began > _HEALTHY_SECONDS:
+            if self._term.clock.monotonic() - began > _HEALTHY_SECONDS:
                 waits = _backoff()
-            await self._clock.sleep(next(waits))
+            await self._term.clock.sleep(next(waits))
 
     async def _list_and_watch(self, namespace: str | None) -> None:
         version = await self._list(namespace)
@@ -124,8 +116,10 @@ class JobWatch:
         if not self._unlisted:
             self.listed.set()
             self._reporter.jobs_listed()
-        self._health.well("jobs")
-        changes = self._api.watch(jobs.collection(namespace), jobs.Job, version, query=_LABELLED)
+        self._term.health.well("jobs")
+        changes = self._term.api.watch(
+            jobs.collection(namespace), jobs.Job, version, query=_LABELLED
+        )
         async for change in changes:
             if change.type is port.ChangeType.DELETED:
                 self._remove(change.item)
@@ -135,7 +129,7 @@ class JobWatch:
     async def _list(self, namespace: str | None) -> str:
         version = ""
         uids: set[str] = set()
-        pages = self._api.list_pages(jobs.collection(namespace), jobs.Job, query=_LABELLED)
+        pages = self._term.api.list_pages(jobs.collection(namespace), jobs.Job, query=_LABELLED)
         async for page in pages:
             version = page.metadata.resource_version
             for job in page.items:
@@ -144,9 +138,9 @@ class JobWatch:
         for owner in self._jobs.retain(namespace, uids):
             if self._is_its_own(owner):
                 self._report_active(owner)
-                self._events.job_ended(owner.uid, "")
-        for schedule_uid, runs in self._states.running_jobs(namespace):
-            if (known := self._states.owner(schedule_uid)) is not None:
+                self._term.events.job_ended(owner.uid, "")
+        for schedule_uid, runs in self._reporter.states.running_jobs(namespace):
+            if (known := self._reporter.states.owner(schedule_uid)) is not None:
                 self._report_active(known)
             self.deleted.look_for(runs, patience_seconds=0)
         self.deleted.look_for_replaced()
@@ -155,10 +149,11 @@ class JobWatch:
     # -- one Job ---------------------------------------------------------------------------------
 
     def _observe(self, job: jobs.Job, *, replayed: bool) -> None:
-        seen = self._jobs.observe(job, self._clock.now_us())
+        seen = self._jobs.observe(job, self._term.clock.now_us())
         owner, slot_us, known = seen.owner, jobs.slot_us(job), job.metadata
         is_its_own = owner is not None and self._is_its_own(owner)
-        if owner is not None and is_its_own and self._is_back(owner, job):
+        is_back = self.history.late.is_back
+        if owner is not None and is_its_own and is_back(owner.uid, known.name, known.uid):
             telemetry.jobs_made_again_total.inc()
             self._reporter.job_made_again(owner.uid, known.name, known.uid)
         self._report(seen, job, replayed=replayed, is_gone=known.deletion_timestamp is not None)
@@ -168,7 +163,7 @@ class JobWatch:
             self._reporter.job_runs(jobevents.started(job, owner, slot_us))
 
     def _remove(self, job: jobs.Job) -> None:
-        now_us = self._clock.now_us()
+        now_us = self._term.clock.now_us()
         seen = self._jobs.remove(job, now_us)
         if seen.owner is not None and self._is_its_own(seen.owner):
             name, uid = job.metadata.name, job.metadata.uid
@@ -181,7 +176,7 @@ class JobWatch:
         owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
         if owner is None or slot_us is None:
             return
-        if (ended := jobevents.ended(job, owner, slot_us, self._clock.now_us())) is not None:
+        if (ended := jobevents.ended(job, owner, slot_us, self._term.clock.now_us())) is not None:
             self._reporter.event(ended, replayed=True)
 
     def _report(self, seen: Observation, job: jobs.Job, *, replayed: bool, is_gone: bool) -> None:
@@ -199,20 +194,16 @@ class JobWatch:
         if seen.gone is not None:
             self.deleted.record_gone(seen.gone)
         if seen.ended is not None or seen.gone is not None or is_gone:
-            self._events.job_ended(owner.uid, known.name)
+            self._term.events.job_ended(owner.uid, known.name)
 
     def _report_active(self, owner: jobs.JobOwner) -> None:
         active = self._jobs.active(owner, texts.MOST_LISTED)
         self._reporter.active_jobs(owner.uid, active)
         self._without_pods.look(owner.uid)
 
-    def _is_back(self, owner: jobs.JobOwner, job: jobs.Job) -> bool:
-        """Whether this is another Job by the name of one that went; True once."""
-        return self.history.late.is_back(owner.uid, job.metadata.name, job.metadata.uid)
-
     def _is_its_own(self, owner: jobs.JobOwner) -> bool:
         """Whether no other Schedule has this uid; a Schedule that is gone is not known."""
-        return self._states.owner(owner.uid) in (None, owner)
+        return self._reporter.states.owner(owner.uid) in (None, owner)
 
 
 _LABELLED = {"labelSelector": jobbuilder.SCHEDULE_LABEL}

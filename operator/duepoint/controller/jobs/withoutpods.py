@@ -16,7 +16,6 @@ from duepoint import services, telemetry
 from duepoint.controller.jobs.jobstate import JobWithoutPods, WatchedJobs
 from duepoint.controller.status import events as changes
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.status.texts import instant
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
@@ -33,13 +32,9 @@ _MESSAGE_LIMIT = 600
 class JobsWithoutPods:
     """The service; one for each term of a leader."""
 
-    def __init__(
-        self, term: TermContext, *, watched: WatchedJobs, states: ScheduleStates, reporter: Reporter
-    ) -> None:
-        self._api = term.api
-        self._clock = term.clock
+    def __init__(self, term: TermContext, *, watched: WatchedJobs, reporter: Reporter) -> None:
+        self._term = term
         self._watched = watched
-        self._states = states
         self._reporter = reporter
         self._reported: set[str] = set()
         self._waits: dict[str, Iterator[float]] = {}
@@ -60,7 +55,7 @@ class JobsWithoutPods:
             self._work.put(schedule_uid, schedule_uid)
 
     def _oldest(self, schedule_uid: str) -> JobWithoutPods | None:
-        owner = self._states.owner(schedule_uid)
+        owner = self._reporter.states.owner(schedule_uid)
         return None if owner is None else self._watched.without_pods(owner)
 
     async def _look(self, schedule_uid: str) -> float | None:
@@ -71,7 +66,7 @@ class JobsWithoutPods:
                 self._reported.discard(schedule_uid)
                 self._reporter.pods_refused(schedule_uid, None, "")
             return None
-        age_seconds = (self._clock.now_us() - job.since_us) / 1e6
+        age_seconds = (self._term.clock.now_us() - job.since_us) / 1e6
         if age_seconds < PATIENCE_SECONDS:
             return min(PATIENCE_SECONDS, PATIENCE_SECONDS - age_seconds)
         refusal = await self._refusal(job)
@@ -79,13 +74,13 @@ class JobsWithoutPods:
             self._reported.add(schedule_uid)
             about = changes.job(job.namespace, job.name, job.uid)
             self._reporter.pods_refused(schedule_uid, about, _message(job, refusal))
-        await self._clock.sleep(_PAUSE_SECONDS)  # one quota may leave many Jobs without Pods
+        await self._term.clock.sleep(_PAUSE_SECONDS)  # one quota may leave many Jobs without Pods
         return next(self._waits[schedule_uid])
 
     async def _refusal(self, job: JobWithoutPods) -> str | None:
         """The newest refusal of its Pods, "" = unknown; None where it cannot be read now."""
         try:
-            return await events.newest_pod_refusal(self._api, job.namespace, job.uid)
+            return await events.newest_pod_refusal(self._term.api, job.namespace, job.uid)
         except kube_errors.Forbidden:
             return ""  # the rights of an older release; the report goes without the reason
         except kube_errors.ApiError as trouble:

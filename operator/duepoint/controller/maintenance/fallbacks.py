@@ -53,18 +53,14 @@ class Fallbacks:
         catch_up: Callable[[], Awaitable[None]],
         ready: Callable[[], Awaitable[object]],
     ) -> None:
-        self._queue = term.queue
-        self._epoch = term.epoch
+        self._term = term
         self._endings = endings
         self._reporter = reporter
         self._catch_up = catch_up
         self._ready = ready
-        self._clock = term.clock
-        self._health = term.health
         self._streams: dict[tuple[str, str], bool] = {}
         self._asked = asyncio.Event()
         self._asked.set()
-        self._events = term.events
 
     def look(self) -> None:
         """A shard may be in doubt."""
@@ -77,12 +73,12 @@ class Fallbacks:
             await self._asked.wait()
             self._asked.clear()
             if await self._is_anything_in_doubt():
-                await self._clock.sleep(GRACE_SECONDS)
+                await self._term.clock.sleep(GRACE_SECONDS)
             await self._until_nothing_waits()
 
     async def _is_anything_in_doubt(self) -> bool:
         try:
-            return any(one.back_us for one in await self._queue.suspect_points.shards())
+            return any(one.back_us for one in await self._term.queue.suspect_points.shards())
         except (errors.TryLater, errors.WorldChanged):
             return False  # the look tells
 
@@ -94,55 +90,60 @@ class Fallbacks:
             except queue_errors.Fenced:
                 raise
             except (errors.TryLater, errors.WorldChanged) as trouble:
-                if self._health.unwell(PART, str(trouble)):
+                if self._term.health.unwell(PART, str(trouble)):
                     telemetry.logger.warning("what waits is not compared", error=str(trouble))
-                await self._clock.sleep(next(waits))
+                await self._term.clock.sleep(next(waits))
                 continue
-            self._health.well(PART)
+            self._term.health.well(PART)
             telemetry.doubted_shards.set(left)
             if not left:
                 return
             if changed:
                 waits = _waits()
-            await self._clock.sleep(next(waits))
+            await self._term.clock.sleep(next(waits))
 
     async def _compare_once(self) -> tuple[int, int]:
         """How many points changed, and how many shards are left to be looked at again."""
-        doubted = await self._queue.suspect_points.shards()
+        doubted = await self._term.queue.suspect_points.shards()
         known = self._reporter.holds()
         if not doubted and not known:
             return 0, 0
         if doubted:
-            self._events.claims_lost(max(one.back_us for one in doubted))
+            self._term.events.claims_lost(max(one.back_us for one in doubted))
         await self._catch_up()
         changed, left = 0, 0
         for one in doubted:
             changed += await self._compare_shard(one)
-            left += bool(await self._queue.suspect_points.end(one, self._epoch))
+            left += bool(await self._term.queue.suspect_points.end(one, self._term.epoch))
         if known and not left:
             left = await self._end_holds(known)
         return changed, left
 
     async def _compare_shard(self, doubted: suspectpoints.SuspectShard) -> int:
         changed = 0
-        async for part in self._queue.suspect_points.held(doubted.shard):
+        async for part in self._term.queue.suspect_points.held(doubted.shard):
             known = [one.definition for one in part if one.definition is not None]
-            has_chains = any(one.point.kind is PointKind.CHAIN for one in part)
+            held: frozenset[bytes] = frozenset()
+            if any(one.point.kind is PointKind.CHAIN for one in part):
+                stored = self._term.queue.occurrences.all_occurrences(doubted.shard)
+                held = frozenset(
+                    [one.schedule_id async for one in stored if one.kind is PointKind.HELD]
+                )
             found = comparing.compare(
                 part,
                 self._endings,
                 back_us=doubted.back_us,
-                held=await self._held_ids(doubted.shard) if has_chains else (),
+                held=held,
                 goes_back=await self._going_back(doubted.shard, known),
             )
             await self._leave_out_known(doubted.shard, found.compared)
             if found.compared:
-                changed += await self._queue.suspect_points.apply(
-                    doubted.shard, found.compared, self._epoch
+                changed += await self._term.queue.suspect_points.apply(
+                    doubted.shard, found.compared, self._term.epoch
                 )
             self._reporter.end_open(found.ended)
             _log(doubted.shard, found)
-            await self._clock.sleep(0)  # let firing and statuses in between parts
+            await self._term.clock.sleep(0)  # let firing and statuses in between parts
         return changed
 
     async def _going_back(
@@ -153,7 +154,7 @@ class Fallbacks:
             if (namespace, digest) not in self._streams:
                 try:
                     action = actions.decode(
-                        await self._queue.definitions.blob(namespace, digest, shard)
+                        await self._term.queue.definitions.blob(namespace, digest, shard)
                     )
                 except (queue_errors.BlobMissing, queue_errors.BlobForged, msgspec.MsgspecError):
                     continue  # a worker says what is wrong with it
@@ -161,15 +162,6 @@ class Fallbacks:
                 is_own = isinstance(target, actions.StreamAction) and target.connection is None
                 self._streams[namespace, digest] = is_own
         return lambda one: self._streams.get((one.namespace, one.target), False)
-
-    async def _held_ids(self, shard: messages.ShardId) -> frozenset[bytes]:
-        return frozenset(
-            [
-                one.schedule_id
-                async for one in self._queue.occurrences.all_occurrences(shard)
-                if one.kind is PointKind.HELD
-            ]
-        )
 
     async def _leave_out_known(
         self, shard: messages.ShardId, compared: suspectpoints.PointComparison
@@ -182,7 +174,9 @@ class Fallbacks:
             if schedule_id not in slots_of:
                 slots_of[schedule_id] = {
                     one.slot_us
-                    async for one in self._queue.occurrences.all_occurrences(shard, of=schedule_id)
+                    async for one in self._term.queue.occurrences.all_occurrences(
+                        shard, of=schedule_id
+                    )
                     if one.kind not in (points.RUN_KINDS | {PointKind.HELD})
                 }
             if lost.point.slot_us not in slots_of[schedule_id]:
@@ -191,7 +185,7 @@ class Fallbacks:
 
     async def _end_holds(self, known: dict[str, int]) -> int:
         """Of what no held point is left, watermarks are free; how many are not yet."""
-        found = inventory.occurrences(self._queue, {PointKind.HELD})
+        found = inventory.occurrences(self._term.queue, {PointKind.HELD})
         held = {definition.uid async for _, _, definition in found}
         await self._catch_up()  # their outcomes were reported before they went
         self._reporter.end_holds({uid: count for uid, count in known.items() if uid not in held})

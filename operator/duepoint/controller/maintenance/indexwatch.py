@@ -42,27 +42,22 @@ class IndexWatch:
         outages: Callable[[], int],
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        self._queue = term.queue
+        self._term = term
         self._layout = layout
-        self._epoch = term.epoch
         self._outages = outages
-        self._events = term.events
-        self._clock = term.clock
-        self._health = term.health
         self._look_seconds = look_seconds
         self._is_unfit = True  # until the first judgement
-        self._by = term.installation
 
     async def run(self) -> None:
         """Look until cancelled."""
         known_outages = self._outages()
         is_doubted = False
         for look in itertools.count(1):
-            await self._clock.sleep(self._look_seconds)
+            await self._term.clock.sleep(self._look_seconds)
             try:
                 if await self._is_lost():
                     is_doubted = True
-                    self._events.claims_lost(self._clock.now_us())
+                    self._term.events.claims_lost(self._term.clock.now_us())
                 is_doubted = is_doubted or self._outages() != known_outages
                 known_outages = self._outages()
                 if is_doubted:
@@ -71,44 +66,41 @@ class IndexWatch:
                 await self._stay(look)
             except errors.TryLater as trouble:
                 is_doubted = True
-                self._health.unwell("queue", str(trouble))
+                self._term.health.unwell("queue", str(trouble))
                 continue
             if is_doubted:
                 is_doubted = False
-                self._health.well("queue")
-                self._events.index_doubted()
+                self._term.health.well("queue")
+                self._term.events.index_doubted()
 
     async def _judge(self, look: int) -> None:
         """Whether the server is fit for what it holds; it is used all the same."""
         if self._is_unfit or look % _LOOKS_PER_JUDGEMENT == 0:
-            problems = await self._queue.health.problems(fills=True)
+            problems = await self._term.queue.health.problems(fills=True)
             self._is_unfit = bool(problems)
-            serverhealth.tell(problems, self._health)
+            serverhealth.tell(problems, self._term.health)
 
     async def _stay(self, look: int) -> None:
         """No other installation takes the index for one that was left behind."""
         if (
-            self._by
+            self._term.installation
             and look % _LOOKS_PER_SIGN == 0
-            and not await self._queue.membership.stay(self._by)
+            and not await self._term.queue.membership.stay(self._term.installation)
         ):
             raise queue_errors.LayoutChanged("another installation has opened the index")
 
     async def _is_lost(self) -> bool:
         """The index is gone, or shards of it with the server that had them."""
-        missing = await self._queue.health.keepalive()
+        missing = await self._term.queue.health.keepalive()
         if missing:
             telemetry.logger.warning("a server was emptied; its shards are made again")
-        return await self._is_layout_lost() or bool(missing)
-
-    async def _is_layout_lost(self) -> bool:
         try:
-            found = await self._queue.layouts.read()
+            found = await self._term.queue.layouts.read()
         except queue_errors.Uninitialised:
             telemetry.logger.warning("the index is gone; it is made again and filled")
             return True
         self._adopt(found)
-        return False
+        return bool(missing)
 
     def _adopt(self, found: messages.Layout) -> None:
         """Our own term cuts the index anew; one that is older, or cut otherwise, is not ours."""
@@ -118,17 +110,20 @@ class IndexWatch:
         ):
             raise queue_errors.LayoutChanged("the index was made with another layout")
         self._layout = found
-        self._events.layout_read()
+        self._term.events.layout_read()
 
     async def _open(self) -> None:
         """Every shard exists: a single emptied node has lost only its own.
 
         A server that began anew may have lost what was set on it, too.
         """
-        serverhealth.tell(await self._queue.health.problems(fills=True), self._health)
+        serverhealth.tell(await self._term.queue.health.problems(fills=True), self._term.health)
         self._adopt(
-            await self._queue.membership.open(
-                self._layout.shards, self._epoch, noted=self._layout, by=self._by
+            await self._term.queue.membership.open(
+                self._layout.shards,
+                self._term.epoch,
+                noted=self._layout,
+                by=self._term.installation,
             )
         )
 
@@ -156,8 +151,7 @@ class QueueGauges:
     """
 
     def __init__(self, term: TermContext) -> None:
-        self._queue = term.queue
-        self._clock = term.clock
+        self._term = term
         self._asked_at: float | None = None
 
     async def run(self) -> None:
@@ -172,14 +166,14 @@ class QueueGauges:
 
     async def refresh(self) -> None:
         """Look again, unless that was done a moment ago."""
-        now = self._clock.monotonic()
+        now = self._term.clock.monotonic()
         if self._asked_at is not None and now - self._asked_at < LEAST_SECONDS:
             return
         self._asked_at = now
         try:
             async with asyncio.timeout(_MOST_SECONDS):
-                totals = await self._queue.counts.totals()
-                known = await self._queue.circuits.read()
+                totals = await self._term.queue.counts.totals()
+                known = await self._term.queue.circuits.read()
         except (TimeoutError, errors.TryLater, errors.WorldChanged):
             return
         telemetry.queue_points.set(totals.points)
@@ -188,4 +182,4 @@ class QueueGauges:
         telemetry.dead_entries.set(totals.dead)
         telemetry.circuits_open.set(sum(one.is_open for one in (known.hosts or {}).values()))
         telemetry.runs_backlog.set(totals.outcomes)
-        telemetry.queue_seen_seconds.set(self._clock.now_us() / 1_000_000)
+        telemetry.queue_seen_seconds.set(self._term.clock.now_us() / 1_000_000)

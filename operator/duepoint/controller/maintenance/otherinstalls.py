@@ -53,6 +53,9 @@ class OtherInstalls:
 
     def refused(self) -> None:
         """Our Redis holds an index that another installation looks after."""
+        self._found()
+
+    def _found(self) -> None:
         self._found_at = self._clock.monotonic()
         self._news.set()
         telemetry.other_installs.set(1)
@@ -68,7 +71,9 @@ class OtherInstalls:
                 await self._clock.sleep(_LOOK_SECONDS)
                 self._suspect = None
             elif (seconds := self._forgets_in()) is not None and seconds <= 0:
-                self._forget()
+                self._found_at = None
+                telemetry.other_installs.set(0)
+                self._health.well(PART)
 
     async def _look(self, seen: Observed, tell: Callable[[events.Event], None]) -> None:
         try:
@@ -78,7 +83,11 @@ class OtherInstalls:
             return
         other = "" if found is None else published.managed_by(bytes(found.status))
         if _is_other(other, self.own):
-            self._find(other, f"writes the status of Schedule {seen.identity}")
+            self._found()
+            what = f"writes the status of Schedule {seen.identity}"
+            message = f"the installation {other} {what}; this one is {self.own}. {_REMEDY}"
+            if self._health.unwell(PART, message):
+                telemetry.logger.error("another installation", other=other, own=self.own, what=what)
             tell(_about(seen, self.own, other))
 
     async def _read(self, seen: Observed) -> schedules.Schedule | None:
@@ -89,23 +98,10 @@ class OtherInstalls:
         found = [one async for page in pages for one in page.items]
         return next((one for one in found if one.metadata.uid == seen.uid), None)
 
-    def _find(self, other: str, what: str) -> None:
-        self._found_at = self._clock.monotonic()
-        self._news.set()
-        telemetry.other_installs.set(1)
-        trouble = f"the installation {other} {what}; this one is {self.own}. {_REMEDY}"
-        if self._health.unwell(PART, trouble):
-            telemetry.logger.error("another installation", other=other, own=self.own, what=what)
-
     def _forgets_in(self) -> float | None:
         if self._found_at is None:
             return None
         return max(0.0, self._found_at + _FORGET_SECONDS - self._clock.monotonic())
-
-    def _forget(self) -> None:
-        self._found_at = None
-        telemetry.other_installs.set(0)
-        self._health.well(PART)
 
 
 _REMEDY = "Webhooks and stream entries come twice: remove one, or give each namespaces of its own"

@@ -60,18 +60,17 @@ class Partitioner:
     """The service; one for each term of a leader."""
 
     def __init__(self, term: TermContext) -> None:
-        self._queue = term.queue
-        self._epoch = term.epoch
-        self._clock = term.clock
-        self._health = term.health
-        self._events = term.events
+        self._term = term
         self._asked = asyncio.Event()
         self._asked.set()
         self._progress = _Progress()
 
     def look(self) -> None:
         """The layout record was read: there may be something to do."""
-        if self._queue.layouts.wanted_shards or self._queue.layouts.known().former is not None:
+        if (
+            self._term.queue.layouts.wanted_shards
+            or self._term.queue.layouts.known().former is not None
+        ):
             self._asked.set()
 
     async def run(self) -> None:
@@ -83,22 +82,22 @@ class Partitioner:
                 await self._turn()
             except (errors.TryLater, errors.Bug) as trouble:
                 # What no script of ours expects ends the move for now, and not the whole term.
-                if self._health.unwell("partition", str(trouble)):
+                if self._term.health.unwell("partition", str(trouble)):
                     telemetry.logger.warning("partitioning waits", error=str(trouble))
-                await self._clock.sleep(next(waits))
+                await self._term.clock.sleep(next(waits))
             except queue_errors.LayoutChanged:
-                await self._clock.sleep(next(waits))
+                await self._term.clock.sleep(next(waits))
             else:
-                self._health.well("partition")
+                self._term.health.well("partition")
                 waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
 
     async def _turn(self) -> None:
-        layout = await self._queue.layouts.read()
-        wanted = self._queue.layouts.wanted_shards
+        layout = await self._term.queue.layouts.read()
+        wanted = self._term.queue.layouts.wanted_shards
         if layout.former is not None:
             await self._go_on(layout)
         elif sharding.is_possible(wanted):
-            layout = await self._queue.resharding.announce(wanted, self._epoch)
+            layout = await self._term.queue.resharding.announce(wanted, self._term.epoch)
             self._progress = _Progress()
             telemetry.logger.info("partitioning begins", shards=layout.shards)
         else:
@@ -107,45 +106,45 @@ class Partitioner:
     async def _go_on(self, layout: messages.Layout) -> None:
         """From wherever the last one stopped to the end."""
         assert layout.former is not None  # noqa: S101 - the caller has looked
-        self._events.layout_changed(layout)
+        self._term.events.layout_changed(layout)
         # A new shard that was emptied, or never made, is made before anything is brought to it.
-        await self._queue.membership.open(layout.shards, self._epoch)
+        await self._term.queue.membership.open(layout.shards, self._term.epoch)
         await self._wait_for_workers()
         former = sharding.own_shards(layout.former)
-        noted = (await self._queue.resharding.progress()).moved  # by former leaders, too
+        noted = (await self._term.queue.resharding.progress()).moved  # by former leaders, too
         self._progress = _Progress(moved=max(noted, self._progress.moved))
         for shard in former:
-            if await self._queue.resharding.shard_state(shard) != "closed":
-                self._progress.left += await self._queue.resharding.count_definitions(shard)
+            if await self._term.queue.resharding.shard_state(shard) != "closed":
+                self._progress.left += await self._term.queue.resharding.count_definitions(shard)
         for shard in former:
             await self._empty(shard)
         for shard in former:
             await self._close(shard)
-        ended = await self._queue.resharding.end(self._epoch, moved=self._progress.moved)
+        ended = await self._term.queue.resharding.end(self._term.epoch, moved=self._progress.moved)
         telemetry.partition_left.set(0)
         telemetry.logger.info("partitioning done", shards=ended.shards, moved=self._progress.moved)
-        self._events.layout_changed(ended)
+        self._term.events.layout_changed(ended)
 
     async def _wait_for_workers(self) -> None:
-        last = self._clock.monotonic() + AWARENESS_SECONDS
-        while unaware := await self._queue.resharding.unaware_workers():
-            if self._clock.monotonic() >= last:
+        last = self._term.clock.monotonic() + AWARENESS_SECONDS
+        while unaware := await self._term.queue.resharding.unaware_workers():
+            if self._term.clock.monotonic() >= last:
                 telemetry.logger.warning(
                     "workers do not know the new shards; going on", workers=unaware
                 )
                 return
-            await self._queue.resharding.record_progress(
-                self._epoch,
+            await self._term.queue.resharding.record_progress(
+                self._term.epoch,
                 phase=resharding.Phase.ANNOUNCED,
                 moved=0,
                 left=0,
                 waiting=f"workers that do not know of the new shards yet ({len(unaware)})",
             )
-            await self._clock.sleep(_LOOK_SECONDS)
+            await self._term.clock.sleep(_LOOK_SECONDS)
 
     async def _empty(self, shard: messages.ShardId) -> None:
         """Pass after pass, until a whole one leaves nothing out."""
-        if await self._queue.resharding.shard_state(shard) == "closed":
+        if await self._term.queue.resharding.shard_state(shard) == "closed":
             return
         for number in itertools.count():
             hold = min(max(0, number - _PATIENT_PASSES) * _HOLD_SECONDS, _LONGEST_HOLD_SECONDS)
@@ -154,53 +153,50 @@ class Partitioner:
                 return
             await self._tell(resharding.Phase.MOVING, "schedules that a worker holds", at_once=True)
             if not moved:
-                await self._clock.sleep(_PAUSE_SECONDS)
+                await self._term.clock.sleep(_PAUSE_SECONDS)
 
     async def _pass(self, shard: messages.ShardId, hold_seconds: float = 0.0) -> tuple[int, int]:
         cursor: str | None = None
         moved = left_out = 0
         while True:
-            began = self._clock.monotonic()
-            step = await self._queue.export.move(
-                shard, cursor, self._epoch, hold_seconds=hold_seconds
+            began = self._term.clock.monotonic()
+            step = await self._term.queue.export.move(
+                shard, cursor, self._term.epoch, hold_seconds=hold_seconds
             )
             cursor, moved, left_out = step.cursor, moved + step.moved, left_out + step.left_out
-            self._note_moved(step.moved)
+            self._progress.moved += step.moved
+            self._progress.left = max(0, self._progress.left - step.moved)
+            telemetry.partition_moved_total.inc(step.moved)
+            telemetry.partition_left.set(self._progress.left)
             if step.damaged:
-                self._events.index_damaged()
+                self._term.events.index_damaged()
             await self._tell(resharding.Phase.MOVING)
             if cursor is None:
                 return moved, left_out
-            spent = self._clock.monotonic() - began
-            await self._clock.sleep(spent * (1 / _DUTY - 1))
+            spent = self._term.clock.monotonic() - began
+            await self._term.clock.sleep(spent * (1 / _DUTY - 1))
 
     async def _close(self, shard: messages.ShardId) -> None:
         """Until no worker needs it any more; what turned up meanwhile is moved first."""
-        if await self._queue.resharding.shard_state(shard) == "closed":
-            await self._queue.resharding.unlink_closed(shard)
+        if await self._term.queue.resharding.shard_state(shard) == "closed":
+            await self._term.queue.resharding.unlink_closed(shard)
             return
-        while reason := await self._queue.resharding.close(shard, self._epoch):
+        while reason := await self._term.queue.resharding.close(shard, self._term.epoch):
             await self._tell(resharding.Phase.CLOSING, _WORDS.get(reason, reason), at_once=True)
-            await self._clock.sleep(_PAUSE_SECONDS)
+            await self._term.clock.sleep(_PAUSE_SECONDS)
             if reason != "outcomes":
                 await self._pass(shard)
-
-    def _note_moved(self, moved: int) -> None:
-        self._progress.moved += moved
-        self._progress.left = max(0, self._progress.left - moved)
-        telemetry.partition_moved_total.inc(moved)
-        telemetry.partition_left.set(self._progress.left)
 
     async def _tell(
         self, phase: resharding.Phase, waiting: str = "", *, at_once: bool = False
     ) -> None:
-        now, progress = self._clock.monotonic(), self._progress
+        now, progress = self._term.clock.monotonic(), self._progress
         is_news = at_once and waiting != progress.waiting
         if not is_news and now - progress.reported_at < _PROGRESS_SECONDS:
             return
         progress.reported_at, progress.waiting = now, waiting
-        await self._queue.resharding.record_progress(
-            self._epoch,
+        await self._term.queue.resharding.record_progress(
+            self._term.epoch,
             phase=phase,
             moved=progress.moved,
             left=progress.left,

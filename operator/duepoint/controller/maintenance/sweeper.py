@@ -55,10 +55,8 @@ class SweepRounds:
         watermark_us: Callable[[str], int],
         roll_seconds: float = ROLL_SECONDS,
     ) -> None:
-        self._queue = term.queue
-        self._epoch = term.epoch
+        self._term = term
         self._watermark_us = watermark_us
-        self._clock = term.clock
         self._roll_seconds = roll_seconds
         self._asked = asyncio.Event()
         self._is_doubted = False
@@ -79,11 +77,11 @@ class SweepRounds:
         while True:
             self._asked.clear()
             await self._round()
-            await clocks.wait_for(self._asked, self._roll_seconds, self._clock)
+            await clocks.wait_for(self._asked, self._roll_seconds, self._term.clock)
 
     async def _round(self) -> None:
         fast, self._is_doubted = self._is_doubted, False
-        began = self._clock.monotonic()
+        began = self._term.clock.monotonic()
         room = asyncio.Semaphore(_SIDE_BY_SIDE if fast else 1)
 
         async def one(shard: messages.ShardId) -> None:
@@ -92,7 +90,7 @@ class SweepRounds:
 
         try:
             async with asyncio.TaskGroup() as group:
-                for shard in sharding.own_shards(self._queue.layouts.known()):
+                for shard in sharding.own_shards(self._term.queue.layouts.known()):
                     group.create_task(one(shard))
         except BaseExceptionGroup as failed:  # the callers know the exceptions, not the group
             raise failed.exceptions[0] from failed
@@ -100,29 +98,29 @@ class SweepRounds:
             return  # broken off: what was to come is asked for with the comparison
         self.sweeps += 1
         telemetry.sweeps_total.labels("fast" if fast else "rolling").inc()
-        telemetry.sweep_seconds.set(self._clock.monotonic() - began)
+        telemetry.sweep_seconds.set(self._term.clock.monotonic() - began)
 
     async def _sweep(self, shard: messages.ShardId, *, fast: bool) -> None:
         cursor: str | None = None
         waits = services.backoff(first_seconds=0.5, most_seconds=10.0)
         while fast or not self._is_doubted:
-            began = self._clock.monotonic()
+            began = self._term.clock.monotonic()
             try:
-                swept = await self._queue.sweeper.sweep(
-                    shard, cursor, self._epoch, due_of=self._due_us
+                swept = await self._term.queue.sweeper.sweep(
+                    shard, cursor, self._term.epoch, due_of=self._due_us
                 )
             except (errors.Bug, queue_errors.Damaged) as damage:
                 telemetry.logger.error("shard cannot be swept", shard=shard, error=str(damage))
                 return
             except errors.TryLater:
                 self.outages += 1
-                await self._clock.sleep(next(waits))
+                await self._term.clock.sleep(next(waits))
                 continue
             self._tell(shard, swept)
             cursor = swept.cursor
-            spent = self._clock.monotonic() - began
+            spent = self._term.clock.monotonic() - began
             pause = 0.0 if fast else max(_LEAST_PAUSE_SECONDS, spent * (1 / _DUTY - 1))
-            await self._clock.sleep(pause)
+            await self._term.clock.sleep(pause)
             if cursor is None:
                 return
 
@@ -152,16 +150,14 @@ class UnusedBlobs:
     """The service; one for each term of a leader."""
 
     def __init__(self, term: TermContext, *, every_seconds: float = EVERY_SECONDS) -> None:
-        self._queue = term.queue
-        self._epoch = term.epoch
-        self._clock = term.clock
+        self._term = term
         self._every_seconds = every_seconds
 
     async def run(self) -> None:
         """Look until cancelled; raises queue_errors.Fenced."""
         while True:
-            await self._clock.sleep(self._every_seconds)
-            layout = self._queue.layouts.known()
+            await self._term.clock.sleep(self._every_seconds)
+            layout = self._term.queue.layouts.known()
             if layout.former is not None:
                 continue  # what a batch on its way needs is referenced nowhere yet
             for shard in sharding.own_shards(layout):
@@ -172,13 +168,13 @@ class UnusedBlobs:
 
     async def _look(self, shard: messages.ShardId) -> None:
         removed = texts_removed = 0
-        began = self._clock.monotonic()
-        async for step in self._queue.collector.collect(shard, self._epoch):
+        began = self._term.clock.monotonic()
+        async for step in self._term.queue.collector.collect(shard, self._term.epoch):
             removed += step.removed
             texts_removed += step.texts_removed
-            spent = self._clock.monotonic() - began
-            await self._clock.sleep(max(_LEAST_PAUSE_SECONDS, spent * (1 / _DUTY - 1)))
-            began = self._clock.monotonic()
+            spent = self._term.clock.monotonic() - began
+            await self._term.clock.sleep(max(_LEAST_PAUSE_SECONDS, spent * (1 / _DUTY - 1)))
+            began = self._term.clock.monotonic()
         telemetry.blobs_removed_total.inc(removed)
         if removed or texts_removed:
             telemetry.logger.info(

@@ -92,8 +92,7 @@ class Enqueuer:
     """Enqueues and withdraws for the leader of one term."""
 
     def __init__(self, term: TermContext) -> None:
-        self._queue = term.queue
-        self._epoch = term.epoch
+        self._term = term
 
     async def enqueue(self, run: ScheduleRunState, slots_us: list[int]) -> Exception | None:
         """Every slot is in the queue, still wanted, or unknown; the trouble that was met."""
@@ -118,7 +117,7 @@ class Enqueuer:
                 )
                 for slot_us in slots_us
             ]
-            await self._queue.occurrences.enqueue_many(known, occurrences, self._epoch)
+            await self._term.queue.occurrences.enqueue_many(known, occurrences, self._term.epoch)
         except (queue_errors.Fenced, queue_errors.LayoutChanged):
             raise
         except errors.WorldChanged as gone:
@@ -142,7 +141,7 @@ class Enqueuer:
         if not payload:
             return record
         signed = records.signed_content(record, known.uid, slot_us, payload)
-        signature = self._queue.signed_blobs.digest(known.namespace, signed)
+        signature = self._term.queue.signed_blobs.digest(known.namespace, signed)
         return msgspec.structs.replace(record, payload=payload, signature=signature)
 
     async def withdraw(self, run: ScheduleRunState) -> tuple[HeldOccurrence, ...]:
@@ -166,7 +165,9 @@ class Enqueuer:
             [
                 one
                 for one in held
-                if await self._queue.occurrences.withdraw(one.known, one.point, self._epoch)
+                if await self._term.queue.occurrences.withdraw(
+                    one.known, one.point, self._term.epoch
+                )
                 is messages.Armed.APPLIED
             ]
         )
@@ -184,7 +185,7 @@ def refusal(run: ScheduleRunState) -> runstatus.RunVerdict | None:
         f"the range holds {planned} slots and spec.backfill.limit allows {limit}, so nothing was "
         "started; write a shorter range, or a limit of up to 10000"
     )
-    return runstatus.refused(Reason.TOO_MANY_SLOTS, said)
+    return runstatus.failed(Reason.TOO_MANY_SLOTS, said)
 
 
 #: Reads the definition in the queue of a Schedule (uid, namespace); raises QueueUnavailable.
@@ -215,9 +216,8 @@ class LeavingSchedules:
     def __init__(
         self, term: TermContext, *, definitions: Definitions, states: ScheduleRunStates
     ) -> None:
-        self._queue = term.queue
+        self._term = term
         self._definitions = definitions
-        self._epoch = term.epoch
         self._states = states
         self._leaving: OrderedDict[str, _Leaving] = OrderedDict()
 
@@ -256,8 +256,10 @@ class LeavingSchedules:
             await self._withdraw_all(known, leaving)
 
     async def _withdraw_all(self, known: Definition, leaving: _Leaving) -> None:
-        for shard in sharding.homes(known.id, self._queue.layouts.known()):
-            async for occurrence in self._queue.occurrences.all_occurrences(shard, of=known.id):
+        for shard in sharding.homes(known.id, self._term.queue.layouts.known()):
+            async for occurrence in self._term.queue.occurrences.all_occurrences(
+                shard, of=known.id
+            ):
                 if occurrence.kind not in points.RUN_KINDS:
                     continue
                 record, slot_us = occurrence.record, occurrence.slot_us
@@ -265,7 +267,7 @@ class LeavingSchedules:
                 # Where the answer is lost, or it has just ended, a worker may have held it.
                 leaving.withdrawn[key] = Withdrawn(is_held=True, attempts=record.attempt)
                 point = points.manual(known.id, slot_us, record.run_uid, occurrence.kind)
-                armed = await self._queue.occurrences.withdraw(known, point, self._epoch)
+                armed = await self._term.queue.occurrences.withdraw(known, point, self._term.epoch)
                 if armed is messages.Armed.APPLIED:
                     leaving.withdrawn[key] = Withdrawn(is_held=False, attempts=record.attempt)
         leaving.is_complete = True

@@ -1,9 +1,9 @@
 """The statuses of ScheduleRuns, published through ``status.writer``.
 
-A look at a ScheduleRun makes a snapshot of its status; the newest one is written, at most once a
-second while the ScheduleRun goes on and at once when something else changes. The first slot waits
-for the first status, so that one does not wait for the rate. Once a snapshot is published, Jobs
-whose end it shows are released, and a ScheduleRun that it shows as begun or ended is looked at.
+A look at a ScheduleRun renders its status; the newest one is written, at most once a second while
+the ScheduleRun goes on and at once when something else changes. The first slot waits for the first
+status, so that one does not wait for the rate. Once a status is published, Jobs whose end it shows
+are released, and a ScheduleRun that it shows as begun or ended is looked at.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstatus
-from duepoint.controller.scheduleruns.runstate import ScheduleRunState, Snapshot
+from duepoint.controller.scheduleruns.runstate import ScheduleRunState
 from duepoint.controller.scheduleruns.runstates import ScheduleRunStates
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.term import TermContext
@@ -32,6 +30,9 @@ class RunPublisher:
     Args:
         look: called with the uid of a ScheduleRun that is to be looked at.
         outdated: called when a newer writer has been there.
+
+    Attributes:
+        writer: its writer; to be run.
     """
 
     def __init__(
@@ -47,20 +48,12 @@ class RunPublisher:
         self._clock = term.clock
         self._look = look
         self._outdated = outdated
-        self._writer = StatusWriter(term, source=self, part=part, holds_bursts=False)
-
-    async def run(self) -> None:
-        """Write until cancelled."""
-        await self._writer.run()
-
-    def forget(self, uid: str) -> None:
-        """The ScheduleRun is gone."""
-        self._writer.forget(uid)
+        self.writer = StatusWriter(term, source=self, part=part, holds_bursts=False)
 
     def publish(self, run: ScheduleRunState, verdict: runstatus.RunVerdict) -> None:
         """The status that follows from the state is to be published."""
         uid = run.seen.uid
-        fields = runstatus.rendered(
+        run.desired = runstatus.rendered(
             verdict,
             run.course,
             planned=run.planned,
@@ -69,28 +62,25 @@ class RunPublisher:
             now_us=self._clock.now_us(),
             previous=run.published,
         )
-        run.desired = Snapshot(
-            fields=fields, open=frozenset(run.course.open), has_ended=verdict.has_ended
-        )
-        self._writer.acknowledge(uid, *run.take_acks())
+        self.writer.acknowledge(uid, *run.take_acks())
         wait, is_beginning = 0.0, bool(run.begins_with) and not run.has_begun
         goes_on = verdict.conditions[0].reason in (Reason.RUNNING, Reason.RETRYING)
         if goes_on and run.published_at is not None:
             wait = max(0.0, run.published_at + _INTERVAL_SECONDS - self._clock.monotonic())
-        self._writer.changed(uid, wait, unlimited=is_beginning)
+        self.writer.changed(uid, wait, unlimited=is_beginning)
 
     async def render(self, uid: str) -> Rendered | None:
         run = self._states.get(uid)
         if run is None or run.desired is None:
             return None
-        run.writing, run.published_at = run.desired, self._clock.monotonic()
-        if run.writing.fields == run.published:
-            self._record(run, run.writing)
+        run.published_at = self._clock.monotonic()
+        if run.desired == run.published:
+            self._record(run)
             return None
         named = schedules.StatusTarget(
             namespace=run.seen.namespace, name=run.seen.name, uid=uid, plural=schedules.RUN_PLURAL
         )
-        return Rendered(named, run.writing.fields)
+        return named, run.desired
 
     def written(
         self,
@@ -98,19 +88,18 @@ class RunPublisher:
         fields: Mapping[str, Any],
         version: int,  # noqa: ARG002 - of ``StatusSource``
     ) -> None:
-        run = self._states.get(uid)
-        if run is not None and run.writing is not None:
+        if (run := self._states.get(uid)) is not None:
             had_begun = run.has_begun
             run.published = dict(fields)
-            self._record(run, run.writing)
+            self._record(run)
             if run.has_begun and not had_begun:
                 self._look(uid)
 
-    def _record(self, run: ScheduleRunState, published: Snapshot) -> None:
-        self._states.release(run, published.open | run.course.open.keys())
-        if published.has_ended:
-            encoded = msgspec.json.encode(published.fields)
-            run.ended_us = runstatus.ended_us(encoded) or self._clock.now_us()
+    def _record(self, run: ScheduleRunState) -> None:
+        status = runstatus.read(run.published)
+        self._states.release(run, status.open_us | run.course.open.keys())
+        if status.ended_us is not None:
+            run.ended_us = status.ended_us or self._clock.now_us()
             self._look(run.seen.uid)
 
     def refused(self, uid: str) -> None:

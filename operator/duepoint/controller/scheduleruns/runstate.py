@@ -77,21 +77,6 @@ class Orphaned:
     missing: dict[int, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """A status to publish.
-
-    Attributes:
-        fields: the status.
-        open: the slots that it shows as open.
-        has_ended: whether it shows that the ScheduleRun has ended.
-    """
-
-    fields: dict[str, Any]
-    open: frozenset[int]
-    has_ended: bool
-
-
 @dataclass(slots=True, kw_only=True)
 class ScheduleRunState:
     """One ScheduleRun.
@@ -99,7 +84,7 @@ class ScheduleRunState:
     Attributes:
         wanted: None where it cannot be carried out, because of ``refusal``.
         published: the status as the API server has it, as far as is known.
-        desired: the newest status to publish; ``writing`` = the one being written.
+        desired: the newest status to publish.
         published_at: when it was written last, monotonic.
         schedule_uid, known: its Schedule, once found; the definition is read again at each look.
         begins_with: uid of the Schedule that the status names, or is to name before any slot is
@@ -120,8 +105,7 @@ class ScheduleRunState:
     refusal: runstatus.RunVerdict | None = None
     course: Progress = field(default_factory=Progress)
     published: dict[str, Any] = field(default_factory=dict)
-    desired: Snapshot | None = None
-    writing: Snapshot | None = None
+    desired: dict[str, Any] | None = None
     published_at: float | None = None
     schedule_uid: str = ""
     known: Definition | None = None
@@ -178,21 +162,18 @@ def run_of(
 
 def adopt_published(run: ScheduleRunState, seen: Observed) -> None:
     """The state continues from the status that the API server has."""
-    run.seen = seen
-    run.course = runstatus.course(seen.status)
-    run.ended_us = runstatus.ended_us(seen.status)
-    run.published = _decoded(seen.status)
-    run.begins_with = run.schedule_uid = runstatus.schedule_uid(seen.status)
-    run.planned = runstatus.planned(seen.status)
-    run.is_outdated = False
-
-
-def _decoded(status: bytes) -> dict[str, Any]:
     try:
-        fields = msgspec.json.decode(status)
+        fields = msgspec.json.decode(seen.status)
     except msgspec.DecodeError:
-        return {}
-    return fields if isinstance(fields, dict) else {}
+        fields = {}
+    run.seen = seen
+    run.published = fields if isinstance(fields, dict) else {}
+    status = runstatus.read(run.published)
+    run.course = status.course()
+    run.ended_us = status.ended_us
+    run.begins_with = run.schedule_uid = status.schedule_uid
+    run.planned = status.planned
+    run.is_outdated = False
 
 
 # -- which slots there are -----------------------------------------------------------------------

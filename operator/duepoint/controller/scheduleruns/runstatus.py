@@ -1,8 +1,8 @@
 """The status of a ScheduleRun: rendered from its course, and read back by the next leader.
 
-``rendered`` is the whole status as it should be; ``course`` reads the course that a former leader
-published. Counters, the cursor and the open slots survive that unchanged. Between the two stand the
-verdicts: how a ScheduleRun stands, as conditions and as a sentence. Pure.
+``rendered`` is the whole status as it should be; ``read`` takes what a former leader published.
+Counters, the cursor and the open slots survive that unchanged. Between the two stand the verdicts:
+how a ScheduleRun stands, as conditions and as a sentence. Pure.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from duepoint.controller.status import texts
+from duepoint.controller.statusconditions import known_reason
 from duepoint.runs import run
 from duepoint.runs.progress import Progress, RunSlot, Standing
 from duepoint.schedules import conditions
@@ -62,7 +63,12 @@ class _Counts(msgspec.Struct, frozen=True):
     skipped: int = 0
 
 
-class _Status(msgspec.Struct, frozen=True, rename="camel"):
+_ENDS = frozenset({ConditionType.COMPLETE.value, ConditionType.FAILED.value})
+
+
+class PublishedRunStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """A published status; read by ``read``."""
+
     conditions: tuple[_Condition, ...] | None = None
     schedule_uid: str = ""
     runs: _Counts | None = None
@@ -72,73 +78,59 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
     completion_time: str | None = None
     message: str = ""
 
+    @property
+    def ended_us(self) -> int | None:
+        """When it ended; None where it has not."""
+        for condition in self.conditions or ():
+            if condition.type in _ENDS and condition.status == "True":
+                return texts.instant_us(self.completion_time)
+        return None
 
-_decoder = msgspec.json.Decoder(_Status)
-_ENDS = frozenset({ConditionType.COMPLETE.value, ConditionType.FAILED.value})
+    @property
+    def open_us(self) -> frozenset[int]:
+        """The slots that it shows as open."""
+        return frozenset(texts.instant_us(slot.scheduled_time) for slot in self.active or ())
 
+    @property
+    def planned(self) -> int | None:
+        """How many slots it had in all when they were counted last."""
+        return None if self.runs is None else self.runs.planned
 
-# -- reading -----------------------------------------------------------------------------------
-
-
-def ended_us(status: bytes) -> int | None:
-    """When it ended; None where it has not."""
-    read = _read(status)
-    for one in read.conditions or ():
-        if one.type in _ENDS and one.status == "True":
-            return texts.instant_us(read.completion_time)
-    return None
-
-
-def schedule_uid(status: bytes) -> str:
-    """The Schedule that it began with; empty where it has not begun."""
-    return _read(status).schedule_uid
-
-
-def planned(status: bytes) -> int | None:
-    """How many slots it had in all when they were counted last."""
-    return (_read(status).runs or _Counts()).planned
-
-
-def course(status: bytes) -> Progress:
-    """The course as it was published; where its open slots are is unknown."""
-    read = _read(status)
-    counts = read.runs or _Counts()
-    _, _, trouble = read.message.partition(_NEWEST_FAILURE)
-    return Progress(
-        started=counts.started,
-        succeeded=counts.succeeded,
-        failed=counts.failed,
-        replaced=counts.replaced,
-        skipped=counts.skipped,
-        cursor_us=texts.instant_us(read.cursor) if read.cursor else None,
-        open={texts.instant_us(one.scheduled_time): _open(one) for one in read.active or ()},
-        first_us=texts.instant_us(read.start_time),
-        trouble=trouble,
-    )
-
-
-def _open(slot: _Slot) -> RunSlot:
-    return RunSlot(
-        standing=Standing.UNKNOWN,
-        started_us=texts.instant_us(slot.start_time),
-        job_name=slot.job_name,
-        trouble=slot.trouble,
-    )
+    def course(self) -> Progress:
+        """The course as it was published; where its open slots are is unknown."""
+        counts = self.runs or _Counts()
+        _, _, trouble = self.message.partition(_NEWEST_FAILURE)
+        slots = {texts.instant_us(slot.scheduled_time): slot for slot in self.active or ()}
+        return Progress(
+            started=counts.started,
+            succeeded=counts.succeeded,
+            failed=counts.failed,
+            replaced=counts.replaced,
+            skipped=counts.skipped,
+            cursor_us=texts.instant_us(self.cursor) if self.cursor else None,
+            open={
+                slot_us: RunSlot(
+                    standing=Standing.UNKNOWN,
+                    started_us=texts.instant_us(slot.start_time),
+                    job_name=slot.job_name,
+                    trouble=slot.trouble,
+                )
+                for slot_us, slot in slots.items()
+            },
+            first_us=texts.instant_us(self.start_time),
+            trouble=trouble,
+        )
 
 
-def _read(status: bytes) -> _Status:
+def read(status: Mapping[str, Any]) -> PublishedRunStatus:
+    """The published status; an empty one where it is not ours."""
     try:
-        return _decoder.decode(status)
-    except msgspec.DecodeError:
-        return _Status()
+        return msgspec.convert(status, PublishedRunStatus)
+    except msgspec.ValidationError:
+        return PublishedRunStatus()
 
 
 # -- judging -----------------------------------------------------------------------------------
-
-
-def refused(reason: Reason, message: str) -> RunVerdict:
-    """It cannot be carried out, and no slot of it has started."""
-    return _failed(reason, message)
 
 
 def waiting(reason: Reason, message: str) -> RunVerdict:
@@ -168,7 +160,7 @@ def cut_off(wanted: Wanted, schedule: str, course: Progress, planned: int) -> Ru
     if left := max(0, planned - course.ended):
         said += f", {left} never started"
     said += _newest_failure(course)
-    return dataclasses.replace(_failed(Reason.SCHEDULE_DELETED, said), is_cut_off=True)
+    return dataclasses.replace(failed(Reason.SCHEDULE_DELETED, said), is_cut_off=True)
 
 
 def standing(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
@@ -191,13 +183,13 @@ def standing(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
 def _ended(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
     if course.failed:
         said = f"{course.failed} of {_runs(planned)} failed{_newest_failure(course)}"
-        return _failed(Reason.RUN_FAILED, said)
+        return failed(Reason.RUN_FAILED, said)
     if course.replaced and isinstance(wanted.slots, Trigger):
         said = "the run was replaced: a newer slot took its place"
-        return _failed(Reason.REPLACED, said)
+        return failed(Reason.REPLACED, said)
     if course.skipped and isinstance(wanted.slots, Trigger):
-        reason = _known(course.skip_reason)
-        return _failed(reason, f"the run was skipped: {course.skip_message or reason}")
+        reason = known_reason(course.skip_reason, Reason.RUN_FAILED)
+        return failed(reason, f"the run was skipped: {course.skip_message or reason}")
     said = "there is no slot in the range"
     if planned:
         said = f"{course.succeeded} of {_runs(planned)} succeeded"
@@ -209,7 +201,8 @@ def _ended(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
     return RunVerdict(conditions=listed, message=said, has_ended=True)
 
 
-def _failed(reason: Reason, said: str) -> RunVerdict:
+def failed(reason: Reason, said: str) -> RunVerdict:
+    """A run of it has failed, or it cannot be carried out at all."""
     listed = (
         *conditions.stalled(reason, said),
         _condition(ConditionType.FAILED, reason, said),
@@ -233,13 +226,6 @@ def _newest_failure(course: Progress) -> str:
 
 def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
-
-
-def _known(reason: str) -> Reason:
-    try:
-        return Reason(reason)
-    except ValueError:
-        return Reason.RUN_FAILED
 
 
 # -- writing -----------------------------------------------------------------------------------
@@ -279,8 +265,9 @@ def rendered(
     if course.first_us:
         status["startTime"] = texts.instant(course.first_us)
     if verdict.has_ended:
+        # The end of the last run; now where none ran, or its Schedule was deleted.
         last_us = 0 if verdict.is_cut_off else course.last_us
-        status["completionTime"] = _completion(last_us, now_us)
+        status["completionTime"] = texts.instant(last_us or now_us - now_us % 1_000_000)
     return status
 
 
@@ -304,8 +291,3 @@ def _slot(slot_us: int, one: RunSlot) -> dict[str, str]:
     if one.trouble:
         fields["trouble"] = run.cut(one.trouble, run.CAUSE_LIMIT)
     return fields
-
-
-def _completion(last_us: int, now_us: int) -> str:
-    """The end of the last run; now where none ran, or its Schedule was deleted."""
-    return texts.instant(last_us or now_us - now_us % 1_000_000)

@@ -66,15 +66,9 @@ class ScheduleRuns:
         definitions: Definitions,
         catch_up: Callable[[], Awaitable[None]],
     ) -> None:
-        self._api = term.api
-        self._queue = term.queue
+        self._term = term
         self._definitions = definitions
         self._catch_up = catch_up
-        self._namespaces = term.namespaces
-        self._clock = term.clock
-        self._health = term.health
-        self._events = term.events
-        self._record = term.record
         self._enqueuer = occurrences.Enqueuer(term)
         self.states = ScheduleRunStates(term.events.jobs_released)
         self._leaving = LeavingSchedules(term, definitions=definitions, states=self.states)
@@ -95,7 +89,7 @@ class ScheduleRuns:
         """Work until cancelled; raises queue_errors.Fenced where a newer leader has been here."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tasks.run(self._handle, _WORKERS))
-            group.create_task(self._publisher.run())
+            group.create_task(self._publisher.writer.run())
             self.request()
             while True:
                 await self._requested.wait()
@@ -168,11 +162,11 @@ class ScheduleRuns:
             except (queue_errors.Fenced, queue_errors.LayoutChanged):
                 raise
             except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as trouble:
-                if self._health.unwell(PART, str(trouble)):
+                if self._term.health.unwell(PART, str(trouble)):
                     telemetry.logger.warning("no inventory of scheduleruns", error=str(trouble))
-                await self._clock.sleep(next(waits))
+                await self._term.clock.sleep(next(waits))
             else:
-                self._health.well(PART)
+                self._term.health.well(PART)
                 return
 
     async def _take_inventory(self) -> None:
@@ -184,9 +178,9 @@ class ScheduleRuns:
         before = self.states.uids()
         found: dict[str, list[occurrences.HeldOccurrence]] = {}
         if known or not self.states.is_complete:  # else this term has nothing in the queue
-            found = await occurrences.read(self._queue)
+            found = await occurrences.read(self._term.queue)
             await self._catch_up()
-        listed = await runreads.all_listed(self._api, self._namespaces, self._clock)
+        listed = await runreads.all_listed(self._term.api, self._term.namespaces, self._term.clock)
         self._compare(listed, before)
         for run in self.states:
             if run.ended_us is None and run.wanted is not None:
@@ -194,8 +188,15 @@ class ScheduleRuns:
                 held = frozenset(occurrence.slot_us for occurrence in found.get(uid, ()))
                 self._apply(run, runstate.InventoryFacts(held=held, about=known.get(uid)))
         self.states.is_complete = True
-        self._apply_early_events()
-        await self._withdraw_ghosts(found, listed)
+        early, self._early_events = self._early_events, []
+        for event, ack in early:
+            self.event(event, ack)
+            if ack is not None:
+                ack.settle()
+        for uid, left in found.items():
+            # ScheduleRuns that were deleted while no leader watched leave the queue.
+            if uid not in self.states and uid not in listed:
+                await self._report_withdrawn(await self._enqueuer.withdraw_all(left))
 
     def _apply(self, run: ScheduleRunState, facts: runstate.InventoryFacts) -> None:
         if facts.about or facts.about is None:
@@ -216,27 +217,12 @@ class ScheduleRuns:
             elif run is not None and run.is_outdated:
                 runstate.adopt_published(run, seen)
 
-    def _apply_early_events(self) -> None:
-        early, self._early_events = self._early_events, []
-        for event, ack in early:
-            self.event(event, ack)
-            if ack is not None:
-                ack.settle()
-
-    async def _withdraw_ghosts(
-        self, found: Mapping[str, list[occurrences.HeldOccurrence]], listed: Mapping[str, Observed]
-    ) -> None:
-        """ScheduleRuns that were deleted while no leader watched leave the queue."""
-        for uid, held in found.items():
-            if uid not in self.states and uid not in listed:
-                await self._report_withdrawn(await self._enqueuer.withdraw_all(held))
-
     async def _report_withdrawn(self, waiting: Collection[occurrences.HeldOccurrence]) -> None:
         """These deliveries waited for another attempt, and no worker will report their end."""
         if waiting:
             await self._catch_up()  # earlier outcomes of these slots come first
         for held in waiting:
-            self._events.slot_withdrawn(occurrences.withdrawn(held, self._clock.now_us()))
+            self._term.events.slot_withdrawn(occurrences.withdrawn(held, self._term.clock.now_us()))
 
     # -- coming and going ------------------------------------------------------------------------
 
@@ -252,7 +238,7 @@ class ScheduleRuns:
 
     def _remove(self, uid: str) -> None:
         run = self.states.remove(uid)
-        self._publisher.forget(uid)
+        self._publisher.writer.forget(uid)
         if run is None:
             return
         _settle(run)
@@ -322,17 +308,17 @@ class ScheduleRuns:
         self, run: ScheduleRunState, state: Orphaned
     ) -> tuple[runstatus.RunVerdict, float | None]:
         """Its Schedule was deleted: what had started is accounted for, and nothing more starts."""
-        now, former = self._clock.monotonic(), run.verdict
+        now, former = self._term.clock.monotonic(), run.verdict
         is_first = former is None or former.conditions[0].reason is not Reason.SCHEDULE_DELETED
         if is_first or orphaned.is_patience_over(run, now):
             await self._catch_up()  # outcomes that came before count before anything is missed
         if (withdrawn := self._leaving.withdrawn(run.begins_with, run.seen.uid)) is not None:
             state.withdrawn = withdrawn
         owner = jobs.JobOwner(*run.schedule_key, run.begins_with)
-        labelled = await jobs.labelled(self._api, *run.schedule_key)
+        labelled = await jobs.labelled(self._term.api, *run.schedule_key)
         # Jobs that lost their owner with the Schedule are runs of it all the same.
         found = [job for job in labelled if jobs.is_released(job) or jobs.is_run_of(job, owner)]
-        orphaned.account(run, found, now=now, now_us=self._clock.now_us())
+        orphaned.account(run, found, now=now, now_us=self._term.clock.now_us())
         self.states.guard(run)
         verdict = orphaned.verdict(run)
         return verdict, None if verdict.has_ended else orphaned.look_seconds(state, now)
@@ -350,12 +336,12 @@ class ScheduleRuns:
             if run.known is not None:
                 return None
         run.known = None
-        found = await schedules.read(self._api, namespace, name)
+        found = await schedules.read(self._term.api, namespace, name)
         if found is not None and found.metadata.deletion_timestamp is not None:
             found = None
         if run.has_begun and (found is None or found.metadata.uid != run.begins_with):
             if run.orphaned is None:
-                now = self._clock.monotonic()
+                now = self._term.clock.monotonic()
                 run.orphaned = Orphaned(since=now, after_us=run.course.cursor_us)
             return None
         if found is None or found.metadata.uid in self._leaving:
@@ -375,7 +361,7 @@ class ScheduleRuns:
         assert known is not None  # noqa: S101 - found before
         found: Collection[jobs.Job] = ()
         if known.rule.whole_seconds and (run.course.open or run.is_published):
-            found = await jobs.of_schedule(self._api, known.namespace, known.name, known.uid)
+            found = await jobs.of_schedule(self._term.api, known.namespace, known.name, known.uid)
         runstate.resolve(run, {job.metadata.name: job for job in found})
 
     async def _enqueue(self, run: ScheduleRunState) -> None:
@@ -394,7 +380,7 @@ class ScheduleRuns:
             return
         run.is_warned = True
         if run.seen.kept_in_git and run.wanted is not None and run.wanted.ttl_seconds is not None:
-            self._record(publishing.kept_in_git(run.seen))
+            self._term.record(publishing.kept_in_git(run.seen))
 
     async def _outlive(self, run: ScheduleRunState) -> float | None:
         """It has ended: delete it when its time to live is over."""
@@ -402,10 +388,10 @@ class ScheduleRuns:
         if run.wanted is None or run.wanted.ttl_seconds is None or run.ended_us is None:
             return None
         end_us = run.ended_us + run.wanted.ttl_seconds * 1_000_000
-        left = (end_us - self._clock.now_us()) / 1e6
+        left = (end_us - self._term.clock.now_us()) / 1e6
         if left > 0:
             return left
-        await schedules.delete_run(self._api, run.seen.namespace, run.seen.name, run.seen.uid)
+        await schedules.delete_run(self._term.api, run.seen.namespace, run.seen.name, run.seen.uid)
         return None
 
 
@@ -414,7 +400,7 @@ def _read(seen: Observed) -> tuple[Wanted | None, runstatus.RunVerdict | None]:
         return schedules.wanted(seen.spec, created_us=seen.created_us), None
     except errors.InvalidSpec as invalid:
         first = invalid.errors[0]
-        return None, runstatus.refused(Reason(first.reason), str(invalid))
+        return None, runstatus.failed(Reason(first.reason), str(invalid))
 
 
 def _absent(run: ScheduleRunState) -> runstatus.RunVerdict:

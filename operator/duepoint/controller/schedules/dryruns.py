@@ -56,23 +56,27 @@ class DryRuns:
         if action in self._valid:
             return jobcreation.Valid()
         try:
-            key, job = _question(wanted, target, payload)
+            job = jobbuilder.job_for(target.template, _facts(wanted, payload))
         except errors.InvalidSpec as error:
             return jobcreation.InvalidTemplate(str(error))
-        verdict = self._known(key)
-        if verdict is None and asks:
+        # Only Pods of an Indexed Job carry more behind its name than the API server cuts to fit.
+        spec = target.template.get("spec")
+        is_indexed = isinstance(spec, dict) and spec.get("completionMode") == "Indexed"
+        text = msgspec.json.encode(target.template, order="deterministic")
+        length = len(str(job["metadata"]["name"])) if is_indexed else 0
+        key = wanted.namespace, hashlib.sha256(text).digest(), length
+        verdict = self._verdicts.get(key)
+        if verdict is not None:
+            self._verdicts.move_to_end(key)
+        elif asks:
             verdict = await self._shared(key, wanted.namespace, job)
-        if isinstance(verdict, jobcreation.Valid) and _is_alike_for_all(target, job):
+        # Whose Job it is says nothing about it: neither length of name nor annotations.
+        is_alike_for_all = not is_indexed and len(msgspec.json.encode(job)) < _ROOMY_BYTES
+        if isinstance(verdict, jobcreation.Valid) and is_alike_for_all:
             self._valid[action] = None
             if len(self._valid) > _REMEMBERED:
                 self._valid.popitem(last=False)
         return verdict
-
-    def _known(self, key: _Key) -> Verdict | None:
-        known = self._verdicts.get(key)
-        if known is not None:
-            self._verdicts.move_to_end(key)
-        return known
 
     async def _shared(self, key: _Key, namespace: str, job: dict[str, object]) -> Verdict:
         under_way = self._asking.get(key)
@@ -88,38 +92,10 @@ class DryRuns:
         finally:
             del self._asking[key]
         if not isinstance(verdict, jobcreation.NotNow):
-            self._remember(key, verdict)
+            self._verdicts[key] = verdict
+            if len(self._verdicts) > _REMEMBERED:
+                self._verdicts.popitem(last=False)
         return verdict
-
-    def _remember(self, key: _Key, verdict: Verdict) -> None:
-        self._verdicts[key] = verdict
-        while len(self._verdicts) > _REMEMBERED:
-            self._verdicts.popitem(last=False)
-
-
-def _question(
-    wanted: Definition, target: actions.JobAction, payload: msgspec.Raw | None
-) -> tuple[_Key, dict[str, object]]:
-    """The Job of the next slot, and what its verdict is remembered by; raises InvalidSpec."""
-    job = jobbuilder.job_for(target.template, _facts(wanted, payload))
-    return _key(wanted.namespace, target, str(job["metadata"]["name"])), job
-
-
-def _key(namespace: str, target: actions.JobAction, job_name: str) -> _Key:
-    text = msgspec.json.encode(target.template, order="deterministic")
-    length = len(job_name) if _is_indexed(target) else 0
-    return (namespace, hashlib.sha256(text).digest(), length)
-
-
-def _is_indexed(target: actions.JobAction) -> bool:
-    """Only Pods of an Indexed Job carry more behind its name than the API server cuts to fit."""
-    spec = target.template.get("spec")
-    return isinstance(spec, dict) and spec.get("completionMode") == "Indexed"
-
-
-def _is_alike_for_all(target: actions.JobAction, job: dict[str, object]) -> bool:
-    """Whether whose Job it is says nothing about it: neither length of name nor annotations."""
-    return not _is_indexed(target) and len(msgspec.json.encode(job)) < _ROOMY_BYTES
 
 
 def _facts(wanted: Definition, payload: msgspec.Raw | None) -> jobbuilder.SlotFacts:

@@ -59,6 +59,7 @@ class Observations:
     Attributes:
         tasks: by uid, for the reconcile queue.
         large: the places and the bytes of large objects.
+        deletions: how many were seen so far: a list that begins now shows none of them.
     """
 
     def __init__(self, term: TermContext, *, reconcile: Reconcile, reporter: Reporter) -> None:
@@ -71,7 +72,7 @@ class Observations:
         self.large = largeobjects.LargeObjects()
         self._applied: dict[str, int] = {}
         self._deleted: OrderedDict[str, int] = OrderedDict()
-        self._deletions = 0
+        self.deletions = 0
         #: Generations below the applied one, shown by the last complete list.
         self._behind: dict[str, int] = {}
         #: Changes that are no edits, by uid; most of them are status writes of our own.
@@ -157,10 +158,6 @@ class Observations:
             task, seen=seen.without_texts(), is_unread=True, is_large=True
         )
 
-    def deletions(self) -> int:
-        """How many deletions were seen so far: a list that begins now shows none of them."""
-        return self._deletions
-
     def offer_known(
         self, seen: Observed, known: codec.StoredIdentity | None, *, deletions: int = 0
     ) -> None:
@@ -172,7 +169,7 @@ class Observations:
         Args:
             seen: the object.
             known: what the queue held of it; None = nothing.
-            deletions: as ``deletions`` said before the list began.
+            deletions: ``self.deletions`` before the list began.
         """
         came_back = not seen.deleted and self._deleted.get(seen.uid, deletions) < deletions
         if came_back:
@@ -242,8 +239,8 @@ class Observations:
 
     def bury(self, seen: Observed) -> None:
         """The object is gone: what the queue holds of it is to be removed."""
-        self._deleted[seen.uid] = self._deletions
-        self._deletions += 1
+        self._deleted[seen.uid] = self.deletions
+        self.deletions += 1
         if len(self._deleted) > _TOMBSTONES:
             self._deleted.popitem(last=False)
         self._applied.pop(seen.uid, None)

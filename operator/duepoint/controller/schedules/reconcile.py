@@ -30,6 +30,7 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.kube import jobcreation
 from duepoint.schedules import actions, ownstreams, points, spec
+from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 
 #: Schedules found under one id before this is called a bug; two is already a rarity.
@@ -96,11 +97,10 @@ class Reconcile:
         dry_runs: dryruns.DryRuns,
         own_streams: ownstreams.OwnStreams = ownstreams.USUAL,
     ) -> None:
-        self._queue = term.queue
+        self._term = term
         self._mark = published.mark(term.installation)
         self._key = term.queue.signed_blobs.digest("", b"fingerprint")
         self._dry_runs = dry_runs
-        self._epoch = term.epoch
         self._own_streams = own_streams
         #: Namespaces and names of streams in our Redis that have their place in this term.
         self._enlisted: set[tuple[str, str]] = set()
@@ -167,14 +167,16 @@ class Reconcile:
     async def _remove(self, seen: Observed) -> None:
         collision = self.collisions.get(seen.uid, 0)
         schedule_id = points.schedule_id(seen.uid, seen.namespace, collision=collision)
-        await self._queue.writer.remove(schedule_id, seen.uid, seen.namespace, self._epoch)
+        await self._term.queue.writer.remove(
+            schedule_id, seen.uid, seen.namespace, self._term.epoch
+        )
 
     async def stored(self, uid: str, namespace: str) -> Definition | None:
         """What the queue holds for this uid."""
         first = self.collisions.get(uid, 0)
         for collision in range(first, _MOST_COLLISIONS):
             schedule_id = points.schedule_id(uid, namespace, collision=collision)
-            found = await self._queue.definitions.definition(schedule_id)
+            found = await self._term.queue.definitions.definition(schedule_id)
             if found is None or found.uid == uid:
                 self._note_collision(uid, collision)
                 return found
@@ -185,15 +187,15 @@ class Reconcile:
         return frozenset(
             [
                 one.slot_us
-                for shard in sharding.homes(known.id, self._queue.layouts.known())
-                async for one in self._queue.occurrences.all_occurrences(shard, of=known.id)
+                for shard in sharding.homes(known.id, self._term.queue.layouts.known())
+                async for one in self._term.queue.occurrences.all_occurrences(shard, of=known.id)
                 if one.kind in points.RUN_KINDS
             ]
         )
 
     def shard(self, schedule_id: points.ScheduleId) -> messages.ShardId:
         """The shard of an id."""
-        return sharding.home(schedule_id, self._queue.layouts.known())
+        return sharding.home(schedule_id, self._term.queue.layouts.known())
 
     async def _decide(
         self, look: Look, number: int, *, is_alone: bool
@@ -229,7 +231,16 @@ class Reconcile:
             stored = await self.stored(wanted.uid, wanted.namespace)
         if stored is None and number > 1:
             await self._remove(seen)  # it is there, and a text that it names is lost
-        made = self._plan(look, wanted, stored)
+        made = plan.decide(
+            wanted,
+            stored,
+            status,
+            look.since_us,
+            target=self._term.queue.signed_blobs.digest(wanted.namespace, wanted.blob),
+            collision=self.collisions.get(wanted.uid, 0),
+            replaces=look.replaces,
+            acts_us=look.acts_us,
+        )
         if made is None:
             return Applied(report=None, definition=stored)
         verdict = await self._verdict(wanted, made, status, asks=is_alone)
@@ -237,22 +248,10 @@ class Reconcile:
             return _Decision(look, wanted, stored, made, verdict, needs_check)
         if verdict is None or not is_alone:
             return None
-        refusal = statusconditions.invalid_template(seen.generation, verdict.message)
-        return await self._remove_refused(seen, refusal)
-
-    def _plan(
-        self, look: Look, wanted: spec.ScheduleSpec, stored: Definition | None
-    ) -> plan.ArmingPlan | None:
-        return plan.decide(
-            wanted,
-            stored,
-            look.status,
-            look.since_us,
-            target=self._queue.signed_blobs.digest(wanted.namespace, wanted.blob),
-            collision=self.collisions.get(wanted.uid, 0),
-            replaces=look.replaces,
-            acts_us=look.acts_us,
+        refusal = statusconditions.stalled(
+            seen.generation, Reason.INVALID_JOB_TEMPLATE, verdict.message
         )
+        return await self._remove_refused(seen, refusal)
 
     async def _remove_refused(
         self, seen: Observed, refusal: Report, *, is_final: bool = True
@@ -292,7 +291,7 @@ class Reconcile:
         to_store = [one for one in decided if isinstance(one, _Decision)]
         wanted = [(one.plan.arming, one.spec.blob) for one in to_store if one.plan.arming]
         try:
-            answers = iter(await self._queue.writer.upsert(wanted, self._epoch))
+            answers = iter(await self._term.queue.writer.upsert(wanted, self._term.epoch))
         except errors.InvalidSpec as error:  # a due that the queue cannot store
             if not is_alone:
                 return [None] * len(decided)
@@ -349,7 +348,7 @@ class Reconcile:
         check = points.check(known.id, known.timing_version, known.generation)
         record = messages.OccurrenceRecord(trigger="Check")
         try:
-            await self._queue.occurrences.enqueue(known, check, record, self._epoch)
+            await self._term.queue.occurrences.enqueue(known, check, record, self._term.epoch)
         except (queue_errors.Fenced, queue_errors.LayoutChanged):
             raise
         except errors.WorldChanged:
@@ -382,7 +381,7 @@ class Reconcile:
         stream = ownstreams.own(wanted.action.target)
         if stream is None or self._has_place(wanted):
             return True
-        taken = await self._queue.streams.enlist(wanted.namespace, stream.name, anyhow=anyhow)
+        taken = await self._term.queue.streams.enlist(wanted.namespace, stream.name, anyhow=anyhow)
         if taken:
             self._enlisted.add((wanted.namespace, stream.name))
         return taken

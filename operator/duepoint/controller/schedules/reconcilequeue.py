@@ -20,8 +20,9 @@ from collections.abc import Iterator
 import msgspec
 import structlog
 
-from duepoint import agreedclock, errors, services, telemetry
+from duepoint import errors, services, telemetry
 from duepoint.controller import observed, plan, statusconditions
+from duepoint.controller import term as terms
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules import observations, reconcile
 from duepoint.controller.schedules.observations import Observations, Task
@@ -34,7 +35,7 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from duepoint.runs.watermark import newest
 from duepoint.schedules.conditions import Reason
-from duepoint.schedules.definition import Definition, State
+from duepoint.schedules.definition import State
 
 #: Their calls share round trips: 32 fill an empty queue in half the CPU time of 8.
 WORKERS = 32
@@ -49,8 +50,6 @@ _TOGETHER_WORKERS = 3
 _READ_TOGETHER = 16
 #: Backoff in seconds, first and most: while Redis is away, and of one object that is not applied.
 _QUEUE_WAITS, _OBJECT_WAITS = (0.2, 5.0), (1.0, 60.0)
-#: What is to be armed waits for clocks that agree, and looks this often.
-_TIME_SECONDS = 0.5
 
 
 class ReconcileQueue:
@@ -68,11 +67,8 @@ class ReconcileQueue:
         self._tasks = observations.tasks
         self._large = observations.large
         self._reconcile = reconcile
-        self._api = term.api
+        self._term = term
         self._reporter = reporter
-        self._health = term.health
-        self._clock = term.clock
-        self._events = term.events
         self._object_waits: dict[str, Iterator[float]] = {}
         self._queue_waits = _backoff(_QUEUE_WAITS)
         self.outages = 0
@@ -92,13 +88,13 @@ class ReconcileQueue:
         """One that is not new; a large one once it has its place."""
         if task.seen.deleted or not task.is_large:
             return (await self._handle([task], is_alone=True))[0]
-        namespace, began = task.seen.namespace, self._clock.monotonic()
+        namespace, began = task.seen.namespace, self._term.clock.monotonic()
         if seconds := self._large.begin(namespace, began):
             return seconds
         try:
             (again,) = await self._handle([task], is_alone=True)
         finally:
-            self._large.end(namespace, began, self._clock.monotonic())
+            self._large.end(namespace, began, self._term.clock.monotonic())
         if again is None and self._tasks.newest(task.seen.uid) is None:
             self._large.forget(task.seen.uid)
         return again
@@ -114,7 +110,7 @@ class ReconcileQueue:
             Seconds until the next try of each, None = it is done, or was put into the queue of
             tasks once more to be looked at alone.
         """
-        await self._wait_for_time()
+        await terms.wait_for_time(self._term.clock)
         waits: dict[str, float | None] = {}
         tasks_read = await self._read_all(tasks, waits, is_alone=is_alone)
         if not tasks_read:
@@ -158,7 +154,10 @@ class ReconcileQueue:
                 try:
                     return await self._with_text(task)
                 except kube_errors.ApiError as trouble:
-                    waits[task.seen.uid] = self._object_is_away(task, trouble)
+                    telemetry.logger.warning(
+                        "schedule not read", schedule=task.seen.identity, error=str(trouble)
+                    )
+                    waits[task.seen.uid] = self._object_wait(task.seen.uid)
                     return None
 
         texts: list[Task | None] = [*tasks]
@@ -182,7 +181,7 @@ class ReconcileQueue:
         if not task.is_unread:
             return task
         item = await schedules.read(
-            self._api, task.seen.namespace, task.seen.name, not_before=task.seen.version
+            self._term.api, task.seen.namespace, task.seen.name, not_before=task.seen.version
         )
         if item is None or item.metadata.uid != task.seen.uid:
             return None
@@ -201,11 +200,6 @@ class ReconcileQueue:
             is_absent=task.is_absent or observations.is_unanswered(seen),
         )
 
-    async def _wait_for_time(self) -> None:
-        """Nothing is armed while no two clocks agree what time it is; readiness says so."""
-        while agreedclock.distrust(self._clock):
-            await self._clock.sleep(_TIME_SECONDS)
-
     async def _apply(self, tasks: list[Task], *, is_alone: bool) -> list[reconcile.Applied | None]:
         """As ``Reconcile.apply``; a deletion comes alone."""
         if tasks[0].seen.deleted:
@@ -215,7 +209,7 @@ class ReconcileQueue:
             if task.went_back:
                 self._reconcile.forget(task.seen.uid)
                 self._reporter.adopt(task.seen)  # it may have been forgotten meanwhile
-        now_us = self._clock.now_us()
+        now_us = self._term.clock.now_us()
         looks = [
             reconcile.Look(
                 seen=task.seen,
@@ -231,11 +225,11 @@ class ReconcileQueue:
         return await self._reconcile.apply(looks, is_alone=is_alone)
 
     async def _remove(self, seen: Observed) -> None:
-        await self._events.schedule_leaving(seen)
+        await self._term.events.schedule_leaving.completed(seen)
         await self._reconcile.remove(seen)
         self._reconcile.forget(seen.uid)
         self._reporter.forget(seen.uid)
-        self._events.schedule_applied(seen)
+        self._term.events.schedule_applied(seen)
 
     def _status(self, seen: Observed) -> plan.PublishedStatus:
         """What the status says, and what has ended since by what this process knows."""
@@ -267,12 +261,13 @@ class ReconcileQueue:
             elif applied.definition is not None:
                 self._reporter.held(seen.uid, applied.definition)
             if applied.is_wider:
-                self._events.schedule_widened(seen.uid)
+                self._term.events.schedule_widened(seen.uid)
             if not applied.is_final:
                 return self._object_wait(seen.uid)
             self._observations.record_applied(seen)
-            self._events.schedule_applied(seen)
-            results[_result(applied.definition)] += 1
+            self._term.events.schedule_applied(seen)
+            held = applied.definition
+            results["refused" if held is None else _RESULTS[held.state]] += 1
         self._object_waits.pop(seen.uid, None)
         return None
 
@@ -294,19 +289,13 @@ class ReconcileQueue:
 
     # -- trouble ---------------------------------------------------------------------------------
 
-    def _object_is_away(self, task: Task, trouble: kube_errors.ApiError) -> float:
-        telemetry.logger.warning(
-            "schedule not read", schedule=task.seen.identity, error=str(trouble)
-        )
-        return self._object_wait(task.seen.uid)
-
     def _queue_is_away(self, tasks: list[Task], trouble: errors.TryLater) -> float:
         self._tasks.pause(trouble.retry_after_seconds or next(self._queue_waits))
         for task in tasks:
             self._report_waiting(
                 task, Reason.QUEUE_UNAVAILABLE, f"Redis cannot be asked: {trouble}"
             )
-        if self._health.unwell("queue", str(trouble)):
+        if self._term.health.unwell("queue", str(trouble)):
             self.outages += 1
             telemetry.logger.warning(
                 "queue unavailable", error=str(trouble), unapplied=len(self._tasks) + 1
@@ -314,7 +303,7 @@ class ReconcileQueue:
         return 0.0
 
     def _queue_answers(self) -> None:
-        if self._health.well("queue"):
+        if self._term.health.well("queue"):
             telemetry.logger.info("queue available")
             self._queue_waits = _backoff(_QUEUE_WAITS)
 
@@ -362,7 +351,3 @@ def _holds(applied: reconcile.Applied, seen: Observed) -> bool:
 _REMOVED = reconcile.Applied(report=None)
 #: By state of what the queue holds.
 _RESULTS = tuple(state.name.lower() for state in State)
-
-
-def _result(held: Definition | None) -> str:
-    return "refused" if held is None else _RESULTS[held.state]

@@ -74,9 +74,7 @@ class Resync:
     ) -> None:
         self._compare = compare
         self._every_seconds = every_seconds
-        self._clock = term.clock
-        self._health = term.health
-        self._events = term.events
+        self._term = term
         self._asked = asyncio.Event()
         self._first_asked_at: float | None = None
         self._due = term.clock.monotonic()
@@ -87,7 +85,7 @@ class Resync:
 
     def request(self) -> None:
         """Something may have been missed: compare soon."""
-        now = self._clock.monotonic()
+        now = self._term.clock.monotonic()
         if self._first_asked_at is None:
             self._first_asked_at = now
         self._due = min(now + _SETTLE_SECONDS, self._first_asked_at + _MOST_SETTLE_SECONDS)
@@ -98,13 +96,13 @@ class Resync:
         while True:
             await self._wait_until_due()
             self._first_asked_at = None
-            self._due = self._clock.monotonic() + self._every_seconds
+            self._due = self._term.clock.monotonic() + self._every_seconds
             await self._until_complete()
 
     async def _wait_until_due(self) -> None:
-        while (seconds := self._due - self._clock.monotonic()) > 0:
+        while (seconds := self._due - self._term.clock.monotonic()) > 0:
             self._asked.clear()
-            await clocks.wait_for(self._asked, seconds, self._clock)
+            await clocks.wait_for(self._asked, seconds, self._term.clock)
 
     async def _until_complete(self) -> None:
         pauses = services.backoff(first_seconds=0.5, most_seconds=15.0)
@@ -114,16 +112,16 @@ class Resync:
             except (errors.TryLater, kube_errors.ApiError) as trouble:
                 self.has_succeeded = False
                 self._listed.set()
-                if self._health.unwell("resync", str(trouble)):
+                if self._term.health.unwell("resync", str(trouble)):
                     telemetry.logger.warning("objects cannot be compared", error=str(trouble))
-                await self._clock.sleep(next(pauses))
+                await self._term.clock.sleep(next(pauses))
                 continue
-            self._health.well("resync")
+            self._term.health.well("resync")
             self.done += 1
             self.has_succeeded = True
             self._listed.set()
             self.first_done.set()
-            self._events.objects_compared()
+            self._term.events.objects_compared()
             return
 
 
@@ -144,12 +142,9 @@ class Comparison:
         note_collision: NoteCollision,
         listed: asyncio.Event,
     ) -> None:
-        self._api = term.api
-        self._queue = term.queue
+        self._term = term
         self._observations = observations
         self._note_collision = note_collision
-        self._namespaces = term.namespaces
-        self._clock = term.clock
         self._listed = listed
 
     async def run(self) -> None:
@@ -160,11 +155,18 @@ class Comparison:
         """
         unwatched: list[codec.StoredIdentity] = []
         held = await self._definitions(unwatched)
-        listed = await self._list(held, self._observations.deletions())
+        listed = await self._list(held, self._observations.deletions)
         self._listed.set()
         absent = held.keys() - listed
         if _is_suspicious(len(absent), len(held)):
-            absent = await self._absent_twice(absent, len(held))
+            telemetry.logger.warning(
+                "many objects are missing; looking again before anything is removed",
+                missing=len(absent),
+                definitions=len(held),
+                seconds=SECOND_LOOK_SECONDS,
+            )
+            await self._term.clock.sleep(SECOND_LOOK_SECONDS)
+            absent -= await self._list({}, 0)
         for uid in absent:
             self._observations.offer_absent(held[uid].namespace, held[uid].name, uid)
         if unwatched:
@@ -172,16 +174,6 @@ class Comparison:
         telemetry.logger.info(
             "resync done", objects=len(listed), definitions=len(held), removed=len(absent)
         )
-
-    async def _absent_twice(self, absent: set[str], held: int) -> set[str]:
-        telemetry.logger.warning(
-            "many objects are missing; looking again before anything is removed",
-            missing=len(absent),
-            definitions=held,
-            seconds=SECOND_LOOK_SECONDS,
-        )
-        await self._clock.sleep(SECOND_LOOK_SECONDS)
-        return absent - await self._list({}, 0)
 
     async def _remove_unwatched(self, unwatched: Sequence[codec.StoredIdentity], held: int) -> None:
         is_suspicious = _is_suspicious(len(unwatched), held)
@@ -192,7 +184,7 @@ class Comparison:
             seconds=SECOND_LOOK_SECONDS if is_suspicious else 0,
         )
         if is_suspicious:
-            await self._clock.sleep(SECOND_LOOK_SECONDS)
+            await self._term.clock.sleep(SECOND_LOOK_SECONDS)
         for known in unwatched:
             if known.collision:
                 self._note_collision(known.uid, known.collision)
@@ -204,30 +196,30 @@ class Comparison:
     ) -> dict[str, codec.StoredIdentity]:
         """By uid; those of other namespaces are put beside."""
         held: dict[str, codec.StoredIdentity] = {}
-        for shard in sharding.all_shards(self._queue.layouts.known()):
-            async for chunk in self._queue.definitions.known(shard):
+        for shard in sharding.all_shards(self._term.queue.layouts.known()):
+            async for chunk in self._term.queue.definitions.known(shard):
                 for known in chunk:
-                    if self._namespaces and known.namespace not in self._namespaces:
+                    if self._term.namespaces and known.namespace not in self._term.namespaces:
                         unwatched.append(known)
                         continue
                     held[known.uid] = known
                     if known.collision:
                         self._note_collision(known.uid, known.collision)
-                await self._clock.sleep(0)  # let firing and statuses in between chunks
+                await self._term.clock.sleep(0)  # let firing and statuses in between chunks
         return held
 
     async def _list(self, held: Mapping[str, codec.StoredIdentity], deletions: int) -> set[str]:
         """Offer every object; the uids of all, complete or an error."""
         listed: set[str] = set()
-        for namespace in self._namespaces or (None,):
-            pages = self._api.list_pages(schedules.collection(namespace), schedules.Schedule)
+        for namespace in self._term.namespaces or (None,):
+            pages = self._term.api.list_pages(schedules.collection(namespace), schedules.Schedule)
             async for page in pages:
                 for item in page.items:
                     seen = observed.of_object(item)
                     listed.add(seen.uid)
                     known = held.get(seen.uid)
                     self._observations.offer_known(seen, known, deletions=deletions)
-                await self._clock.sleep(0)  # let firing and statuses in between pages
+                await self._term.clock.sleep(0)  # let firing and statuses in between pages
         return listed
 
 

@@ -40,9 +40,7 @@ def of_event(
     about: ObjectReference, event: RunEvent, before: Summary, after: Summary
 ) -> Iterator[Event]:
     """What a run event has changed."""
-    slot, why = instant(event.slot_us), event.reason
-    if event.message:
-        why = f"{why}: {event.message}"
+    slot, why = instant(event.slot_us), event.why
     related = job(about.namespace, event.job_name, event.job_uid) if event.job_name else None
 
     def changed(reason: str, note: str, *, warning: bool = True) -> Event:

@@ -56,17 +56,16 @@ def put_off(state: ScheduleState, event: RunEvent, now_us: int) -> bool:
     """
     runs = summaries.put_off(state.runs(), event)
     is_listed = _open(state, runs, event, now_us)
-    newest_us = max(event.slot_us, *event.more_us) if event.more_us else event.slot_us
-    settled = summaries.settled(runs, newest_us, ceiling_us=state.ceiling_us())
-    state.summary = settled
-    return is_listed or settled.settled_us != runs.settled_us
+    state.summary = runs
+    return state.settle(max((event.slot_us, *event.more_us))) or is_listed
 
 
 def _open(state: ScheduleState, runs: summaries.Summary, event: RunEvent, now_us: int) -> bool:
     """The event's slots are open; for those that have ended it is an old event."""
     is_listed = False
     for slot_us in (event.slot_us, *event.more_us):
-        if slot_us in state.open or not _has_ended(runs, slot_us):
+        has_ended = slot_us <= runs.settled_us or summaries.has_ended(runs, slot_us)
+        if slot_us in state.open or not has_ended:
             slot = OpenSlot(
                 slot_us=slot_us,
                 # of several, each is due no sooner than itself
@@ -78,11 +77,6 @@ def _open(state: ScheduleState, runs: summaries.Summary, event: RunEvent, now_us
             )
             is_listed = state.open.put(slot) or is_listed
     return is_listed
-
-
-def _has_ended(runs: summaries.Summary, slot_us: int) -> bool:
-    """Whether a slot that is not known as open has ended."""
-    return slot_us <= runs.settled_us or summaries.has_ended(runs, slot_us)
 
 
 def knows_end(state: ScheduleState, slot_us: int, *, of_job: bool) -> bool:
@@ -134,9 +128,7 @@ def hold(state: ScheduleState, from_us: int) -> None:
 def end_hold(state: ScheduleState) -> bool:
     """No held point is left; whether the status changes by it."""
     state.held_us = 0
-    before = state.runs().settled_us
-    state.summary = summaries.settled(state.runs(), 0, ceiling_us=state.ceiling_us())
-    return state.runs().settled_us != before
+    return state.settle()
 
 
 def end_open(state: ScheduleState, slot_us: int) -> bool:
@@ -145,7 +137,7 @@ def end_open(state: ScheduleState, slot_us: int) -> bool:
     if slot_us not in state.open:
         return False
     state.open.end(slot_us)
-    state.summary = summaries.settled(state.runs(), 0, ceiling_us=state.ceiling_us())
+    state.settle()
     return True
 
 
@@ -163,7 +155,7 @@ def compare_open(state: ScheduleState, held: Iterable[OpenSlot], began_us: int) 
         if slot.slot_us in state.open or not summaries.has_ended(runs, slot.slot_us)
     ]
     state.open.compare(still_open, began_us=began_us)
-    state.summary = summaries.settled(runs, 0, ceiling_us=state.ceiling_us())
+    state.settle()
     unobserved = [
         slot_us
         for slot_us in _running_deliveries(state)
@@ -222,5 +214,6 @@ def end_unlisted(state: ScheduleState) -> bool:
 
 def settle_through(state: ScheduleState, through_us: int, *, completed: bool) -> None:
     """Every slot up to here has ended or is open, as the chain in the queue shows."""
-    runs = summaries.settled(state.runs(), through_us, ceiling_us=state.ceiling_us())
-    state.summary = replace(runs, completed=runs.completed or completed)
+    state.settle(through_us)
+    if completed:
+        state.summary = replace(state.runs(), completed=True)

@@ -14,12 +14,11 @@ chains are read first and the open slots after them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection
 
 from duepoint import errors, telemetry
 from duepoint.controller import inventory, plan
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import ledger, messages
@@ -36,20 +35,18 @@ _Passed = tuple[str, int, bool]
 class OpenSlotReader:
     """Compares the reporter's open slots and watermarks with the index; one for each term."""
 
-    def __init__(self, term: TermContext, *, states: ScheduleStates, reporter: Reporter) -> None:
-        self._queue = term.queue
-        self._states = states
+    def __init__(self, term: TermContext, *, reporter: Reporter) -> None:
+        self._term = term
         self._reporter = reporter
-        self._clock = term.clock
 
     # -- open slots ------------------------------------------------------------------------------
 
     async def compare(self) -> None:
         """The reporter knows every slot that is open now; raises QueueUnavailable."""
-        began_us = self._clock.now_us()
+        began_us = self._term.clock.now_us()
         held: dict[str, list[OpenSlot]] = {}
-        suspect = {doubted.shard for doubted in await self._queue.suspect_points.shards()}
-        kept = inventory.occurrences(self._queue, _KINDS)
+        suspect = {doubted.shard for doubted in await self._term.queue.suspect_points.shards()}
+        kept = inventory.occurrences(self._term.queue, _KINDS)
         async for shard, occurrence, definition in kept:
             if plan.is_superseded(occurrence, definition):
                 continue
@@ -67,7 +64,9 @@ class OpenSlotReader:
         If it counted as open, the status would soon say so, and the slot would run once more.
         """
         is_replayed = occurrence.record.replayed_us > 0
-        return not is_replayed and self._states.is_published_as_ended(known.uid, occurrence.slot_us)
+        return not is_replayed and self._reporter.states.is_published_as_ended(
+            known.uid, occurrence.slot_us
+        )
 
     # -- dropped outcomes ------------------------------------------------------------------------
 
@@ -95,9 +94,11 @@ class OpenSlotReader:
         passed: list[_Passed] = []
         try:
             for shard in shards:
-                async for chunk in _chunks(self._queue.definitions.all_definitions(shard)):
-                    passed += await self._passed_of(shard, chunk)
-                    await self._clock.sleep(0)  # firing and statuses go on between chunks
+                definitions = self._term.queue.definitions.all_definitions(shard)
+                stored = [one async for one in definitions]
+                for first in range(0, len(stored), inventory.CHUNK):
+                    passed += await self._passed_of(shard, stored[first : first + inventory.CHUNK])
+                    await self._term.clock.sleep(0)  # firing and statuses go on between chunks
         except queue_errors.LayoutChanged as change:
             raise inventory.resharded(change) from change
         return passed
@@ -105,7 +106,7 @@ class OpenSlotReader:
     async def _passed_of(
         self, shard: messages.ShardId, chunk: list[reading.StoredDefinition]
     ) -> list[_Passed]:
-        known = await self._queue.definitions.read_definitions(
+        known = await self._term.queue.definitions.read_definitions(
             shard, [stored.id for stored in chunk]
         )
         passed = []
@@ -115,7 +116,7 @@ class OpenSlotReader:
                 continue  # deleted, or its claim reports
             slot_us = self._through_us(definition, stored)
             completed = definition.state is State.COMPLETED
-            if completed or slot_us > self._states.watermark_us(definition.uid):
+            if completed or slot_us > self._reporter.states.watermark_us(definition.uid):
                 passed.append((definition.uid, slot_us, completed))
         return passed
 
@@ -123,7 +124,7 @@ class OpenSlotReader:
         """The newest slot that was handed over; 0 = none that is known."""
         if stored.due_us is None and known.state is not State.COMPLETED:
             return 0
-        through_us = self._clock.now_us() if stored.due_us is None else stored.due_us - 1
+        through_us = self._term.clock.now_us() if stored.due_us is None else stored.due_us - 1
         try:
             newest_us = plan.slots_of(known).newest_due(through_us)
         except errors.InvalidExpression:
@@ -144,16 +145,3 @@ def _open_slot(
         # A Job's slot starts and ends with the creation of the Job.
         started=record.first_try_us > 0 and not known.rule.whole_seconds,
     )
-
-
-async def _chunks(
-    definitions: AsyncIterator[reading.StoredDefinition],
-) -> AsyncIterator[list[reading.StoredDefinition]]:
-    chunk: list[reading.StoredDefinition] = []
-    async for stored in definitions:
-        chunk.append(stored)
-        if len(chunk) >= inventory.CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk

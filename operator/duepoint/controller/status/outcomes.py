@@ -23,7 +23,6 @@ import msgspec
 from duepoint import errors, services, telemetry
 from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import Acknowledgement, TermContext
 from duepoint.delayqueue import ledger, messages
 from duepoint.runs import run as runs
@@ -40,7 +39,7 @@ GATHER_SECONDS = 0.1
 _LOOK_SECONDS = 60.0
 _ACK_SECONDS = 0.2
 #: While slots are open they are compared with the queue this often: an end that was lost with a
-#: full stream must not hold a watermark for ever. As often it is asked whether any was dropped.
+#: full stream must not hold a watermark for ever. So it is asked, too, whether any was dropped.
 _COMPARE_SECONDS = 600.0
 
 _EntryKey = tuple[messages.ShardId, str]
@@ -56,31 +55,25 @@ class Outcomes:
         self,
         term: TermContext,
         *,
-        states: ScheduleStates,
         reporter: Reporter,
-        open_slots: OpenSlotReader,
         consumer: str,
     ) -> None:
         self._ledger = term.queue.ledger()
-        self._open_slots = open_slots
-        self._compared_at = self._asked_at = 0.0
-        self._states = states
+        self._open_slots = OpenSlotReader(term, reporter=reporter)
+        self._compared_at = 0.0
         self._reporter = reporter
         self._consumer = consumer
-        self._clock = term.clock
-        self._health = term.health
+        self._term = term
         self._reading = asyncio.Lock()
         self._has_begun = asyncio.Event()
         self._outstanding: set[_EntryKey] = set()
         self._upheavals = term.queue.health.upheavals
-        self._queue = term.queue
         #: The newest entry of each shard that was handed on, now and when a server went back last.
         self._newest: dict[messages.ShardId, _EntryId] = {}
         self._before_upheaval: dict[messages.ShardId, _EntryId] = {}
         #: Notes that a shard went back, since the last upheaval: what stands behind one is new.
         self._notes: dict[messages.ShardId, _EntryId] = {}
         self._is_interrupted = False
-        self._events = term.events
         self._done: list[ledger.OutcomeEntry] = []
         self._some_done = asyncio.Event()
 
@@ -93,8 +86,8 @@ class Outcomes:
                 try:
                     await self._read()
                 except errors.TryLater as trouble:
-                    self._health.unwell("outcomes", str(trouble))
-                    await self._clock.sleep(trouble.retry_after_seconds or next(waits))
+                    self._term.health.unwell("outcomes", str(trouble))
+                    await self._term.clock.sleep(trouble.retry_after_seconds or next(waits))
                 else:
                     waits = _waits()
 
@@ -102,20 +95,18 @@ class Outcomes:
         """One subscription's life: first what was read before, then what is new."""
         try:
             await self._ledger.start()
-            await self._compare_open_slots()
-            await self._mend_unread()
-            await self._recover()
+            await self._compare(with_queue=True)
+            await self._read_once(None, anew=True)
             self._has_begun.set()
             while True:
                 shards = await self._ledger.wait_for_outcomes(_LOOK_SECONDS)
-                self._health.well("outcomes")
+                self._term.health.well("outcomes")
                 if shards:
-                    await self._clock.sleep(GATHER_SECONDS)
+                    await self._term.clock.sleep(GATHER_SECONDS)
                     await self._read_all(shards)
-                if self._clock.monotonic() - self._compared_at >= _COMPARE_SECONDS:
-                    await self._compare_any_open_slots()
-                if self._clock.monotonic() - self._asked_at >= _COMPARE_SECONDS:
-                    await self._mend_unread()
+                if self._term.clock.monotonic() - self._compared_at >= _COMPARE_SECONDS:
+                    # Where no slot is open the queue is not asked: there may be 100,000 Schedules.
+                    await self._compare(with_queue=self._reporter.states.has_open_slots())
         finally:
             await self._ledger.close()
 
@@ -126,30 +117,25 @@ class Outcomes:
         outstanding: who waits for this may be the one that settles it.
         """
         await self._has_begun.wait()
-        await self._recover()
-        while await self._read_once(None):
-            pass
-
-    async def _recover(self) -> None:
-        async with self._reading:
-            await self._recover_unread()
-
-    async def _recover_unread(self) -> None:
-        entries = await self._ledger.recover_outcomes(GROUP, self._consumer)
-        self._is_interrupted = False
-        self._take(entries, replayed=True)
+        anew = True
+        while await self._read_once(None, anew=anew):
+            anew = False
 
     async def _read_all(self, shards: tuple[messages.ShardId, ...]) -> None:
         await self._wait_for_room()
         while await self._read_once(shards):
             await self._wait_for_room()
 
-    async def _read_once(self, shards: tuple[messages.ShardId, ...] | None) -> bool:
+    async def _read_once(
+        self, shards: tuple[messages.ShardId, ...] | None, *, anew: bool = False
+    ) -> bool:
         """One reader at a time: what one reads is passed on before the next finds nothing new."""
         async with self._reading:
-            if self._is_interrupted:
-                # What a reading took that broke off is older than what follows.
-                await self._recover_unread()
+            # What a reading took that broke off is older than what follows.
+            if anew or self._is_interrupted:
+                entries = await self._ledger.recover_outcomes(GROUP, self._consumer)
+                self._is_interrupted = False
+                self._take(entries, replayed=True)
             self._is_interrupted = True
             entries = await self._ledger.read_outcomes(
                 GROUP, self._consumer, shards=shards, count=_BATCH
@@ -163,24 +149,16 @@ class Outcomes:
             self._some_done.clear()
             await self._some_done.wait()
 
-    async def _compare_open_slots(self) -> None:
-        await self._open_slots.compare()
-        self._compared_at = self._clock.monotonic()
-
-    async def _compare_any_open_slots(self) -> None:
-        """Where none is open that is looked at as seldom: there may be 100,000 Schedules."""
-        if self._states.has_open_slots():
-            await self._compare_open_slots()
-        self._compared_at = self._clock.monotonic()
-
-    async def _mend_unread(self) -> None:
+    async def _compare(self, *, with_queue: bool) -> None:
+        if with_queue:
+            await self._open_slots.compare()
         await self._open_slots.mend_dropped(self._ledger)
-        self._asked_at = self._clock.monotonic()
+        self._compared_at = self._term.clock.monotonic()
 
     def _take(self, entries: list[ledger.OutcomeEntry], *, replayed: bool) -> None:
-        if self._upheavals != self._queue.health.upheavals:
+        if self._upheavals != self._term.queue.health.upheavals:
             self._upheavals, self._before_upheaval = (
-                self._queue.health.upheavals,
+                self._term.queue.health.upheavals,
                 dict(self._newest),
             )
             self._notes.clear()
@@ -209,7 +187,7 @@ class Outcomes:
 
     def _hand_on(self, entry: ledger.OutcomeEntry, *, replayed: bool, ack: Acknowledgement) -> None:
         if entry.back_us:
-            self._events.points_held()
+            self._term.events.points_held()
             return
         for event in _events(entry):
             if not entry.is_lost:
@@ -229,13 +207,13 @@ class Outcomes:
             if not self._done:
                 self._some_done.clear()
                 await self._some_done.wait()
-            await self._clock.sleep(_ACK_SECONDS)
+            await self._term.clock.sleep(_ACK_SECONDS)
             done, self._done = self._done, []
             try:
                 await self._ledger.ack(GROUP, done)
             except errors.TryLater:
                 self._done = done + self._done
-                await self._clock.sleep(next(waits))
+                await self._term.clock.sleep(next(waits))
                 continue
             except errors.WorldChanged:
                 pass  # the index was made anew, the entries went with the old one

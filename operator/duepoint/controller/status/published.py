@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -72,13 +72,8 @@ class _Acceptance(msgspec.Struct, rename="camel"):
     observed_generation: int = -1
 
 
-class _Acceptances(msgspec.Struct, rename="camel"):
-    observed_generation: int = -1
+class _Acceptances(msgspec.Struct):
     conditions: list[_Acceptance] | None = None
-
-
-class _Mark(msgspec.Struct, rename="camel"):
-    managed_by: str = ""
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -86,6 +81,7 @@ class _Head(msgspec.Struct, rename="camel"):
 
     observed_generation: int = -1
     next_schedule_time: str | None = None
+    managed_by: str = ""
 
 
 _NONE_OPEN = _OpenSlots()
@@ -94,7 +90,6 @@ _UNKNOWN = b'"Unknown"'
 _decoder = msgspec.json.Decoder(_Status)
 _acceptances_decoder = msgspec.json.Decoder(_Acceptances)
 _head_decoder = msgspec.json.Decoder(_Head)
-_mark_decoder = msgspec.json.Decoder(_Mark)
 
 
 # -- for decisions -----------------------------------------------------------------------------
@@ -142,47 +137,42 @@ def answered_generation(status: bytes) -> int:
     A generation that was observed and waits for something was neither.
     """
     observed = observed_generation(status)
-    if _UNKNOWN not in status:
+    if _UNKNOWN not in status or (ready := _ready(status)) is None or ready.status != "Unknown":
         return observed
-    try:
-        fields = _acceptances_decoder.decode(status)
-    except msgspec.DecodeError:
-        return -1
-    for condition in fields.conditions or ():
-        if condition.type == ConditionType.READY and condition.status == "Unknown":
-            return observed - 1 if observed > 1 else -1
-    return observed
+    return observed - 1 if observed > 1 else -1
 
 
 def has_accepted(status: bytes, generation: int) -> bool:
     """``of(status).has_accepted(generation)``, without decoding the rest of the status."""
+    ready = _ready(status)
+    if ready is None or ready.status != "True":
+        return False
+    return ready.observed_generation == observed_generation(status) == generation
+
+
+def _ready(status: bytes) -> _Acceptance | None:
     try:
-        fields = _acceptances_decoder.decode(status)
+        listed = _acceptances_decoder.decode(status).conditions or ()
     except msgspec.DecodeError:
-        return False
-    if fields.observed_generation != generation:
-        return False
-    for condition in fields.conditions or ():
-        if condition.type == ConditionType.READY:
-            return condition.status == "True" and condition.observed_generation == generation
-    return False
+        return None
+    return next((one for one in listed if one.type == ConditionType.READY), None)
+
+
+def _head(status: bytes) -> _Head:
+    try:
+        return _head_decoder.decode(status)
+    except msgspec.DecodeError:
+        return _Head()
 
 
 def observed_generation(status: bytes) -> int:
     """``observedGeneration``; -1 = none."""
-    try:
-        return _head_decoder.decode(status).observed_generation
-    except msgspec.DecodeError:
-        return -1
+    return _head(status).observed_generation
 
 
 def next_us(status: bytes) -> int:
     """``nextScheduleTime`` in microseconds; 0 = none."""
-    try:
-        text = _head_decoder.decode(status).next_schedule_time
-        return times.parse_us(text) if text else 0
-    except (msgspec.DecodeError, ValueError):
-        return 0
+    return texts.instant_us(_head(status).next_schedule_time)
 
 
 def may_show_running(status: bytes) -> bool:
@@ -197,10 +187,7 @@ def mark(managed_by: str) -> bytes:
 
 def managed_by(status: bytes) -> str:
     """The installation that wrote a status; empty where the status does not say."""
-    try:
-        return _mark_decoder.decode(status).managed_by
-    except msgspec.DecodeError:
-        return ""
+    return _head(status).managed_by
 
 
 # -- for counting ------------------------------------------------------------------------------
@@ -213,10 +200,17 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
     running = texts.running(status, schedule_name, counts.started - counts.ended)
     success_us = texts.instant_us(status.get("lastSuccessfulTime"))
     failure_us = texts.instant_us(status.get("lastFailureTime"))
-    conditions = _by_type(status)
+    # Of two conditions of one type the first.
+    conditions = {str(one.get("type")): one for one in reversed(conditions_of(status))}
     settled_us = texts.instant_us(status.get("settledThrough"))
     last_slot_us = texts.instant_us(status.get("lastScheduleTime"))
     ready = conditions.get(ConditionType.READY, {})
+    conflict = None
+    if (taken := conditions.get(ConditionType.NAME_CONFLICT)) is not None:
+        conflict = summaries.TakenName(
+            slot_us=max(settled_us, last_slot_us),  # not published; at most the newest that ended
+            message=str(taken.get("message") or ""),
+        )
     return summaries.loaded(
         summaries.Summary(
             # A status of another writer may not add up.
@@ -227,10 +221,12 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
             last_success_us=success_us,
             last_failure_us=failure_us,
             last_replaced_us=texts.instant_us(status.get("lastReplacedTime")),
-            last_result=_last_result(conditions, max(success_us, failure_us)),
+            last_result=_last_result(
+                conditions.get(ConditionType.LAST_RUN_SUCCEEDED), max(success_us, failure_us)
+            ),
             settled_us=settled_us,
             completed=ready.get("reason") == Reason.COMPLETED,
-            conflict=_conflict(conditions, max(settled_us, last_slot_us)),
+            conflict=conflict,
             receiver=ReceiverState(
                 gone=_note(conditions.get(ConditionType.ENDPOINT_GONE)),
                 waits=_note(conditions.get(ConditionType.CIRCUIT_OPEN)),
@@ -269,10 +265,7 @@ def _last_run(fields: Mapping[str, Any]) -> summaries.LastRun | None:
     )
 
 
-def _last_result(
-    conditions: Mapping[str, Mapping[str, Any]], at_us: int
-) -> summaries.LastResult | None:
-    condition = conditions.get(ConditionType.LAST_RUN_SUCCEEDED)
+def _last_result(condition: Mapping[str, Any] | None, at_us: int) -> summaries.LastResult | None:
     if condition is None:
         return None
     return summaries.LastResult(
@@ -281,16 +274,6 @@ def _last_result(
         reason=str(condition.get("reason") or ""),
         message=str(condition.get("message") or ""),
     )
-
-
-def _conflict(
-    conditions: Mapping[str, Mapping[str, Any]], slot_us: int
-) -> summaries.TakenName | None:
-    """The slot is not published; it is at most the newest one that has ended."""
-    condition = conditions.get(ConditionType.NAME_CONFLICT)
-    if condition is None:
-        return None
-    return summaries.TakenName(slot_us=slot_us, message=str(condition.get("message") or ""))
 
 
 def _note(condition: Mapping[str, Any] | None) -> Note | None:
@@ -307,16 +290,8 @@ def _note(condition: Mapping[str, Any] | None) -> Note | None:
 
 def conditions_of(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The published conditions; other entries of the list are left out."""
-    return [one for one in _listed(status.get("conditions")) if isinstance(one, dict)]
-
-
-def _by_type(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The published conditions by type; of two of one type the first."""
-    return {str(one.get("type")): one for one in reversed(conditions_of(status))}
-
-
-def _listed(value: object) -> Iterable[object]:
-    return value if isinstance(value, list) else ()
+    listed = status.get("conditions")
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

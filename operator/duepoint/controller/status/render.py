@@ -8,7 +8,6 @@ true, because it is the line that users see in a list. Pure.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,6 +16,7 @@ from duepoint.controller import plan, statusconditions
 from duepoint.controller.status import published, texts
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.texts import instant
+from duepoint.controller.statusconditions import known_reason
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
 from duepoint.runs.receiver import ReceiverState
@@ -146,32 +146,14 @@ def _conditions(
     state: ScheduleState, runs: summaries.Summary, last: dict[str, Any], now_us: int
 ) -> list[dict[str, Any]]:
     previous = published.conditions_of(last)
-    reported = state.reported_conditions()
-    if state.definition is not None and plan.has_resumed(state.definition, now_us):
-        reported = tuple(_resumed(condition) for condition in reported)
-    if runs.completed:
-        why = statusconditions.completion(state.definition, runs.counts.regular)
-        reported = tuple(_completed(condition, why) for condition in reported)
     derived = tuple(_derived(state, runs, previous, now_us))
-    reported = tuple(_with_message(condition, state, runs, derived) for condition in reported)
+    reported = [_ready(one, state, runs, derived, now_us) for one in state.reported_conditions()]
     return conditions.rendered(
         (*reported, *derived),
         generation=state.generation,
         now=instant(now_us - now_us % 1_000_000),
         previous=previous,
     )
-
-
-def _resumed(condition: Condition) -> Condition:
-    if condition.type is ConditionType.READY and condition.reason is Reason.SUSPENDED:
-        return statusconditions.armed()[0]
-    return condition
-
-
-def _completed(condition: Condition, why: str) -> Condition:
-    if condition.type is ConditionType.READY and condition.reason is Reason.ARMED:
-        return replace(condition, reason=Reason.COMPLETED, message=why)
-    return condition
 
 
 def _derived(
@@ -181,7 +163,9 @@ def _derived(
     if (result := runs.last_result) is not None:
         yield conditions.last_run(
             succeeded=result.succeeded,
-            reason=_reason(result.reason, succeeded=result.succeeded),
+            reason=known_reason(
+                result.reason, Reason.SUCCEEDED if result.succeeded else Reason.REJECTED
+            ),
             message=result.message,
         )
     if (slot := state.open.overdue(now_us)) is not None:
@@ -202,7 +186,7 @@ def _overdue(slot: OpenSlot, previous: Iterable[Mapping[str, Any]]) -> Condition
         is_same = condition.get("reason") == slot.reason and former.startswith(beginning)
         if condition.get("type") == ConditionType.OVERDUE and is_same and not slot.message:
             message = former
-    return _true(ConditionType.OVERDUE, _reason(slot.reason, succeeded=False), message)
+    return _true(ConditionType.OVERDUE, known_reason(slot.reason, Reason.REJECTED), message)
 
 
 def _refused_pods(state: ScheduleState, previous: list[dict[str, Any]]) -> str:
@@ -229,14 +213,6 @@ def _true(type_: ConditionType, reason: Reason, message: str) -> Condition:
     return Condition(type=type_, status="True", reason=reason, message=message)
 
 
-def _reason(text: str, *, succeeded: bool) -> Reason:
-    """Events of another version may carry a reason that this version does not know."""
-    try:
-        return Reason(text)
-    except ValueError:
-        return Reason.SUCCEEDED if succeeded else Reason.REJECTED
-
-
 # -- the message of Ready ----------------------------------------------------------------------
 
 #: The worst one first: what stops runs for good before what may pass.
@@ -249,22 +225,29 @@ _PROBLEMS = (
 )
 
 
-def _with_message(
+def _ready(
     condition: Condition,
     state: ScheduleState,
     runs: summaries.Summary,
     derived: Iterable[Condition],
+    now_us: int,
 ) -> Condition:
     """Ready with its message; other conditions, and a Ready with its own reason, are unchanged."""
-    if condition.type is not ConditionType.READY or condition.status != "True":
+    known = state.definition
+    if condition.type is not ConditionType.READY:
         return condition
-    if condition.reason not in (Reason.ARMED, Reason.COMPLETED):
+    is_suspended = condition.reason is Reason.SUSPENDED
+    if is_suspended and known is not None and plan.has_resumed(known, now_us):
+        (condition, *_) = statusconditions.armed()
+    if condition.reason is Reason.ARMED and runs.completed:
+        condition = replace(condition, reason=Reason.COMPLETED)
+    if condition.status != "True" or condition.reason not in (Reason.ARMED, Reason.COMPLETED):
         return condition
-    standing = statusconditions.standing(condition.reason, state.definition, runs.counts.regular)
+    standing = statusconditions.standing(condition.reason, known, runs.counts.regular)
     problem = _worst(derived) or _newest_run(runs)
     if condition.reason is Reason.COMPLETED:
         problem = f"{standing}; {problem}" if problem else ""
-    return dataclasses.replace(condition, message=problem or standing)
+    return replace(condition, message=problem or standing)
 
 
 def _worst(derived: Iterable[Condition]) -> str:

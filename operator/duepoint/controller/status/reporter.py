@@ -55,10 +55,7 @@ class Reporter:
         is_arming: Callable[[], bool] = lambda: False,
     ) -> None:
         self.states = states
-        self._clock = term.clock
-        self._events = term.events
-        self._record = term.record
-        self._managed_by = term.installation
+        self._term = term
         self._mark = published.mark(term.installation)
         #: Schedules of which a held point was reported, and may still be there.
         self._held: set[str] = set()
@@ -81,11 +78,11 @@ class Reporter:
 
     def adopt(self, seen: Observed) -> None:
         """Take note of an object; its status counts as last written when it is new to us."""
-        known, now_us = self.states.get(seen.uid), self._clock.now_us()
+        known, now_us = self.states.get(seen.uid), self._term.clock.now_us()
         if seen.spec != UNKNOWN:
             self._writer.resize(seen.uid, seen.namespace, seen.size)
         if known is None:
-            known = state.state_of(seen, self._managed_by, now_us=now_us)
+            known = state.state_of(seen, self._term.installation, now_us=now_us)
             known.version = seen.version
             self.states.add(known)
             if (until_us := seen.suspended_until_us()) is not None:
@@ -99,7 +96,7 @@ class Reporter:
         if (seconds := self._corrections.observe(known, seen)) is not None:
             self._writer.look(seen.uid, seconds)
         if known.was_written and self._mark not in seen.status:
-            self._events.mark_replaced(seen)
+            self._term.events.mark_replaced(seen)
 
     def report(self, uid: str, report: Report) -> None:
         """This is true of the object now."""
@@ -108,7 +105,7 @@ class Reporter:
             return
         is_new = changes.has_any(report) and state.has_news(known, report)
         if state.apply_report(known, report):
-            folding.end_refused(known, self._clock.now_us())
+            folding.end_refused(known, self._term.clock.now_us())
             self._writer.changed(uid, urgent=True)
             if is_new:
                 self._record_all(changes.of_report(known.object, report))
@@ -151,12 +148,12 @@ class Reporter:
             is_lost: the claim behind it was lost: it counts among the runs, and its slot is still
                 another worker's to end.
         """
-        self._events.run_changed(event, ack)
+        self._term.events.run_changed(event, ack)
         known = self.states.get(event.uid)
         if known is None:
             return  # its Schedule is gone
         if event.state is RunState.REPLACING:
-            self._events.run_replacing(event, ack)
+            self._term.events.run_replacing(event, ack)
         elif event.reason == Reason.REDIS_WENT_BACK:
             self.hold(event.uid, event.slot_us)
         elif event.state is RunState.PENDING:
@@ -180,7 +177,7 @@ class Reporter:
         by_queue: bool,
     ) -> None:
         uid, before = event.uid, known.runs()
-        folding.fold(known, event, self._clock.now_us(), replayed=replayed, by_queue=by_queue)
+        folding.fold(known, event, self._term.clock.now_us(), replayed=replayed, by_queue=by_queue)
         after = known.runs()
         self._record_all(changes.of_event(known.object, event, before, after))
         telemetry.replaced_runs_total.inc(after.counts.replaced - before.counts.replaced)
@@ -192,16 +189,16 @@ class Reporter:
             self._writer.hurry(uid)
         is_running = event.state is RunState.RUNNING
         if event.job_name and state.awaits_dry_run(known, event.generation):
-            self._events.template_proven(uid, event.generation)
+            self._term.events.template_proven(uid, event.generation)
         if is_running and event.job_name:
-            self._events.run_started(RunningJob.of_event(event))
+            self._term.events.run_started(RunningJob.of_event(event))
         self._next_passed.record_active(uid, before.running.count, after.running.count)
         start_rest = self._writer.start_rest(uid, _START_SECONDS)
         self._writer.changed(uid, start_rest if is_running else self._writer.rest(uid))
 
     def _put_off(self, known: ScheduleState, event: RunEvent) -> None:
         uid, before = event.uid, known.runs()
-        is_changed = folding.put_off(known, event, self._clock.now_us())
+        is_changed = folding.put_off(known, event, self._term.clock.now_us())
         if not summaries.same_result(before, known.runs()):
             self._changed_by_run(uid)
         elif is_changed and event.reason:
@@ -209,15 +206,13 @@ class Reporter:
         elif is_changed:  # mostly the slot ends before this, and its end is what is written
             self._writer.look(uid, writequeue.STEADY_SECONDS)
         if event.reason == Reason.QUOTA_EXCEEDED:
-            self._events.status_written(uid)  # finished Jobs may be what fills the quota
+            self._term.events.status_written(uid)  # finished Jobs may be what fills the quota
         if event.reason and event.slot_us in known.open:
-            self._look_when_overdue(event)
+            # A minute after its due; an overdue slot may have another reason by now.
+            overdue_us = event.due_us + watermark.OVERDUE_US - self._term.clock.now_us()
+            wait = overdue_us / 1e6 if overdue_us > 0 else _SAME_REASON_SECONDS
+            self._writer.look(event.uid, wait)
             self._record_all(changes.of_event(known.object, event, before, known.runs()))
-
-    def _look_when_overdue(self, event: RunEvent) -> None:
-        """A minute after its due; an overdue slot may have another reason by now."""
-        overdue_us = event.due_us + watermark.OVERDUE_US - self._clock.now_us()
-        self._writer.look(event.uid, overdue_us / 1e6 if overdue_us > 0 else _SAME_REASON_SECONDS)
 
     def _check(self, known: ScheduleState, check: RunEvent, ack: Acknowledgement | None) -> None:
         """A worker has read what a generation refers to."""
@@ -238,10 +233,12 @@ class Reporter:
         if known.unchecked is None or check is None or check.generation < known.generation:
             return
         if statusconditions.is_final(check):
-            self._refuse(known, statusconditions.refused_by_worker(known.generation, check.message))
+            reason = Reason.INVALID_WEBHOOK
+            refusal = statusconditions.stalled(known.generation, reason, check.message)
+            self._refuse(known, refusal)
 
     def _refuse(self, known: ScheduleState, refusal: Report) -> None:
-        self._events.generation_refused(known.namespace, known.name, known.uid, refusal)
+        self._term.events.generation_refused(known.namespace, known.name, known.uid, refusal)
 
     def withdrawn(self, event: RunEvent) -> None:
         """A slot was taken out of the queue; if its run had begun, it has ended."""
@@ -256,7 +253,7 @@ class Reporter:
         known = self.states.get(event.uid)
         if known is None or folding.is_running(known, event):
             return
-        folding.fold(known, event, self._clock.now_us(), replayed=True, by_queue=False)
+        folding.fold(known, event, self._term.clock.now_us(), replayed=True, by_queue=False)
         if folding.is_running(known, event):
             self._changed_soon(event.uid)
 
@@ -280,12 +277,12 @@ class Reporter:
     def job_without_slot(self, uid: str, job_name: str, job_uid: str) -> None:
         """A Job says that this Schedule controls it, and names no slot."""
         if (known := self.states.get(uid)) is not None:
-            self._record(changes.of_job_without_slot(known.object, job_name, job_uid))
+            self._term.record(changes.of_job_without_slot(known.object, job_name, job_uid))
 
     def job_made_again(self, uid: str, job_name: str, job_uid: str) -> None:
         """A Job that was deleted exists again, so its slot runs once more."""
         if (known := self.states.get(uid)) is not None:
-            self._record(changes.of_job_made_again(known.object, job_name, job_uid))
+            self._term.record(changes.of_job_made_again(known.object, job_name, job_uid))
 
     def pods_refused(self, uid: str, job: kube_events.ObjectReference | None, message: str) -> None:
         """A Job of the Schedule gets no Pods, for this reason; None: no Job is without Pods."""
@@ -294,7 +291,7 @@ class Reporter:
             return
         known.refused_pods = message
         if job is not None:
-            self._record(changes.of_refused_pods(known.object, job, message))
+            self._term.record(changes.of_refused_pods(known.object, job, message))
         self._changed_soon(uid)
 
     # -- what the queue shows --------------------------------------------------------------------
@@ -321,7 +318,7 @@ class Reporter:
         if (known := self.states.get(uid)) is not None:
             folding.hold(known, from_us)
             self._held.add(uid)
-            self._events.points_held()  # the last look for held points may have been before
+            self._term.events.points_held()  # the last look for held points may have been before
 
     def holds(self) -> dict[str, int]:
         """How many held points were reported, by uid."""
@@ -353,13 +350,13 @@ class Reporter:
         known = self.states.get(uid)
         if known is None:
             return None
-        now_us = self._clock.now_us()
+        now_us = self._term.clock.now_us()
         state.resume(known, now_us)
         fields = render.status_at(known, now_us)
         if fields == known.last() and not self._corrections.is_due(known):
             return None
         named = schedules.StatusTarget(namespace=known.namespace, name=known.name, uid=uid)
-        return Rendered(named, fields)
+        return named, fields
 
     def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
         if (known := self.states.get(uid)) is not None:
@@ -367,14 +364,14 @@ class Reporter:
             known.version = max(known.version, version)
             self._corrections.written(uid)
             self._next_passed.watch(uid)
-        self._events.status_written(uid)
+        self._term.events.status_written(uid)
 
     def refused(self, uid: str) -> None:
         if (known := self.states.get(uid)) is not None:
             known.is_outdated = True
 
     def next_change_in(self, uid: str) -> float | None:
-        known, now_us = self.states.get(uid), self._clock.now_us()
+        known, now_us = self.states.get(uid), self._term.clock.now_us()
         change_us = None if known is None else state.next_change_us(known, now_us)
         return None if change_us is None else (change_us - now_us) / 1e6
 
@@ -395,4 +392,4 @@ class Reporter:
 
     def _record_all(self, recorded: Iterable[kube_events.Event]) -> None:
         for event in recorded:
-            self._record(event)
+            self._term.record(event)

@@ -104,7 +104,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     next_us: int = 0
     version: int = 0
     #: Reports applied before the runs were needed: a takeover applies one to every object.
-    _unread: tuple[Report, ...] = ()
+    unread: tuple[Report, ...] = ()
     _settled_published: Watermark | None = None
     _compressed: bytes = published.EMPTY
 
@@ -169,6 +169,12 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         """``settled`` where it may be newer than the published status, else None."""
         return None if self.summary is None else self.settled()
 
+    def settle(self, through_us: int = 0) -> bool:
+        """Raise the watermark: every slot up to here has ended or is open; whether it has risen."""
+        before = self.runs()
+        self.summary = summaries.settled(before, through_us, ceiling_us=self.ceiling_us())
+        return self.summary.settled_us != before.settled_us
+
     def ceiling_us(self) -> int | None:
         """The highest watermark that is true; None = any that was reached."""
         ceiling_us = self.open.ceiling_us()
@@ -190,36 +196,22 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         """The fold of its runs, read from the published status at first."""
         if self.summary is None:
             summary = published.summary(self.last(), self.name)
-            for report in self._unread:
+            for report in self.unread:
                 summary = _after_report(summary, report)
-            self._unread = ()
+            self.unread = ()
             self.summary = summary
-            self._open_running_deliveries(summary)
+            # The slot of an active delivery is open; above the watermark no status lists it.
+            for (slot_us, wanted_by), job in summary.running.jobs.items():
+                if not (job or wanted_by) and slot_us > summary.settled_us:
+                    self.open.put(
+                        OpenSlot(slot_us=slot_us, due_us=slot_us, told_us=slot_us, started=True)
+                    )
         return self.summary
-
-    def _open_running_deliveries(self, summary: summaries.Summary) -> None:
-        """The slot of an active delivery is open; above the watermark no status lists it."""
-        for (slot_us, wanted_by), job in summary.running.jobs.items():
-            if not (job or wanted_by) and slot_us > summary.settled_us:
-                self.open.put(
-                    OpenSlot(slot_us=slot_us, due_us=slot_us, told_us=slot_us, started=True)
-                )
 
     def shows_active(self) -> bool:
         """Whether active Jobs are known, or the published status counts some."""
         is_published = self.may_show_running and bool(self.last().get("activeCount"))
         return bool(self.active) or is_published
-
-    def _apply_to_runs(self, report: Report) -> None:
-        """Counters and watermark of the report count; postponed until the runs are needed."""
-        if self.summary is None:
-            self._unread += (report,)
-        else:
-            self.summary = _after_report(self.summary, report)
-
-    def _forget_runs(self) -> None:
-        self.summary = None
-        self._unread = ()
 
 
 # -- a published status ------------------------------------------------------------------------
@@ -248,7 +240,7 @@ def adopt_published(state: ScheduleState, status: bytes, now_us: int) -> None:
     """The API server has another status than was known; the state continues from it."""
     state.published = status
     _load_open(state, now_us)
-    state._forget_runs()  # noqa: SLF001 - the functions of this module are its methods
+    state.summary, state.unread = None, ()
     state.resumed_timing = -1
     state.observed = max(state.observed, published.observed_generation(status))
     state.answered = max(state.answered, published.answered_generation(status))
@@ -307,18 +299,15 @@ def apply_report(state: ScheduleState, report: Report) -> bool:
         if state.holds_nothing:
             state.open = OpenSlots()
     if report.definition is not None or report.is_settled:
-        if _has_new_timing(state.definition, report.definition):
-            state.open.supersede()
-        state.definition = report.definition
-    state._apply_to_runs(report)  # noqa: SLF001
+        former, edited = state.definition, report.definition
+        if former and edited and edited.timing_generation > former.timing_generation:
+            state.open.supersede()  # what was planned or queued
+        state.definition = edited
+    if state.summary is None:
+        state.unread += (report,)
+    else:
+        state.summary = _after_report(state.summary, report)
     return True
-
-
-def _has_new_timing(former: Definition | None, edited: Definition | None) -> bool:
-    """Whether an edit of the timing has superseded what was planned or queued."""
-    if former is None or edited is None:
-        return False
-    return edited.timing_generation > former.timing_generation
 
 
 def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:

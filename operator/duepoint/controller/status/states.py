@@ -14,7 +14,6 @@ from duepoint.controller.term import RunningJob
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunState
-from duepoint.runs.running import Running
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.rule import Policy
@@ -125,11 +124,26 @@ class ScheduleStates:
         """By uid, of Schedules with active runs, the Jobs of these; None = all namespaces."""
         for state in self:
             may_run = state.summary is not None or state.may_show_running
-            if may_run and namespace in (None, state.namespace) and state.runs().running.jobs:
-                named = _running_jobs(
-                    state.runs().running, uid=state.uid, namespace=state.namespace, name=state.name
+            if not may_run or namespace not in (None, state.namespace):
+                continue
+            if running := state.runs().running.jobs:
+                yield (
+                    state.uid,
+                    tuple(
+                        [
+                            RunningJob(
+                                uid=state.uid,
+                                namespace=state.namespace,
+                                schedule_name=state.name,
+                                job_name=job_name,
+                                slot_us=slot_us,
+                                trigger="Manual" if wanted_by else "Schedule",
+                            )
+                            for (slot_us, wanted_by), job_name in running.items()
+                            if job_name
+                        ]
+                    ),
                 )
-                yield state.uid, tuple(named)
 
     def published_jobs(self, uid: str) -> frozenset[str]:
         """The Jobs of a Schedule that its published status shows as running."""
@@ -150,17 +164,3 @@ class ScheduleStates:
             return True
         known = summaries.state_of(state.runs(), job.slot_us, job.trigger, job.job_name)
         return known is not RunState.RUNNING
-
-
-def _running_jobs(running: Running, *, uid: str, namespace: str, name: str) -> Iterator[RunningJob]:
-    """The Jobs among the active runs of a Schedule."""
-    for (slot_us, wanted_by), job_name in running.jobs.items():
-        if job_name:
-            yield RunningJob(
-                uid=uid,
-                namespace=namespace,
-                schedule_name=name,
-                job_name=job_name,
-                slot_us=slot_us,
-                trigger="Manual" if wanted_by else "Schedule",
-            )

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from duepoint.kube import jobbuilder, schedules, times
@@ -166,17 +166,12 @@ def running(status: Mapping[str, Any], schedule_name: str, counted: int) -> Runn
         schedule_name: name of the Schedule whose status it is.
         counted: how many runs are active by its counters; the list takes precedence.
     """
-    jobs = dict(_listed(status, schedule_name))
-    count = status.get("activeCount")
+    listed, count = status.get("active"), status.get("activeCount")
+    references = listed if isinstance(listed, list) else ()
+    named = [_run_of(one, schedule_name) for one in references if isinstance(one, Mapping)]
+    jobs = dict(run for run in named if run is not None)
     most = min(counted, count) if isinstance(count, int) else 0
     return Running(jobs=jobs, unlisted=max(0, most - len(jobs)))
-
-
-def _listed(status: Mapping[str, Any], schedule_name: str) -> Iterator[tuple[Key, str]]:
-    listed = status.get("active")
-    for reference in listed if isinstance(listed, list) else ():
-        if isinstance(reference, Mapping) and (run := _run_of(reference, schedule_name)):
-            yield run
 
 
 def _run_of(reference: Mapping[str, Any], schedule_name: str) -> tuple[Key, str] | None:

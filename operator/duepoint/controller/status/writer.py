@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -53,12 +52,8 @@ _RESULTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """A status to write."""
-
-    object: schedules.StatusTarget
-    fields: Mapping[str, Any]
+#: A status to write, and whose it is.
+Rendered = tuple[schedules.StatusTarget, Mapping[str, Any]]
 
 
 class StatusSource(Protocol):
@@ -119,10 +114,8 @@ class StatusWriter:
         is_arming: Callable[[], bool] = lambda: False,
         holds_bursts: bool = True,
     ) -> None:
-        self._api = term.api
+        self._term = term
         self._source = source
-        self._clock = term.clock
-        self._health = term.health
         self._part = part
         self._is_arming = is_arming
         self._holds_bursts = holds_bursts
@@ -150,7 +143,7 @@ class StatusWriter:
                 self._some_due.clear()
                 wait = self._wait_seconds()
                 if wait is None or wait > 0:
-                    await clocks.wait_for(self._some_due, wait, self._clock)
+                    await clocks.wait_for(self._some_due, wait, self._term.clock)
                 elif (uid := self._take()) is not None:
                     self._parallel.begin()
                     group.create_task(self._write_ordinary(uid))
@@ -165,7 +158,7 @@ class StatusWriter:
         An urgent one is due at once and precedes others; an unlimited one does not even wait for
         the rate.
         """
-        pending, now = self._pending_of(uid), self._clock.monotonic()
+        pending, now = self._pending_of(uid), self._term.clock.monotonic()
         if urgent or unlimited:
             seconds = -_PRECEDENCE_SECONDS
             if not pending.large_bytes:
@@ -185,7 +178,7 @@ class StatusWriter:
         """The status may have changed by then, though no change is known."""
         pending = self._pending_of(uid)
         if not pending.writing:
-            self._bring_forward(uid, pending, self._clock.monotonic() + seconds)
+            self._bring_forward(uid, pending, self._term.clock.monotonic() + seconds)
 
     def acknowledge(self, uid: str, *acks: Acknowledgement) -> None:
         """The next write of this status settles these, which expect it."""
@@ -224,7 +217,10 @@ class StatusWriter:
     def rest(self, uid: str) -> float:
         """Seconds until a change of runs may be written."""
         pending = self._pending.get(uid)
-        return 0.0 if pending is None else self._rest(pending)
+        if pending is None:
+            return 0.0
+        least = writequeue.least_distance(pending.large_bytes)
+        return pending.interval.rest(self._term.clock.monotonic(), least=least)
 
     def start_rest(self, uid: str, seconds: float) -> float:
         """The same for the start of a run: so many seconds, and more for a large object."""
@@ -249,10 +245,6 @@ class StatusWriter:
             pending = self._pending[uid] = _Pending()
         return pending
 
-    def _rest(self, pending: _Pending) -> float:
-        least = writequeue.least_distance(pending.large_bytes)
-        return pending.interval.rest(self._clock.monotonic(), least=least)
-
     def _bring_forward(self, uid: str, pending: _Pending, due: float) -> None:
         if pending.large_bytes:
             self._large.bring_forward(pending.namespace, uid, due)
@@ -263,21 +255,23 @@ class StatusWriter:
 
     def _drop_due(self, uid: str, pending: _Pending) -> float | None:
         """The object is in no queue; when it was due."""
-        self._changed.discard(uid)
-        self._urgent.discard(uid)
-        self._unlimited.discard(uid)
+        self._unmark(uid)
         if pending.large_bytes:
             return self._large.drop(pending.namespace, uid)
         return self._queue.drop(uid)
+
+    def _unmark(self, uid: str) -> None:
+        for marked in (self._changed, self._urgent, self._unlimited):
+            marked.discard(uid)
 
     def _wait_seconds(self) -> float | None:
         due = self._queue.next_due()
         if due is None or not self._parallel.has_room():
             return None
-        return max(due, self._pause_until, self._allowed_at) - self._clock.monotonic()
+        return max(due, self._pause_until, self._allowed_at) - self._term.clock.monotonic()
 
     def _take(self) -> str | None:
-        now = self._clock.monotonic()
+        now = self._term.clock.monotonic()
         due = self._queue.next_due()
         if due is None or due > now:
             return None
@@ -318,19 +312,19 @@ class StatusWriter:
         """The statuses of large objects, one at a time."""
         while True:
             self._some_large_due.clear()
-            now, due = self._clock.monotonic(), self._large.next_due()
+            now, due = self._term.clock.monotonic(), self._large.next_due()
             wait = None if due is None else max(due, self._pause_until) - now
             if wait is None or wait > 0:
-                await clocks.wait_for(self._some_large_due, wait, self._clock)
+                await clocks.wait_for(self._some_large_due, wait, self._term.clock)
             elif self._is_arming():
-                await self._clock.sleep(_ARMING_SECONDS)
-            elif left := clocks.seconds_to_lull(self._clock.now_us()):
-                await self._clock.sleep(left)
+                await self._term.clock.sleep(_ARMING_SECONDS)
+            elif left := clocks.seconds_to_lull(self._term.clock.now_us()):
+                await self._term.clock.sleep(left)
             elif (uid := self._large.take(now)) is not None:
                 pending = self._pending_of(uid)
                 namespace, size = pending.namespace, pending.large_bytes
                 await self._write_one(uid)
-                self._large.rest(namespace, size, now, self._clock.monotonic())
+                self._large.rest(namespace, size, now, self._term.clock.monotonic())
 
     async def _write_one(self, uid: str) -> None:
         pending = self._pending.get(uid)
@@ -338,9 +332,7 @@ class StatusWriter:
             return
         changed_at, acks = pending.changed_at, pending.acks
         pending.writing, pending.changed_at, pending.acks = True, None, ()
-        self._changed.discard(uid)
-        self._urgent.discard(uid)
-        self._unlimited.discard(uid)
+        self._unmark(uid)
         try:
             is_done = await self._write(uid, pending)
         except Exception as bug:  # noqa: BLE001 - a bug in one status must not stop the others
@@ -364,48 +356,44 @@ class StatusWriter:
             if rendered is None:
                 telemetry.status_writes_total.labels("unchanged").inc()
                 return True
-            answer = await self._patch(rendered, pending)
+            target, fields = rendered
+            began = self._term.clock.monotonic()
+            try:
+                answer = await schedules.write_status(self._term.api, target, fields)
+            finally:
+                if not pending.large_bytes:
+                    self._parallel.record_answer(began, self._term.clock.monotonic())
         except errors.TryLater as trouble:
             self._fail(uid, pending, trouble, trouble.retry_after_seconds)
             return False
         except kube_errors.ApiError as trouble:
             self._fail(uid, pending, trouble, None)
             return False
-        self._health.well(self._part)
+        self._term.health.well(self._part)
         pending.waits = None
         telemetry.status_writes_total.labels(_RESULTS[type(answer)]).inc()
         if isinstance(answer, schedules.StatusWritten):
-            pending.interval = pending.interval.written(self._clock.monotonic())
-            self._source.written(uid, rendered.fields, answer.version)
+            pending.interval = pending.interval.written(self._term.clock.monotonic())
+            self._source.written(uid, fields, answer.version)
         elif isinstance(answer, schedules.StatusRefused):
             telemetry.logger.warning(
                 "status refused",
-                namespace=rendered.object.namespace,
-                name=rendered.object.name,
-                resource=rendered.object.plural,
+                namespace=target.namespace,
+                name=target.name,
+                resource=target.plural,
                 error=answer.message,
             )
             self._source.refused(uid)
         return True
-
-    async def _patch(
-        self, rendered: Rendered, pending: _Pending
-    ) -> schedules.StatusWritten | schedules.ObjectReplaced | schedules.StatusRefused:
-        began = self._clock.monotonic()
-        try:
-            return await schedules.write_status(self._api, rendered.object, rendered.fields)
-        finally:
-            if not pending.large_bytes:
-                self._parallel.record_answer(began, self._clock.monotonic())
 
     def _fail(
         self, uid: str, pending: _Pending, trouble: Exception, after_seconds: float | None
     ) -> None:
         if isinstance(trouble, kube_errors.ApiError):
             if isinstance(trouble, kube_errors.Throttled):
-                pause_until = self._clock.monotonic() + (after_seconds or 1.0)
+                pause_until = self._term.clock.monotonic() + (after_seconds or 1.0)
                 self._pause_until = max(self._pause_until, pause_until)
-            if self._health.unwell(self._part, str(trouble)):
+            if self._term.health.unwell(self._part, str(trouble)):
                 telemetry.logger.warning("statuses cannot be written", error=str(trouble))
             telemetry.status_writes_total.labels("failed").inc()
         self._retry(uid, pending, after_seconds)
@@ -416,7 +404,7 @@ class StatusWriter:
         wait = max(next(pending.waits), after_seconds or 0.0)
         if not self._is_current(uid, pending):
             return
-        due = self._clock.monotonic() + wait
+        due = self._term.clock.monotonic() + wait
         if pending.large_bytes:
             self._large.put_off(pending.namespace, uid, due)
         else:
@@ -432,7 +420,7 @@ class StatusWriter:
         acks: tuple[Acknowledgement, ...],
     ) -> None:
         """The acknowledgements are settled, and what changed during the write is due again."""
-        now = self._clock.monotonic()
+        now = self._term.clock.monotonic()
         settle_all(acks)
         if changed_at is not None:
             telemetry.status_staleness_seconds.observe(now - changed_at)

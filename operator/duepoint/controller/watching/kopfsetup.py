@@ -158,7 +158,9 @@ class Logins:
         kopf finds out by comparing them whether a login after a 401 has brought anything new, and
         gives up where it has not.
         """
-        login, expires = await self._login(), _expiry(self._utc_now())
+        login = await self._login()
+        periods = int(self._utc_now().timestamp()) // _LOGIN_SECONDS + 2
+        expires = dt.datetime.fromtimestamp(periods * _LOGIN_SECONDS, tz=dt.UTC)
         if self._current is not None:
             before, current = self._current
             if (before, current.expiration) == (login, expires):
@@ -191,11 +193,6 @@ def _session(login: Login) -> aiohttp.ClientSession:
         proxy=login.proxy,
         trust_env=False,
     )
-
-
-def _expiry(now: dt.datetime) -> dt.datetime:
-    periods = int(now.timestamp()) // _LOGIN_SECONDS + 2
-    return dt.datetime.fromtimestamp(periods * _LOGIN_SECONDS, tz=dt.UTC)
 
 
 def registry(deliver: Deliver, logins: Logins) -> kopf.OperatorRegistry:

@@ -9,6 +9,7 @@ bundles by ``call_soon_threadsafe``; what a life hands over after its end is dro
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import threading
 from collections import deque
@@ -48,11 +49,8 @@ class KopfThread:
         observe_run: Callable[[Observed], None],
     ) -> None:
         self._credentials = credentials
-        self._namespaces = term.namespaces
+        self._term = term
         self._takers = {schedules.PLURAL: observe, schedules.RUN_PLURAL: observe_run}
-        self._events = term.events
-        self._clock = term.clock
-        self._health = term.health
         self.lives = 0
 
     async def run(self) -> None:
@@ -60,13 +58,13 @@ class KopfThread:
         kopfsetup.quieten()
         waits = _backoff()
         while True:
-            began = self._clock.monotonic()
+            began = self._term.clock.monotonic()
             trouble = await self._live_once()
-            if self._health.unwell("watch", trouble):
+            if self._term.health.unwell("watch", trouble):
                 telemetry.logger.warning("watch ended; it is begun again", error=trouble)
-            if self._clock.monotonic() - began > _HEALTHY_SECONDS:
+            if self._term.clock.monotonic() - began > _HEALTHY_SECONDS:
                 waits = _backoff()
-            await self._clock.sleep(next(waits))
+            await self._term.clock.sleep(next(waits))
 
     async def _live_once(self) -> str:
         """One life of kopf's operator; why it ended."""
@@ -74,13 +72,10 @@ class KopfThread:
         loop = asyncio.get_running_loop()
         life = KopfLife(loop, self.take)
         ended: asyncio.Future[str] = loop.create_future()
-
-        def ready() -> None:
-            with contextlib.suppress(RuntimeError):  # our loop is closed: the process is ending
-                loop.call_soon_threadsafe(self._began, life)
-
+        is_ready: concurrent.futures.Future[None] = concurrent.futures.Future()
+        is_ready.add_done_callback(lambda _: life.call(self._began, life))
         thread = threading.Thread(
-            target=self._thread_main, args=(life, loop, ended, ready), name="kopf", daemon=True
+            target=self._thread_main, args=(life, loop, ended, is_ready), name="kopf", daemon=True
         )
         thread.start()
         try:
@@ -96,7 +91,7 @@ class KopfThread:
         life: KopfLife,
         loop: asyncio.AbstractEventLoop,
         ended: asyncio.Future[str],
-        ready: Callable[[], None],
+        is_ready: concurrent.futures.Future[None],
     ) -> None:
         async def login() -> Login:
             # The credentials belong to our loop; this coroutine runs in kopf's.
@@ -104,9 +99,7 @@ class KopfThread:
             return await asyncio.wrap_future(asked)
 
         async def operate() -> None:
-            is_ready = asyncio.Event()
             logins = kopfsetup.Logins(login)
-            announcing = asyncio.create_task(_announce(is_ready, ready))
             try:
                 await kopf.operator(
                     registry=kopfsetup.registry(life.deliver, logins),
@@ -114,11 +107,10 @@ class KopfThread:
                     standalone=True,
                     stop_flag=life.stop,
                     ready_flag=is_ready,
-                    namespaces=self._namespaces,
-                    clusterwide=not self._namespaces,
+                    namespaces=self._term.namespaces,
+                    clusterwide=not self._term.namespaces,
                 )
             finally:
-                announcing.cancel()
                 await logins.close()
 
         trouble = "it ended by itself"
@@ -126,18 +118,17 @@ class KopfThread:
             asyncio.run(operate())
         except BaseException as error:  # noqa: BLE001 - any end of the thread is reported
             trouble = f"{type(error).__name__}: {error}"[:500]
-        with contextlib.suppress(RuntimeError):  # our own loop may be closed by now
-            loop.call_soon_threadsafe(_set_result, ended, trouble)
+        life.call(_set_result, ended, trouble)
 
     def _began(self, life: KopfLife) -> None:
         if not life.is_over:
-            self._health.well("watch")
-            self._events.watch_listed()
+            self._term.health.well("watch")
+            self._term.events.watch_listed()
 
     def take(self, change: ObservedChange) -> None:
         """Hand a change to the service of its kind."""
         if change.is_listed:
-            self._events.watch_listed()
+            self._term.events.watch_listed()
         self._takers[change.plural](change.seen)
 
 
@@ -160,8 +151,12 @@ class KopfLife:
             if self._is_called or self.is_over:
                 return
             self._is_called = True
+        self.call(self._hand_over)
+
+    def call(self, function: Callable[..., object], *args: object) -> None:
+        """Have a function called in our loop, from any thread."""
         with contextlib.suppress(RuntimeError):  # our loop is closed: the process is ending
-            self._loop.call_soon_threadsafe(self._hand_over)
+            self._loop.call_soon_threadsafe(function, *args)
 
     def _hand_over(self) -> None:
         """Called in our loop."""
@@ -169,11 +164,6 @@ class KopfLife:
             self._is_called = False
         while self._bundle and not self.is_over:
             self._take(self._bundle.popleft())
-
-
-async def _announce(is_ready: asyncio.Event, ready: Callable[[], None]) -> None:
-    await is_ready.wait()
-    ready()
 
 
 def _set_result(future: asyncio.Future[str], value: str) -> None:

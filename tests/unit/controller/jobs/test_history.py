@@ -104,7 +104,7 @@ def test_what_was_told_twice_stays_uncertain_and_is_forgotten_in_the_end():
     late = LateRequests()
     late.record("a", "job", S, may_come=True)
     late.record("a", "job", 2 * S, may_come=False)
-    assert late._reported["a", "job"].may_come
+    assert late._reported["a", "job"][1]
     late.record("a", "other", 3 * S + 2 * outcome.LATE_US, may_come=False)
     assert ("a", "job") not in late._reported
 

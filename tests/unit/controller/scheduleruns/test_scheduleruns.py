@@ -523,7 +523,7 @@ async def test_news_of_a_run_that_is_deleted_while_its_status_cannot_be_written_
             await world.delete_run()
             raise errors.QueueUnavailable("the API server does not answer")
 
-        world.runs._publisher._writer._write = fail
+        world.runs._publisher.writer._write = fail
         world.runs._tasks.put(uid, uid)
         await world.clock.advance(20)
         assert shared.outstanding == 1

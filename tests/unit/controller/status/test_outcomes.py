@@ -69,13 +69,11 @@ async def nothing(*_of):
 
 
 def outcomes_of(stream: Stream, reporter, queue, clock: FakeClock, *, has_open=None) -> Outcomes:
-    return Outcomes(
-        a_term(clock, queue=queue),
-        states=SimpleNamespace(has_open_slots=has_open or (lambda: False)),
-        reporter=reporter,
-        open_slots=SimpleNamespace(compare=nothing, mend_dropped=nothing),
-        consumer="leader",
-    )
+    reporter = reporter or SimpleNamespace()
+    reporter.states = SimpleNamespace(has_open_slots=has_open or (lambda: False))
+    outcomes = Outcomes(a_term(clock, queue=queue), reporter=reporter, consumer="leader")
+    outcomes._open_slots = SimpleNamespace(compare=nothing, mend_dropped=nothing)
+    return outcomes
 
 
 async def test_schedules_are_not_asked_for_open_slots_with_every_outcome():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime as dt
 
 import kopf
@@ -197,6 +198,39 @@ async def test_a_retry_waits_and_a_newer_item_does_not():
         assert [item for item, _ in tries] == [1, 1, 1, 2]
 
 
+@pytest.mark.parametrize("trouble", [errors.QueueUnavailable("away"), ValueError("a bug")])
+async def test_what_raises_is_tried_again_and_holds_up_no_other(trouble):
+    clock = FakeClock()
+    queue: WorkQueue[int] = WorkQueue(clock, "not done")
+    done = []
+
+    async def handle(item: int) -> None:
+        done.append(item)
+        if item == 1 and done.count(1) < 3:
+            raise trouble
+
+    async with running(clock, queue.run(handle, 1)):
+        queue.put("a", 1)
+        queue.put("b", 2)
+        await clock.settle()
+        assert done == [1, 2]
+        await clock.advance(3)
+        assert done == [1, 2, 1, 1]
+        await clock.advance(60)
+        assert done.count(1) == 3
+
+
+async def test_a_newer_leader_ends_the_workers():
+    async def handle(_item: int) -> None:
+        raise queue_errors.Fenced("a newer leader")
+
+    queue: WorkQueue[int] = WorkQueue(FakeClock(), "not done")
+    queue.put("a", 1)
+    with pytest.raises(ExceptionGroup) as ended:
+        await queue.run(handle, 1)
+    assert ended.group_contains(queue_errors.Fenced)
+
+
 async def test_a_pause_holds_everything_back():
     clock = FakeClock()
     queue: WorkQueue[int] = WorkQueue(clock, "not done")
@@ -353,7 +387,7 @@ async def test_a_server_that_becomes_unfit_is_told_of_until_it_is_fit_again():
     clock = FakeClock()
     queue, health = MemoryDelayQueue(clock), services.Health()
     watch = await an_index_watch(clock, queue, [])
-    watch._health = health
+    watch._term = dataclasses.replace(watch._term, health=health)
     found = []
 
     async def problems(**_):
