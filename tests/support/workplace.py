@@ -118,7 +118,7 @@ async def carry_out(work: Pipeline, claim: messages.Claim) -> None:
     await work.run(claim, holding)
 
 
-async def a_workplace() -> Workplace:
+async def a_workplace(shards: int = 4) -> Workplace:
     place = Workplace()
-    await place.queue.membership.open(4, EPOCH)
+    await place.queue.membership.open(shards, EPOCH)
     return place

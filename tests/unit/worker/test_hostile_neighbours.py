@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -93,6 +94,23 @@ async def test_quiet_slots_start_at_once_while_two_namespaces_hold_all_they_can_
         await arm(place, "quiet", "quiet", action, after_us=NOON + 10_000_000)
         await pass_slot(place)
     assert place.target.quiet_us == [pytest.approx(NOON + 20_000_000, abs=2_000)]
+
+
+async def test_a_quiet_slot_is_claimed_while_bursts_fill_all_the_room(monkeypatch):
+    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 30.0)  # what is in hand stays there
+    place = await a_workplace(shards=64)  # so that namespaces have shards of their own
+    place.target = HangingThere(place.clock)
+    place.target.hold()
+    await two_hostile_namespaces(place)
+    await arm(place, "quiet", "quiet", WEBHOOK, after_us=NOON + 11_000_000)
+    worker = place.a_worker(concurrency=PLACES)
+    worker._limits = dataclasses.replace(worker._limits, under_way=2 * PLACES)
+    async with place.working(worker):
+        await place.clock.advance(10.001)
+        await place.clock.settle()
+        assert worker._under_way >= 2 * PLACES
+        await place.clock.advance(10.0)
+        assert place.target.quiet_us == [NOON + 20_000_000]
 
 
 async def test_who_gets_no_place_is_tried_again_and_uses_up_no_attempt(place):
