@@ -61,14 +61,21 @@ class WorkQueue(Generic[ItemT]):
     Args:
         trouble: what the log says of a key whose handler has raised.
         fits: whether an item is worked on in batches, with others that fit.
+        ends: what ends ``run`` when a handler raises it; all else is repeated.
     """
 
     def __init__(
-        self, clock: Clock, trouble: str, fits: Callable[[ItemT], bool] = lambda _item: False
+        self,
+        clock: Clock,
+        trouble: str,
+        fits: Callable[[ItemT], bool] = lambda _item: False,
+        *,
+        ends: tuple[type[Exception], ...] = (queue_errors.Fenced, queue_errors.LayoutChanged),
     ) -> None:
         self._clock = clock
         self._trouble = trouble
         self._fits = fits
+        self._ends = ends
         self._waits: dict[str, Iterator[float]] = {}
         self._dirty: dict[str, ItemT] = {}
         self._busy: set[str] = set()
@@ -131,14 +138,15 @@ class WorkQueue(Generic[ItemT]):
 
     def _wait_after(self, key: str, trouble: Exception) -> float:
         """Seconds until the next try of a key whose handler has raised."""
-        if isinstance(trouble, queue_errors.Fenced | queue_errors.LayoutChanged):
+        if isinstance(trouble, self._ends):
             raise trouble
         if isinstance(trouble, errors.TryLater | errors.WorldChanged | kube_errors.ApiError):
             telemetry.logger.debug(self._trouble, uid=key, error=str(trouble))
         else:
             telemetry.logger.error(self._trouble, uid=key, exc_info=trouble)
         waits = services.backoff(first_seconds=0.5, most_seconds=15.0)
-        return next(self._waits.setdefault(key, waits))
+        wanted = getattr(trouble, "retry_after_seconds", None) or 0.0
+        return max(next(self._waits.setdefault(key, waits)), wanted)
 
     async def _work_batches(self, batches: Batches[ItemT]) -> None:
         while True:

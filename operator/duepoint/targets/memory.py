@@ -85,7 +85,9 @@ class Memory(Generic[K, V]):
             try:
                 return (await self._ask(known, namespace, key)).value
             finally:
-                self._bytes += known.size - held
+                kept = self._namespaces.get(namespace)
+                if kept is not None and kept.get(key) is known:  # else it was let go meanwhile
+                    self._bytes += known.size - held
                 self._keep_bounds(namespace)
 
     def forget(self, namespace: str, which: Callable[[K], bool] = lambda _: True) -> None:

@@ -128,6 +128,12 @@ class Holding:
         self.budget.fired_together(self.clock.monotonic())
         self.ended(points)
 
+    def begun(self, points: int) -> None:
+        """So many have begun: those that are Jobs stand in the line now."""
+        points = min(points, self.unknown)
+        self.unknown -= points
+        self.jobs.unknown -= points
+
     def kinds_known(self) -> None:
         """Those among them that are Jobs stand in the line; what is no Job leaves room."""
         self.jobs.unknown -= self.unknown

@@ -37,6 +37,8 @@ _LOOK_FOR_ROOM_SECONDS = 0.05
 #: another is put off.
 _FEW = 16
 _FEW_OF_ROOM = 1 / 16
+#: For them a worker takes so many points more than it should have in hand.
+_BEYOND = 128
 #: A queue that is back is met within this: what is due between its answer and the first claim may
 #: have to wait for the leader.
 _MOST_AWAY_SECONDS = 0.5
@@ -158,6 +160,7 @@ class Claimer:
             await self._watch.heard(await self._queue.health.time_us(), asked=asked)
         layout = await self._queue.layouts.read()
         self._shards = frozenset(sharding.all_shards(layout))
+        self._waiting.clear()
         self._keepalive.outages = keepalive.ShardOutages(len(self._shards))
         wakeups = self._wakeups = self._queue.wakeups()
         looks: set[asyncio.Task[Any]] = set()
@@ -180,7 +183,7 @@ class Claimer:
         due = await self._wait_until_due(beating, draining)
         if not due:
             return
-        if self._free() < _FEW * len(due):
+        if self._free() < _FEW:
             due = await self._claim_few(due)
             if self._free() <= 0:
                 # What is under way may also stand still, which nothing announces.
@@ -194,11 +197,13 @@ class Claimer:
 
     async def _claim_few(self, due: tuple[messages.ShardId, ...]) -> tuple[messages.ShardId, ...]:
         """Claim a few points for namespaces that have few in hand; returns the other shards."""
-        few = min(_FEW, int(self._limits.under_way * _FEW_OF_ROOM))
-        quiet = tuple(one for one in due if self._in_hand[sharding.namespaces_of(one)] < few)
-        if quiet:
-            await self._claim(claim_budget.Ask(shards=quiet, batch=few))
-        return tuple(shard for shard in due if shard not in quiet)
+        few = min(_FEW, int(self._limits.under_way * _FEW_OF_ROOM), self._limits.batch)
+        quiet = [one for one in due if self._in_hand[sharding.namespaces_of(one)] < few]
+        left = min(self._limits.under_way - self._under_way, self._pipeline.jobs.left())
+        shards = tuple(quiet[: int(max(0, left + _BEYOND) // few)]) if quiet else ()
+        if shards:
+            await self._claim(claim_budget.Ask(shards=shards, batch=few))
+        return tuple(shard for shard in due if shard not in shards)
 
     def _free(self) -> int:
         """Points for which there is room."""

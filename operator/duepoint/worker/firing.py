@@ -123,7 +123,7 @@ class Firer:
                 if plan.splits:
                     first = [one for one in plan.attempts if one[0].begins_first]
                     turns = [functools.partial(self._fire_in_turn, work, one) for one in first]
-                    tries = await self._begin(group, turns)
+                    tries = await self._begin(group, holding, turns)
                     # The attempts first: they are due, the split is not. A turn of the loop is one
                     # step of each.
                     for _ in range(_TURNS_TO_REQUEST):
@@ -148,7 +148,7 @@ class Firer:
                 else:
                     if plan.entries:
                         group.create_task(self._append_entries(work, lost))
-                    await self._begin(group, turns)
+                    await self._begin(group, holding, turns)
                     loop.call_soon(holding.kinds_known)  # each has begun by then
         finally:
             self._works.discard(work)
@@ -156,13 +156,17 @@ class Firer:
             await asyncio.gather(*work.giving_back)
 
     async def _begin(
-        self, group: asyncio.TaskGroup, turns: Sequence[Callable[[], Coroutine[Any, Any, None]]]
+        self,
+        group: asyncio.TaskGroup,
+        holding: Holding,
+        turns: Sequence[Callable[[], Coroutine[Any, Any, None]]],
     ) -> list[asyncio.Task[None]]:
         """Begin what waits for nothing; of much, a little in each turn of the loop."""
         tries: list[asyncio.Task[None]] = []
         for begin in turns:
             if len(turns) > _SMALL_CLAIM:
                 await self._few.turn()
+                holding.begun(1)
             tries.append(group.create_task(begin()))
         return tries
 
@@ -260,6 +264,11 @@ class Firer:
         firing = await self._prepared(settler, attempt)
         if isinstance(firing, Closing):
             return firing
+        is_stream = isinstance(firing.action.target, actions.StreamAction)
+        if is_stream and self._target.appends(firing.action):  # it was unreadable when planned
+            trouble, now_us = ActionUnreadable("the target was read too late"), settler.now_us()
+            late = _unreadable(trouble, attempt, now_us)
+            return self._results.record(settler, attempt, firing, late, now_us)
         is_judged = attempt.is_judged and isinstance(firing.action.target, concurrency.LASTING)
         verdict = await self._gate.ask(settler, attempt, firing) if is_judged else None
         answer: outcomes.Outcome

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import math
 from collections.abc import AsyncIterator
 
 from duepoint import clock as clocks
@@ -140,6 +141,10 @@ class JobSlots:
         self._makes_jobs = False
         self.length = 0
         self.unknown = 0
+
+    def left(self) -> float:
+        """Points that may be taken in hand until there are as many as should be; may be below 0."""
+        return self._in_hand - self.length - self.unknown if self._makes_jobs else math.inf
 
     def room(self, usual: int) -> int:
         """Points that may be claimed, where it would usually be so many.

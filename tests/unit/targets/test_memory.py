@@ -210,3 +210,23 @@ async def test_an_answer_that_is_not_base64_is_not_quoted(clock):
         await secrets.read(api, "Secret", "shop", "x")
     assert "canary" not in str(refused.value)
     assert refused.value.__cause__ is None
+
+
+async def test_a_key_that_is_let_go_while_it_is_asked_for_counts_no_bytes(clock):
+    answers = asyncio.Event()
+    size = memories.MOST_BYTES_OF_NAMESPACE // 4 + 1
+
+    async def look(_, key):
+        if key == "slow":
+            await answers.wait()
+        return memories.Life(value=key, size=size)
+
+    memory = memories.Memory(look, clock)
+    slow = asyncio.create_task(memory.get("a", "slow"))
+    await asyncio.sleep(0)
+    for number in range(8):  # more than a namespace may keep: the oldest goes
+        await memory.get("a", f"key-{number}")
+    held = memory._bytes
+    answers.set()
+    assert await slow == "slow"
+    assert memory._bytes == held <= memories.MOST_BYTES_OF_NAMESPACE

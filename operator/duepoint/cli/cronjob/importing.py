@@ -95,23 +95,24 @@ def _show(found: Iterable[Imported | None], form: str) -> None:
                 items.append(imported.schedule)
             else:
                 _write_yaml(imported, is_first=made == 1)
-            _repeat((str(note) for note in imported.notes if note.path), imported.source.name)
+            _repeat(
+                (str(note) for note in imported.notes if note.path),
+                f"CronJob {imported.source.name}",
+            )
     if items:  # one List, because JSON knows neither documents nor comments
         listed = {"apiVersion": "v1", "kind": "List", "items": items}
         sys.stdout.write(json.dumps(listed, indent=2) + "\n")
     if made:
-        _repeat(general, "")
+        _repeat(general, "every CronJob")
+        _repeat([" ".join(_HEAD[1:])])
     _end(made, wrong, passed_over)
 
 
-def _repeat(notes: Iterable[str], cronjob: str) -> None:
-    """Notes on standard error, too, where comments are not seen; ``cronjob`` "" = every one."""
-    if sys.stdout.isatty():
-        return
-    for text in notes:
-        output.complain(text, f"CronJob {cronjob}" if cronjob else "every CronJob")
-    if not cronjob:
-        output.complain(" ".join(_HEAD[1:]))
+def _repeat(notes: Iterable[str], *where: str) -> None:
+    """Notes on standard error, too, where comments are not seen."""
+    if not sys.stdout.isatty():
+        for text in notes:
+            output.complain(text, *where)
 
 
 def _end(made: int, wrong: int, passed_over: int) -> None:

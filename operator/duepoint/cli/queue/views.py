@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 async def found(opened: DelayQueue, namespace: str, schedule: str) -> upcoming.ScheduleView | None:
     """The Schedule of this namespace with this uid or name."""
+    is_uid = False
     with contextlib.suppress(ValueError):
-        if str(uuid.UUID(schedule)) == schedule and (
-            by_uid := await opened.upcoming.schedule_view(namespace, uid=schedule)
-        ):
-            return by_uid
+        is_uid = str(uuid.UUID(schedule)) == schedule
+    if is_uid and (by_uid := await opened.upcoming.schedule_view(namespace, uid=schedule)):
+        return by_uid
     return await opened.upcoming.schedule_view(namespace, name=schedule)
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from duepoint import errors
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import activeruns
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.schedules.definition import Definition
 
 _WORKERS = 4
@@ -42,7 +44,9 @@ class Completions:
         self._ended: dict[str, set[str]] = {}
         self._wider: set[str] = set()
         self._is_waited_for = is_waited_for
-        self._work: WorkQueue[str] = WorkQueue(term.clock, "job ends not reported")
+        self._work: WorkQueue[str] = WorkQueue(
+            term.clock, "job ends not reported", ends=(queue_errors.Fenced,)
+        )
 
     def job_ended(self, schedule_uid: str, job_name: str) -> None:
         """The Job has ended or is gone; an empty name: some Job of this Schedule."""
@@ -72,7 +76,7 @@ class Completions:
             finished = await self._term.queue.concurrency.finish(
                 known, ended, self._term.epoch, every=is_wider
             )
-        except Exception:
+        except (errors.TryLater, errors.WorldChanged):
             self._ended.setdefault(schedule_uid, set()).update(ended)
             self._wider.update([schedule_uid] if is_wider else ())
             raise

@@ -22,6 +22,7 @@ from duepoint.controller.jobs.jobstate import FinishedJob, WatchedJobs
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import jobs
 from duepoint.runs import outcome
 from duepoint.schedules.definition import Definition
@@ -169,7 +170,9 @@ class History:
         self._wanted = wanted
         self._keeps = keeps
         self.late = LateRequests()
-        self._work: WorkQueue[str] = WorkQueue(term.clock, "history not cleaned")
+        self._work: WorkQueue[str] = WorkQueue(
+            term.clock, "history not cleaned", ends=(queue_errors.Fenced,)
+        )
 
     async def run(self) -> None:
         """Delete until cancelled."""

@@ -114,6 +114,8 @@ class OpenSlotReader:
             definition = known.get(stored.id)
             if definition is None or stored.claimed:
                 continue  # deleted, or its claim reports
+            if definition.timing_generation != stored.timing_generation:
+                continue  # edited meanwhile: the due belongs to another rule
             slot_us = self._through_us(definition, stored)
             completed = definition.state is State.COMPLETED
             if completed or slot_us > self._reporter.states.watermark_us(definition.uid):

@@ -159,7 +159,7 @@ class Claims:
 
     def expected(self, shard: messages.ShardId) -> int:
         """About how many points a shard gives next; of more than 64, and of retries, fewer."""
-        return self.prefetch.known(shard)
+        return self.prefetch.known(shard, self.index.clock.now_us() + CLOCK_TOLERANCE_US)
 
     def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
         """The shards of servers that hold none of these; none where there is one server."""

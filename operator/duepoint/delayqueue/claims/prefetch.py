@@ -30,9 +30,9 @@ class Prefetch:
         if len(dues) < _MOST or schedule_id in dues:
             dues[schedule_id] = due_us
 
-    def known(self, shard: messages.ShardId) -> int:
-        """How many are expected of a shard, as far as they are remembered."""
-        return len(self._dues.get(shard, ()))
+    def known(self, shard: messages.ShardId, until_us: int) -> int:
+        """How many are expected of a shard by then, as far as they are remembered."""
+        return sum(due_us <= until_us for due_us in self._dues.get(shard, {}).values())
 
     def take(self, shard: messages.ShardId, until_us: int) -> dict[points.ScheduleId, int]:
         """Those that should be due by now, and when; expected no longer."""

@@ -15,6 +15,7 @@ import hashlib
 import os
 import ssl
 import tempfile
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -68,15 +69,20 @@ class TlsContexts:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, ssl.SSLContext] = OrderedDict()
-        self._making = asyncio.Lock()
+        #: By owner, so that the material of one namespace keeps no other waiting.
+        self._making: weakref.WeakValueDictionary[tuple[str, bool], asyncio.Lock]
+        self._making = weakref.WeakValueDictionary()
 
     async def get(self, wanted: TlsMaterial) -> ssl.SSLContext:
         """The context; raises Unusable."""
         digest = wanted.digest()
-        async with self._making:  # of many that ask at a time, one makes it
-            if (found := self._kept.get(digest)) is None:
-                # In a thread: reading the public authorities takes longer than others may wait.
-                found = self._kept[digest] = await asyncio.to_thread(made, wanted)
+        if (found := self._kept.get(digest)) is None:
+            making = self._making.setdefault(wanted.owner, asyncio.Lock())
+            async with making:  # of many that ask at a time, one makes it
+                if (found := self._kept.get(digest)) is None:
+                    # In a thread: reading the public authorities takes longer than others may wait.
+                    found = await asyncio.to_thread(made, wanted)
+        self._kept[digest] = found
         self._kept.move_to_end(digest)
         while len(self._kept) > MOST_CONTEXTS:
             self._kept.popitem(last=False)
