@@ -112,6 +112,7 @@ async def carry_out(work: Pipeline, claim: messages.Claim) -> None:
         budget=claim_budget.ClaimBudget(),
         jobs=work.jobs,
         clock=SystemClock(),
+        group=0,
         left=len(claim.points),
         on_change=lambda _: None,
     )

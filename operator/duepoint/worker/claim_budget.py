@@ -4,16 +4,18 @@ What one worker holds no other can fire, so usually it holds twice what it can t
 that are fired together are gone in milliseconds: while some are, there is room for whole batches
 more, and a shard that had more than it could give (a *deep* one) is asked for a whole batch instead
 of its share. The other shards keep being asked for their share each time, so that a burst in one
-namespace does not keep the others waiting. Pure; instants are monotonic seconds.
+namespace does not keep the others waiting. Where there is no room, namespaces that have few points
+in hand get some all the same. Pure; instants are monotonic seconds.
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import messages, sharding
 from duepoint.worker.slots import JobSlots
 
 #: Whole batches in hand besides the usual room while points are fired together; what is due
@@ -22,6 +24,13 @@ from duepoint.worker.slots import JobSlots
 _MORE_BATCHES = 1
 #: So long after the last ones.
 _TOGETHER_SECONDS = 1.0
+#: While room is scarce, namespaces with fewer points in hand are asked for so many of each shard,
+#: or for a part of the whole room where that is small: a quiet one does not wait until the burst of
+#: another is put off.
+FEW = 16
+_FEW_OF_ROOM = 1 / 16
+#: For them a worker takes so many points more than it should have in hand.
+_BEYOND = 128
 #: A shard with so many points is asked after those with fewer.
 _MANY = 16
 
@@ -42,11 +51,13 @@ class ClaimBudget:
     """Knows whether points are fired together.
 
     Attributes:
+        in_hand: points, by the namespaces that their shards hold (``sharding.namespaces_of``).
         deep: shards that had more than they could give when they were claimed from last.
     """
 
     def __init__(self) -> None:
         self._together_until = float("-inf")
+        self.in_hand: collections.Counter[int] = collections.Counter()
         self.deep: set[messages.ShardId] = set()
 
     def fired_together(self, now: float) -> None:
@@ -56,6 +67,22 @@ class ClaimBudget:
     def free(self, usual: int, *, batch: int, now: float) -> int:
         """How many points more may be claimed, where it would usually be so many."""
         return usual + (_MORE_BATCHES * batch if now < self._together_until else 0)
+
+    def few(
+        self, due: Sequence[messages.ShardId], *, most: int, left: int, batch: int
+    ) -> Ask | None:
+        """What to claim although room is scarce; None where no namespace has so little in hand.
+
+        Args:
+            most: points that should be in hand.
+            left: how many of these may still be taken; below 0 where more are in hand.
+        """
+        few = min(FEW, int(most * _FEW_OF_ROOM), batch)
+        quiet = [shard for shard in due if self.in_hand[sharding.namespaces_of(shard)] < few]
+        if not quiet:
+            return None
+        shards = tuple(quiet[: max(0, left + _BEYOND) // few])
+        return Ask(shards=shards, batch=few) if shards else None
 
     def asks(
         self,
@@ -95,9 +122,10 @@ def _few_first(
 
     Answers of one round trip come together, and the server collects 400 points in 10 ms.
     """
-    many = tuple(shard for shard in shards if expected(shard) >= _MANY)
-    few = tuple(shard for shard in shards if shard not in many)
-    yield from (part for part in (few, many) if part)
+    parts: tuple[list[messages.ShardId], list[messages.ShardId]] = ([], [])
+    for shard in shards:
+        parts[len(shards) > 1 and expected(shard) >= _MANY].append(shard)
+    yield from (tuple(part) for part in parts if part)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -105,6 +133,7 @@ class Holding:
     """The points of one claim that are still in hand.
 
     Attributes:
+        group: the namespaces of their shard, as ``ClaimBudget.in_hand`` has them.
         left: how many there are.
         unknown: how many ``jobs`` counts among those that may be Jobs.
         on_change: called when fewer are in hand, or when fewer may be Jobs.
@@ -114,6 +143,7 @@ class Holding:
     jobs: JobSlots
     clock: Clock
     on_change: Callable[[int], None]
+    group: int
     left: int
     unknown: int = 0
 
@@ -121,6 +151,7 @@ class Holding:
         """So many more have ended."""
         points = min(points, self.left)
         self.left -= points
+        self.budget.in_hand[self.group] -= points
         self.on_change(points)
 
     def ended_together(self, points: int) -> None:
@@ -136,8 +167,7 @@ class Holding:
 
     def kinds_known(self) -> None:
         """Those among them that are Jobs stand in the line; what is no Job leaves room."""
-        self.jobs.unknown -= self.unknown
-        self.unknown = 0
+        self.begun(self.unknown)
         self.on_change(0)
 
     def close(self) -> None:

@@ -12,7 +12,6 @@ part of it away (one node of a cluster): its shards are waited for, the others f
 from __future__ import annotations
 
 import asyncio
-import collections
 import functools
 import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -32,13 +31,6 @@ from duepoint.worker.pipeline import Pipeline
 
 #: While there is no room for a claim it is looked for this often.
 _LOOK_FOR_ROOM_SECONDS = 0.05
-#: While room is scarce, namespaces with fewer points in hand are asked for so many of each shard,
-#: or for a part of the whole room where that is small: a quiet one does not wait until the burst of
-#: another is put off.
-_FEW = 16
-_FEW_OF_ROOM = 1 / 16
-#: For them a worker takes so many points more than it should have in hand.
-_BEYOND = 128
 #: A queue that is back is met within this: what is due between its answer and the first claim may
 #: have to wait for the leader.
 _MOST_AWAY_SECONDS = 0.5
@@ -105,8 +97,6 @@ class Claimer:
         #: Of the newest connection; there is one before anything is claimed.
         self._wakeups: Wakeups
         self._shards: frozenset[messages.ShardId] = frozenset()
-        #: Points in hand, by the namespaces that their shards hold.
-        self._in_hand: collections.Counter[int] = collections.Counter()
         #: Shards that are due, for which there was no room.
         self._waiting: set[messages.ShardId] = set()
         self._running: set[asyncio.Task[None]] = set()
@@ -183,7 +173,7 @@ class Claimer:
         due = await self._wait_until_due(beating, draining)
         if not due:
             return
-        if self._free() < _FEW:
+        if self._free() < claim_budget.FEW:
             due = await self._claim_few(due)
             if self._free() <= 0:
                 # What is under way may also stand still, which nothing announces.
@@ -197,13 +187,13 @@ class Claimer:
 
     async def _claim_few(self, due: tuple[messages.ShardId, ...]) -> tuple[messages.ShardId, ...]:
         """Claim a few points for namespaces that have few in hand; returns the other shards."""
-        few = min(_FEW, int(self._limits.under_way * _FEW_OF_ROOM), self._limits.batch)
-        quiet = [one for one in due if self._in_hand[sharding.namespaces_of(one)] < few]
-        left = min(self._limits.under_way - self._under_way, self._pipeline.jobs.left())
-        shards = tuple(quiet[: int(max(0, left + _BEYOND) // few)]) if quiet else ()
-        if shards:
-            await self._claim(claim_budget.Ask(shards=shards, batch=few))
-        return tuple(shard for shard in due if shard not in shards)
+        most = self._limits.under_way
+        left = self._pipeline.jobs.left(most - self._under_way)
+        ask = self._budget.few(due, most=most, left=left, batch=self._limits.batch)
+        if ask is None:
+            return due
+        await self._claim(ask)
+        return tuple(shard for shard in due if shard not in ask.shards)
 
     def _free(self) -> int:
         """Points for which there is room."""
@@ -356,13 +346,14 @@ class Claimer:
                 )
         group = sharding.namespaces_of(claim.shard)
         self._under_way += size
-        self._in_hand[group] += size
+        self._budget.in_hand[group] += size
         self._pipeline.jobs.unknown += size
         holding = claim_budget.Holding(
             budget=self._budget,
             jobs=self._pipeline.jobs,
             clock=self._clock,
-            on_change=functools.partial(self._give_room, group),
+            on_change=self._give_room,
+            group=group,
             left=size,
             unknown=size,
         )
@@ -370,10 +361,9 @@ class Claimer:
         self._running.add(task)
         task.add_done_callback(functools.partial(self._end_claim, claim, holding))
 
-    def _give_room(self, group: int, points: int) -> None:
+    def _give_room(self, points: int) -> None:
         """So many points less are in hand; with 0, perhaps fewer are Jobs."""
         self._under_way -= points
-        self._in_hand[group] -= points
         if self._waiting and self._free() > 0:
             self._wakeups.look_again(self._waiting)
             self._waiting.clear()

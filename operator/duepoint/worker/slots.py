@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import math
 from collections.abc import AsyncIterator
 
 from duepoint import clock as clocks
@@ -142,9 +141,9 @@ class JobSlots:
         self.length = 0
         self.unknown = 0
 
-    def left(self) -> float:
-        """Points that may be taken in hand until there are as many as should be; may be below 0."""
-        return self._in_hand - self.length - self.unknown if self._makes_jobs else math.inf
+    def left(self, usual: int) -> int:
+        """Points until as many are in hand as should be, usually so many; may be below 0."""
+        return min(usual, self._free()) if self._makes_jobs else usual
 
     def room(self, usual: int) -> int:
         """Points that may be claimed, where it would usually be so many.
@@ -153,10 +152,13 @@ class JobSlots:
         """
         if not self._makes_jobs:
             return usual
-        free = self._in_hand - self.length - self.unknown
+        free = self._free()
         if free >= self._least:
             return min(usual, free)
         return 0 if self._is_soon() or self.unknown >= self._least else min(usual, self._least)
+
+    def _free(self) -> int:
+        return self._in_hand - self.length - self.unknown
 
     def _is_soon(self) -> bool:
         """Whether places come free fast enough that a claim may wait for some."""

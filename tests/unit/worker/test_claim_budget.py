@@ -54,3 +54,24 @@ def test_shards_alike_are_asked_together():
         SHARDS, 800, batch=500, now=0.0, expected=lambda _: 64
     )
     assert [ask.shards for ask in asks] == [SHARDS]
+
+
+def test_namespaces_with_few_points_in_hand_get_some_where_there_is_no_room():
+    made = claim_budget.ClaimBudget()
+    made.in_hand.update({0: 500, 1: claim_budget.FEW - 1})  # shards 0 to 3, and 4 to 7
+    ask = made.few(SHARDS, most=512, left=0, batch=500)
+    assert ask == claim_budget.Ask(shards=SHARDS[4:], batch=claim_budget.FEW)
+
+
+def test_what_a_worker_takes_beyond_its_room_is_bounded():
+    made, shards = claim_budget.ClaimBudget(), tuple(map(messages.ShardId, range(64)))
+    assert len(made.few(shards, most=512, left=0, batch=500).shards) == 8
+    assert len(made.few(shards, most=512, left=-112, batch=500).shards) == 1
+    assert made.few(shards, most=512, left=-128, batch=500) is None
+
+
+def test_of_little_room_and_of_a_small_batch_no_more_is_taken():
+    made = claim_budget.ClaimBudget()
+    assert made.few(SHARDS, most=64, left=0, batch=500).batch == 4
+    assert made.few(SHARDS, most=512, left=0, batch=1).batch == 1
+    assert made.few(SHARDS, most=2, left=0, batch=500) is None

@@ -315,8 +315,8 @@ class Claims:
         server_us = int(reply[4 if is_idle else 3])
         self.server_clock.note_answer(server_us, asked=started)
         # An answer is read when the loop gets to it: of a busy loop's time none is to wait for.
-        passed = self.server_clock.age_seconds(server_us)
-        passed = min(max(passed, 0.0), self.index.clock.monotonic() - started)
+        round_trip = self.index.clock.monotonic() - started
+        passed = min(self.server_clock.age_seconds(server_us), round_trip)
         if is_idle:
             self._lanes[shard] = _lanes_among(reply[2])
             return messages.Claimed(
