@@ -72,6 +72,16 @@ def seconds_to_lull(now_us: int) -> float:
     return 0.0 if begins_us <= part_us < ends_us else (begins_us - part_us) % 1_000_000 / 1e6
 
 
+def sooner_for_lull(now_us: int, seconds: float) -> float:
+    """Of work that is due in so many seconds: in how many it begins, so as to begin in a lull.
+
+    Work that would begin outside a lull begins half a second sooner, which is inside. What is due
+    within that half second is not moved.
+    """
+    is_outside = seconds_to_lull(now_us + int(seconds * 1e6)) > 0
+    return seconds - 0.5 if is_outside and seconds >= 0.5 else seconds
+
+
 async def wait_for(event: asyncio.Event, seconds: float | None, clock: Clock) -> None:
     """Return when the event is set or so many seconds have passed; None = only the event."""
     if event.is_set():

@@ -237,6 +237,22 @@ class Allowance:
         return max((1 - self._left) / rate, _LEAST_WAIT_SECONDS)
 
 
+class FewPerPeriod:
+    """So many writes in each period; instants are monotonic seconds."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._left = most
+        self._until = _LONG_AGO
+
+    def take(self, now: float, left: float) -> bool:
+        """Whether another write may begin in this period, which ends in so many seconds."""
+        if now >= self._until:
+            self._left, self._until = self._most, now + left
+        self._left -= 1
+        return self._left >= 0
+
+
 class Parallel:
     """Bounds the writes under way: additive increase, multiplicative decrease, as in TCP.
 

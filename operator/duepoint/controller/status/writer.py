@@ -26,6 +26,7 @@ from duepoint.controller.observed import LARGE_BYTES
 from duepoint.controller.status import writequeue
 from duepoint.controller.status.writequeue import (
     Allowance,
+    FewPerPeriod,
     LargeWriteQueue,
     Parallel,
     WriteInterval,
@@ -44,6 +45,8 @@ _ARMING_SECONDS = 0.25
 #: A burst of changes goes on for as long as further ones come within this.
 _STILL_SECONDS = 1.0
 _PARALLEL_WRITES = 16
+#: So many ordinary statuses are written at the beginning of a second, which belongs to slots.
+_OUTSIDE_LULL_WRITES = 4
 #: Values of the metric's label.
 _RESULTS = {
     schedules.StatusWritten: "written",
@@ -121,6 +124,7 @@ class StatusWriter:
         self._holds_bursts = holds_bursts
         self._allowance = Allowance(term.writes_per_second, term.clock.monotonic())
         self._parallel = Parallel(_PARALLEL_WRITES)
+        self._outside_lull = FewPerPeriod(_OUTSIDE_LULL_WRITES)
         self._queue = WriteQueue()
         self._large = LargeWriteQueue()
         self._pending: dict[str, _Pending] = {}
@@ -163,6 +167,8 @@ class StatusWriter:
             seconds = -_PRECEDENCE_SECONDS
             if not pending.large_bytes:
                 (self._unlimited if unlimited else self._urgent).add(uid)
+        else:
+            seconds = clocks.sooner_for_lull(self._term.clock.now_us(), seconds)
         if pending.changed_at is None:
             pending.changed_at = now
             if not pending.large_bytes:  # large objects take no part in bursts
@@ -291,10 +297,15 @@ class StatusWriter:
         changed_at = None if pending is None else pending.changed_at
         # Urgent statuses wait for one another only, however many changes of runs there are.
         is_urgent = first in self._urgent
+        waited = 0.0 if changed_at is None else now - changed_at
+        if not is_urgent and waited < Allowance.PATIENCE_SECONDS:
+            left = clocks.seconds_to_lull(self._term.clock.now_us())
+            if left and not self._outside_lull.take(now, left):
+                return left
         return self._allowance.take(
             now,
             waiting=len(self._urgent if is_urgent else self._changed),
-            waited_seconds=0.0 if changed_at is None else now - changed_at,
+            waited_seconds=waited,
             is_rising=self._holds_bursts and now - self._changed_at < _STILL_SECONDS,
             patience_seconds=_APPLYING_SECONDS if is_urgent else Allowance.PATIENCE_SECONDS,
         )
