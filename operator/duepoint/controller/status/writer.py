@@ -45,8 +45,10 @@ _ARMING_SECONDS = 0.25
 #: A burst of changes goes on for as long as further ones come within this.
 _STILL_SECONDS = 1.0
 _PARALLEL_WRITES = 16
-#: So many ordinary statuses are written at the beginning of a second, which belongs to slots.
+#: So many statuses that runs have changed are written at the beginning of a second, which belongs
+#: to slots. One that has waited for so long is of a burst that needs all of each second.
 _OUTSIDE_LULL_WRITES = 4
+_LULLS_SECONDS = 30.0
 #: Values of the metric's label.
 _RESULTS = {
     schedules.StatusWritten: "written",
@@ -298,7 +300,7 @@ class StatusWriter:
         # Urgent statuses wait for one another only, however many changes of runs there are.
         is_urgent = first in self._urgent
         waited = 0.0 if changed_at is None else now - changed_at
-        if not is_urgent and waited < Allowance.PATIENCE_SECONDS:
+        if not is_urgent and waited < _LULLS_SECONDS:
             left = clocks.seconds_to_lull(self._term.clock.now_us())
             if left and not self._outside_lull.take(now, left):
                 return left
