@@ -99,7 +99,7 @@ class Firer:
         self._handover = handover.Handover(queue=queue, target=target, clock=clock, results=results)
         self._is_draining = False
         self._works: set[_Work] = set()
-        self._few = claim_order.FewInATurn()
+        self._few = claim_order.FewInATurn(claim_order.ATTEMPTS_IN_A_TURN)
 
     def drain(self) -> None:
         """No attempt begins from now on; those that have not are due for other workers at once."""

@@ -221,6 +221,8 @@ class LargeJobs:
         self._places = ReceiverSlots(clock, _LARGE_PLACES)
         #: When each free place may be used again.
         self._rested = [float("-inf")] * _LARGE_PLACES
+        #: When the latest creation began or ended.
+        self._latest = float("-inf")
 
     @contextlib.asynccontextmanager
     async def turn(self, namespace: str, size: int) -> AsyncIterator[float]:
@@ -232,20 +234,21 @@ class LargeJobs:
             usable_at = heapq.heappop(self._rested)
             try:
                 await self._rest(usable_at)
-                begun = self._clock.monotonic()
+                begun = self._latest = self._clock.monotonic()
                 try:
                     yield 0.0
                 finally:
-                    now = self._clock.monotonic()
+                    now = self._latest = self._clock.monotonic()
                     usable_at = now + min((now - begun) * size / _REST_BYTES, _MOST_REST_SECONDS)
             finally:
                 heapq.heappush(self._rested, usable_at)
 
     async def _rest(self, usable_at: float) -> None:
         """Until the place may be used; of many large Jobs none begins when other slots are due."""
-        since = self._clock.monotonic() - usable_at
-        if since < 0:
-            await self._clock.sleep(-since)
+        rest = usable_at - self._clock.monotonic()
+        if rest > 0:
+            await self._clock.sleep(rest)
+        since = self._clock.monotonic() - self._latest
         if since < _MOST_REST_SECONDS and (left := clocks.seconds_to_lull(self._clock.now_us())):
             await self._clock.sleep(left)
 

@@ -10,7 +10,7 @@ AT_ONCE = 4
 
 
 async def test_a_turn_of_the_loop_passes_before_one_more_than_a_few():
-    few = claim_order.FewInATurn()
+    few = claim_order.FewInATurn(AT_ONCE)
     turned = asyncio.Event()
     asyncio.get_running_loop().call_soon(turned.set)
     for _ in range(AT_ONCE):
@@ -21,7 +21,7 @@ async def test_a_turn_of_the_loop_passes_before_one_more_than_a_few():
 
 
 async def test_others_have_their_turns_between_those_of_a_burst():
-    few = claim_order.FewInATurn()
+    few = claim_order.FewInATurn(AT_ONCE)
     done = []
 
     async def one(number: int) -> None:
@@ -39,7 +39,7 @@ async def test_others_have_their_turns_between_those_of_a_burst():
 
 
 async def test_who_is_cancelled_keeps_no_other_waiting():
-    few = claim_order.FewInATurn()
+    few = claim_order.FewInATurn(AT_ONCE)
     tasks = [asyncio.create_task(few.turn()) for _ in range(4 * AT_ONCE)]
     await asyncio.sleep(0)
     for task in tasks[AT_ONCE : 3 * AT_ONCE]:
@@ -47,3 +47,20 @@ async def test_who_is_cancelled_keeps_no_other_waiting():
     left = tasks[:AT_ONCE] + tasks[3 * AT_ONCE :]
     async with asyncio.timeout(1):
         await asyncio.gather(*left)
+
+
+async def test_many_at_once_have_a_turn_alone_and_few_share_one():
+    few = claim_order.FewInATurn(AT_ONCE)
+    done: list[int] = []
+
+    async def one(count: int) -> None:
+        await few.turn(count)
+        done.append(count)
+
+    tasks = [asyncio.create_task(one(count)) for count in (1, 2, 100, 3, 1, 1)]
+    steps = []
+    while len(done) < len(tasks):
+        before = len(done)
+        await asyncio.sleep(0)
+        steps.append(done[before:])
+    assert [step for step in steps if step] == [[1, 2, 100], [3, 1], [1]]
