@@ -32,7 +32,7 @@ _FEW_OF_ROOM = 1 / 16
 #: For them a worker takes so many points more than it should have in hand.
 _BEYOND = 128
 #: A shard with so many points is asked after those with fewer.
-_MANY = 16
+MANY = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ def _few_first(
     """
     parts: tuple[list[messages.ShardId], list[messages.ShardId]] = ([], [])
     for shard in shards:
-        parts[len(shards) > 1 and expected(shard) >= _MANY].append(shard)
+        parts[len(shards) > 1 and expected(shard) >= MANY].append(shard)
     yield from (tuple(part) for part in parts if part)
 
 

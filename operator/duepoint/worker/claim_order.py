@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import heapq
+import itertools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -86,13 +88,15 @@ class SmallerFirst:
 
 #: Attempts in one turn: a beginning takes up to a millisecond, for a connection is opened, or the
 #: attempt is put off.
-ATTEMPTS_IN_A_TURN = 4
+ATTEMPTS_IN_A_TURN = 2
 #: Points planned in one turn: those that are planned alone take up to 0.2 ms each.
-POINTS_IN_A_TURN = 16
+POINTS_IN_A_TURN = 8
+#: A wait for a turn counts as much as so many points fewer in each second.
+_POINTS_OF_A_SECOND = 1_000
 
 
 class FewInATurn:
-    """Lets a few of many continue in each turn of the event loop, in their order.
+    """Lets a few of many continue in each turn of the event loop, small ones first.
 
     Between two turns the loop looks for answers and for due points. A hundred attempts that begin,
     fail or are put off in one turn take 50 ms, for which the slots of others would wait.
@@ -101,7 +105,8 @@ class FewInATurn:
     def __init__(self, most: int) -> None:
         self._most = most
         self._left = most
-        self._waiting: collections.deque[tuple[asyncio.Future[None], int]] = collections.deque()
+        self._waiting: list[tuple[float, int, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
         self._is_counting = False
 
     async def turn(self, count: int = 1) -> None:
@@ -110,8 +115,10 @@ class FewInATurn:
         if self._left > 0 and not self._waiting:
             self._left -= count
             return
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting.append((waiting, count))
+        loop = asyncio.get_running_loop()
+        place = loop.time() * _POINTS_OF_A_SECOND + count
+        waiting = loop.create_future()
+        heapq.heappush(self._waiting, (place, next(self._numbers), count, waiting))
         await waiting
 
     def _count(self) -> None:
@@ -123,7 +130,7 @@ class FewInATurn:
         self._is_counting = False
         self._left = self._most
         while self._left > 0 and self._waiting:
-            waiting, count = self._waiting.popleft()
+            _, _, count, waiting = heapq.heappop(self._waiting)
             if not waiting.done():  # else its task was cancelled
                 waiting.set_result(None)
                 self._left -= count

@@ -38,6 +38,9 @@ _MOST_AWAY_SECONDS = 0.5
 #: and a worker without a subscription looks at everything once it has one.
 LONGEST_SLEEP_SECONDS = 60.0
 
+#: Shards with many points are asked so much later where others are due meanwhile. The alarms of one
+#: second's shards ring milliseconds apart: each is as exact as the answer that it is from.
+_FEW_FIRST_SECONDS = 0.005
 #: A change of the layout so long after the last one is a new one, and waited for anew.
 _CALM_SECONDS = 5.0
 
@@ -99,6 +102,8 @@ class Claimer:
         self._shards: frozenset[messages.ShardId] = frozenset()
         #: Shards that are due, for which there was no room.
         self._waiting: set[messages.ShardId] = set()
+        #: Shards with many points that have let others go first.
+        self._stood_back: set[messages.ShardId] = set()
         self._running: set[asyncio.Task[None]] = set()
 
     def drain(self) -> None:
@@ -170,7 +175,7 @@ class Claimer:
 
     async def _turn(self, beating: asyncio.Task[None], draining: asyncio.Task[Any]) -> None:
         """Sleep until something is due, claim it, hand it over."""
-        due = await self._wait_until_due(beating, draining)
+        due = self._without_many(await self._wait_until_due(beating, draining))
         if not due:
             return
         if self._free() < claim_budget.FEW:
@@ -184,6 +189,17 @@ class Claimer:
         self._wakeups.look_again(later)
         for ask in asks:
             await self._claim(ask)
+
+    def _without_many(self, due: tuple[messages.ShardId, ...]) -> tuple[messages.ShardId, ...]:
+        """Shards with many points stand back, once, where others are due within a moment."""
+        many = {shard for shard in due if self._queue.claims.expected(shard) >= claim_budget.MANY}
+        many -= self._stood_back
+        self._stood_back.difference_update(due)
+        if not many or not self._wakeups.is_due_within(_FEW_FIRST_SECONDS):
+            return due
+        self._stood_back |= many
+        self._wakeups.look_again(many, after_seconds=_FEW_FIRST_SECONDS)
+        return tuple(shard for shard in due if shard not in many)
 
     async def _claim_few(self, due: tuple[messages.ShardId, ...]) -> tuple[messages.ShardId, ...]:
         """Claim a few points for namespaces that have few in hand; returns the other shards."""
@@ -219,7 +235,8 @@ class Claimer:
         are cold, here and there. So one is made before it matters. A point that it finds due is
         claimed by it; trouble shows again in the claim that follows.
         """
-        asks, _ = self._asks(shards)
+        expected = self._queue.claims.expected
+        asks, _ = self._asks([one for one in shards if expected(one) < claim_budget.MANY])
         for ask in asks:
             look = asyncio.create_task(self._claim(ask))
             looks.add(look)

@@ -49,7 +49,7 @@ async def test_who_is_cancelled_keeps_no_other_waiting():
         await asyncio.gather(*left)
 
 
-async def test_many_at_once_have_a_turn_alone_and_few_share_one():
+async def test_many_at_once_have_a_turn_alone_and_small_ones_go_first():
     few = claim_order.FewInATurn(AT_ONCE)
     done: list[int] = []
 
@@ -57,10 +57,22 @@ async def test_many_at_once_have_a_turn_alone_and_few_share_one():
         await few.turn(count)
         done.append(count)
 
-    tasks = [asyncio.create_task(one(count)) for count in (1, 2, 100, 3, 1, 1)]
+    tasks = [asyncio.create_task(one(count)) for count in (AT_ONCE, 300, 1, 100, 3, 200, 2)]
     steps = []
     while len(done) < len(tasks):
         before = len(done)
         await asyncio.sleep(0)
         steps.append(done[before:])
-    assert [step for step in steps if step] == [[1, 2, 100], [3, 1], [1]]
+    assert [step for step in steps if step] == [[AT_ONCE], [1, 2, 3], [100], [200], [300]]
+
+
+async def test_a_large_one_does_not_wait_for_all_small_ones_that_come_later():
+    few = claim_order.FewInATurn(AT_ONCE)
+    await few.turn(AT_ONCE)
+    large = asyncio.create_task(few.turn(20))
+    small: list[asyncio.Task[None]] = []
+    async with asyncio.timeout(10):
+        while not large.done():
+            small.append(asyncio.create_task(few.turn(AT_ONCE)))
+            await asyncio.sleep(0)
+    await asyncio.gather(*small)
