@@ -44,7 +44,7 @@ _APPLYING_SECONDS = 30.0
 _ARMING_SECONDS = 0.25
 #: A burst of changes goes on for as long as further ones come within this.
 _STILL_SECONDS = 1.0
-_PARALLEL_WRITES = 16
+_PARALLEL_WRITES = 8
 #: So many statuses that runs have changed are written at the beginning of a second, which belongs
 #: to slots. One that has waited for so long is of a burst that needs all of each second.
 _OUTSIDE_LULL_WRITES = 4
@@ -331,7 +331,7 @@ class StatusWriter:
                 await clocks.wait_for(self._some_large_due, wait, self._term.clock)
             elif self._is_arming():
                 await self._term.clock.sleep(_ARMING_SECONDS)
-            elif left := clocks.seconds_to_lull(self._term.clock.now_us()):
+            elif left := clocks.seconds_to_lull(self._term.clock.now_us(), takes_long=True):
                 await self._term.clock.sleep(left)
             elif (uid := self._large.take(now)) is not None:
                 pending = self._pending_of(uid)
