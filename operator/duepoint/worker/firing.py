@@ -78,8 +78,6 @@ class _Work:
 
 def _put_few_first(sequences: list[tuple[Attempt, ...]]) -> int:
     """Those of namespaces with few of them come first; how many begin at once."""
-    if len(sequences) <= _SMALL_CLAIM:
-        return len(sequences)
     count = collections.Counter(one[0].definition.namespace for one in sequences)
     if len(count) == 1:
         return 0
@@ -135,7 +133,7 @@ class Firer:
                 lost: set[bytes] = set()
                 if plan.splits:
                     first = [one for one in plan.attempts if one[0].begins_first]
-                    at_once = _put_few_first(first)
+                    at_once = _put_few_first(first) if len(first) > _SMALL_CLAIM else len(first)
                     turns = [functools.partial(self._fire_in_turn, work, one) for one in first]
                     tries = await self._begin(group, holding, turns, at_once)
                     # The attempts first: they are due, the split is not. A turn of the loop is one
@@ -150,7 +148,7 @@ class Firer:
                     if not (plan.splits and one[0].begins_first)
                     and not (lost and one[0].point.member in lost)
                 ]
-                at_once = _put_few_first(others)
+                at_once = _put_few_first(others) if len(others) > _SMALL_CLAIM else len(others)
                 turns = [functools.partial(self._fire_in_turn, work, one) for one in others]
                 turns += [functools.partial(self._check, work, one) for one in plan.checks]
                 if (settled := holding.left - len(tries) - len(turns)) > 0:
