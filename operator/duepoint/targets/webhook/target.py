@@ -29,6 +29,7 @@ from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import endpoints, target
+from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import admission as admissions
 from duepoint.targets.webhook import credentials, request, response
 
@@ -156,8 +157,9 @@ class WebhookTarget:
                     if webhook.url_secret is not None:
                         webhook = msgspec.structs.replace(webhook, url=kept.url)
                 where = await endpoints.locate(self._services, firing.namespace, webhook)
-        except TimeoutError:
-            return response.no_answer(seconds)
+        except TimeoutError:  # of the API server; the receiver was not asked
+            message = f"nothing was sent: the API server did not answer in {seconds:.3g} s"
+            return references.unread(Reason.API_UNAVAILABLE, message)
         if isinstance(where, endpoints.Destination):
             return _Ready(webhook, where, kept)
         if webhook.url_secret is not None:
