@@ -5,8 +5,8 @@ what of it is secret, ``endpoints`` says where it goes; ``duepoint.net`` decides
 sends it and reads the response; ``response`` says what follows.
 
 Nothing is sent after the claim's end: waiting for a connection counts towards that. What a delivery
-needs is read before its receiver is asked for a turn. The same ``webhook-id`` goes with every
-attempt of a slot; the timestamp is the attempt's.
+needs is read after its receiver's circuit was asked, and before a turn is. The same ``webhook-id``
+goes with every attempt of a slot; the timestamp is the attempt's.
 """
 
 from __future__ import annotations
@@ -90,6 +90,10 @@ class WebhookTarget:
             return target.not_started()
         ready = self._at_hand(firing)
         if ready is None:
+            webhook = cast("actions.WebhookAction", firing.action.target)
+            now_us = self._clock.now_us()
+            if (refused := await self._admission.refusal(firing, webhook, now_us)) is not None:
+                return refused
             begun = self._clock.monotonic()
             prepared = await self._prepared(firing, seconds)
             if isinstance(prepared, target.Trouble):

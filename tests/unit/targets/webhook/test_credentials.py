@@ -242,6 +242,7 @@ async def test_a_secret_that_cannot_be_read_in_time_is_no_silence_of_the_receive
     assert isinstance(given, outcome.Retry)
     assert given.reason is Reason.API_UNAVAILABLE
     assert given.message == "nothing was sent: the API server did not answer in 1 s"
+    assert (given.counted, given.started) == (False, False)
     assert hears.connections == 0
 
 
