@@ -105,6 +105,7 @@ class Vault:
     ) -> None:
         self._clock = clock
         self._gathered: OrderedDict[tuple[str, int], _Gathered] = OrderedDict()
+        self._forgotten = 0
         self._objects = objects
         self._keys = references.KeyReader(objects, rules.reader_role)
         self._tokens = tokens
@@ -118,11 +119,14 @@ class Vault:
         """The credentials of a webhook that is not plain."""
         if (at_hand := self.at_hand(namespace, webhook)) is not None:
             return at_hand
+        forgotten = self._forgotten
         try:
             self._check(webhook)
             found = await self._gather(namespace, webhook)
         except references.Unread as unread:
             return unread.trouble
+        if forgotten != self._forgotten:  # some of it may be what did not work
+            return found
         key = (namespace, id(webhook))
         until = self._clock.monotonic() + _TOGETHER_SECONDS
         self._gathered[key] = _Gathered(webhook=webhook, materials=found, until=until)
@@ -140,6 +144,7 @@ class Vault:
 
     def forget(self, namespace: str) -> None:
         """What was read of this namespace did not work: read it again next time."""
+        self._forgotten += 1
         for key in [key for key in self._gathered if key[0] == namespace]:
             del self._gathered[key]
         self._objects.forget(namespace)
