@@ -179,8 +179,10 @@ def test_labels_annotations_and_images_reach_the_template_and_nothing_is_invente
 _REFERENCES = (
     (r"(configMapKeyRef|configMapRef|/configMap)/name|/caRef/configMap", "ConfigMap"),
     (
-        r"(imagePullSecrets|[sS]ecretRef|[sS]ecretKeyRefs?|sources/secret)/name|/secretName"
-        r"|/caRef/secret",
+        (
+            r"(imagePullSecrets|[sS]ecretRef|[sS]ecretKeyRefs?|sources/secret)/name|/secretName"
+            r"|/caRef/secret"
+        ),
         "Secret",
     ),
     (r"/serviceAccount(Name)?", "ServiceAccount"),
