@@ -13,6 +13,7 @@ import msgspec
 
 from duepoint.kube import port, schedules, times
 from duepoint.kube.jobbuilder import SCHEDULE_LABEL, SCHEDULED_TIME
+from duepoint.schedules import points
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -91,8 +92,13 @@ def controlling(metadata: port.Metadata) -> port.OwnerReference | None:
 
 
 def slot_us(job: Job) -> int | None:
-    """The slot that the Job says it runs for; None where it names none."""
-    text = (job.metadata.annotations or {}).get(SCHEDULED_TIME)
+    """The slot that the Job says it runs for; None where it names none, or one that cannot be."""
+    at_us = _instant_us((job.metadata.annotations or {}).get(SCHEDULED_TIME))
+    return at_us if at_us is not None and 0 < at_us < points.DUE_LIMIT_US else None
+
+
+def _instant_us(text: str | None) -> int | None:
+    """The instant of a text that a user may have written; None where it names none."""
     try:
         return times.parse_us(text) if text else None
     except ValueError:
@@ -139,7 +145,7 @@ def finished(job: Job) -> JobResult | None:
                 succeeded=condition.type == "Complete",
                 reason=condition.reason,
                 message=condition.message,
-                at_us=times.parse_us(ended) if ended else None,
+                at_us=_instant_us(ended),
             )
     return None
 
@@ -158,7 +164,7 @@ def without_pods_since_us(job: Job) -> int | None:
     )
     if not status.start_time or had_some or wants_none or job.metadata.deletion_timestamp:
         return None
-    return times.parse_us(status.start_time)
+    return _instant_us(status.start_time)
 
 
 _WITHOUT_PODS = ("Complete", "Failed", "Suspended", "SuccessCriteriaMet", "FailureTarget")
