@@ -13,7 +13,14 @@ import msgspec
 
 from duepoint.kube import port, schedules, times
 from duepoint.kube.jobbuilder import SCHEDULE_LABEL, SCHEDULED_TIME
+from duepoint.runs import run
 from duepoint.schedules import points
+
+#: Longest name of an object, and more than a uid has (36), in characters.
+_NAME_LIMIT = 253
+_UID_LIMIT = 64
+#: Longest reason of a condition that is kept, in characters.
+_REASON_LIMIT = 128
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -80,13 +87,18 @@ def owner_of(job: Job) -> JobOwner | None:
 
 
 def controlling(metadata: port.Metadata) -> port.OwnerReference | None:
-    """The Schedule that the metadata name as the controller, or None."""
+    """The Schedule that the metadata name as the controller, or None.
+
+    The API server bounds neither name nor uid of a reference; a longer one is no Schedule's, and
+    is not kept in memory.
+    """
     for reference in metadata.owner_references or ():
         is_schedule = (reference.api_version, reference.kind) == (
             schedules.API_VERSION,
             schedules.KIND,
         )
-        if reference.controller and is_schedule:
+        is_short = len(reference.uid) <= _UID_LIMIT and len(reference.name) <= _NAME_LIMIT
+        if reference.controller and is_schedule and is_short:
             return reference
     return None
 
@@ -143,8 +155,8 @@ def finished(job: Job) -> JobResult | None:
             ended = status.completion_time or condition.last_transition_time
             return JobResult(
                 succeeded=condition.type == "Complete",
-                reason=condition.reason,
-                message=condition.message,
+                reason=run.cut(condition.reason, _REASON_LIMIT),
+                message=run.cut(condition.message, run.MESSAGE_LIMIT),
                 at_us=_instant_us(ended),
             )
     return None

@@ -168,9 +168,10 @@ class JobWatch:
     def _remove(self, job: jobs.Job) -> None:
         now_us = self._term.clock.now_us()
         seen = self._jobs.remove(job, now_us)
-        if seen.owner is not None and self._is_its_own(seen.owner):
+        owner = seen.owner
+        if owner is not None and self._reporter.states.owner(owner.uid) == owner:
             name, uid = job.metadata.name, job.metadata.uid
-            self.history.late.record_gone(seen.owner.uid, name, uid, now_us)
+            self.history.late.record_gone(owner.uid, name, uid, now_us)
         self._report(seen, job, replayed=False, is_gone=True)
 
     def _observe_found(self, job: jobs.Job) -> None:

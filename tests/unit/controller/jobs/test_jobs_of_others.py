@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
@@ -226,3 +227,55 @@ async def test_a_bug_with_one_job_is_counted_and_does_not_end_the_watch(monkeypa
 
 def failures() -> float:
     return REGISTRY.get_sample_value("duepoint_jobs_not_observed_total")
+
+
+async def test_a_trigger_that_does_not_exist_is_not_repeated_in_the_status():
+    async with World().leader() as world:
+        schedule = await world.apply_job()
+        annotations = {jobbuilder.TRIGGER: "x" * 100_000}
+        await make(world, schedule, FIRST, namespace=NAMESPACE, annotations=annotations)
+        await world.clock.advance(5)
+        assert world.status()["lastRun"]["trigger"] == "Schedule"
+
+
+# -- texts without a bound ---------------------------------------------------------------------
+
+LONG = "x" * 100_000
+
+
+@pytest.mark.parametrize("owner", [{"uid": LONG}, {"name": LONG}], ids=["uid", "name"])
+async def test_a_reference_that_is_too_long_is_no_schedules_and_nothing_of_it_is_kept(owner):
+    async with World().leader() as world:
+        schedule = await world.apply_job()
+        name = await make(world, schedule, namespace=NAMESPACE, name="odd", owner=owner)
+        await world.clock.advance(5)
+        assert LONG not in repr(vars(world.jobs._jobs))
+        await world.api.request("DELETE", jobs.path(NAMESPACE, name))
+        await world.clock.settle()
+        assert not world.jobs.history.late._gone
+        assert world.api.stored("jobs", NAMESPACE, "odd") is None
+
+
+async def test_a_deleted_job_of_an_unknown_schedule_is_not_remembered():
+    async with World().leader() as world:
+        schedule = await world.apply_job()
+        unknown = await make(world, schedule, name="odd", owner={"uid": "unknown"})
+        own = await make(world, schedule, FIRST, namespace=NAMESPACE)
+        await world.api.request("DELETE", jobs.path(ELSEWHERE, unknown))
+        await world.api.request("DELETE", jobs.path(NAMESPACE, own))
+        await world.clock.settle()
+        assert [key[1] for key in world.jobs.history.late._gone] == [own]
+
+
+async def test_the_message_of_a_jobs_end_is_cut():
+    async with World().leader() as world:
+        schedule = await world.apply_job()
+        name = await run_slot(world, schedule, FIRST)
+        world.api.end_job(NAMESPACE, name, succeeded=False)
+        job = msgspec.convert(world.api.stored("jobs", NAMESPACE, name), jobs.Job)
+        (condition,) = job.status.conditions
+        long = msgspec.structs.replace(condition, reason=LONG, message=LONG)
+        status = msgspec.structs.replace(job.status, conditions=(long,), completion_time="soon")
+        end = jobs.finished(msgspec.structs.replace(job, status=status))
+        assert len(end.reason) + len(end.message) < 1_000
+        assert end.at_us is None
