@@ -60,6 +60,11 @@ class SecretConnection:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     unspeakable: tuple[str, ...] = field(default=(), repr=False)
 
+    @property
+    def consent(self) -> str | None:
+        """Where its owner lets it be sent; None = nowhere."""
+        return self.data.annotations.get(references.SEND_TO)
+
     def redacted(self, text: str) -> str:
         """The text in one line, without anything that stands in the Secret."""
         return target.excerpt(text.encode(errors="replace"), (), self.unspeakable)
