@@ -59,6 +59,8 @@ class ClaimBudget:
         self._together_until = float("-inf")
         self.in_hand: collections.Counter[int] = collections.Counter()
         self.deep: set[messages.ShardId] = set()
+        #: Shards with many points that have let others go first.
+        self._stood_back: set[messages.ShardId] = set()
 
     def fired_together(self, now: float) -> None:
         """Some points have just been fired together."""
@@ -67,6 +69,25 @@ class ClaimBudget:
     def free(self, usual: int, *, batch: int, now: float) -> int:
         """How many points more may be claimed, where it would usually be so many."""
         return usual + (_MORE_BATCHES * batch if now < self._together_until else 0)
+
+    def stand_back(
+        self,
+        due: Sequence[messages.ShardId],
+        expected: Callable[[messages.ShardId], int],
+        *,
+        others_soon: bool,
+    ) -> set[messages.ShardId]:
+        """Shards with many points that are to be asked a moment later, once, after others.
+
+        Args:
+            expected: how many points a shard will probably give.
+            others_soon: whether other shards are due within that moment.
+        """
+        many = {shard for shard in due if others_soon and expected(shard) >= MANY}
+        many -= self._stood_back
+        self._stood_back.difference_update(due)
+        self._stood_back |= many
+        return many
 
     def few(
         self, due: Sequence[messages.ShardId], *, most: int, left: int, batch: int

@@ -102,8 +102,6 @@ class Claimer:
         self._shards: frozenset[messages.ShardId] = frozenset()
         #: Shards that are due, for which there was no room.
         self._waiting: set[messages.ShardId] = set()
-        #: Shards with many points that have let others go first.
-        self._stood_back: set[messages.ShardId] = set()
         self._running: set[asyncio.Task[None]] = set()
 
     def drain(self) -> None:
@@ -175,7 +173,7 @@ class Claimer:
 
     async def _turn(self, beating: asyncio.Task[None], draining: asyncio.Task[Any]) -> None:
         """Sleep until something is due, claim it, hand it over."""
-        due = self._without_many(await self._wait_until_due(beating, draining))
+        due = self._few_first(await self._wait_until_due(beating, draining))
         if not due:
             return
         if self._free() < claim_budget.FEW:
@@ -190,16 +188,12 @@ class Claimer:
         for ask in asks:
             await self._claim(ask)
 
-    def _without_many(self, due: tuple[messages.ShardId, ...]) -> tuple[messages.ShardId, ...]:
-        """Shards with many points stand back, once, where others are due within a moment."""
-        many = {shard for shard in due if self._queue.claims.expected(shard) >= claim_budget.MANY}
-        many -= self._stood_back
-        self._stood_back.difference_update(due)
-        if not many or not self._wakeups.is_due_within(_FEW_FIRST_SECONDS):
-            return due
-        self._stood_back |= many
-        self._wakeups.look_again(many, after_seconds=_FEW_FIRST_SECONDS)
-        return tuple(shard for shard in due if shard not in many)
+    def _few_first(self, due: tuple[messages.ShardId, ...]) -> tuple[messages.ShardId, ...]:
+        """The shards to ask now; those with many points let others go first."""
+        soon = self._wakeups.is_due_within(_FEW_FIRST_SECONDS)
+        later = self._budget.stand_back(due, self._queue.claims.expected, others_soon=soon)
+        self._wakeups.look_again(later, after_seconds=_FEW_FIRST_SECONDS)
+        return tuple(shard for shard in due if shard not in later)
 
     async def _claim_few(self, due: tuple[messages.ShardId, ...]) -> tuple[messages.ShardId, ...]:
         """Claim a few points for namespaces that have few in hand; returns the other shards."""
@@ -236,7 +230,7 @@ class Claimer:
         claimed by it; trouble shows again in the claim that follows.
         """
         expected = self._queue.claims.expected
-        asks, _ = self._asks([one for one in shards if expected(one) < claim_budget.MANY])
+        asks, _ = self._asks([shard for shard in shards if expected(shard) < claim_budget.MANY])
         for ask in asks:
             look = asyncio.create_task(self._claim(ask))
             looks.add(look)

@@ -14,6 +14,7 @@ being tried the others wait for it, and are given back when it has ended.
 from __future__ import annotations
 
 import asyncio
+import collections
 import functools
 import itertools
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -75,6 +76,16 @@ class _Work:
         return not self.is_over
 
 
+def _put_few_first(sequences: list[tuple[Attempt, ...]]) -> int:
+    """Those of namespaces with few of them come first; how many begin at once."""
+    count = collections.Counter(one[0].definition.namespace for one in sequences)
+    if len(count) == 1:
+        return 0
+    sequences.sort(key=lambda one: count[one[0].definition.namespace])
+    few = (one for one in sequences if count[one[0].definition.namespace] <= _SMALL_CLAIM)
+    return len(list(itertools.islice(few, _SMALL_CLAIM)))
+
+
 class Firer:
     """Fires plans, one for each claim, side by side."""
 
@@ -122,20 +133,23 @@ class Firer:
                 lost: set[bytes] = set()
                 if plan.splits:
                     first = [one for one in plan.attempts if one[0].begins_first]
+                    at_once = _put_few_first(first) if len(first) > _SMALL_CLAIM else len(first)
                     turns = [functools.partial(self._fire_in_turn, work, one) for one in first]
-                    tries = await self._begin(group, holding, turns)
+                    tries = await self._begin(group, holding, turns, at_once)
                     # The attempts first: they are due, the split is not. A turn of the loop is one
                     # step of each.
                     for _ in range(_TURNS_TO_REQUEST):
                         await asyncio.sleep(0)
                     lost = await self._split(work)
                 work.split.set()
-                turns = [
-                    functools.partial(self._fire_in_turn, work, one)
+                others = [
+                    one
                     for one in plan.attempts
                     if not (plan.splits and one[0].begins_first)
                     and not (lost and one[0].point.member in lost)
                 ]
+                at_once = _put_few_first(others) if len(others) > _SMALL_CLAIM else len(others)
+                turns = [functools.partial(self._fire_in_turn, work, one) for one in others]
                 turns += [functools.partial(self._check, work, one) for one in plan.checks]
                 if (settled := holding.left - len(tries) - len(turns)) > 0:
                     holding.ended(settled)
@@ -148,7 +162,7 @@ class Firer:
                 else:
                     if plan.entries:
                         group.create_task(self._append_entries(work, lost))
-                    await self._begin(group, holding, turns)
+                    await self._begin(group, holding, turns, at_once)
                     loop.call_soon(holding.kinds_known)  # each has begun by then
         finally:
             self._works.discard(work)
@@ -160,12 +174,18 @@ class Firer:
         group: asyncio.TaskGroup,
         holding: Holding,
         turns: Sequence[Callable[[], Coroutine[Any, Any, None]]],
+        at_once: int,
     ) -> list[asyncio.Task[None]]:
-        """Begin what waits for nothing; of much, a little in each turn of the loop."""
+        """Begin what waits for nothing; of much, a little in each turn of the loop.
+
+        Args:
+            at_once: so many begin in this turn.
+        """
         tries: list[asyncio.Task[None]] = []
-        for begin in turns:
-            if len(turns) > _SMALL_CLAIM:
+        for number, begin in enumerate(turns):
+            if number >= at_once:
                 await self._few.turn()
+            if len(turns) > at_once:
                 holding.begun(1)
             tries.append(group.create_task(begin()))
         return tries

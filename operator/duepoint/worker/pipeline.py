@@ -58,7 +58,6 @@ class Pipeline:
         self._queue = queue
         self._clock = clock
         self._order = claim_order.SmallerFirst(clock)
-        self._few = claim_order.FewInATurn(claim_order.POINTS_IN_A_TURN)
         self.jobs = slots.JobSlots(clock)
         self.leases = Leases(queue, clock, lease_seconds=bounds.lease_seconds)
         actions = actioncache.ActionCache(queue)
@@ -99,8 +98,7 @@ class Pipeline:
                 # What was read with the claim, and the time, may be old by now.
                 now_us = settler.now_us()
                 claim = dataclasses.replace(settler.claim, definitions={}, now_us=now_us)
-            async with self._order.turn(claim.shard, len(claim.points)):
-                await self._few.turn(len(claim.points))  # mostly many claims come together
+            async with self._order.of(claim):
                 plan = await self._planner.plan(settler, claim)
                 if plan is None:
                     settler.lost = True

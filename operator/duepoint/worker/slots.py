@@ -43,6 +43,8 @@ _LARGE_PLACES = 4
 #: A place rests as long as the creation took for each of these bytes, and no longer than this.
 _REST_BYTES = 8 * 1024
 _MOST_REST_SECONDS = 5.0
+#: One begins so long after another one of so many bytes.
+_BYTES_PER_SECOND = 512 * 1024
 
 #: While places for receivers keep coming free, one is waited for as long as this: of a burst that
 #: is soon over each slot that is put off would cost more than all the rest of it.
@@ -221,8 +223,8 @@ class LargeJobs:
         self._places = ReceiverSlots(clock, _LARGE_PLACES)
         #: When each free place may be used again.
         self._rested = [float("-inf")] * _LARGE_PLACES
-        #: When the latest creation began or ended.
-        self._latest = float("-inf")
+        #: When the latest creation began or ended, and when the next one may begin.
+        self._latest = self._next_begin = float("-inf")
 
     @contextlib.asynccontextmanager
     async def turn(self, namespace: str, size: int) -> AsyncIterator[float]:
@@ -235,6 +237,7 @@ class LargeJobs:
             try:
                 await self._rest(usable_at)
                 begun = self._latest = self._clock.monotonic()
+                self._next_begin = begun + size / _BYTES_PER_SECOND
                 try:
                     yield 0.0
                 finally:
@@ -245,12 +248,16 @@ class LargeJobs:
 
     async def _rest(self, usable_at: float) -> None:
         """Until the place may be used; of many large Jobs none begins when other slots are due."""
-        rest = usable_at - self._clock.monotonic()
-        if rest > 0:
-            await self._clock.sleep(rest)
-        since = self._clock.monotonic() - self._latest
-        if since < _MOST_REST_SECONDS and (left := clocks.seconds_to_lull(self._clock.now_us())):
+        while (left := self._seconds_left(usable_at)) > 0:
             await self._clock.sleep(left)
+
+    def _seconds_left(self, usable_at: float) -> float:
+        now = self._clock.monotonic()
+        rest = max(usable_at, self._next_begin) - now
+        if rest > 0:
+            return rest
+        is_in_a_row = now - self._latest < _MOST_REST_SECONDS
+        return clocks.seconds_to_lull(self._clock.now_us(), takes_long=True) if is_in_a_row else 0.0
 
 
 class ReceiverSlots:

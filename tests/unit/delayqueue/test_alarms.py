@@ -47,6 +47,17 @@ async def test_the_sleeper_wakes_exactly_at_the_earliest_due(quiet, clock):
     assert clock.monotonic() - begin == pytest.approx(12.5)
 
 
+async def test_a_shard_that_was_returned_is_not_due_soon_and_another_is(quiet, clock):
+    assert not quiet.is_due_within(3600.0)
+    quiet.note(_answer(0, 1.0))
+    assert not quiet.is_due_within(0.9)
+    await clock.advance(0.5)
+    assert quiet.is_due_within(0.6)
+    await clock.advance(0.5)
+    assert await quiet.wait_until_due(0) == (0,)
+    assert not quiet.is_due_within(1.0)
+
+
 async def test_a_wake_up_shortens_the_sleep(quiet, clock):
     quiet.note(_answer(0, 3600.0))
     sleeping = await _asleep(clock, quiet.wait_until_due(7200))

@@ -49,6 +49,15 @@ def test_shards_with_many_points_are_asked_after_those_with_few():
     assert {ask.batch for ask in asks} == {20}
 
 
+def test_shards_with_many_points_stand_back_once_where_others_are_due_soon():
+    made = claim_budget.ClaimBudget()
+    expected = {SHARDS[0]: 64, SHARDS[1]: 1}.__getitem__
+    assert made.stand_back(SHARDS[:2], expected, others_soon=False) == set()
+    assert made.stand_back(SHARDS[:2], expected, others_soon=True) == {SHARDS[0]}
+    assert made.stand_back(SHARDS[:1], expected, others_soon=True) == set()
+    assert made.stand_back(SHARDS[:1], expected, others_soon=True) == {SHARDS[0]}
+
+
 def test_shards_alike_are_asked_together():
     asks, _ = claim_budget.ClaimBudget().asks(
         SHARDS, 800, batch=500, now=0.0, expected=lambda _: 64

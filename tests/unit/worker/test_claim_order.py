@@ -8,8 +8,35 @@ import itertools
 from collections.abc import AsyncIterator
 
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.claims import chaincolumns
 from duepoint.worker import claim_order
 from tests.fakes.fakeclock import FakeClock
+
+
+def a_claim(*counts: int) -> messages.Claim:
+    """A claim with so many points of each namespace."""
+    found: list[bytes | list[bytes | float]] = []
+    for lane, count in enumerate(counts):
+        members = [bytes([lane, number]) * 6 for number in range(count)]
+        found += [b"%d" % lane, [part for member in members for part in (member, 1.0)]]
+    chains = chaincolumns.from_lanes(found)
+    assert chains is not None
+    return messages.Claim(
+        id=messages.ClaimId(b"c"),
+        shard=messages.ShardId(0),
+        points=chains,
+        lanes=chaincolumns.LanesOfChains(found),
+        reclaimed=0,
+        now_us=1,
+        token_us=1,
+        held_until=1.0,
+    )
+
+
+def test_a_claim_counts_as_its_points_or_as_those_of_the_namespace_with_fewest():
+    assert claim_order.weight(a_claim(100)) == 100
+    assert claim_order.weight(a_claim(100, 3)) == 3
+    assert claim_order.weight(a_claim(5, 3)) == 8  # a small claim
 
 
 class Claims:

@@ -113,6 +113,19 @@ async def test_a_quiet_slot_is_claimed_while_bursts_fill_all_the_room(monkeypatc
         assert place.target.quiet_us == [NOON + 20_000_000]
 
 
+async def test_a_few_points_that_share_a_claim_with_a_burst_begin_before_it():
+    place = await a_workplace(shards=1)
+    for number in range(30):
+        await arm(place, f"busy-{number}", "hostile", WEBHOOK)
+    for number in range(3):
+        await arm(place, f"quiet-{number}", "quiet", WEBHOOK)
+    async with place.working(place.a_worker(concurrency=128)):
+        await place.clock.advance(10.001)
+        await place.clock.settle()
+    assert [one.namespace for one in place.target.fired[:4]] == ["quiet"] * 3 + ["hostile"]
+    assert len(place.target.fired) == 33
+
+
 async def test_who_gets_no_place_is_tried_again_and_uses_up_no_attempt(place):
     await two_hostile_namespaces(place)
     async with place.working(place.a_worker(concurrency=PLACES)):

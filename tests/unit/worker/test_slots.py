@@ -63,13 +63,16 @@ class Making:
 
 
 async def test_many_large_jobs_leave_small_ones_and_other_namespaces_their_places():
-    making = Making(a_line(FakeClock(DEFAULT_START_US + 500_000)))
+    clock = FakeClock(DEFAULT_START_US + 500_000)
+    making = Making(a_line(clock))
     await making.begin("hostile", IN_HAND, large_bytes=LARGE)
-    assert making.begun == ["hostile"] * 3  # one of the four is left for somebody else's
+    await clock.advance(10)
+    assert making.begun == ["hostile"] * 3  # one of the four is left for another namespace
     await making.begin("quiet", 2)
     await making.begin("quiet", 1, large_bytes=LARGE)
     assert making.begun[3:] == ["quiet"] * 3
     await making.end()
+    await clock.advance(10)
     await making.begin("hostile", 1, large_bytes=LARGE)
     assert making.begun[6:] == ["hostile"]  # what was cut off has given its place back
     await making.end()
@@ -81,8 +84,8 @@ async def test_large_jobs_in_a_row_keep_out_of_the_beginning_of_a_second():
     making.done.set()
     await making.begin("hostile", 1, large_bytes=LARGE)
     assert making.begun == ["hostile"]  # one that comes alone waits for nothing
-    await making.begin("hostile", 3, large_bytes=LARGE)
-    for late, begun in ((0.39, 1), (0.02, 4)):
+    await making.begin("hostile", 2, large_bytes=LARGE)
+    for late, begun in ((0.45, 1), (0.05, 2), (0.88, 2), (0.05, 3)):
         await clock.advance(late)
         await making.begin("hostile", 0)
         assert len(making.begun) == begun
@@ -90,38 +93,35 @@ async def test_large_jobs_in_a_row_keep_out_of_the_beginning_of_a_second():
 
 
 async def test_large_jobs_that_wait_take_no_room(little_patience):
-    making = Making(a_line(FakeClock(DEFAULT_START_US + 500_000)))
+    clock = FakeClock(DEFAULT_START_US + 500_000)
+    making = Making(a_line(clock))
     await making.begin("hostile", 10 * IN_HAND, large_bytes=LARGE)
+    await clock.advance(2)  # one a second
     assert making.line.room(1000) == IN_HAND - 3
     await making.wait_for_ends(10 * IN_HAND - 3)
     assert len(making.put_off) == 10 * IN_HAND - 3  # in the queue, for other workers as well
     await making.end()
 
 
-@pytest.mark.parametrize(("size", "rest"), [(32 * 1024, 0.2), (LARGE, 1.5)])
-async def test_after_a_large_job_its_place_rests_the_longer_the_larger_it_was(size, rest):
-    clock = FakeClock(DEFAULT_START_US + 300_000)  # in a lull, which lasts for half a second
+@pytest.mark.parametrize(("took", "fifth"), [(0.1, 4.0), (0.3, 6.0)])
+async def test_after_a_large_job_its_place_rests_the_longer_the_longer_it_took(took, fifth):
+    clock = FakeClock(DEFAULT_START_US + 300_000)  # a lull begins
     line = a_line(clock)
     begun: list[float] = []
 
     async def make() -> None:
-        async with line.turn("team", large_bytes=size) as seconds:
+        async with line.turn("team", large_bytes=LARGE) as seconds:
             if not seconds:
                 begun.append(clock.monotonic())
-                await clock.sleep(0.1)
+                await clock.sleep(took)
 
-    making = [asyncio.create_task(make()) for _ in range(4)]
-    await clock.advance(0.1)
-    for _ in range(3):  # of the four places a namespace has three
+    making = []
+    for _ in range(5):
         making.append(asyncio.create_task(make()))
-        await clock.advance(rest + 0.2)
-    first = begun[0]
-    assert [round(at - first, 3) for at in begun[:3]] == [0.0] * 3
-    assert begun[3] - first == pytest.approx(0.1, abs=0.01)  # the place that nobody had used
-    assert begun[4] - first >= 0.1 + rest - 0.01
-    for one in making:
-        one.cancel()
-    await asyncio.gather(*making, return_exceptions=True)
+        await clock.advance(1.0)
+    await clock.advance(5.0)
+    await asyncio.gather(*making)
+    assert [round(at - begun[0], 3) for at in begun] == [0.0, 1.0, 2.0, 3.0, fifth]
 
 
 async def test_when_the_api_server_does_not_answer_a_worker_goes_on_claiming():

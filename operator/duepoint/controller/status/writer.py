@@ -44,11 +44,12 @@ _APPLYING_SECONDS = 30.0
 _ARMING_SECONDS = 0.25
 #: A burst of changes goes on for as long as further ones come within this.
 _STILL_SECONDS = 1.0
-_PARALLEL_WRITES = 16
+_PARALLEL_WRITES = 8
 #: So many statuses that runs have changed are written at the beginning of a second, which belongs
-#: to slots. One that has waited for so long is of a burst that needs all of each second.
+#: to slots; but a status that has waited for so long, or one of so many, takes all of each second.
 _OUTSIDE_LULL_WRITES = 4
-_LULLS_SECONDS = 30.0
+_LULLS_SECONDS = 50.0
+_MOST_IN_LULLS = 2_000
 #: Values of the metric's label.
 _RESULTS = {
     schedules.StatusWritten: "written",
@@ -300,7 +301,8 @@ class StatusWriter:
         # Urgent statuses wait for one another only, however many changes of runs there are.
         is_urgent = first in self._urgent
         waited = 0.0 if changed_at is None else now - changed_at
-        if not is_urgent and waited < _LULLS_SECONDS:
+        may_wait = waited < _LULLS_SECONDS and len(self._changed) <= _MOST_IN_LULLS
+        if not is_urgent and may_wait:
             left = clocks.seconds_to_lull(self._term.clock.now_us())
             if left and not self._outside_lull.take(now, left):
                 return left
@@ -331,7 +333,7 @@ class StatusWriter:
                 await clocks.wait_for(self._some_large_due, wait, self._term.clock)
             elif self._is_arming():
                 await self._term.clock.sleep(_ARMING_SECONDS)
-            elif left := clocks.seconds_to_lull(self._term.clock.now_us()):
+            elif left := clocks.seconds_to_lull(self._term.clock.now_us(), takes_long=True):
                 await self._term.clock.sleep(left)
             elif (uid := self._large.take(now)) is not None:
                 pending = self._pending_of(uid)

@@ -144,6 +144,34 @@ async def test_many_statuses_are_written_at_the_rate_and_in_their_newest_state()
         assert all(world.status(f"s{n}")["runs"]["started"] == 2 for n in range(30))
 
 
+async def test_most_statuses_keep_out_of_the_beginning_of_a_second():
+    async with World().leader() as world:
+        made = [await world.apply(f"s{number}") for number in range(20)]
+        await world.clock.advance(60)
+        assert world.clock.now_us() % S == 0
+        writes = world.status_writes()
+        for one in made:
+            await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
+        await world.clock.advance(0.29)
+        assert world.status_writes() - writes == 4
+        await world.clock.advance(0.3)
+        assert world.status_writes() - writes == 20
+
+
+async def test_the_start_of_a_run_is_written_between_two_whole_seconds():
+    async with World().leader() as world:
+        made = [await world.apply(f"s{number}") for number in range(20)]
+        await world.clock.advance(60)
+        writes = world.status_writes()
+        for one in made:
+            running = event(one, FIRST, RunState.RUNNING)
+            await world.tell(one["metadata"]["uid"], running, read=False)
+        await world.clock.advance(1.25)
+        assert world.status_writes() == writes
+        await world.clock.advance(0.5)  # and within two seconds
+        assert world.status_writes() - writes == 20
+
+
 async def test_no_status_of_many_waits_longer_than_a_minute():
     async with World(writes_per_second=1).leader() as world:
         made = [await world.apply(f"s{number}") for number in range(150)]
