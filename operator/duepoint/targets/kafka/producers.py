@@ -131,13 +131,13 @@ class Producers:
             return await self._thread.call(held.send(topic, key, value, headers))
         except asyncio.CancelledError:
             self._let_go(held)  # it may hang for ever; what it still holds is not sent later
-            if (refused := _refusal(brokers, refusals)) is not None:
+            if (refused := _refusal(refusals)) is not None:
                 denied.append(refused)
             raise
         except (kafka_errors.KafkaError, OSError, ValueError, AssertionError) as error:
             if not isinstance(error, _FINAL):
                 self._let_go(held)
-            return _answer(brokers, error, refusals)
+            return _answer(error, refusals)
 
     async def close(self) -> None:
         """Close every producer."""
@@ -167,10 +167,8 @@ class Producers:
             task.add_done_callback(self._closing.discard)
 
 
-def _answer(
-    brokers: brokersettings.Brokers, error: Exception, denied: Sequence[OSError]
-) -> outcome.Retry | outcome.Rejected:
-    if (refused := _refusal(brokers, denied)) is not None:
+def _answer(error: Exception, denied: Sequence[OSError]) -> outcome.Retry | outcome.Rejected:
+    if (refused := _refusal(denied)) is not None:
         return refused
     # The error's class alone: its text may hold what a broker sent.
     message = f"the brokers did not take the record: {type(error).__name__}"
@@ -181,16 +179,14 @@ def _answer(
     return outcome.Retry(reason=Reason.NETWORK, message=message)
 
 
-def _refusal(
-    brokers: brokersettings.Brokers, denied: Sequence[OSError]
-) -> outcome.Retry | outcome.Rejected | None:
+def _refusal(denied: Sequence[OSError]) -> outcome.Retry | outcome.Rejected | None:
     """What becomes of a record because a broker may not be dialled, or not yet; else None."""
     last = denied[-1] if denied else None
     if isinstance(last, servers.ServerRefused) and last.trouble.unsent:
         return outcome.Retry(reason=last.trouble.reason, message=last.trouble.message)
     if not isinstance(last, dialling.Blocked):
         return None
-    message = brokers.connection.redacted(f"a broker is not allowed: {last}")
+    message = f"a broker is not allowed: {last}"
     return outcome.Rejected(reason=Reason.BLOCKED_ADDRESS, message=message)
 
 
