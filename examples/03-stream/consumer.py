@@ -1,12 +1,13 @@
 # ruff: noqa: INP001 - a script of its own
-"""A consumer group over a stream that Duepoint fills: each event handled once, by one of many.
+"""A consumer group over a stream that Duepoint fills: one of many consumers handles each event.
 
     pip install redis
     python consumer.py --url redis://127.0.0.1:6379 --stream dp:stream:default:ticks
 
 Start as many as you like, each with its own --name. After --idle seconds another consumer takes
 over events that a dead consumer never acknowledged. An event that was handled before is recognised
-by its id, which is the same for every attempt of a slot.
+by its id, which is the same for every attempt of a slot. A consumer first handles an event and then
+notes its id, so a crash between the two, or work that takes longer than --idle, repeats the work.
 """
 
 from __future__ import annotations

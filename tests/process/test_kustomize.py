@@ -88,6 +88,14 @@ THINGS = [
             "headers": [{"name": "k", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "a"}}}],
             "auth": {"serviceAccountToken": {"serviceAccountName": "reporter"}},
             "signing": {"secretKeyRefs": [{"name": "keys", "key": "a"}]},
+            "tls": {"caRef": {"configMap": "settings", "key": "a"}},
+        },
+    ),
+    a_schedule(
+        "trust",
+        webhook={
+            "url": "https://billing.example.com",
+            "tls": {"caRef": {"secret": "keys", "key": "a"}},
         },
     ),
     {
@@ -149,6 +157,9 @@ def test_names_reach_a_webhook_and_a_run(built, names):
     assert webhook["headers"][0]["valueFrom"]["secretKeyRef"]["name"] == names["Secret"]
     assert webhook["signing"]["secretKeyRefs"][0]["name"] == names["Secret"]
     assert webhook["auth"]["serviceAccountToken"]["serviceAccountName"] == "blue-reporter"
+    assert webhook["tls"]["caRef"]["configMap"] == names["ConfigMap"]
+    other = built["Schedule", "blue-trust"]["spec"]["webhook"]
+    assert other["tls"]["caRef"]["secret"] == names["Secret"]
     assert built["ScheduleRun", "blue-once"]["spec"]["scheduleName"] == "blue-report"
 
 
@@ -166,16 +177,23 @@ def test_labels_annotations_and_images_reach_the_template_and_nothing_is_invente
 # -- nothing that the CRD can refer to is forgotten ----------------------------------------------
 
 _REFERENCES = (
-    (r"(configMapKeyRef|configMapRef|/configMap)/name", "ConfigMap"),
+    (r"(configMapKeyRef|configMapRef|/configMap)/name|/caRef/configMap", "ConfigMap"),
     (
-        r"(imagePullSecrets|[sS]ecretRef|[sS]ecretKeyRefs?|sources/secret)/name|/secretName",
+        (
+            r"(imagePullSecrets|[sS]ecretRef|[sS]ecretKeyRefs?|sources/secret)/name|/secretName"
+            r"|/caRef/secret"
+        ),
         "Secret",
     ),
     (r"/serviceAccount(Name)?", "ServiceAccount"),
     (r"/claimName", "PersistentVolumeClaim"),
     (r"/priorityClassName", "PriorityClass"),
     (r"spec/webhook/service/name", "Service"),
+    (r"spec/scheduleName", "Schedule"),
 )
+#: Fields of a reference that name no object, and references to what kustomize does not rename.
+_NOT_NAMES = frozenset({"key", "optional", "namespace", "apiGroup", "kind"})
+_OTHERS = re.compile(r"/(fieldRef|fileKeyRef|resourceFieldRef|dataSourceRef)/")
 
 
 def paths(node: dict, path: str) -> Iterator[str]:
@@ -186,21 +204,40 @@ def paths(node: dict, path: str) -> Iterator[str]:
         yield from paths(node["items"], path)
 
 
-def test_every_reference_of_the_schema_is_known_to_kustomize():
-    crd = yaml.load(
-        (ROOT / "crds" / "duepoint.dev_schedules.yaml").read_text(), Loader=yaml.CSafeLoader
-    )
-    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+def paths_of(kind: str) -> list[str]:
+    file = ROOT / "crds" / f"duepoint.dev_{kind.lower()}s.yaml"
+    crd = yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
+    (version,) = crd["spec"]["versions"]
+    return list(paths(version["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec"))
+
+
+@pytest.mark.parametrize("kind", ["Schedule", "ScheduleRun"])
+def test_every_reference_of_the_schema_is_known_to_kustomize(kind):
     expected = {
-        (kind, path)
-        for path in paths(spec, "spec")
-        for pattern, kind in _REFERENCES
+        (target, path)
+        for path in paths_of(kind)
+        for pattern, target in _REFERENCES
         if re.search(f"({pattern})$", path)
     }
+    assert expected
     known = {
         (target["kind"], field["path"])
         for target in yaml.safe_load(CONFIGURATION.read_text())["nameReference"]
         for field in target["fieldSpecs"]
-        if field["kind"] == "Schedule"
+        if field["kind"] == kind
     }
     assert expected - known == set()
+
+
+@pytest.mark.parametrize("kind", ["Schedule", "ScheduleRun"])
+def test_every_ref_of_the_schema_is_a_kind_of_reference_known_here(kind):
+    patterns = "|".join(f"({pattern})$" for pattern, _ in _REFERENCES)
+    forgotten = {
+        path
+        for path in paths_of(kind)
+        if re.search(r"Refs?/[^/]+$", path)
+        and path.rpartition("/")[2] not in _NOT_NAMES
+        and not _OTHERS.search(path)
+        and not re.search(patterns, path)
+    }
+    assert forgotten == set()

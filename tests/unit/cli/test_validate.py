@@ -123,6 +123,64 @@ def test_a_message_says_what_to_write(thing, path, says):
     assert says in told[path]
 
 
+LONG = "x" * 64
+QUALIFIED = "is no qualified name; write at most 63 letters, digits, -, _ and ."
+#: Metadata that the API server refuses, the field, and what is said of it.
+BAD_METADATA = [
+    ({"annotations": {"team": 7}}, "annotations.team", '"7" is of the wrong type; write a text'),
+    ({"labels": {"enabled": True}}, "labels.enabled", '"true" is of the wrong type; write a text'),
+    ({"labels": "x"}, "labels", "write a mapping"),
+    ({"labels": {"app": "a b"}}, "labels.app", '"a b" is no value of a label; write at most 63'),
+    ({"labels": {"app": "-b"}}, "labels.app", '"-b" is no value of a label'),
+    ({"labels": {"app": "b\n"}}, "labels.app", "is no value of a label"),
+    ({"labels": {"app": LONG}}, "labels.app", "write at most 63 letters"),
+    ({"labels": {LONG: "x"}}, "labels", QUALIFIED),
+    ({"labels": {"": "x"}}, "labels", f'the key "" {QUALIFIED}'),
+    ({"labels": {"A.b/c": "x"}}, "labels", f'the key "A.b/c" {QUALIFIED}'),
+    ({"labels": {"/a": "x"}}, "labels", QUALIFIED),
+    ({"labels": {"a" * 254 + "/b": "x"}}, "labels", QUALIFIED),
+    ({"annotations": {"a b": "x"}}, "annotations", f'the key "a b" {QUALIFIED}'),
+    ({"annotations": {"a/b/c": "x"}}, "annotations", f'the key "a/b/c" {QUALIFIED}'),
+    ({"annotations": {"a": "é" * 131_072}}, "annotations", "have 262145 bytes in all; at most"),
+    ({"finalizers": "x"}, "finalizers", '"x" is of the wrong type; write a list'),
+    ({"finalizers": [7]}, "finalizers[0]", "write a text, in quotes"),
+    ({"finalizers": ["a b"]}, "finalizers[0]", f'"a b" {QUALIFIED}'),
+    ({"finalizers": ["orphan", "foregroundDeletion"]}, "finalizers", "write one of them"),
+    ({"generateName": 5}, "generateName", "write a text, in quotes"),
+    ({"generateName": "A_"}, "generateName", '"A_": write lower-case letters'),
+    ({"ownerReferences": "x"}, "ownerReferences", "write a list"),
+    (
+        {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x"}]},
+        "ownerReferences[0].uid",
+        "is missing; write a text",
+    ),
+    ({"uid": 5}, "uid", "write a text, in quotes"),
+    ({"deletionTimestamp": "x"}, "deletionTimestamp", '"x" is no time; write RFC 3339'),
+]
+GOOD_METADATA = [
+    {"labels": None, "annotations": None, "finalizers": None, "creationTimestamp": None},
+    {"labels": {"a": None, "b": "", "x" * 63: "x" * 63, "a" * 253 + "/b": "x"}},
+    {"annotations": {"A.b/c": "any text\n", "a": None}},
+    {"annotations": {"a": "x" * (262_144 - 1)}},
+    {"finalizers": ["x", "example.com/cleanup"]},
+]
+
+
+@pytest.mark.parametrize(("metadata", "path", "says"), BAD_METADATA)
+def test_metadata_that_the_api_server_refuses_is_wrong(metadata, path, says):
+    thing = a_schedule("x")
+    thing["metadata"].update(metadata)
+    (problem,) = problems(thing)
+    assert (problem.path, says in problem.message) == (f"metadata.{path}", True), problem
+
+
+@pytest.mark.parametrize("metadata", GOOD_METADATA)
+def test_metadata_that_the_api_server_takes_is_valid(metadata):
+    thing = a_schedule("x")
+    thing["metadata"].update(metadata)
+    assert problems(thing) == []
+
+
 POD = "spec.jobTemplate.spec.template.spec"
 MAIN = {"name": "main", "image": "busybox"}
 
@@ -137,6 +195,18 @@ def a_job_of(**fields):
 
 #: Templates that Jobs cannot be made of, each with the field that is wrong and what is said of it.
 BAD_TEMPLATES = [
+    (
+        {**a_job(), "metadata": {"labels": {"app": "a b"}}},
+        "spec.jobTemplate.metadata.labels.app",
+        "is no value of a label",
+    ),
+    (
+        a_job_of(
+            template={**a_job()["spec"]["template"], "metadata": {"annotations": {"a b": "x"}}}
+        ),
+        "spec.jobTemplate.spec.template.metadata.annotations",
+        'the key "a b" is no qualified name',
+    ),
     (a_job_of(manualSelector=True), "spec.jobTemplate.spec.manualSelector", "take manualSelector"),
     (a_job_of(selector={}), "spec.jobTemplate.spec.selector", "take the selector out"),
     (a_job_of(parallelism=-1), "spec.jobTemplate.spec.parallelism", "write 0 or more"),

@@ -126,6 +126,46 @@ CASES = [
         id="a range under way",
     ),
     pytest.param(
+        a_run(
+            a_condition("Ready", "Unknown", "Retrying"),
+            a_condition(
+                "Reconciling", reason="Retrying",
+                message="0 of 1 slots ended, 0 running, 1 tried again: Network: refused",
+            ),
+            planned=1,
+        ),
+        "Progressing", "inProgress",
+        "Retrying: 0 of 1 slots ended, 0 running, 1 tried again: Network: refused",
+        id="a run between retries",
+    ),
+    pytest.param(
+        a_run(
+            a_condition("Ready", "Unknown", "ScheduleNotFound"),
+            a_condition(
+                "Reconciling", reason="ScheduleNotFound",
+                message="there is no Schedule reports/nightly; it runs once there is one",
+            ),
+        ),
+        "Progressing", "inProgress", "ScheduleNotFound: there is no Schedule reports/nightly",
+        id="a run without its Schedule",
+    ),
+    pytest.param(
+        a_run(
+            a_condition("Ready", "Unknown", "ScheduleNotReady"),
+            a_condition("Reconciling", reason="ScheduleNotReady", message="not in the queue"),
+        ),
+        "Progressing", "inProgress", "ScheduleNotReady: not in the queue",
+        id="a run whose Schedule is not armed",
+    ),
+    pytest.param(
+        a_run(
+            a_condition("Ready", "Unknown", "Running"),
+            a_condition("Reconciling", reason="Running", message="3 of 5 slots ended, 2 running"),
+        ),
+        "Progressing", "inProgress", "Running: 3 of 5 slots ended, 2 running",
+        id="a range that runs",
+    ),
+    pytest.param(
         {**a_run(), "status": {"observedGeneration": -1}}, "Progressing", "inProgress", "0 of 0",
         id="a run nobody has looked at",
     ),

@@ -1,7 +1,7 @@
 """A manifest to what is wrong with it, and to the spec that operator and worker would act on.
 
-Three judges in the order in which a cluster has them: the object around the spec, the schema of
-the CRD (structure.py), and the very function with which the operator accepts a spec
+Three judges in the order in which a cluster has them: the object around the spec (metadata.py), the
+schema of the CRD (structure.py), and the very function with which the operator accepts a spec
 (``schedules.spec.parse``). A field that one of them has reported is not reported again.
 A CronJob is judged as the Schedule that it becomes by changing ``apiVersion`` and ``kind``.
 """
@@ -20,6 +20,7 @@ import msgspec
 from duepoint import errors, expressions
 from duepoint.cli import instants
 from duepoint.cli.check import manifests, structure
+from duepoint.cli.check import metadata as metadata_rules
 from duepoint.cli.check.manifests import Manifest, Problem
 from duepoint.expressions import timezones
 from duepoint.kube import schedules
@@ -27,10 +28,6 @@ from duepoint.schedules import rule as rules
 from duepoint.schedules import spec as specs
 
 _TOP = ("apiVersion", "kind", "metadata", "spec", "status")
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-#: A Job's name carries eleven more characters for its slot and ends at 63.
-_LONGEST_NAME = 52
 _LARGEST_NUMBER = 1 << 63
 
 _UID = "00000000-0000-4000-8000-000000000000"
@@ -131,36 +128,7 @@ def _around(content: dict[str, Any]) -> Iterator[Problem]:
     if not isinstance(metadata, dict):
         yield Problem("metadata", "is missing; write a mapping with a name")
         return
-    for name in metadata:
-        if name not in structure.METADATA:
-            meant = structure.nearest(name, structure.METADATA)
-            hint = f"; did you mean {meant}?" if meant else ""
-            yield Problem(f"metadata.{name[:64]}", f"is unknown{hint}")
-    if wrong := _wrong_name(metadata.get("name"), metadata.get("generateName")):
-        yield Problem("metadata.name", wrong)
-    namespace = metadata.get("namespace")
-    if namespace is not None and not (
-        isinstance(namespace, str) and _NAMESPACE.fullmatch(namespace)
-    ):
-        message = f"{errors.quoted(namespace)}: write lower-case letters, digits and -"
-        yield Problem("metadata.namespace", message)
-    created = metadata.get("creationTimestamp")
-    if created is not None and _instant(created) is None:
-        message = f"{errors.quoted(created)} is no time; leave it out, or write RFC 3339"
-        yield Problem("metadata.creationTimestamp", message)
-
-
-def _wrong_name(name: Any, prefix: Any) -> str:  # noqa: ANN401 - any JSON
-    if name is None:
-        return "" if isinstance(prefix, str) else "is missing; write a name"
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        return f"{errors.quoted(name)}: write lower-case letters, digits, - and ."
-    if len(name) > _LONGEST_NAME:
-        return (
-            f"has {len(name)} characters; write at most {_LONGEST_NAME}, because each "
-            "Job's name carries 11 more for its slot and ends at 63"
-        )
-    return ""
+    yield from metadata_rules.problems(metadata)
 
 
 # -- as the operator reads it ----------------------------------------------------------------
@@ -268,8 +236,14 @@ _UNITS = {
 
 def problems(spec: dict[str, Any]) -> Iterator[Problem]:
     """What is wrong with the jobTemplate of a Schedule's spec; nothing where it has none."""
-    job = _mapping(_mapping(spec.get("jobTemplate")).get("spec"))
-    pod = _mapping(_mapping(job.get("template")).get("spec"))
+    template = _mapping(spec.get("jobTemplate"))
+    job = _mapping(template.get("spec"))
+    pod_template = _mapping(job.get("template"))
+    pod = _mapping(pod_template.get("spec"))
+    for path, each in (("spec.jobTemplate", template), (f"{_JOB}.template", pod_template)):
+        yield from metadata_rules.labels_and_annotations(
+            _mapping(each.get("metadata")), f"{path}.metadata"
+        )
     if job.get("podFailurePolicy") is not None and pod.get("restartPolicy") == "OnFailure":
         message = "needs restartPolicy: Never in the Pod's spec"
         yield Problem(f"{_JOB}.podFailurePolicy", message)

@@ -44,12 +44,44 @@ _QUOTES = {
 _NUMBER_OR_TEXT = ("integer", "string")
 _SIZES = {"int32": 1 << 31, "int64": 1 << 63}
 
-#: Fields of every object's metadata, in v1.
-METADATA = (
-    "annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp",
-    "finalizers", "generateName", "generation", "labels", "managedFields", "name", "namespace",
-    "ownerReferences", "resourceVersion", "selfLink", "uid",
-)  # fmt: skip
+_TEXT = {"type": "string", "nullable": True}
+_TEXTS = {"type": "object", "nullable": True, "additionalProperties": _TEXT}
+_TIME = {**_TEXT, "format": "date-time"}
+_NUMBER = {"type": "integer", "nullable": True, "format": "int64"}
+
+#: Fields of every object's metadata, in v1, and their schemas; metadata.py checks the names.
+METADATA: dict[str, Any] = {
+    "annotations": _TEXTS,
+    "creationTimestamp": _TIME,
+    "deletionGracePeriodSeconds": _NUMBER,
+    "deletionTimestamp": _TIME,
+    "finalizers": {"type": "array", "nullable": True, "items": {"type": "string"}},
+    "generateName": _TEXT,
+    "generation": _NUMBER,
+    "labels": _TEXTS,
+    "managedFields": {"type": "array", "nullable": True},
+    "name": {},
+    "namespace": {},
+    "ownerReferences": {
+        "type": "array",
+        "nullable": True,
+        "items": {
+            "type": "object",
+            "required": ["apiVersion", "kind", "name", "uid"],
+            "properties": {
+                "apiVersion": {"type": "string"},
+                "blockOwnerDeletion": {"type": "boolean", "nullable": True},
+                "controller": {"type": "boolean", "nullable": True},
+                "kind": {"type": "string"},
+                "name": {"type": "string"},
+                "uid": {"type": "string"},
+            },
+        },
+    },
+    "resourceVersion": _TEXT,
+    "selfLink": _TEXT,
+    "uid": _TEXT,
+}
 
 #: The Kubernetes whose Jobs the schema describes.
 KUBERNETES = "1.36"
@@ -76,8 +108,18 @@ def schemas() -> dict[str, Any]:
 
 def problems(kind: str, spec: Any) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
     """Everything that the schema of the kind has against the spec."""
-    for error in _validator(kind).iter_errors(spec):
-        path = _path(error.absolute_path)
+    yield from _problems(_validator(kind), spec, "spec")
+
+
+def problems_of_metadata(metadata: dict[str, Any]) -> Iterator[Problem]:
+    """Unknown fields of an object's metadata, and values of a wrong type."""
+    schema = _translated({"type": "object", "properties": METADATA})
+    yield from _problems(_Validator(schema, format_checker=_FORMATS), metadata, "metadata")
+
+
+def _problems(validator: Any, value: Any, root: str) -> Iterator[Problem]:  # noqa: ANN401
+    for error in validator.iter_errors(value):
+        path = _path(error.absolute_path, root)
         if error.validator == "unknown":
             yield from _unknown(error, path)
         else:
@@ -95,9 +137,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return by_lower[near[0]] if near else ""
 
 
-def _path(parts: Iterable[str | int]) -> str:
-    """As a user writes it; a name is cut, so that a message has an end."""
-    path = "spec"
+def _path(parts: Iterable[str | int], path: str) -> str:
+    """As a user writes it, below ``path``; a name is cut, so that a message has an end."""
     for part in parts:
         if isinstance(part, int):
             path += f"[{part}]"
