@@ -222,7 +222,7 @@ class Vault:
             "spec.webhook.tls.clientCertificateSecretRef", tls.client_certificate or ""
         )
         if tls.ca is not None:
-            theirs = references.authorities(at.namespace, tls.ca)
+            theirs = at.authorities(tls.ca)
             ca = await self._keys.content(theirs, tls.ca.key)
         if tls.client_certificate is not None:
             certificate = await self._keys.content(ours, "tls.crt")
@@ -259,6 +259,9 @@ class _Receiving:
 
     def secret(self, path: str, name: str) -> references.Reference:
         return references.secret(path, self.namespace, name, self._receiver)
+
+    def authorities(self, ca: actions.CaRef) -> references.Reference:
+        return references.authorities(self.namespace, ca, self._receiver)
 
     async def read_url(self, secret: actions.SecretKey) -> str:
         """The URL that a Secret holds; that Secret has to name the URL's own host."""

@@ -380,6 +380,29 @@ async def test_what_is_missing_in_a_secret_is_not_said_without_its_owners_word(h
     assert "no key" not in given.message
 
 
+@pytest.mark.parametrize("send_to", [None, "other.example"])
+async def test_a_ca_reference_does_not_tell_which_keys_a_secret_has(send_to):
+    source = await vault_of(vaults.a_secret("db", send_to=send_to, password="p"))
+    said = set()
+    for key in ("password", "token"):
+        ca = actions.CaRef(kind="Secret", name="db", key=key)
+        given = await source.of("default", firings.a_webhook(tls=actions.Tls(ca=ca)))
+        assert given.reason is Reason.SECRET_FORBIDDEN
+        said.add(given.message)
+    (message,) = said
+    assert message.startswith("spec.webhook.tls.caRef: Secret default/db may not be sent to ")
+    assert "kubectl annotate --overwrite secret db -n default duepoint.dev/send-to=" in message
+
+
+async def test_the_authorities_of_a_configmap_need_no_consent():
+    api = await vaults.api_with()
+    ca = {"metadata": {"name": "ca", "namespace": "default"}, "data": {"ca.crt": CA.pem.decode()}}
+    await api.apply("configmaps", ca)
+    trust = actions.Tls(ca=actions.CaRef(kind="ConfigMap", name="ca", key="ca.crt"))
+    given = await vaults.a_vault(api).of("default", firings.a_webhook(tls=trust))
+    assert isinstance(given, credentials.WebhookCredentials)
+
+
 @pytest.mark.parametrize("send_to", ["127.0.0.1", "*", "other.example, 127.0.0.1", "a\n127.0.0.1"])
 async def test_a_secret_goes_where_its_owner_says(hears, send_to):
     source = await vault_of(vaults.a_secret("api", send_to=send_to, token="t"))
