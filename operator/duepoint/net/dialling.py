@@ -24,12 +24,12 @@ import ssl
 import ssl as tls
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 import aiohappyeyeballs
 
 from duepoint import tlsrules
-from duepoint.net import addresses, connections, egressrules, http1, lookups, ownservers
+from duepoint.net import addresses, connections, egressrules, frames, http1, lookups, ownservers
 
 #: After so long the next address is tried beside the one before (RFC 8305).
 _NEXT_ADDRESS_SECONDS = 0.25
@@ -162,7 +162,7 @@ def dial_by(dial: Dial) -> None:
 
 
 class GuardedLoop(asyncio.SelectorEventLoop):
-    """Connects by the dialler of the context, and in no other way."""
+    """Connects by the dialler of the context, and in no other way; for protocols of frames."""
 
     async def create_connection(  # type: ignore[override]
         self,
@@ -178,13 +178,18 @@ class GuardedLoop(asyncio.SelectorEventLoop):
         if dial is None or host is None or port is None or options:
             _refuse()
         made = await dial(host, int(port), ssl is not None)
+        protocol = cast("asyncio.Protocol", protocol_factory())
         try:
-            return await super().create_connection(
-                protocol_factory, sock=made, ssl=ssl, server_hostname=host if ssl else None
+            transport, _ = await super().create_connection(
+                lambda: frames.BoundedFrames(protocol),
+                sock=made,
+                ssl=ssl,
+                server_hostname=host if ssl else None,
             )
         except BaseException:
             made.close()
             raise
+        return transport, protocol
 
     async def _refusing(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
         _refuse()

@@ -96,25 +96,66 @@ async def test_aiokafka_asks_the_dialler_for_every_connection(thread):
     assert asked == [("broker.example", 9092, False)]
 
 
+def _dialling(port):
+    """Every host is this port of ours."""
+
+    async def dial(_host, _port, _tls):
+        made = socket.create_connection(("127.0.0.1", port))
+        made.setblocking(False)
+        return made
+
+    return dial
+
+
 async def test_what_the_dialler_connects_is_what_is_spoken_over(thread):
     async def echo(reader, writer):
-        writer.write(await reader.readexactly(4))
+        writer.write(await reader.readexactly(8))
         await writer.drain()
 
     async with listeners.listening(echo) as port:
 
         async def dial(host, asked_port, tls):
             assert (host, asked_port, tls) == ("echo.example", 7, False)
-            made = socket.create_connection(("127.0.0.1", port))
-            made.setblocking(False)
-            return made
+            return await _dialling(port)(host, asked_port, tls)
 
         async def talk():
             dialling.dial_by(dial)
             reader, writer = await asyncio.create_task(asyncio.open_connection("echo.example", 7))
-            writer.write(b"ping")
-            answer = await reader.readexactly(4)
+            writer.write(b"\0\0\0\4ping")
+            answer = await reader.readexactly(8)
             writer.close()
             return answer
 
-        assert await thread.call(talk()) == b"ping"
+        assert await thread.call(talk()) == b"\0\0\0\4ping"
+
+
+async def test_a_broker_that_announces_two_gigabytes_is_cut_off_before_they_are_kept(thread):
+    """aiokafka reads as much as the first four bytes of an answer say."""
+    cut_off = asyncio.Event()
+    sent = 0
+
+    async def flood(_, writer):
+        nonlocal sent
+        writer.write(b"\x7f\xff\xff\xff")
+        try:
+            while sent < 64 << 20:
+                writer.write(bytes(1 << 16))
+                await writer.drain()
+                sent += 1 << 16
+        except ConnectionError:
+            cut_off.set()
+
+    async with listeners.listening(flood) as port:
+
+        async def start():
+            dialling.dial_by(_dialling(port))
+            made = aiokafka.AIOKafkaProducer(bootstrap_servers="broker.example:9092")
+            try:
+                await made.start()
+            finally:
+                await made.stop()
+
+        with pytest.raises(aiokafka.errors.KafkaConnectionError):
+            await asyncio.wait_for(thread.call(start()), 10)
+        await asyncio.wait_for(cut_off.wait(), 10)
+    assert sent < 8 << 20

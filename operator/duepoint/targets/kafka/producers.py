@@ -55,6 +55,7 @@ class _Held:
 
     def __init__(self, brokers: brokersettings.Brokers, dialler: servers.ServerDialler) -> None:
         self.denied: list[OSError] = []
+        self.connection = brokers.connection
         self._brokers = brokers
         self._dialler = dialler
         self._loop = asyncio.get_running_loop()
@@ -91,7 +92,7 @@ class _Held:
     async def _judged(self, host: str, port: int, *, tls: bool) -> socket.socket:
         """The first brokers name the others, to which the same password goes."""
         try:
-            self._brokers.connection.require_server(host, port)
+            self.connection.require_server(host, port)
             return await self._dialler.connect(host, port, tls=tls)
         except (dialling.Blocked, servers.ServerRefused) as refused:
             self.denied.append(refused)
@@ -129,46 +130,45 @@ class Producers:
         try:
             return await self._thread.call(held.send(topic, key, value, headers))
         except asyncio.CancelledError:
-            self._let_go(
-                brokers.connection.digest
-            )  # it may hang for ever; what it still holds is not sent later
-            if (refused := _refusal(brokers, refusals)) is not None:
+            self._let_go(held)  # it may hang for ever; what it still holds is not sent later
+            if (refused := _refusal(refusals)) is not None:
                 denied.append(refused)
             raise
         except (kafka_errors.KafkaError, OSError, ValueError, AssertionError) as error:
             if not isinstance(error, _FINAL):
-                self._let_go(brokers.connection.digest)
-            return _answer(brokers, error, refusals)
+                self._let_go(held)
+            return _answer(error, refusals)
 
     async def close(self) -> None:
         """Close every producer."""
-        for digest in list(self._held):
-            self._let_go(digest)
+        for held in list(self._held.values()):
+            self._let_go(held)
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self._thread.close()
 
     def _of(self, brokers: brokersettings.Brokers, dialler: servers.ServerDialler) -> _Held:
         digest = brokers.connection.digest
         held = self._held.get(digest)
+        if held is not None and held.connection.consent != brokers.connection.consent:
+            self._let_go(held)  # it would go on asking those that the owner named before
+            held = None
         if held is None:
             held = self._held[digest] = _Held(brokers, dialler)
         self._held.move_to_end(digest)
         while len(self._held) > _MOST_PRODUCERS:
-            self._let_go(next(iter(self._held)))
+            self._let_go(next(iter(self._held.values())))
         return held
 
-    def _let_go(self, digest: bytes) -> None:
-        held = self._held.pop(digest, None)
-        if held is not None:
+    def _let_go(self, held: _Held) -> None:
+        if self._held.get(held.connection.digest) is held:
+            del self._held[held.connection.digest]
             task = asyncio.create_task(self._thread.call(held.close()))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
 
-def _answer(
-    brokers: brokersettings.Brokers, error: Exception, denied: Sequence[OSError]
-) -> outcome.Retry | outcome.Rejected:
-    if (refused := _refusal(brokers, denied)) is not None:
+def _answer(error: Exception, denied: Sequence[OSError]) -> outcome.Retry | outcome.Rejected:
+    if (refused := _refusal(denied)) is not None:
         return refused
     # The error's class alone: its text may hold what a broker sent.
     message = f"the brokers did not take the record: {type(error).__name__}"
@@ -179,16 +179,14 @@ def _answer(
     return outcome.Retry(reason=Reason.NETWORK, message=message)
 
 
-def _refusal(
-    brokers: brokersettings.Brokers, denied: Sequence[OSError]
-) -> outcome.Retry | outcome.Rejected | None:
+def _refusal(denied: Sequence[OSError]) -> outcome.Retry | outcome.Rejected | None:
     """What becomes of a record because a broker may not be dialled, or not yet; else None."""
     last = denied[-1] if denied else None
     if isinstance(last, servers.ServerRefused) and last.trouble.unsent:
         return outcome.Retry(reason=last.trouble.reason, message=last.trouble.message)
     if not isinstance(last, dialling.Blocked):
         return None
-    message = brokers.connection.redacted(f"a broker is not allowed: {last}")
+    message = f"a broker is not allowed: {last}"
     return outcome.Rejected(reason=Reason.BLOCKED_ADDRESS, message=message)
 
 

@@ -129,9 +129,16 @@ def require_consent(to: Reference, data: secrets.Data, receiver: Receiver) -> No
     )
 
 
-def authorities(namespace: str, ca: actions.CaRef) -> Reference:
-    """The object with the certificate authorities."""
-    return Reference(path="spec.webhook.tls.caRef", kind=ca.kind, namespace=namespace, name=ca.name)
+def authorities(namespace: str, ca: actions.CaRef, receiver: Receiver) -> Reference:
+    """The object with the certificate authorities.
+
+    Nothing of it is sent, but what is said of it tells which keys there are: of a Secret that needs
+    the word of its owner. A ConfigMap holds no secrets.
+    """
+    path = "spec.webhook.tls.caRef"
+    if ca.kind == "Secret":
+        return secret(path, namespace, ca.name, receiver)
+    return Reference(path=path, kind=ca.kind, namespace=namespace, name=ca.name)
 
 
 class KeyReader:

@@ -3,7 +3,8 @@
 Read when something is sent (through the worker's cache), so a rotated password is used within a
 minute, and at once after a refusal (``forget``). What cannot be read or used is a ``Trouble`` that
 names the field, the key and the remedy, and heals when that is corrected. Nothing of a Secret is
-repeated: ``SecretConnection.redacted`` cuts every value that may be one out of a text.
+repeated: ``SecretConnection.redacted`` cuts every value that may be one out of what a server or a
+library says. Our own sentences stay whole, or a user called ``rw`` would blot out every remedy.
 
 Connections go through the guarded dialler (``ServerDialler``). A host that is a Service of the
 Schedule's own namespace (``redis``, ``redis.NS.svc``) is looked up at the API server, as a
@@ -24,7 +25,6 @@ from dataclasses import dataclass, field
 from duepoint.kube import secrets
 from duepoint.net import connections, dialling, egressrules
 from duepoint.schedules import actions
-from duepoint.schedules.conditions import Reason
 from duepoint.targets import endpoints, target
 from duepoint.targets.secretaccess import references, tlscontexts
 
@@ -60,21 +60,23 @@ class SecretConnection:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     unspeakable: tuple[str, ...] = field(default=(), repr=False)
 
+    @property
+    def consent(self) -> str | None:
+        """Where its owner lets it be sent; None = nowhere."""
+        return self.data.annotations.get(references.SEND_TO)
+
     def redacted(self, text: str) -> str:
         """The text in one line, without anything that stands in the Secret."""
         return target.excerpt(text.encode(errors="replace"), (), self.unspeakable)
 
     def unusable(self, key: str, what: str) -> references.Unread:
-        """What stands under a key makes no connection."""
-        return self._unread(Reason.MISSING_SECRET, str(self.to.unusable(key, what)))
+        """What stands under a key makes no connection; ``what`` repeats nothing of it."""
+        return self.to.unusable(key, what)
 
     def require_consent(self, hosts: Iterable[tuple[str, int]]) -> None:
         """Raise Unread unless the Secret may be used with each of these servers."""
-        try:
-            for host, port in hosts:
-                references.require_consent(self.to, self.data, references.Receiver(host, port))
-        except references.Unread as withheld:
-            raise self._unread(Reason.SECRET_FORBIDDEN, str(withheld)) from None
+        for host, port in hosts:
+            references.require_consent(self.to, self.data, references.Receiver(host, port))
 
     def require_server(self, host: str, port: int) -> None:
         """Raise OSError unless the Secret may be used with this server, which another one names."""
@@ -83,9 +85,6 @@ class SecretConnection:
             self.require_consent([(host, port)])
         except references.Unread as withheld:
             raise ServerRefused(withheld.trouble) from None
-
-    def _unread(self, reason: Reason, text: str) -> references.Unread:
-        return references.Unread(references.unread(reason, self.redacted(text)))
 
 
 class ConnectionReader:

@@ -5,6 +5,11 @@ by context: a new one for each delivery would be a handshake for each. What is i
 one it is, so a rotated certificate is used from the next delivery on and the old connections run
 dry. Contexts are never shared between namespaces, nor between a URL and a Service: a user who
 could name another's would be given its open connections, past the egress rules.
+
+Python reads certificates while it holds its lock, for a second where a bundle has a megabyte, and a
+context takes several times the bundle's size. So a bundle has a bound, and contexts are kept by
+bytes with a share for each namespace. The public authorities are read for every context that trusts
+them: Python offers no way to share them between contexts.
 """
 
 from __future__ import annotations
@@ -16,15 +21,22 @@ import os
 import ssl
 import tempfile
 import weakref
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from duepoint import tlsrules
+from duepoint import shares, tlsrules
 
-#: Contexts kept; each is some hundred kilobytes with the public authorities in it.
-MOST_CONTEXTS = 256
+#: Of one bundle of authorities, and of one certificate with its chain and key.
+MOST_PEM_BYTES = 64 << 10
+MOST_CERTIFICATES = 100
+_MARK = b"BEGIN CERTIFICATE"
+
+#: All contexts that are kept, as large as these were measured to be.
+_MOST_BYTES = 64 << 20
+_CONTEXT_BYTES = 16 << 10
+_BYTES_PER_PEM_BYTE = 6
+_PUBLIC_AUTHORITIES_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +63,13 @@ class TlsMaterial:
             hashed.update(b"-" if part is None else hashlib.sha256(part).digest())
         return hashed.digest()
 
+    @property
+    def context_bytes(self) -> int:
+        """About the memory that its context takes."""
+        pem = sum(len(part) for part in (self.ca, self.certificate, self.key) if part is not None)
+        public = 0 if self.ca is not None else _PUBLIC_AUTHORITIES_BYTES
+        return _CONTEXT_BYTES + _BYTES_PER_PEM_BYTE * pem + public
+
 
 class Unusable(ValueError):
     """What stands in the Secrets makes no context.
@@ -68,29 +87,31 @@ class TlsContexts:
     """Makes contexts, and keeps them."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[bytes, ssl.SSLContext] = OrderedDict()
+        self._kept: shares.BytesCache[bytes, ssl.SSLContext] = shares.BytesCache(_MOST_BYTES)
         #: By owner, so that the material of one namespace keeps no other waiting.
         self._making: weakref.WeakValueDictionary[tuple[str, bool], asyncio.Lock]
         self._making = weakref.WeakValueDictionary()
 
     async def get(self, wanted: TlsMaterial) -> ssl.SSLContext:
         """The context; raises Unusable."""
-        digest = wanted.digest()
-        if (found := self._kept.get(digest)) is None:
+        namespace, digest = wanted.owner[0], wanted.digest()
+        if (found := self._kept.get(namespace, digest)) is None:
             making = self._making.setdefault(wanted.owner, asyncio.Lock())
             async with making:  # of many that ask at a time, one makes it
-                if (found := self._kept.get(digest)) is None:
+                if (found := self._kept.get(namespace, digest)) is None:
                     # In a thread: reading the public authorities takes longer than others may wait.
                     found = await asyncio.to_thread(made, wanted)
-        self._kept[digest] = found
-        self._kept.move_to_end(digest)
-        while len(self._kept) > MOST_CONTEXTS:
-            self._kept.popitem(last=False)
+                    self._kept.put(namespace, digest, found, wanted.context_bytes)
         return found
 
 
 def made(wanted: TlsMaterial) -> ssl.SSLContext:
     """A new context; raises Unusable."""
+    _require_few(
+        "ca", wanted.ca, "write those alone that sign for this server, or none for the public ones"
+    )
+    for part in (wanted.certificate, wanted.key):
+        _require_few("certificate", part, "write the certificate and those between it and its root")
     try:
         ca = None if wanted.ca is None else wanted.ca.decode("ascii")
         context = tlsrules.client_context(cadata=ca)
@@ -109,6 +130,18 @@ def made(wanted: TlsMaterial) -> ssl.SSLContext:
                 "tls.crt and tls.key are no PEM certificate with its own, unencrypted key",
             ) from None
     return context
+
+
+def _require_few(part: str, pem: bytes | None, remedy: str) -> None:
+    if pem is None:
+        return
+    count = pem.count(_MARK)
+    if len(pem) > MOST_PEM_BYTES or count > MOST_CERTIFICATES:
+        raise Unusable(
+            part,
+            f"holds {count} certificates in {len(pem)} bytes; at most {MOST_CERTIFICATES} in "
+            f"{MOST_PEM_BYTES} bytes are read: {remedy}",
+        )
 
 
 def _no_passphrase() -> str:

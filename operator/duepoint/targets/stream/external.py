@@ -158,7 +158,7 @@ class ExternalStreams:
         try:
             address = redisurl.parse(found.values["url"])
         except ValueError as error:
-            raise found.unusable("url", str(error)) from None
+            raise found.unusable("url", found.redacted(str(error))) from None
         if address.kind is not redisurl.ServerKind.SERVER or not address.hosts:
             what = "leads to no single server; write redis://host:6379/0 or rediss://"
             raise found.unusable("url", what)
@@ -236,15 +236,14 @@ def _moved_to(server: _Server, host: str, port: int) -> _Server:
 
 def _unreached(server: _Server, error: Exception) -> outcome.Outcome:
     host, port = server.address.hosts[0]
-    redacted = server.connection.redacted
     if isinstance(error, dialling.Blocked):
-        message = redacted(f"{host} port {port} is not allowed: {error}")
+        message = f"{host} port {port} is not allowed: {error}"
         return outcome.Rejected(reason=Reason.BLOCKED_ADDRESS, message=message)
     if isinstance(error, servers.ServerRefused):
         kind = outcome.Rejected if error.trouble.final else outcome.Retry
-        return kind(reason=error.trouble.reason, message=redacted(error.trouble.message))
-    what = str(error) or type(error).__name__
-    message = redacted(f"no entry could be added at {host} port {port}: {what}")
+        return kind(reason=error.trouble.reason, message=error.trouble.message)
+    what = server.connection.redacted(str(error) or type(error).__name__)
+    message = f"no entry could be added at {host} port {port}: {what}"
     return outcome.Retry(reason=Reason.NETWORK, message=message)
 
 

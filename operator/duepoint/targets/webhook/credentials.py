@@ -105,6 +105,7 @@ class Vault:
     ) -> None:
         self._clock = clock
         self._gathered: OrderedDict[tuple[str, int], _Gathered] = OrderedDict()
+        self._forgotten = 0
         self._objects = objects
         self._keys = references.KeyReader(objects, rules.reader_role)
         self._tokens = tokens
@@ -118,11 +119,14 @@ class Vault:
         """The credentials of a webhook that is not plain."""
         if (at_hand := self.at_hand(namespace, webhook)) is not None:
             return at_hand
+        forgotten = self._forgotten
         try:
             self._check(webhook)
             found = await self._gather(namespace, webhook)
         except references.Unread as unread:
             return unread.trouble
+        if forgotten != self._forgotten:  # some of it may be what did not work
+            return found
         key = (namespace, id(webhook))
         until = self._clock.monotonic() + _TOGETHER_SECONDS
         self._gathered[key] = _Gathered(webhook=webhook, materials=found, until=until)
@@ -140,6 +144,7 @@ class Vault:
 
     def forget(self, namespace: str) -> None:
         """What was read of this namespace did not work: read it again next time."""
+        self._forgotten += 1
         for key in [key for key in self._gathered if key[0] == namespace]:
             del self._gathered[key]
         self._objects.forget(namespace)
@@ -222,7 +227,7 @@ class Vault:
             "spec.webhook.tls.clientCertificateSecretRef", tls.client_certificate or ""
         )
         if tls.ca is not None:
-            theirs = references.authorities(at.namespace, tls.ca)
+            theirs = at.authorities(tls.ca)
             ca = await self._keys.content(theirs, tls.ca.key)
         if tls.client_certificate is not None:
             certificate = await self._keys.content(ours, "tls.crt")
@@ -259,6 +264,9 @@ class _Receiving:
 
     def secret(self, path: str, name: str) -> references.Reference:
         return references.secret(path, self.namespace, name, self._receiver)
+
+    def authorities(self, ca: actions.CaRef) -> references.Reference:
+        return references.authorities(self.namespace, ca, self._receiver)
 
     async def read_url(self, secret: actions.SecretKey) -> str:
         """The URL that a Secret holds; that Secret has to name the URL's own host."""

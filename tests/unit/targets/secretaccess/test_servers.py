@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.targets.secretaccess import servers
+from duepoint.targets.kafka import brokersettings
+from duepoint.targets.secretaccess import references, servers
+from duepoint.targets.stream import external
+from tests.support import othertargets, vaults
 
 
 @pytest.mark.parametrize(
@@ -33,3 +36,44 @@ def test_what_no_server_can_be_called_is_refused_without_being_repeated(host, po
 )
 def test_names_and_addresses_of_servers_are_taken(host):
     servers.require_server(host, 6379)
+
+
+async def read(**secret):
+    api = await vaults.api_with(vaults.a_secret("it", **secret))
+    return await othertargets.a_reader(api).read(
+        brokersettings.PATH, "default", "it", brokersettings.KEYS, "bootstrap.servers"
+    )
+
+
+SHORT = {"bootstrap__servers": "two:9092", "username": "rw", "password": "a"}
+
+
+async def test_a_short_user_name_leaves_the_remedy_of_a_consent_whole():
+    found = await read(send_to="one", **SHORT)
+    with pytest.raises(references.Unread) as caught:
+        brokersettings.brokers(found)
+    assert str(caught.value) == (
+        "spec.kafka.connectionSecretRef: Secret default/it may not be sent to two, because its "
+        "annotation duepoint.dev/send-to names others; who owns the Secret allows it with: kubectl "
+        "annotate --overwrite secret it -n default duepoint.dev/send-to=two"
+    )
+
+
+async def test_a_short_user_name_leaves_what_is_wrong_with_a_key_whole():
+    found = await read(security__protocol="SSH", **SHORT)
+    with pytest.raises(references.Unread) as caught:
+        brokersettings.brokers(found)
+    assert str(caught.value) == (
+        "spec.kafka.connectionSecretRef: key security.protocol of Secret default/it is not known; "
+        "write PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"
+    )
+
+
+async def test_what_a_library_says_is_redacted():
+    found = await read(**SHORT | {"password": "canary-pass"})
+    assert found.redacted("login canary-pass failed") == "login [redacted] failed"
+    api = await vaults.api_with(vaults.a_secret("it", url="redis://h/?canary=1", password="canary"))
+    streams = external.ExternalStreams(othertargets.a_reader(api), lambda _: None)
+    trouble = await streams.check("default", "it")
+    assert "canary" not in trouble.message
+    assert trouble.message.startswith("spec.stream.connectionSecretRef: key url of Secret default/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import ssl
@@ -210,6 +211,56 @@ async def test_after_a_401_the_secrets_are_read_anew(hears):
     assert sent == ["Bearer old", "Bearer new"]
 
 
+class Hanging:
+    """An API server whose answers can be held back."""
+
+    def __init__(self, api):
+        self.api = api
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def request(self, *args, **options):
+        await self.answers.wait()
+        return await self.api.request(*args, **options)
+
+
+async def test_a_webhook_of_a_second_is_sent_while_the_api_server_hangs(hears):
+    clock = fakeclock.FakeClock()
+    api = Hanging(await vaults.api_with(vaults.a_secret("api", token="t")))
+    source = vaults.a_vault(api, clock)
+    assert isinstance(await send(hears, source, auth=BEARER), outcome.Delivered)
+    api.answers.clear()
+    await clock.advance(memories.FRESH_SECONDS + 1)
+    given = await send(hears, source, auth=BEARER, timeout_seconds=1)
+    assert isinstance(given, outcome.Delivered)
+
+
+async def test_a_secret_that_cannot_be_read_in_time_is_no_silence_of_the_receiver(hears):
+    api = Hanging(await vaults.api_with(vaults.a_secret("api", token="t")))
+    api.answers.clear()
+    given = await send(hears, vaults.a_vault(api), auth=BEARER, timeout_seconds=1)
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.API_UNAVAILABLE
+    assert given.message == "nothing was sent: the API server did not answer in 1 s"
+    assert (given.counted, given.started) == (False, False)
+    assert hears.connections == 0
+
+
+async def test_what_a_delivery_read_before_a_401_is_not_kept_for_the_next(hears):
+    api = Hanging(await vaults.api_with(vaults.a_secret("api", token="old")))
+    source = vaults.a_vault(api)
+    webhook = actions.WebhookAction(url=f"http://127.0.0.1:{hears.port}/", auth=BEARER)
+    api.answers.clear()
+    before = asyncio.create_task(source.of("default", webhook))
+    await asyncio.sleep(0.01)
+    source.forget("default")
+    api.answers.set()
+    await before
+    await api.api.apply("secrets", vaults.a_secret("api", token="new"))
+    found = await source.of("default", webhook)
+    assert found.headers == (("authorization", "Bearer new"),)
+
+
 # -- nothing is repeated --------------------------------------------------------------------------
 
 CANARY = 'canary"/ä secret'
@@ -378,6 +429,29 @@ async def test_what_is_missing_in_a_secret_is_not_said_without_its_owners_word(h
     given = await send(hears, source, auth=BEARER)
     assert given.reason is Reason.SECRET_FORBIDDEN
     assert "no key" not in given.message
+
+
+@pytest.mark.parametrize("send_to", [None, "other.example"])
+async def test_a_ca_reference_does_not_tell_which_keys_a_secret_has(send_to):
+    source = await vault_of(vaults.a_secret("db", send_to=send_to, password="p"))
+    said = set()
+    for key in ("password", "token"):
+        ca = actions.CaRef(kind="Secret", name="db", key=key)
+        given = await source.of("default", firings.a_webhook(tls=actions.Tls(ca=ca)))
+        assert given.reason is Reason.SECRET_FORBIDDEN
+        said.add(given.message)
+    (message,) = said
+    assert message.startswith("spec.webhook.tls.caRef: Secret default/db may not be sent to ")
+    assert "kubectl annotate --overwrite secret db -n default duepoint.dev/send-to=" in message
+
+
+async def test_the_authorities_of_a_configmap_need_no_consent():
+    api = await vaults.api_with()
+    ca = {"metadata": {"name": "ca", "namespace": "default"}, "data": {"ca.crt": CA.pem.decode()}}
+    await api.apply("configmaps", ca)
+    trust = actions.Tls(ca=actions.CaRef(kind="ConfigMap", name="ca", key="ca.crt"))
+    given = await vaults.a_vault(api).of("default", firings.a_webhook(tls=trust))
+    assert isinstance(given, credentials.WebhookCredentials)
 
 
 @pytest.mark.parametrize("send_to", ["127.0.0.1", "*", "other.example, 127.0.0.1", "a\n127.0.0.1"])
