@@ -126,6 +126,9 @@ held_points_total = Counter(
 jobs_made_again_total = Counter(
     "duepoint_jobs_made_again", "Jobs that were there again after they had been deleted."
 )
+jobs_not_observed_total = Counter(
+    "duepoint_jobs_not_observed", "Changes of Jobs that a bug kept from being handled."
+)
 doubted_shards = Gauge(
     "duepoint_doubted_shards", "Shards of a server that went back, not compared to the end."
 )

@@ -20,6 +20,7 @@ from typing import Any
 
 from duepoint.kube import errors, jobs, port, wire
 from duepoint.kube.jobbuilder import SCHEDULED_TIME
+from duepoint.runs import run
 from duepoint.schedules.conditions import Reason
 
 #: A deletion between "exists already" and the look at it is met by asking again, this often.
@@ -142,7 +143,7 @@ def _conflict(existing: port.Metadata, wanted: Mapping[str, Any]) -> str:
     if found is None or (found.name, found.uid) != (owner["name"], owner["uid"]):
         controllers = (each for each in existing.owner_references or () if each.controller)
         other = next(
-            (f"{each.kind} {each.name} (uid {each.uid})" for each in controllers), "nothing"
+            (_cut(f"{each.kind} {each.name} (uid {each.uid})") for each in controllers), "nothing"
         )
         return f"{begin}it is controlled by {other}; rename or delete one of them"
     slot = wanted["annotations"][SCHEDULED_TIME]
@@ -150,9 +151,14 @@ def _conflict(existing: port.Metadata, wanted: Mapping[str, Any]) -> str:
     if named == slot:
         return ""
     return (
-        f"{begin}its annotation {SCHEDULED_TIME} {f'is {named}' if named else 'is missing'}; "
+        f"{begin}its annotation {SCHEDULED_TIME} {f'is {_cut(named)}' if named else 'is missing'}; "
         f"write {slot} there if it ran for this slot, else delete the Job"
     )
+
+
+def _cut(text: str) -> str:
+    """A text of another writer, which may be long."""
+    return run.cut(text, run.CAUSE_LIMIT)
 
 
 def _refusal_reason(error: errors.Invalid | errors.Forbidden | errors.NotFound) -> Reason:

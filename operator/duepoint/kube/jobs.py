@@ -13,6 +13,14 @@ import msgspec
 
 from duepoint.kube import port, schedules, times
 from duepoint.kube.jobbuilder import SCHEDULE_LABEL, SCHEDULED_TIME
+from duepoint.runs import run
+from duepoint.schedules import points
+
+#: Longest name of an object, and more than a uid has (36), in characters.
+_NAME_LIMIT = 253
+_UID_LIMIT = 64
+#: Longest reason of a condition that is kept, in characters.
+_REASON_LIMIT = 128
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -79,20 +87,30 @@ def owner_of(job: Job) -> JobOwner | None:
 
 
 def controlling(metadata: port.Metadata) -> port.OwnerReference | None:
-    """The Schedule that the metadata name as the controller, or None."""
+    """The Schedule that the metadata name as the controller, or None.
+
+    The API server bounds neither name nor uid of a reference; a longer one is no Schedule's, and
+    is not kept in memory.
+    """
     for reference in metadata.owner_references or ():
         is_schedule = (reference.api_version, reference.kind) == (
             schedules.API_VERSION,
             schedules.KIND,
         )
-        if reference.controller and is_schedule:
+        is_short = len(reference.uid) <= _UID_LIMIT and len(reference.name) <= _NAME_LIMIT
+        if reference.controller and is_schedule and is_short:
             return reference
     return None
 
 
 def slot_us(job: Job) -> int | None:
-    """The slot that the Job says it runs for; None where it names none."""
-    text = (job.metadata.annotations or {}).get(SCHEDULED_TIME)
+    """The slot that the Job says it runs for; None where it names none, or one that cannot be."""
+    at_us = _instant_us((job.metadata.annotations or {}).get(SCHEDULED_TIME))
+    return at_us if at_us is not None and 0 < at_us < points.DUE_LIMIT_US else None
+
+
+def _instant_us(text: str | None) -> int | None:
+    """The instant of a text that a user may have written; None where it names none."""
     try:
         return times.parse_us(text) if text else None
     except ValueError:
@@ -137,9 +155,9 @@ def finished(job: Job) -> JobResult | None:
             ended = status.completion_time or condition.last_transition_time
             return JobResult(
                 succeeded=condition.type == "Complete",
-                reason=condition.reason,
-                message=condition.message,
-                at_us=times.parse_us(ended) if ended else None,
+                reason=run.cut(condition.reason, _REASON_LIMIT),
+                message=run.cut(condition.message, run.MESSAGE_LIMIT),
+                at_us=_instant_us(ended),
             )
     return None
 
@@ -158,7 +176,7 @@ def without_pods_since_us(job: Job) -> int | None:
     )
     if not status.start_time or had_some or wants_none or job.metadata.deletion_timestamp:
         return None
-    return times.parse_us(status.start_time)
+    return _instant_us(status.start_time)
 
 
 _WITHOUT_PODS = ("Complete", "Failed", "Suspended", "SuccessCriteriaMet", "FailureTarget")

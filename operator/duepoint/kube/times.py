@@ -13,15 +13,23 @@ from duepoint import errors
 from duepoint.expressions import timezones
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FIRST_DAY = (dt.datetime.min.replace(tzinfo=dt.UTC) - _EPOCH).days
+_LAST_DAY = (dt.datetime.max.replace(tzinfo=dt.UTC) - _EPOCH).days
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 def parse_us(text: str) -> int:
-    """Microseconds since the epoch; raises ValueError on a text that is not RFC 3339."""
+    """Microseconds since the epoch.
+
+    Raises ValueError on a text that is not RFC 3339, or that names no instant of the years 1 to
+    9999 in UTC: a zone can move it out of them, and nothing here could write it.
+    """
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no zone")
     since = moment - _EPOCH  # a division by timedelta takes as long as the parsing
+    if not _FIRST_DAY <= since.days <= _LAST_DAY:
+        raise ValueError(f"{text!r} is not in the years 1 to 9999")
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
@@ -29,12 +37,12 @@ def parse_us(text: str) -> int:
 @functools.lru_cache(maxsize=1_000)
 def time_text(instant_us: int) -> str:
     """As ``metav1.Time`` in UTC; what is finer than a second is cut off."""
-    return f"{_moment(instant_us - instant_us % 1_000_000):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{_moment(instant_us).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
 
 
 def micro_time_text(instant_us: int) -> str:
     """As ``metav1.MicroTime`` in UTC."""
-    return f"{_moment(instant_us):%Y-%m-%dT%H:%M:%S.%fZ}"
+    return f"{_moment(instant_us).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 @functools.lru_cache(maxsize=1_000)

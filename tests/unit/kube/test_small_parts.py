@@ -27,10 +27,21 @@ def test_a_local_text_names_the_same_instant(zone: str, instant_us: int):
     assert times.parse_us(times.time_text_in(instant_us, zone)) == instant_us
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "2026-01-01", "2026-01-01T00:00:00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "yesterday", "2026-01-01", "2026-01-01T00:00:00"),
+        *("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"),
+    ],
+)
 def test_a_text_that_names_no_instant_is_refused(text: str):
     with pytest.raises(ValueError, match=r"."):
         times.parse_us(text)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"])
+def test_the_first_and_the_last_instant_are_written_again(text: str):
+    assert times.parse_us(times.micro_time_text(times.parse_us(text))) == times.parse_us(text)
 
 
 # -- answers ----------------------------------------------------------------------------------

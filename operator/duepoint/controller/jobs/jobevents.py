@@ -14,7 +14,9 @@ import msgspec
 from duepoint.controller.term import RunningJob
 from duepoint.kube import jobbuilder, jobs, times
 from duepoint.kube.jobs import JobOwner
+from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunEvent, RunState
+from duepoint.schedules import manualruns
 from duepoint.schedules.conditions import Reason
 
 
@@ -103,8 +105,12 @@ def missing(run: RunningJob, why: EndReason, now_us: int) -> RunEvent:
 
 
 def trigger(job: jobs.Job) -> str:
-    """``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``."""
-    return (job.metadata.annotations or {}).get(jobbuilder.TRIGGER, "Schedule")
+    """``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``; any other word counts as none."""
+    word = (job.metadata.annotations or {}).get(jobbuilder.TRIGGER)
+    return word if word is not None and word in _TRIGGERS else "Schedule"
+
+
+_TRIGGERS = summaries.REGULAR | {manualruns.TRIGGER_MANUAL, manualruns.TRIGGER_BACKFILL}
 
 
 def created_us(job: jobs.Job) -> int:

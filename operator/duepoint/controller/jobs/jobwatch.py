@@ -10,6 +10,7 @@ passed to ``deletedjobs``, finished Jobs to ``history``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 
 from duepoint import services, telemetry
@@ -121,10 +122,11 @@ class JobWatch:
             jobs.collection(namespace), jobs.Job, version, query=_LABELLED
         )
         async for change in changes:
-            if change.type is port.ChangeType.DELETED:
-                self._remove(change.item)
-            else:
-                self._observe(change.item, replayed=False)
+            with _reported(change.item):
+                if change.type is port.ChangeType.DELETED:
+                    self._remove(change.item)
+                else:
+                    self._observe(change.item, replayed=False)
 
     async def _list(self, namespace: str | None) -> str:
         version = ""
@@ -134,7 +136,8 @@ class JobWatch:
             version = page.metadata.resource_version
             for job in page.items:
                 uids.add(job.metadata.uid)
-                self._observe(job, replayed=True)
+                with _reported(job):
+                    self._observe(job, replayed=True)
         for owner in self._jobs.retain(namespace, uids):
             if self._is_its_own(owner):
                 self._report_active(owner)
@@ -165,9 +168,10 @@ class JobWatch:
     def _remove(self, job: jobs.Job) -> None:
         now_us = self._term.clock.now_us()
         seen = self._jobs.remove(job, now_us)
-        if seen.owner is not None and self._is_its_own(seen.owner):
+        owner = seen.owner
+        if owner is not None and self._reporter.states.owner(owner.uid) == owner:
             name, uid = job.metadata.name, job.metadata.uid
-            self.history.late.record_gone(seen.owner.uid, name, uid, now_us)
+            self.history.late.record_gone(owner.uid, name, uid, now_us)
         self._report(seen, job, replayed=False, is_gone=True)
 
     def _observe_found(self, job: jobs.Job) -> None:
@@ -204,6 +208,17 @@ class JobWatch:
     def _is_its_own(self, owner: jobs.JobOwner) -> bool:
         """Whether no other Schedule has this uid; a Schedule that is gone is not known."""
         return self._reporter.states.owner(owner.uid) in (None, owner)
+
+
+@contextlib.contextmanager
+def _reported(job: jobs.Job) -> Iterator[None]:
+    """A bug in the handling of one Job is logged and counted, and does not stop the others."""
+    try:
+        yield
+    except Exception as bug:  # noqa: BLE001 - any user may create a Job
+        telemetry.jobs_not_observed_total.inc()
+        place = {"namespace": job.metadata.namespace, "job": job.metadata.name}
+        telemetry.logger.error("job not observed", error=repr(bug), exc_info=bug, **place)
 
 
 _LABELLED = {"labelSelector": jobbuilder.SCHEDULE_LABEL}

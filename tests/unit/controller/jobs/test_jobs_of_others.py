@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
+from duepoint.controller.jobs.jobstate import WatchedJobs
 from duepoint.kube import jobbuilder, jobs, schedules
 from tests.support.builders import JOB_TEMPLATE, at
 from tests.unit.controller.jobs.test_jobwatch import run_slot
@@ -27,6 +30,7 @@ async def make(
     namespace: str = ELSEWHERE,
     name: str = "",
     owner: Mapping[str, str] = NOTHING,
+    annotations: Mapping[str, str] = NOTHING,
 ) -> str:
     """Somebody makes a Job that names this Schedule as its controller."""
     facts = jobbuilder.SlotFacts(
@@ -39,6 +43,7 @@ async def make(
     metadata["name"] = name or metadata["name"]
     if slot_us is None:
         del metadata["annotations"][jobbuilder.SCHEDULED_TIME]
+    metadata["annotations"] |= annotations
     metadata["ownerReferences"][0] |= dict(owner)
     await world.api.request("POST", jobs.collection(namespace), job)
     await world.clock.settle()
@@ -169,3 +174,108 @@ async def test_a_job_without_a_slot_elsewhere_is_not_told_on_the_schedule():
         await make(world, schedule, None)
         await world.clock.advance(5)
         assert world.news == []
+
+
+# -- what no status can write ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "9999-01-01T00:00:00Z"],
+    ids=["before the first year", "after the last year", "later than any slot"],
+)
+async def test_a_job_with_an_impossible_slot_is_no_run_and_the_watch_goes_on(text):
+    async with World().leader() as world:
+        schedule = await world.apply_job()
+        annotations = {jobbuilder.SCHEDULED_TIME: text}
+        odd = await make(world, schedule, namespace=NAMESPACE, name="odd", annotations=annotations)
+        world.api.end_job(NAMESPACE, odd, succeeded=False)
+        await world.clock.advance(5)
+        assert "lastRun" not in world.status()
+        await run_slot(world, schedule, FIRST)
+        await world.clock.advance(5)
+        assert world.status()["activeCount"] == 1
+        assert not [task for task in world.running if task.done()]
+
+
+async def test_a_bug_with_one_job_is_counted_and_does_not_end_the_watch(monkeypatch):
+    observe = WatchedJobs.observe
+
+    def fail_for_one(watched, job, now_us):
+        if job.metadata.name == "odd":
+            raise ZeroDivisionError
+        return observe(watched, job, now_us)
+
+    monkeypatch.setattr(WatchedJobs, "observe", fail_for_one)
+    world = World()
+    before = failures()
+    async with world.leader():
+        schedule = await world.apply_job()
+        await make(world, schedule, namespace=NAMESPACE, name="odd")
+        await run_slot(world, schedule, FIRST)
+        await world.api.request("DELETE", jobs.path(NAMESPACE, "odd"))
+        await world.clock.advance(5)
+        assert world.status()["activeCount"] == 1
+        assert failures() == before + 2
+        await make(world, schedule, namespace=NAMESPACE, name="odd")
+    async with world.leader(epoch=2):
+        await world.clock.advance(5)
+        assert world.jobs.listed.is_set()
+        assert not [task for task in world.running if task.done()]
+        assert world.status()["activeCount"] == 1
+
+
+def failures() -> float:
+    return REGISTRY.get_sample_value("duepoint_jobs_not_observed_total")
+
+
+async def test_a_trigger_that_does_not_exist_is_not_repeated_in_the_status():
+    async with World().leader() as world:
+        schedule = await world.apply_job()
+        annotations = {jobbuilder.TRIGGER: "x" * 100_000}
+        await make(world, schedule, FIRST, namespace=NAMESPACE, annotations=annotations)
+        await world.clock.advance(5)
+        assert world.status()["lastRun"]["trigger"] == "Schedule"
+
+
+# -- texts without a bound ---------------------------------------------------------------------
+
+LONG = "x" * 100_000
+
+
+@pytest.mark.parametrize("owner", [{"uid": LONG}, {"name": LONG}], ids=["uid", "name"])
+async def test_a_reference_that_is_too_long_is_no_schedules_and_nothing_of_it_is_kept(owner):
+    async with World().leader() as world:
+        schedule = await world.apply_job()
+        name = await make(world, schedule, namespace=NAMESPACE, name="odd", owner=owner)
+        await world.clock.advance(5)
+        assert LONG not in repr(vars(world.jobs._jobs))
+        await world.api.request("DELETE", jobs.path(NAMESPACE, name))
+        await world.clock.settle()
+        assert not world.jobs.history.late._gone
+        assert world.api.stored("jobs", NAMESPACE, "odd") is None
+
+
+async def test_a_deleted_job_of_an_unknown_schedule_is_not_remembered():
+    async with World().leader() as world:
+        schedule = await world.apply_job()
+        unknown = await make(world, schedule, name="odd", owner={"uid": "unknown"})
+        own = await make(world, schedule, FIRST, namespace=NAMESPACE)
+        await world.api.request("DELETE", jobs.path(ELSEWHERE, unknown))
+        await world.api.request("DELETE", jobs.path(NAMESPACE, own))
+        await world.clock.settle()
+        assert [key[1] for key in world.jobs.history.late._gone] == [own]
+
+
+async def test_the_message_of_a_jobs_end_is_cut():
+    async with World().leader() as world:
+        schedule = await world.apply_job()
+        name = await run_slot(world, schedule, FIRST)
+        world.api.end_job(NAMESPACE, name, succeeded=False)
+        job = msgspec.convert(world.api.stored("jobs", NAMESPACE, name), jobs.Job)
+        (condition,) = job.status.conditions
+        long = msgspec.structs.replace(condition, reason=LONG, message=LONG)
+        status = msgspec.structs.replace(job.status, conditions=(long,), completion_time="soon")
+        end = jobs.finished(msgspec.structs.replace(job, status=status))
+        assert len(end.reason) + len(end.message) < 1_000
+        assert end.at_us is None
