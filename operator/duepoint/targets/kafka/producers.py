@@ -96,7 +96,12 @@ class _Held:
         """The first brokers name the others, to which the same password goes."""
         try:
             self.connection.require_server(host, port)
-            return await self._dialler.connect(host, port, tls=tls)
+            try:
+                return await self._dialler.connect(host, port, tls=tls)
+            except OSError as error:
+                if {f"{host}:{port}", f"[{host}]:{port}"}.isdisjoint(self._brokers.servers):
+                    raise servers.unnamed(error) from None
+                raise
         except (dialling.Blocked, servers.ServerRefused) as refused:
             self.denied.append(refused)
             raise

@@ -144,7 +144,11 @@ class ExternalStreams:
             except ServerError as error:
                 if (moved := _MOVED.fullmatch(str(error))) is None:
                     raise
-            return await self._ask(namespace, _moved_to(server, moved[1], int(moved[2])), command)
+            named = _moved_to(server, moved[1], int(moved[2]))
+            try:
+                return await self._ask(namespace, named, command)
+            except OSError as error:
+                raise servers.unnamed(error) from None
         except ServerError as error:
             return self._refused(namespace, error)
         except (OSError, Garbled) as error:
