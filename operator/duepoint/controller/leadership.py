@@ -119,6 +119,7 @@ class Leadership:
     async def _open(self, epoch: messages.Epoch, noted: messages.Layout | None) -> messages.Layout:
         """The index that exists; an empty Redis is cut as it was before, not as is set now."""
         shards = self._settings.shards
+        # Not a work queue: nothing of the term runs before this has an answer, which is returned.
         waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         while True:
             try:

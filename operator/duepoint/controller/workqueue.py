@@ -3,10 +3,11 @@
 ``put`` notes the newest item of a key. A key is never worked on twice at once; what arrives while
 it is being worked on is done right afterwards. A handler that wants another try answers with the
 seconds to wait; one that raises is tried again with backoff, whether that is an expected trouble or
-a bug, so that one object does not stop the others. Only what ends the term (a newer leader, another
-layout) ends the workers. A newer item cuts each wait short. ``pause`` holds all workers back, for
-trouble that concerns every key alike. A key that is not dirty costs nothing, so 100,000 objects
-that were seen and found in order leave nothing behind.
+a bug, so that one object does not stop the others; items of a batch that raised are tried again one
+by one. Only what ends the term (a newer leader, another layout) ends the workers. A newer item cuts
+each wait short. ``pause`` holds all workers back, for trouble that concerns every key alike. A key
+that is not dirty costs nothing, so 100,000 objects that were seen and found in order leave nothing
+behind.
 
 Items that can be worked on together stand in a line of their own with a few workers of its own:
 100,000 of them hold up no other, and no more work is begun than the event loop gets done while the
@@ -138,12 +139,19 @@ class WorkQueue(Generic[ItemT]):
 
     def _wait_after(self, key: str, trouble: Exception) -> float:
         """Seconds until the next try of a key whose handler has raised."""
+        self._log(trouble, uid=key)
+        return self._next_wait(key, trouble)
+
+    def _log(self, trouble: Exception, **whose: object) -> None:
+        """Log what a handler has raised; raise it again where it ends the work."""
         if isinstance(trouble, self._ends):
             raise trouble
         if isinstance(trouble, errors.TryLater | errors.WorldChanged | kube_errors.ApiError):
-            telemetry.logger.debug(self._trouble, uid=key, error=str(trouble))
+            telemetry.logger.debug(self._trouble, error=str(trouble), **whose)
         else:
-            telemetry.logger.error(self._trouble, uid=key, exc_info=trouble)
+            telemetry.logger.error(self._trouble, exc_info=trouble, **whose)
+
+    def _next_wait(self, key: str, trouble: Exception) -> float:
         waits = services.backoff(first_seconds=0.5, most_seconds=15.0)
         wanted = getattr(trouble, "retry_after_seconds", None) or 0.0
         return max(next(self._waits.setdefault(key, waits)), wanted)
@@ -159,8 +167,12 @@ class WorkQueue(Generic[ItemT]):
                 taken = self._take_fitting(batches.most)
             if not taken:
                 continue
+            answers: list[float | None]
             try:
                 answers = await batches.handle(list(taken.values()))
+            except Exception as trouble:  # noqa: BLE001 - of one of them, shown when it is alone
+                self._log(trouble, together=len(taken))
+                answers = [self._next_wait(key, trouble) for key in taken]
             finally:
                 self._busy.difference_update(taken)
             for (key, item), again in zip(taken.items(), answers, strict=True):
@@ -221,7 +233,8 @@ class WorkQueue(Generic[ItemT]):
             await clocks.wait_for(self._retry_news, wait, self._clock)
 
     def _enqueue(self, key: str) -> None:
-        if self._fits(self._dirty[key]):
+        # What has failed is tried alone until it succeeds: one object must not fail the others.
+        if key not in self._waits and self._fits(self._dirty[key]):
             self._in_company.append(key)
             self._company.set()
         else:

@@ -87,10 +87,10 @@ class DelayQueue:
         )
         self.occurrences = occurrences.Occurrences(shared, known, self.numbering, self.moves)
         # A worker's turn.
-        self.server_clock = wakeups.ServerClock(shared.clock)
+        self.server_clocks = wakeups.ServerClocks(shared)
         self.prefetch = prefetch.Prefetch()
         self.claims = claiming.Claims(
-            shared, known, reader, self.moves, self.prefetch, self.server_clock
+            shared, known, reader, self.moves, self.prefetch, self.server_clocks
         )
         self.settlements = settling.Settlements(shared, known, self.prefetch, quotas, self.streams)
         self.concurrency = admission.Concurrency(shared, known, self.numbering)
@@ -117,7 +117,7 @@ class DelayQueue:
         """A new alarm clock over all shards; the layout must have been read."""
         return wakeups.Wakeups(
             index=self.index,
-            server_clock=self.server_clock,
+            server_clocks=self.server_clocks,
             expect_lane=self.claims.expect_lane,
             expect=self.prefetch.expect,
         )

@@ -11,8 +11,9 @@ so that their definitions are read with the claim. It is read when the event loo
 milliseconds later while the loop is busy firing. ``ServerClock`` tells how much later: it compares
 the server's clock with our monotonic one as time protocols do (RFC 5905, clock filter). Of all
 answers of the last minute the one with the shortest round trip shows best how far the clocks are
-apart, to half of that round trip, and no message can be younger than it seems. Belongs to one event
-loop; claiming is left to the worker.
+apart, to half of that round trip, and no message can be younger than it seems. Each server of a
+cluster has a clock of its own (``ServerClocks``). Belongs to one event loop; claiming is left to
+the worker.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 from duepoint import clock as clocks
@@ -84,6 +85,31 @@ class ServerClock:
         now = self._clock.monotonic()
         if now - self._began > WINDOW_SECONDS:
             self._began, self._before, self._seen = now, self._seen, _Seen()
+
+
+class ServerClocks:
+    """The clock of each server, by the shards that it holds."""
+
+    def __init__(self, index: index.Index) -> None:
+        self._index = index
+        self._generation = index.servers.generation
+        self._by_home: dict[Hashable, ServerClock] = {}
+        self._by_shard: dict[messages.ShardId, ServerClock] = {}
+
+    def of(self, shard: messages.ShardId) -> ServerClock:
+        """The clock of the server that holds the shard now."""
+        if self._generation == self._index.servers.generation:
+            known = self._by_shard.get(shard)
+            if known is not None:
+                return known
+        else:  # slots have moved to other servers
+            self._generation = self._index.servers.generation
+            self._by_shard.clear()
+        homes = self._index.servers.homes((self._index.shard(shard).wake,))
+        home = next(iter(homes), None)
+        found = self._by_home.setdefault(home, ServerClock(self._index.clock))
+        self._by_shard[shard] = found
+        return found
 
 
 class Alarms:
@@ -222,7 +248,7 @@ class Wakeups(Alarms):
         self,
         *,
         index: index.Index,
-        server_clock: ServerClock,
+        server_clocks: ServerClocks,
         expect_lane: Callable[[messages.ShardId, int], None],
         expect: Callable[[messages.ShardId, points.ScheduleId, int], None],
     ) -> None:
@@ -231,7 +257,7 @@ class Wakeups(Alarms):
         self._servers = index.servers
         self._expect_lane = expect_lane
         self._expect = expect
-        self._server_clock = server_clock
+        self._server_clocks = server_clocks
         self._shard_of = {index.shard(shard).wake: shard for shard in shards}
         self._subscription = subscription.Subscription(
             index.servers,
@@ -262,4 +288,5 @@ class Wakeups(Alarms):
         except ValueError:  # of another version: look, and see
             self.wake(shard, 0.0)
             return
-        self.wake(shard, (due_us - now_us) / 1_000_000 - self._server_clock.age_seconds(now_us))
+        age = self._server_clocks.of(shard).age_seconds(now_us)
+        self.wake(shard, (due_us - now_us) / 1_000_000 - age)

@@ -1,8 +1,9 @@
 """What run events say of a Schedule's receiver: that it is gone, or that deliveries to it wait.
 
 Gone is of one generation: an edit of the Schedule ends it, and so does a delivery by hand. That
-deliveries wait (an open circuit) ends with the first answer. Events arrive more than once and out
-of order; the newest counts. Pure.
+deliveries wait (an open circuit) ends with the first answer, or when the delivery that was said to
+wait is given up: where others wait, their next event says so again. Events arrive more than once
+and out of order; the newest counts. Pure.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ from duepoint.schedules.conditions import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One trouble of the receiver: since when it is known, of which generation, in words."""
+    """One trouble of the receiver: since when it is known, of which generation, in words.
+
+    Attributes:
+        slot_us: the slot whose event said so; 0 = it is not known, as in a published status.
+    """
 
     generation: int
     at_us: int
     message: str
+    slot_us: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +44,18 @@ def fold(known: ReceiverState, event: RunEvent) -> ReceiverState:
     """The receiver after an event."""
     if event.reason == Reason.ENDPOINT_GONE:
         return replace(known, gone=_newer(known.gone, event), waits=None)
-    if event.reason == Reason.CIRCUIT_OPEN:
+    if event.reason == Reason.CIRCUIT_OPEN and event.state in (RunState.PENDING, RunState.RUNNING):
         return replace(known, waits=_newer(known.waits, event))
     if known.gone is None and known.waits is None:
         return known
     succeeded = event.state is RunState.SUCCEEDED
     return ReceiverState(
         gone=_unless(known.gone, event, ended=succeeded),
-        waits=_unless(known.waits, event, ended=succeeded or _was_answered(event)),
+        waits=_unless(
+            known.waits,
+            event,
+            ended=succeeded or _was_answered(event) or _gives_up(event, known.waits),
+        ),
     )
 
 
@@ -56,11 +66,27 @@ def _newer(known: Note | None, event: RunEvent) -> Note:
         and (known.at_us >= event.at_us or known.message == event.message)
     ):
         return known
-    return Note(generation=event.generation, at_us=event.at_us, message=event.message)
+    return Note(
+        generation=event.generation,
+        at_us=event.at_us,
+        message=event.message,
+        slot_us=event.slot_us,
+    )
 
 
 def _unless(known: Note | None, event: RunEvent, *, ended: bool) -> Note | None:
     return None if known is not None and ended and event.at_us >= known.at_us else known
+
+
+def _gives_up(event: RunEvent, waits: Note | None) -> bool:
+    """Whether the delivery of the note has ended, and no answer has come."""
+    if waits is None or event.state not in _GIVEN_UP:
+        return False
+    is_same = (event.since_us or event.slot_us) <= waits.slot_us <= event.slot_us
+    return is_same or not waits.slot_us
+
+
+_GIVEN_UP = (RunState.FAILED, RunState.MISSED, RunState.SKIPPED, RunState.SUPERSEDED)
 
 
 def _was_answered(event: RunEvent) -> bool:

@@ -26,6 +26,8 @@ REMEMBERED = 32
 #: Triggers of a schedule's own slots.
 REGULAR = frozenset({"Schedule", "CatchUp"})
 _RUN = ENDED | {RunState.RUNNING}
+#: The Schedule's author wants these slots missed.
+_BY_POLICY = (Reason.CATCH_UP_POLICY, Reason.CATCH_UP_LIMIT)
 _UNRUN = (RunState.MISSED.value, RunState.SKIPPED.value, RunState.SUPERSEDED.value)
 
 _SECOND_US = 1_000_000
@@ -81,10 +83,11 @@ class LastResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakenName:
-    """A slot without a Job because its name was taken."""
+class MissedSlot:
+    """A regular slot that ended without a run against the will of its Schedule's author."""
 
     slot_us: int
+    reason: str
     message: str
 
 
@@ -109,7 +112,8 @@ class Summary:
         settled_us: the watermark; the open slots at or below it stand in ``openslots``.
         reached_us: where the watermark would be if every open slot could be listed.
         completed: no slot is left.
-        conflict: the newest slot whose Job's name belongs to something else, until a run starts.
+        missed: the newest such slot, until a later regular run starts; one of a ScheduleRun is here
+            only where its Job's name belongs to something else.
         receiver: what is wrong with a webhook's receiver.
         running: the runs that have started and have not ended.
         recent: newest slots that have ended, and how, oldest first.
@@ -125,7 +129,7 @@ class Summary:
     settled_us: int = 0
     reached_us: int = 0
     completed: bool = False
-    conflict: TakenName | None = None
+    missed: MissedSlot | None = None
     receiver: receivers.ReceiverState = receivers.WELL
     floors: Floors = Floors()
     running: Running = runnings.NONE
@@ -140,7 +144,8 @@ def same_result(before: Summary, after: Summary) -> bool:
 def _result(summary: Summary) -> tuple[object, ...]:
     result = summary.last_result
     newest = None if result is None else (result.succeeded, result.reason)
-    return newest, summary.completed, summary.conflict, summary.receiver
+    missed = None if summary.missed is None else summary.missed.reason
+    return newest, summary.completed, missed, summary.receiver
 
 
 def loaded(summary: Summary, settled: Watermark | None = None) -> Summary:
@@ -225,7 +230,7 @@ def fold(
     if event.completed and event.generation >= timing_generation and not after.completed:
         after = replace(after, completed=True)
     after = put_off(after, event)
-    after = settled(_fold_conflict(after, event), event.settled_us, ceiling_us=ceiling_us)
+    after = settled(_fold_missed(after, event), event.settled_us, ceiling_us=ceiling_us)
     return _remembering(after, key, event.state, known)
 
 
@@ -425,15 +430,19 @@ def _fold_unrun(summary: Summary, event: RunEvent, *, replayed: bool) -> Summary
     return replace(summary, counts=replace(counts, skipped=counts.skipped + event.count))
 
 
-def _fold_conflict(summary: Summary, event: RunEvent) -> Summary:
-    known = summary.conflict
-    if known is not None and event.slot_us <= known.slot_us:
+def _fold_missed(summary: Summary, event: RunEvent) -> Summary:
+    known = summary.missed
+    if event.state in _RUN:
+        is_later = known is not None and event.slot_us > known.slot_us and _is_regular(event)
+        return replace(summary, missed=None) if is_later else summary
+    if event.state is not RunState.MISSED or event.reason in _BY_POLICY:
         return summary
-    if event.state is RunState.MISSED and event.reason == Reason.NAME_CONFLICT:
-        return replace(summary, conflict=TakenName(slot_us=event.slot_us, message=event.message))
-    if known is not None and event.state in _RUN and _is_regular(event):
-        return replace(summary, conflict=None)
-    return summary
+    newest_us = summary.last_slot_us if known is None else max(known.slot_us, summary.last_slot_us)
+    is_shown_elsewhere = bool(event.run_uid) and event.reason != Reason.NAME_CONFLICT
+    if event.slot_us <= newest_us or is_shown_elsewhere:
+        return summary
+    missed = MissedSlot(slot_us=event.slot_us, reason=event.reason, message=event.message)
+    return replace(summary, missed=missed)
 
 
 # -- remembering -------------------------------------------------------------------------------

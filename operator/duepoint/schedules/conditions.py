@@ -101,6 +101,7 @@ class ConditionType(enum.StrEnum):
     CIRCUIT_OPEN = "CircuitOpen"
     OVERDUE = "Overdue"
     NAME_CONFLICT = "NameConflict"
+    MISSED = "Missed"
     PODS_REFUSED = "PodsRefused"
     # of a ScheduleRun only
     COMPLETE = "Complete"

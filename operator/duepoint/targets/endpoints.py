@@ -64,6 +64,7 @@ async def locate(
         return target.Trouble(
             reason=Reason.FORBIDDEN if refused else Reason.API_UNAVAILABLE,
             message=f"Service {namespace}/{service.name} cannot be looked up: {error}",
+            unsent=not refused,
         )
     if isinstance(found, services.ServiceUnresolved):
         final = found.trouble is services.ServiceTrouble.EXTERNAL_NAME

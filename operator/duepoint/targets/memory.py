@@ -25,6 +25,8 @@ STALE_SECONDS = 3600.0
 ASK_AGAIN_SECONDS = 2.0
 #: How long the API server may take, and is then left alone while an old answer serves.
 LOOK_SECONDS = 5.0
+#: How long callers wait for a newer answer where an old one serves.
+PATIENCE_SECONDS = 0.5
 
 #: Entries and bytes of one namespace; namespaces and bytes of all. The longest unused go first, for
 #: the bytes of all those of the namespace that holds the most.
@@ -49,17 +51,26 @@ class Life(Generic[V]):
 
 @dataclass(slots=True)
 class _Known(Generic[V]):
-    """The last answer for one key, and the lock of the caller that asks for a newer one."""
+    """The last answer for one key, and the request for a newer one.
+
+    Attributes:
+        is_doubted: the last answer did not work.
+    """
 
     life: Life[V] | None = None
     refusal: errors.ApiError | None = None
     read_at: float = 0.0
     ask_at: float = float("-inf")
-    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    is_doubted: bool = False
+    reading: asyncio.Task[Life[V] | errors.ApiError] | None = None
 
     @property
     def size(self) -> int:
         return 0 if self.life is None else self.life.size
+
+    def is_usable(self, now: float) -> bool:
+        """Whether the last answer serves where there is no newer one."""
+        return self.life is not None and now - self.read_at < self.life.usable_seconds
 
 
 class Memory(Generic[K, V]):
@@ -70,6 +81,9 @@ class Memory(Generic[K, V]):
         self._clock = clock
         self._namespaces: OrderedDict[str, OrderedDict[K, _Known[V]]] = OrderedDict()
         self._bytes = 0
+        #: Until then callers wait for no newer answer where an old one serves.
+        self._slow_until = float("-inf")
+        self._readings: set[asyncio.Task[Life[V] | errors.ApiError]] = set()
 
     async def get(self, namespace: str, key: K) -> V:
         """The value; raises ``kube.errors.ApiError`` where there is none to be had."""
@@ -79,23 +93,24 @@ class Memory(Generic[K, V]):
         keys.move_to_end(key)
         if (found := self._fresh(known)) is not None:
             return found.value
-        async with known.asking:
-            if (found := self._fresh(known)) is not None:
-                return found.value
-            held = known.size
-            try:
-                return (await self._ask(known, namespace, key)).value
-            finally:
-                kept = self._namespaces.get(namespace)
-                if kept is not None and kept.get(key) is known:  # else it was let go meanwhile
-                    self._bytes += known.size - held
-                self._keep_bounds(namespace)
+        old, patience = self._meanwhile(known)
+        reading = self._read_on(known, namespace, key)
+        await asyncio.wait({reading}, timeout=patience)
+        if old is not None and not reading.done():
+            self._slow_until = self._clock.monotonic() + LOOK_SECONDS
+            return old.value
+        answer = reading.result()
+        if isinstance(answer, errors.ApiError):
+            raise answer.with_traceback(None)
+        return answer.value
 
     def forget(self, namespace: str, which: Callable[[K], bool] = lambda _: True) -> None:
-        """Ask anew for these keys of a namespace; the last answers serve until then."""
+        """Ask anew for these keys; their last answers serve only if that gets no answer."""
         for key, known in self._namespaces.get(namespace, {}).items():
             if which(key):
                 known.ask_at = min(known.ask_at, self._clock.monotonic())
+                known.is_doubted = True
+                known.reading = None
 
     def _fresh(self, known: _Known[V]) -> Life[V] | None:
         if self._clock.monotonic() >= known.ask_at:
@@ -104,33 +119,60 @@ class Memory(Generic[K, V]):
             raise known.refusal.with_traceback(None)
         return known.life
 
-    async def _ask(self, known: _Known[V], namespace: str, key: K) -> Life[V]:
+    def _meanwhile(self, known: _Known[V]) -> tuple[Life[V] | None, float | None]:
+        """What serves while a request is under way, and after how long; None = nothing does."""
+        now = self._clock.monotonic()
+        if known.is_doubted or not known.is_usable(now):
+            return None, None
+        return known.life, 0.0 if now < self._slow_until else PATIENCE_SECONDS
+
+    def _read_on(
+        self, known: _Known[V], namespace: str, key: K
+    ) -> asyncio.Task[Life[V] | errors.ApiError]:
+        """The request that is under way, or a new one."""
+        if known.reading is None or known.reading.done():
+            known.reading = asyncio.create_task(self._read(known, namespace, key))
+            self._readings.add(known.reading)
+            known.reading.add_done_callback(self._readings.discard)
+        return known.reading
+
+    async def _read(self, known: _Known[V], namespace: str, key: K) -> Life[V] | errors.ApiError:
+        answer: Life[V] | errors.ApiError
         try:
             async with asyncio.timeout(LOOK_SECONDS):
-                life = await self._look(namespace, key)
+                answer = await self._look(namespace, key)
         except TimeoutError:
-            message = f"the API server did not answer in {LOOK_SECONDS:g} s"
-            return self._old(known, errors.Unavailable(message))
-        except errors.Unavailable as away:
-            return self._old(known, away)
-        except errors.ApiError as refusal:
-            known.life, known.refusal = None, refusal
-            known.ask_at = self._clock.monotonic() + ASK_AGAIN_SECONDS
-            raise
-        known.life, known.refusal = life, None
-        known.read_at = self._clock.monotonic()
-        known.ask_at = known.read_at + life.fresh_seconds
-        return life
+            answer = errors.Unavailable(f"the API server did not answer in {LOOK_SECONDS:g} s")
+        except errors.ApiError as error:
+            answer = error
+        if known.reading is not asyncio.current_task():
+            return answer  # the key was forgotten since: this answer may be the one that failed
+        held = known.size
+        answer = self._remember(known, answer)
+        kept = self._namespaces.get(namespace)
+        if kept is not None and kept.get(key) is known:  # else it was let go meanwhile
+            self._bytes += known.size - held
+        self._keep_bounds(namespace)
+        return answer
 
-    def _old(self, known: _Known[V], away: errors.Unavailable) -> Life[V]:
+    def _remember(
+        self, known: _Known[V], answer: Life[V] | errors.ApiError
+    ) -> Life[V] | errors.ApiError:
+        """What the callers get: the answer, or the last one while the API server is away."""
         now = self._clock.monotonic()
         life = known.life
-        if life is None or now - known.read_at >= life.usable_seconds:
-            known.life, known.refusal = None, away
+        if isinstance(answer, errors.Unavailable) and life is not None and known.is_usable(now):
+            known.ask_at = min(now + LOOK_SECONDS, known.read_at + life.usable_seconds)
+            return life
+        known.is_doubted = False
+        if isinstance(answer, errors.ApiError):
+            known.life, known.refusal = None, answer
             known.ask_at = now + ASK_AGAIN_SECONDS
-            raise away
-        known.ask_at = min(now + LOOK_SECONDS, known.read_at + life.usable_seconds)
-        return life
+        else:
+            known.life, known.refusal = answer, None
+            known.read_at, known.ask_at = now, now + answer.fresh_seconds
+            self._slow_until = float("-inf")
+        return answer
 
     def _keep_bounds(self, namespace: str) -> None:
         keys = self._namespaces.get(namespace, OrderedDict())

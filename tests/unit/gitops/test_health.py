@@ -102,6 +102,10 @@ CASES = [
         id="its receiver is down",
     ),
     pytest.param(
+        a_schedule(READY, a_condition("Missed", message="the slot of noon was missed: quota")),
+        "Healthy", "current", "the slot of noon was missed: quota", id="a slot was missed",
+    ),
+    pytest.param(
         a_schedule(READY, a_condition("PodsRefused", message="violates PodSecurity")),
         "Healthy", "current", "violates PodSecurity", id="a Job gets no Pods",
     ),

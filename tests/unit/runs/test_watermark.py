@@ -167,8 +167,16 @@ def test_a_slot_that_ended_is_known_to_have_ended_in_any_way():
 def test_a_taken_name_is_remembered_until_a_later_run_starts():
     taken = event(200, RunState.MISSED, reason="NameConflict", message="another Job")
     after = folded(taken, event(100))
-    assert after.conflict.message == "another Job"
-    assert folded(event(300, RunState.RUNNING), into=after).conflict is None
+    assert after.missed.message == "another Job"
+    assert folded(event(300, RunState.RUNNING), into=after).missed is None
+
+
+def test_a_slot_missed_by_a_policy_or_before_a_run_is_not_remembered():
+    chosen = event(200, RunState.MISSED, reason="CatchUpLimit")
+    older = event(100, RunState.MISSED, reason="QuotaExceeded")
+    assert folded(chosen).missed is None
+    assert folded(event(200, RunState.RUNNING), older).missed is None
+    assert folded(event(100, RunState.MISSED, reason="Forbidden", run_uid="run")).missed is None
 
 
 def test_a_restart_begins_where_the_watermark_was():

@@ -168,6 +168,94 @@ async def test_a_cancelled_look_leaves_the_way_open(clock):
     assert await memory.get("a", "k") == "value"
 
 
+class Hanging:
+    """Answers the first request, and further ones as they are released.
+
+    Attributes:
+        hung: the requests without an answer.
+    """
+
+    def __init__(self, first):
+        self.first = first
+        self.hung = []
+
+    async def __call__(self, namespace, key):
+        if self.first is not None:
+            answer, self.first = self.first, None
+        else:
+            self.hung.append(asyncio.get_running_loop().create_future())
+            answer = await self.hung[-1]
+        return memories.Life(value=answer, size=1)
+
+
+async def test_while_the_api_server_hangs_an_attempt_of_a_second_gets_the_last_answer(clock):
+    server = Hanging("value")
+    memory = memories.Memory(server, clock)
+    await memory.get("a", "k")
+    await clock.advance(61)
+    async with asyncio.timeout(1):
+        assert await memory.get("a", "k") == "value"
+    assert len(server.hung) == 1
+
+
+async def test_many_keys_of_a_hanging_api_server_take_no_more_time_than_one(clock):
+    server = Server("value")
+    memory = memories.Memory(server, clock)
+    keys = range(20)
+    for key in keys:
+        await memory.get("a", key)
+    await clock.advance(61)
+    memory._look = Hanging(None)
+    async with asyncio.timeout(1):
+        assert [await memory.get("a", key) for key in keys] == ["value"] * len(keys)
+
+
+async def test_what_is_read_for_an_attempt_that_ended_serves_the_next(clock):
+    server = Hanging("old")
+    memory = memories.Memory(server, clock)
+    await memory.get("a", "k")
+    memory.forget("a")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await memory.get("a", "k")
+    server.hung[0].set_result("new")
+    assert await memory.get("a", "k") == "new"
+    assert len(server.hung) == 1
+
+
+async def test_what_did_not_work_is_not_used_again_while_the_newer_is_being_read(
+    clock, monkeypatch
+):
+    monkeypatch.setattr(memories, "PATIENCE_SECONDS", 0.01)
+    server = Hanging("old")
+    memory = memories.Memory(server, clock)
+    await memory.get("a", "k")
+    memory.forget("a")
+    asked = asyncio.create_task(memory.get("a", "k"))
+    await asyncio.sleep(0.05)
+    assert not asked.done()
+    server.hung[0].set_result("new")
+    assert await asked == "new"
+
+
+async def test_a_read_that_began_before_an_answer_failed_is_not_believed(clock):
+    server = Hanging("old")
+    memory = memories.Memory(server, clock)
+    await memory.get("a", "k")
+    await clock.advance(61)
+    before = asyncio.create_task(memory.get("a", "k"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    memory.forget("a")
+    server.hung[0].set_result("old")
+    assert await before == "old"
+    after = asyncio.create_task(memory.get("a", "k"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    server.hung[1].set_result("new")
+    assert await after == "new"
+
+
 class TokenServer:
     """An API server that makes tokens of ten minutes."""
 

@@ -75,6 +75,7 @@ class Partitioner:
 
     async def run(self) -> None:
         """Do what is asked for, until cancelled; raises queue_errors.Fenced."""
+        # Not a work queue: a layout that changed ends other work, and here it is looked at again.
         waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         while True:
             await self._asked.wait()

@@ -154,6 +154,8 @@ class ScheduleRuns:
     # -- the inventory ---------------------------------------------------------------------------
 
     async def _until_inventoried(self) -> None:
+        # Not a key of a work queue: a request meanwhile is met by the next try, and the health of
+        # the process says what is amiss.
         waits = services.backoff(first_seconds=0.2, most_seconds=10.0)
         while True:
             self._requested.clear()

@@ -158,7 +158,9 @@ class ReconcileQueue:
                         "schedule not read", schedule=task.seen.identity, error=str(trouble)
                     )
                     waits[task.seen.uid] = self._object_wait(task.seen.uid)
-                    return None
+                except Exception as bug:  # noqa: BLE001 - in one object must not stop the others
+                    waits[task.seen.uid] = self._went_wrong(task, bug)
+                return None
 
         texts: list[Task | None] = [*tasks]
         if any(task.is_unread for task in tasks):

@@ -105,6 +105,7 @@ class Resync:
             await clocks.wait_for(self._asked, seconds, self._term.clock)
 
     async def _until_complete(self) -> None:
+        # Not a key of a work queue: those who wait for the list learn of each try that failed.
         pauses = services.backoff(first_seconds=0.5, most_seconds=15.0)
         while True:
             try:

@@ -205,12 +205,16 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
     settled_us = texts.instant_us(status.get("settledThrough"))
     last_slot_us = texts.instant_us(status.get("lastScheduleTime"))
     ready = conditions.get(ConditionType.READY, {})
-    conflict = None
+    missed = None
     if (taken := conditions.get(ConditionType.NAME_CONFLICT)) is not None:
-        conflict = summaries.TakenName(
+        missed = summaries.MissedSlot(
             slot_us=max(settled_us, last_slot_us),  # not published; at most the newest that ended
+            reason=Reason.NAME_CONFLICT,
             message=str(taken.get("message") or ""),
         )
+    elif (shown := conditions.get(ConditionType.MISSED)) is not None:
+        message, reason = str(shown.get("message") or ""), str(shown.get("reason") or "")
+        missed = texts.missed_slot(message, reason)
     return summaries.loaded(
         summaries.Summary(
             # A status of another writer may not add up.
@@ -226,7 +230,7 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
             ),
             settled_us=settled_us,
             completed=ready.get("reason") == Reason.COMPLETED,
-            conflict=conflict,
+            missed=missed,
             receiver=ReceiverState(
                 gone=_note(conditions.get(ConditionType.ENDPOINT_GONE)),
                 waits=_note(conditions.get(ConditionType.CIRCUIT_OPEN)),

@@ -170,8 +170,11 @@ def _derived(
         )
     if (slot := state.open.overdue(now_us)) is not None:
         yield _overdue(slot, previous)
-    if runs.conflict is not None:
-        yield _true(ConditionType.NAME_CONFLICT, Reason.NAME_CONFLICT, runs.conflict.message)
+    if runs.missed is not None and runs.missed.reason == Reason.NAME_CONFLICT:
+        yield _true(ConditionType.NAME_CONFLICT, Reason.NAME_CONFLICT, runs.missed.message)
+    elif runs.missed is not None:
+        reason = known_reason(runs.missed.reason, Reason.REJECTED)
+        yield _true(ConditionType.MISSED, reason, texts.missed(runs.missed))
     if message := _refused_pods(state, previous):
         yield _true(ConditionType.PODS_REFUSED, Reason.PODS_REFUSED, message)
     yield from _of_receiver(runs.receiver, state.generation)
@@ -222,6 +225,7 @@ _PROBLEMS = (
     ConditionType.NAME_CONFLICT,
     ConditionType.CIRCUIT_OPEN,
     ConditionType.OVERDUE,
+    ConditionType.MISSED,
 )
 
 

@@ -35,6 +35,7 @@ _DERIVED = frozenset(
         ConditionType.LAST_RUN_SUCCEEDED,
         ConditionType.OVERDUE,
         ConditionType.NAME_CONFLICT,
+        ConditionType.MISSED,
         ConditionType.ENDPOINT_GONE,
         ConditionType.CIRCUIT_OPEN,
         ConditionType.PODS_REFUSED,

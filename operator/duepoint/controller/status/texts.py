@@ -25,6 +25,7 @@ from duepoint.kube import jobbuilder, schedules, times
 from duepoint.kube.jobs import JobOwner
 from duepoint.runs import running as runnings
 from duepoint.runs.running import Key, Running
+from duepoint.runs.summary import MissedSlot
 from duepoint.runs.watermark import NOTHING, Watermark
 
 #: A text with more slots than this was not written by Duepoint.
@@ -91,6 +92,21 @@ def parse_slots(listed: object) -> tuple[int, ...]:
         last_us = slots_us[-1]
         slots_us += [last_us + distance_us * number for number in range(1, count + 1)]
     return tuple(slots_us)
+
+
+_BEGINNING, _WAS_MISSED = "the slot of ", " was missed: "
+
+
+def missed(slot: MissedSlot) -> str:
+    """What a status says of a missed slot."""
+    return f"{_BEGINNING}{instant(slot.slot_us)}{_WAS_MISSED}{slot.message or slot.reason}"
+
+
+def missed_slot(text: str, reason: str) -> MissedSlot | None:
+    """The missed slot that a status says this of; None where the text names none."""
+    beginning, _, message = text.partition(_WAS_MISSED)
+    slot_us = instant_us(beginning.removeprefix(_BEGINNING))
+    return MissedSlot(slot_us=slot_us, reason=reason, message=message) if slot_us else None
 
 
 def instant(at_us: int) -> str:

@@ -69,7 +69,7 @@ class Claims:
     reader: reading.DefinitionReader
     moves: moves.Moves
     prefetch: prefetch.Prefetch
-    server_clock: wakeups.ServerClock
+    server_clocks: wakeups.ServerClocks
 
     def __post_init__(self) -> None:
         self._lanes: dict[messages.ShardId, list[bytes]] = {}
@@ -313,10 +313,11 @@ class Claims:
         self._puzzling.discard(shard)
         is_idle = reply[0] == b"idle"
         server_us = int(reply[4 if is_idle else 3])
-        self.server_clock.note_answer(server_us, asked=started)
+        server_clock = self.server_clocks.of(shard)
+        server_clock.note_answer(server_us, asked=started)
         # An answer is read when the loop gets to it: of a busy loop's time none is to wait for.
         round_trip = self.index.clock.monotonic() - started
-        passed = min(self.server_clock.age_seconds(server_us), round_trip)
+        passed = min(server_clock.age_seconds(server_us), round_trip)
         if is_idle:
             self._lanes[shard] = _lanes_among(reply[2])
             return messages.Claimed(

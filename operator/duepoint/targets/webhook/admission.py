@@ -2,8 +2,11 @@
 
 ``Admission`` asks the three of them in order and says what becomes of a delivery that may not: one
 that waits for a circuit or a turn is no attempt and uses none up; one whose receiver is gone is
-not made until the Schedule is edited. A run by hand goes to a receiver that is gone all the same,
-and if it is delivered the Schedule goes on: that is how to resume without an edit.
+not made until the Schedule is edited. What a delivery needs is read after ``refusal`` has asked for
+circuit and receiver, so that a missing Secret uses up no attempt while nothing may be sent, and
+before ``enter`` gives the turn, so that no read holds one. A run by hand goes to a receiver that is
+gone all the same, and if it is delivered the Schedule goes on: that is how to resume without an
+edit.
 
 ``HostLimits`` gives turns. One is waited for only where it is to be had soon: a burst at a receiver
 that answers passes through in milliseconds. At one that hangs no delivery waits, because it would
@@ -68,18 +71,29 @@ class Admission:
         has_turn = self._limits.take(host, firing.namespace)
         return Admitted(host) if has_turn else None
 
+    async def refusal(
+        self, firing: target.Firing, webhook: actions.WebhookAction, now_us: int
+    ) -> outcome.Outcome | None:
+        """What becomes of the delivery where circuit or receiver forbid it without any doubt."""
+        if self._breaker is None:
+            return None
+        await self._breaker.freshen()
+        if firing.trigger != _BY_HAND and self._breaker.is_gone(firing.uid, firing.generation):
+            return _gone(firing)
+        host = circuitbreaker.host_of(firing.namespace, webhook.url, webhook.service)
+        wait = self._breaker.wait_of(host)
+        return (
+            None if wait is None else _circuit_open(host, wait, _last_us(firing, webhook, now_us))
+        )
+
     async def enter(
         self, firing: target.Firing, webhook: actions.WebhookAction, now_us: int
     ) -> Admitted | outcome.Outcome:
         """An entry, or what becomes of the delivery without an attempt."""
+        if (refused := await self.refusal(firing, webhook, now_us)) is not None:
+            return refused
         host = circuitbreaker.host_of(firing.namespace, webhook.url, webhook.service)
-        last_us = firing.due_us + webhook.retry.max_age_us - now_us - _SECOND_US
-        if self._breaker is not None:
-            await self._breaker.freshen()
-            if firing.trigger != _BY_HAND and self._breaker.is_gone(firing.uid, firing.generation):
-                return _gone(firing)
-            if (wait := self._breaker.wait_of(host)) is not None:
-                return _circuit_open(host, wait, last_us)
+        last_us = _last_us(firing, webhook, now_us)
         seconds = await self._limits.enter(host, firing.namespace)
         if seconds:
             message = (
@@ -133,7 +147,7 @@ class Admission:
 def verdict(answer: response.Answer | target.Trouble, *, delivered: bool) -> bool | None:
     """Whether the receiver is well, by what it said or did not say to a request."""
     if isinstance(answer, target.Trouble):
-        return None if answer.final else False
+        return None if answer.final or answer.unsent else False
     if delivered:
         return True
     return None if answer.status in _BUSY else answer.status < 500
@@ -157,8 +171,13 @@ def _circuit_open(host: str, wait: circuitbreaker.Wait, last_us: int) -> outcome
     return _waiting(Reason.CIRCUIT_OPEN, message, wait.seconds, last_us)
 
 
+def _last_us(firing: target.Firing, webhook: actions.WebhookAction, now_us: int) -> int:
+    """In how many microseconds the last look falls, which is inside ``maxAge``."""
+    return firing.due_us + webhook.retry.max_age_us - now_us - _SECOND_US
+
+
 def _waiting(reason: Reason, message: str, seconds: float, last_us: int) -> outcome.Retry:
-    """Not an attempt; the last look, so many microseconds from now, falls inside ``maxAge``."""
+    """Not an attempt; the next look is no later than the last one."""
     return outcome.Retry(
         reason=reason,
         message=message,

@@ -105,6 +105,7 @@ class Vault:
         self._clock = clock
         #: Counted, with a share for each namespace; they are gone before their size matters.
         self._gathered: shares.BytesCache[int, _Gathered] = shares.BytesCache(_MOST_GATHERED)
+        self._forgotten = 0
         self._objects = objects
         self._keys = references.KeyReader(objects, rules.reader_role)
         self._tokens = tokens
@@ -118,11 +119,14 @@ class Vault:
         """The credentials of a webhook that is not plain."""
         if (at_hand := self.at_hand(namespace, webhook)) is not None:
             return at_hand
+        forgotten = self._forgotten
         try:
             self._check(webhook)
             found = await self._gather(namespace, webhook)
         except references.Unread as unread:
             return unread.trouble
+        if forgotten != self._forgotten:  # some of it may be what did not work
+            return found
         until = self._clock.monotonic() + _TOGETHER_SECONDS
         gathered = _Gathered(webhook=webhook, materials=found, until=until)
         self._gathered.put(namespace, id(webhook), gathered, 1)
@@ -137,6 +141,7 @@ class Vault:
 
     def forget(self, namespace: str) -> None:
         """What was read of this namespace did not work: read it again next time."""
+        self._forgotten += 1
         self._gathered.drop_all(namespace)
         self._objects.forget(namespace)
         self._tokens.forget(namespace)

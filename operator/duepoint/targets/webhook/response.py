@@ -28,6 +28,8 @@ NETWORK = "network"
 _SECOND_US = 1_000_000
 #: Retry-After counts where the receiver says that it is busy, and nowhere else.
 _BUSY = frozenset({429, 503})
+#: Why nothing was sent, where the Schedule or its namespace is the cause.
+_OWNERS = frozenset({Reason.MISSING_SECRET, Reason.SECRET_FORBIDDEN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,11 @@ def _after_trouble(trouble: target.Trouble, webhook: actions.WebhookAction) -> o
     is_tried_again = trouble.unsent or NETWORK in webhook.retry.retry_on
     if trouble.final or not is_tried_again:
         return outcome.Rejected(reason=trouble.reason, message=trouble.message)
-    return outcome.Retry(reason=trouble.reason, message=trouble.message)
+    # Without a request only what its owner can mend is an attempt: not what is amiss around us.
+    is_attempt = not trouble.unsent or trouble.reason in _OWNERS
+    return outcome.Retry(
+        reason=trouble.reason, message=trouble.message, started=is_attempt, counted=is_attempt
+    )
 
 
 def _after_us(

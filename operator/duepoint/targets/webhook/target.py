@@ -5,8 +5,8 @@ what of it is secret, ``endpoints`` says where it goes; ``duepoint.net`` decides
 sends it and reads the response; ``response`` says what follows.
 
 Nothing is sent after the claim's end: waiting for a connection counts towards that. What a delivery
-needs is read before its receiver is asked for a turn. The same ``webhook-id`` goes with every
-attempt of a slot; the timestamp is the attempt's.
+needs is read after its receiver's circuit was asked, and before a turn is. The same ``webhook-id``
+goes with every attempt of a slot; the timestamp is the attempt's.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import endpoints, target
+from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import admission as admissions
 from duepoint.targets.webhook import credentials, request, response
 
@@ -89,6 +90,10 @@ class WebhookTarget:
             return target.not_started()
         ready = self._at_hand(firing)
         if ready is None:
+            webhook = cast("actions.WebhookAction", firing.action.target)
+            now_us = self._clock.now_us()
+            if (refused := await self._admission.refusal(firing, webhook, now_us)) is not None:
+                return refused
             begun = self._clock.monotonic()
             prepared = await self._prepared(firing, seconds)
             if isinstance(prepared, target.Trouble):
@@ -156,8 +161,9 @@ class WebhookTarget:
                     if webhook.url_secret is not None:
                         webhook = msgspec.structs.replace(webhook, url=kept.url)
                 where = await endpoints.locate(self._services, firing.namespace, webhook)
-        except TimeoutError:
-            return response.no_answer(seconds)
+        except TimeoutError:  # of the API server; the receiver was not asked
+            message = f"nothing was sent: the API server did not answer in {seconds:.3g} s"
+            return references.unread(Reason.API_UNAVAILABLE, message)
         if isinstance(where, endpoints.Destination):
             return _Ready(webhook, where, kept)
         if webhook.url_secret is not None:

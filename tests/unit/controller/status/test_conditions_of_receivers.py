@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from duepoint.runs import receiver
 from duepoint.runs.run import RunState
 from tests.unit.controller.status.test_openslots import S, put_off
@@ -143,3 +145,52 @@ def test_an_answer_that_fails_does_not_end_the_wait():
     failed = event(MADE, FIRST, RunState.RUNNING, at_us=30, http_status=503)
     waiting = receiver.fold(receiver.WELL, waits(MADE, at_us=10))
     assert receiver.fold(waiting, failed) == waiting
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (RunState.MISSED, "DeadlineExceeded"),
+        (RunState.FAILED, "CircuitOpen"),
+        (RunState.SKIPPED, "QueueFull"),
+        (RunState.SUPERSEDED, "StaleVersion"),
+    ],
+)
+async def test_a_delivery_that_was_given_up_waits_for_no_circuit(state, reason):
+    async with World().leader() as world:
+        made = await world.apply()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(301)
+        await world.tell(uid, waits(made))
+        await world.clock.advance(5)
+        assert world.condition("CircuitOpen") is not None
+        given_up = event(made, FIRST, state, reason=reason, message=WAITS, at_us=FIRST + 60 * S)
+        await world.tell(uid, given_up)
+        await world.clock.advance(60)
+        assert world.condition("CircuitOpen") is None
+
+
+async def test_a_delivery_that_was_tried_and_given_up_waits_for_no_circuit():
+    async with World().leader() as world:
+        made = await world.apply()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(301)
+        open_circuit = {"reason": "CircuitOpen", "message": WAITS}
+        await world.tell(uid, event(made, FIRST, RunState.RUNNING, **open_circuit))
+        failed = event(made, FIRST, RunState.FAILED, at_us=FIRST + 60 * S, **open_circuit)
+        await world.tell(uid, failed)
+        await world.clock.advance(60)
+        assert world.condition("CircuitOpen") is None
+        assert world.condition("LastRunSucceeded")["reason"] == "CircuitOpen"
+
+
+async def test_another_slot_that_is_skipped_does_not_end_that_a_delivery_waits():
+    async with World().leader() as world:
+        made = await world.apply()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(301)
+        await world.tell(uid, waits(made))
+        skipped = event(made, FIRST + 300 * S, RunState.SKIPPED, reason="ConcurrencyForbidden")
+        await world.tell(uid, skipped)
+        await world.clock.advance(60)
+        assert world.condition("CircuitOpen") is not None

@@ -115,3 +115,27 @@ async def test_a_taken_name_is_a_condition_until_a_later_slot_starts():
         await world.tell(uid, later)
         await world.clock.advance(5)
         assert world.condition("NameConflict") is None
+
+
+async def test_a_slot_that_was_missed_for_a_quota_is_a_condition_until_a_later_one_starts():
+    world = World()
+    target = RecordingTarget(world.clock)
+    target.always_reply(REFUSED)
+    async with world.leader():
+        await world.apply_job(startingDeadlineSeconds=30)
+        async with a_worker(world, target):
+            await world.clock.advance(340)
+        missed = world.condition("Missed")
+        assert missed["reason"] == "QuotaExceeded"
+        assert missed["message"].startswith("the slot of 2026-03-01T12:05:00Z was missed: ")
+        assert "exceeded quota" in missed["message"]
+        ready = world.condition("Ready")["message"]
+        assert ready == f"Missed (QuotaExceeded): {missed['message']}"
+    target.always_reply(None)
+    async with world.leader(epoch=2):
+        await world.clock.advance(5)
+        assert world.condition("Missed") == missed
+        async with a_worker(world, target):
+            await world.clock.advance(300)
+        assert world.condition("Missed") is None
+        assert "Missed" not in world.condition("Ready")["message"]

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from duepoint import clock, errors
+from duepoint.net import ownservers
 from duepoint.runs import circuit, outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -92,6 +93,51 @@ async def test_a_receiver_that_fails_is_left_alone_and_the_slot_waits_without_us
         assert not given.started
         assert given.after_us > 0
         assert len(hears.requests) == asked
+
+
+def a_signed_firing(hears, **changes):
+    """Its Secret does not exist."""
+    secret = actions.SecretKey(name="hook", key="a")
+    url = f"http://127.0.0.1:{hears.port}/"
+    action = firings.a_webhook(url, timeout_seconds=5, signing=(secret,))
+    return firings.a_firing(action, due_us=now_us(), **changes)
+
+
+async def test_while_the_circuit_is_open_a_missing_secret_uses_up_no_attempt():
+    async with workers(rule=LONG) as (hears, targets, shared):
+        given = await targets[0].fire(a_signed_firing(hears))
+        assert (given.reason, given.counted) == (Reason.MISSING_SECRET, True)
+        await opened(hears, targets, shared)
+        given = await targets[0].fire(a_signed_firing(hears))
+        assert (given.reason, given.counted) == (Reason.CIRCUIT_OPEN, False)
+
+
+async def test_where_the_receiver_is_gone_no_secret_is_asked_for():
+    async with workers() as (hears, targets, _):
+        hears.answer = receiver.status(410)
+        await targets[0].fire(a_firing(hears))
+        given = await targets[0].fire(a_signed_firing(hears))
+        assert isinstance(given, outcome.Skip)
+        assert given.reason is Reason.ENDPOINT_GONE
+
+
+async def test_a_missing_secret_says_nothing_of_the_receiver():
+    async with workers(rule=LONG) as (hears, targets, shared):
+        for _ in range(LONG.most_in_a_row + 1):
+            await targets[0].fire(a_signed_firing(hears))
+        await settle(shared)
+        assert isinstance(await targets[0].fire(a_firing(hears)), outcome.Delivered)
+
+
+async def test_what_our_own_servers_lack_uses_up_no_attempt_and_opens_no_circuit():
+    def unready():
+        raise ownservers.Unready("the addresses of Redis are not known yet")
+
+    async with workers(own=unready, rule=LONG) as (hears, targets, shared):
+        for _ in range(LONG.most_in_a_row + 1):
+            given = await targets[0].fire(a_firing(hears))
+            assert (given.reason, given.counted, given.started) == (Reason.NETWORK, False, False)
+            await settle(shared)
 
 
 async def test_the_cause_stays_while_a_circuit_is_open_and_names_no_path():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import ssl
@@ -208,6 +209,56 @@ async def test_after_a_401_the_secrets_are_read_anew(hears):
     await send(hears, source, auth=BEARER)
     sent = [request.header("authorization") for request in hears.requests]
     assert sent == ["Bearer old", "Bearer new"]
+
+
+class Hanging:
+    """An API server whose answers can be held back."""
+
+    def __init__(self, api):
+        self.api = api
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def request(self, *args, **options):
+        await self.answers.wait()
+        return await self.api.request(*args, **options)
+
+
+async def test_a_webhook_of_a_second_is_sent_while_the_api_server_hangs(hears):
+    clock = fakeclock.FakeClock()
+    api = Hanging(await vaults.api_with(vaults.a_secret("api", token="t")))
+    source = vaults.a_vault(api, clock)
+    assert isinstance(await send(hears, source, auth=BEARER), outcome.Delivered)
+    api.answers.clear()
+    await clock.advance(memories.FRESH_SECONDS + 1)
+    given = await send(hears, source, auth=BEARER, timeout_seconds=1)
+    assert isinstance(given, outcome.Delivered)
+
+
+async def test_a_secret_that_cannot_be_read_in_time_is_no_silence_of_the_receiver(hears):
+    api = Hanging(await vaults.api_with(vaults.a_secret("api", token="t")))
+    api.answers.clear()
+    given = await send(hears, vaults.a_vault(api), auth=BEARER, timeout_seconds=1)
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.API_UNAVAILABLE
+    assert given.message == "nothing was sent: the API server did not answer in 1 s"
+    assert (given.counted, given.started) == (False, False)
+    assert hears.connections == 0
+
+
+async def test_what_a_delivery_read_before_a_401_is_not_kept_for_the_next(hears):
+    api = Hanging(await vaults.api_with(vaults.a_secret("api", token="old")))
+    source = vaults.a_vault(api)
+    webhook = actions.WebhookAction(url=f"http://127.0.0.1:{hears.port}/", auth=BEARER)
+    api.answers.clear()
+    before = asyncio.create_task(source.of("default", webhook))
+    await asyncio.sleep(0.01)
+    source.forget("default")
+    api.answers.set()
+    await before
+    await api.api.apply("secrets", vaults.a_secret("api", token="new"))
+    found = await source.of("default", webhook)
+    assert found.headers == (("authorization", "Bearer new"),)
 
 
 # -- nothing is repeated --------------------------------------------------------------------------
