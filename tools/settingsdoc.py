@@ -31,7 +31,9 @@ NOTES = {
         "[URL](redis.md)", "the wrong Redis is worse than none, so nothing is assumed"
     ),
     "redis_username": Note("name", "one URL for both processes, a user for each"),
-    "redis_password_file": Note("path", "a file can be rotated; an address in a log tells nothing"),
+    "redis_password_file": Note(
+        "path", "a file can be rotated, and a logged address holds no password"
+    ),
     "redis_ca_file": Note("path", "what the machine trusts, unless the CA is your own"),
     "redis_cert_file": Note("path", "most servers ask for a password instead"),
     "redis_key_file": Note("path", "a PEM file may hold both"),
@@ -80,7 +82,7 @@ NOTES = {
     ),
     "http_host": Note("address", "the kubelet and Prometheus come from outside the Pod"),
     "http_port": Note("0 to 65535", "the usual one"),
-    "log_level": Note("debug, info, warning, error", "info tells starts, ends and troubles only"),
+    "log_level": Note("debug, info, warning, error", "info has starts, ends and troubles only"),
     "log_format": Note("json, text", "logs are collected by machines"),
     "lease_name": Note("name", "the chart grants rights on this name"),
     "resync_seconds": Note(

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import collections
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
 #: An owner may have so many times what is free.
@@ -142,6 +142,17 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 ValueT = TypeVar("ValueT")
 
 
+def first_to_go(
+    kept: Mapping[KeyT, ValueT], owner: Callable[[ValueT], str], is_idle: Callable[[ValueT], bool]
+) -> KeyT | None:
+    """Of too many that are kept: the first idle one of the owner that has most; None = none is."""
+    counts = collections.Counter(map(owner, kept.values()))
+    most = max(counts.values())
+    return next(
+        (key for key, each in kept.items() if counts[owner(each)] == most and is_idle(each)), None
+    )
+
+
 class BytesCache(Generic[KeyT, ValueT]):
     """Values by namespace and key.
 
@@ -190,6 +201,11 @@ class BytesCache(Generic[KeyT, ValueT]):
         self._grow(namespace, -gone[1])
         if not entries:
             del self._kept[namespace], self._sizes[namespace]
+
+    def drop_all(self, namespace: str) -> None:
+        """Keep nothing of it any longer."""
+        self._kept.pop(namespace, None)
+        self.size -= self._sizes.pop(namespace, 0)
 
     def __len__(self) -> int:
         return sum(map(len, self._kept.values()))

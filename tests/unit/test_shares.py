@@ -201,3 +201,27 @@ def test_nothing_is_kept_of_namespaces_that_hold_nothing():
         cache.put(f"team-{number}", "a", "A", 40)
     assert len(cache) == 2
     assert len(cache._sizes) == len(cache._kept) == 2
+
+
+def test_of_too_many_the_first_idle_one_of_the_largest_owner_goes():
+    kept = {
+        "q1": ("quiet", True),
+        "l1": ("loud", False),
+        "l2": ("loud", True),
+        "l3": ("loud", True),
+    }
+    gone = shares.first_to_go(kept, lambda each: each[0], lambda each: each[1])
+    assert gone == "l2"
+    busy = dict.fromkeys(("l1", "l2"), ("loud", False))
+    kept = {"q1": ("quiet", True), **busy}
+    assert shares.first_to_go(kept, lambda each: each[0], lambda each: each[1]) is None
+
+
+def test_all_that_a_namespace_keeps_is_dropped_together():
+    cache = shares.BytesCache(100)
+    for key in range(3):
+        cache.put("a", key, "v", 10)
+    cache.put("b", 0, "v", 10)
+    cache.drop_all("a")
+    cache.drop_all("none")
+    assert (len(cache), cache.size, cache.get("a", 0), cache.get("b", 0)) == (1, 10, None, "v")

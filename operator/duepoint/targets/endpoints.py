@@ -27,6 +27,9 @@ from duepoint.schedules import actions, targetspec
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import memory, target
 
+#: About the memory that one address of a Service takes.
+_ADDRESS_BYTES = 200
+
 Found = services.ServiceResolved | services.ServiceUnresolved
 #: namespace, name, port -> what the API server says; raises ``kube.errors.ApiError``.
 Look = Callable[[str, str, int | str], Awaitable[Found]]
@@ -126,7 +129,7 @@ class ServiceCache:
     async def _resolve(self, namespace: str, key: tuple[str, int | str]) -> memory.Life[Found]:
         found = await self._look(namespace, *key)
         if isinstance(found, services.ServiceResolved):
-            return memory.Life(value=found, size=0)
+            return memory.Life(value=found, size=_ADDRESS_BYTES * (1 + len(found.addresses)))
         return memory.Life(value=found, fresh_seconds=0.0, usable_seconds=0.0, size=0)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -28,7 +28,8 @@ LOOK_SECONDS = 5.0
 #: How long callers wait for a newer answer where an old one serves.
 PATIENCE_SECONDS = 0.5
 
-#: Entries and bytes of one namespace; namespaces and bytes of all. The longest unused go first.
+#: Entries and bytes of one namespace; namespaces and bytes of all. The longest unused go first, for
+#: the bytes of all those of the namespace that holds the most.
 MOST_OF_NAMESPACE = 256
 MOST_BYTES_OF_NAMESPACE = 4 << 20
 MOST_NAMESPACES = 2048
@@ -175,13 +176,18 @@ class Memory(Generic[K, V]):
 
     def _keep_bounds(self, namespace: str) -> None:
         keys = self._namespaces.get(namespace, OrderedDict())
-        size = sum(known.size for known in keys.values())
+        size = _size(keys)
         while len(keys) > MOST_OF_NAMESPACE or (size > MOST_BYTES_OF_NAMESPACE and len(keys) > 1):
             gone = keys.popitem(last=False)[1]
             size -= gone.size
             self._bytes -= gone.size
-        while len(self._namespaces) > 1 and (
-            len(self._namespaces) > MOST_NAMESPACES or self._bytes > MOST_BYTES
-        ):
+        while len(self._namespaces) > MOST_NAMESPACES:
             _, gone_keys = self._namespaces.popitem(last=False)
-            self._bytes -= sum(known.size for known in gone_keys.values())
+            self._bytes -= _size(gone_keys)
+        while self._bytes > MOST_BYTES:
+            largest = max(self._namespaces.values(), key=_size)
+            self._bytes -= largest.popitem(last=False)[1].size
+
+
+def _size(keys: Mapping[K, _Known[V]]) -> int:
+    return sum(known.size for known in keys.values())

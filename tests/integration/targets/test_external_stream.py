@@ -400,7 +400,8 @@ async def test_a_node_that_the_server_names_gets_the_password_with_the_owners_wo
             named = url.removeprefix("redis://")
             await put(api, send_to=named, url=url)
             message = await retried(target, Reason.SECRET_FORBIDDEN)
-    assert "names others" in message
+    assert "a server that it names is not allowed" in message
+    assert "127.0.0.1" not in message
     assert called == []
 
 

@@ -38,6 +38,7 @@ class Library:
         self.started = []
         self.stopped = []
         self.answer = asyncio.Event()
+        self.starts = asyncio.Queue()
 
     def made(self, of):
         library, loop = self, asyncio.get_running_loop()
@@ -51,6 +52,7 @@ class Library:
 
             async def start(self):
                 library.started.append(of.connection)
+                caller.call_soon_threadsafe(library.starts.put_nowait, of.connection)
 
             async def send_and_wait(self, topic, **_):
                 answer = asyncio.run_coroutine_threadsafe(library.answer.wait(), caller)
@@ -107,3 +109,34 @@ async def test_a_widened_consent_counts_too(held, library):
     for send_to in ("one.example", "one.example, two.example"):
         await send(held, await brokers(send_to))
     assert [one.consent for one in library.started] == ["one.example", "one.example, two.example"]
+
+
+async def test_many_secrets_of_a_namespace_close_no_other_namespaces_producer(
+    held, library, monkeypatch
+):
+    monkeypatch.setattr(producers, "_MOST_PRODUCERS", 4)
+    library.answer.set()
+    theirs = await brokers(namespace="quiet")
+    await send(held, theirs)
+    for number in range(10):
+        await send(held, await brokers(namespace="loud", name=f"it-{number}"))
+    await asyncio.gather(*held._closing)
+    assert {one.to.namespace for one in library.stopped} == {"loud"}
+    assert len(held._held) == 4
+    await send(held, theirs)
+    assert library.started.count(theirs.connection) == 1
+
+
+async def test_no_producer_with_a_send_under_way_is_closed(held, library, monkeypatch):
+    monkeypatch.setattr(producers, "_MOST_PRODUCERS", 2)
+    sends = [
+        asyncio.create_task(send(held, await brokers(namespace="loud", name=f"it-{number}")))
+        for number in range(5)
+    ]
+    for _ in range(5):
+        await library.starts.get()
+    assert library.stopped == []
+    library.answer.set()
+    assert len(await asyncio.gather(*sends)) == 5
+    await asyncio.gather(*held._closing)
+    assert (len(library.stopped), len(held._held)) == (3, 2)

@@ -141,6 +141,23 @@ async def test_large_objects_are_bounded_by_their_bytes(clock, monkeypatch):
     assert all(len(keys) <= 4 for keys in memory._namespaces.values())
 
 
+async def test_large_objects_of_some_namespaces_push_out_no_small_one_of_another(
+    clock, monkeypatch
+):
+    monkeypatch.setattr(memories, "MOST_BYTES", 10 << 20)
+    server = Server("value", size=1000)
+    memory = memories.Memory(server, clock)
+    await memory.get("quiet", "k")
+    server.size = 1 << 20
+    for namespace in range(20):
+        for key in range(4):
+            await memory.get(str(namespace), key)
+    asked = len(server.asked)
+    await memory.get("quiet", "k")
+    assert len(server.asked) == asked
+    assert memory._bytes <= 10 << 20
+
+
 async def test_a_cancelled_look_leaves_the_way_open(clock):
     memory = memories.Memory(Server("value"), clock)
     waiting = asyncio.create_task(memory.get("a", "k"))

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import aiokafka
 from aiokafka import errors as kafka_errors
 
+from duepoint import shares
 from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
@@ -51,10 +52,12 @@ class _Held:
 
     Attributes:
         denied: what the egress rules and the owner of the Secret refused.
+        sends: how many are under way.
     """
 
     def __init__(self, brokers: brokersettings.Brokers, dialler: servers.ServerDialler) -> None:
         self.denied: list[OSError] = []
+        self.sends = 0
         self.connection = brokers.connection
         self._brokers = brokers
         self._dialler = dialler
@@ -93,7 +96,12 @@ class _Held:
         """The first brokers name the others, to which the same password goes."""
         try:
             self.connection.require_server(host, port)
-            return await self._dialler.connect(host, port, tls=tls)
+            try:
+                return await self._dialler.connect(host, port, tls=tls)
+            except OSError as error:
+                if {f"{host}:{port}", f"[{host}]:{port}"}.isdisjoint(self._brokers.servers):
+                    raise servers.unnamed(error) from None
+                raise
         except (dialling.Blocked, servers.ServerRefused) as refused:
             self.denied.append(refused)
             raise
@@ -127,6 +135,8 @@ class Producers:
         held = self._of(brokers, dialler)
         refusals = held.denied
         refusals.clear()
+        held.sends += 1
+        self._keep_bound()
         try:
             return await self._thread.call(held.send(topic, key, value, headers))
         except asyncio.CancelledError:
@@ -138,6 +148,9 @@ class Producers:
             if not isinstance(error, _FINAL):
                 self._let_go(held)
             return _answer(error, refusals)
+        finally:
+            held.sends -= 1
+            self._keep_bound()
 
     async def close(self) -> None:
         """Close every producer."""
@@ -155,9 +168,19 @@ class Producers:
         if held is None:
             held = self._held[digest] = _Held(brokers, dialler)
         self._held.move_to_end(digest)
-        while len(self._held) > _MOST_PRODUCERS:
-            self._let_go(next(iter(self._held.values())))
         return held
+
+    def _keep_bound(self) -> None:
+        """None with a send under way goes; how many of these there are, the worker bounds."""
+        while len(self._held) > _MOST_PRODUCERS:
+            gone = shares.first_to_go(
+                self._held,
+                owner=lambda held: held.connection.to.namespace,
+                is_idle=lambda held: not held.sends,
+            )
+            if gone is None:
+                return
+            self._let_go(self._held[gone])
 
     def _let_go(self, held: _Held) -> None:
         if self._held.get(held.connection.digest) is held:

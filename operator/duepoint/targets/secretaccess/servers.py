@@ -81,10 +81,15 @@ class SecretConnection:
     def require_server(self, host: str, port: int) -> None:
         """Raise OSError unless the Secret may be used with this server, which another one names."""
         require_server(host, port)
-        try:
-            self.require_consent([(host, port)])
-        except references.Unread as withheld:
-            raise ServerRefused(withheld.trouble) from None
+        if not references.may_send(self.data.annotations, references.Receiver(host, port)):
+            to = self.to
+            withheld = to.withheld(
+                f"a server that it names is not allowed: the annotation {references.SEND_TO} of "
+                f"{to.object} does not list it; who owns the Secret allows it with: "
+                f"kubectl annotate --overwrite secret {to.name} -n {to.namespace} "
+                f"{references.SEND_TO}=HOSTS, the hosts of all its servers"
+            )
+            raise ServerRefused(withheld.trouble)
 
 
 class ConnectionReader:
@@ -178,10 +183,24 @@ def require_server(host: str, port: int) -> None:
     """Raise OSError unless these are a name and a port that could be a server's.
 
     A server that names others (a node of a Redis Cluster, a broker) may write any text there; the
-    error does not repeat it, and messages name only what passes here.
+    error does not repeat it, and neither does another message (``unnamed``).
     """
     if not _HOST.fullmatch(host) or not 1 <= port <= _MAX_PORT:
         raise OSError("the server that it names has no name, or no port from 1 to 65535")
+
+
+def unnamed(error: OSError) -> OSError:
+    """What went wrong with a server that another one names, without its name or address.
+
+    These are any text that a server chose, or what a name of its choice resolves to here.
+    """
+    refused = "a server that it names is not allowed"
+    if isinstance(error, dialling.Blocked):
+        return dialling.Blocked(refused)
+    if isinstance(error, ServerRefused):
+        message = refused if error.trouble.final else "a server that it names cannot be found now"
+        return ServerRefused(dataclasses.replace(error.trouble, message=message))
+    return OSError(f"a server that it names cannot be used: {type(error).__name__}")
 
 
 class ServerDialler:

@@ -24,7 +24,7 @@ from typing import Any
 
 import hiredis
 
-from duepoint import redisurl
+from duepoint import redisurl, shares
 from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
@@ -96,8 +96,14 @@ class _Server:
 
 @dataclass(slots=True)
 class _Pool:
-    """Open connections to a server."""
+    """Open connections to a server.
 
+    Attributes:
+        users: attempts that wait for a connection or have one.
+    """
+
+    namespace: str
+    users: int = 0
     room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_CONNECTIONS))
     idle: list[RedisConnection] = field(default_factory=list)
 
@@ -138,7 +144,11 @@ class ExternalStreams:
             except ServerError as error:
                 if (moved := _MOVED.fullmatch(str(error))) is None:
                     raise
-            return await self._ask(namespace, _moved_to(server, moved[1], int(moved[2])), command)
+            named = _moved_to(server, moved[1], int(moved[2]))
+            try:
+                return await self._ask(namespace, named, command)
+            except OSError as error:
+                raise servers.unnamed(error) from None
         except ServerError as error:
             return self._refused(namespace, error)
         except (OSError, Garbled) as error:
@@ -171,14 +181,31 @@ class ExternalStreams:
     async def _ask(self, namespace: str, server: _Server, command: tuple[Part, ...]) -> str:
         """The entry's id; a connection is kept if its answer was one, and closed else."""
         key = server.connection.digest, server.address.hosts
-        pool = self._pools.setdefault(key, _Pool())
+        pool = self._pools.setdefault(key, _Pool(namespace))
         self._pools.move_to_end(key)
+        pool.users += 1
+        self._keep_bound()
+        try:
+            return await self._ask_over(pool, server, command)
+        finally:
+            pool.users -= 1
+            self._keep_bound()
+
+    def _keep_bound(self) -> None:
+        """None that is used now goes; how many of these there are, the worker bounds."""
         while len(self._pools) > _MOST_SERVERS:
-            self._pools.popitem(last=False)[1].close()
+            gone = shares.first_to_go(
+                self._pools, owner=lambda pool: pool.namespace, is_idle=lambda pool: not pool.users
+            )
+            if gone is None:
+                return
+            self._pools.pop(gone).close()
+
+    async def _ask_over(self, pool: _Pool, server: _Server, command: tuple[Part, ...]) -> str:
         async with pool.room:
             while pool.idle and not pool.idle[-1].is_open:
                 pool.idle.pop().close()
-            opened = pool.idle.pop() if pool.idle else await self._opened(namespace, server)
+            opened = pool.idle.pop() if pool.idle else await self._opened(pool.namespace, server)
             try:
                 answer = await opened.execute(*command)
             except ServerError:

@@ -14,14 +14,13 @@ import binascii
 import json
 import ssl
 import urllib.parse
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from duepoint import clock as clocks
 from duepoint import errors as base
-from duepoint import settings
+from duepoint import settings, shares
 from duepoint.kube import errors
 from duepoint.schedules import actions, targetspec, webhooksecrets
 from duepoint.schedules.conditions import Reason
@@ -104,7 +103,8 @@ class Vault:
         own_audiences: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._clock = clock
-        self._gathered: OrderedDict[tuple[str, int], _Gathered] = OrderedDict()
+        #: Counted, with a share for each namespace; they are gone before their size matters.
+        self._gathered: shares.BytesCache[int, _Gathered] = shares.BytesCache(_MOST_GATHERED)
         self._forgotten = 0
         self._objects = objects
         self._keys = references.KeyReader(objects, rules.reader_role)
@@ -127,17 +127,14 @@ class Vault:
             return unread.trouble
         if forgotten != self._forgotten:  # some of it may be what did not work
             return found
-        key = (namespace, id(webhook))
         until = self._clock.monotonic() + _TOGETHER_SECONDS
-        self._gathered[key] = _Gathered(webhook=webhook, materials=found, until=until)
-        self._gathered.move_to_end(key)
-        if len(self._gathered) > _MOST_GATHERED:
-            self._gathered.popitem(last=False)
+        gathered = _Gathered(webhook=webhook, materials=found, until=until)
+        self._gathered.put(namespace, id(webhook), gathered, 1)
         return found
 
     def at_hand(self, namespace: str, webhook: actions.WebhookAction) -> WebhookCredentials | None:
         """The credentials, where they are known already."""
-        known = self._gathered.get((namespace, id(webhook)))
+        known = self._gathered.get(namespace, id(webhook))
         if known is not None and self._clock.monotonic() < known.until:
             return known.materials
         return None
@@ -145,8 +142,7 @@ class Vault:
     def forget(self, namespace: str) -> None:
         """What was read of this namespace did not work: read it again next time."""
         self._forgotten += 1
-        for key in [key for key in self._gathered if key[0] == namespace]:
-            del self._gathered[key]
+        self._gathered.drop_all(namespace)
         self._objects.forget(namespace)
         self._tokens.forget(namespace)
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from duepoint.net import dialling
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import target
 from duepoint.targets.kafka import brokersettings
 from duepoint.targets.secretaccess import references, servers
 from duepoint.targets.stream import external
@@ -67,6 +72,37 @@ async def test_a_short_user_name_leaves_what_is_wrong_with_a_key_whole():
         "spec.kafka.connectionSecretRef: key security.protocol of Secret default/it is not known; "
         "write PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"
     )
+
+
+TROUBLE = target.Trouble(reason=Reason.NETWORK, message="Service a/canary has no endpoints")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (dialling.Blocked("canary is private"), "is not allowed"),
+        (dialling.Unresolved("canary cannot be resolved"), "cannot be used: Unresolved"),
+        (ConnectionRefusedError("canary refused"), "cannot be used: ConnectionRefusedError"),
+        (servers.ServerRefused(TROUBLE), "cannot be found now"),
+        (servers.ServerRefused(dataclasses.replace(TROUBLE, final=True)), "is not allowed"),
+    ],
+)
+def test_a_server_that_another_one_names_is_never_named_by_us(error, said):
+    without = servers.unnamed(error)
+    assert str(without) == f"a server that it names {said}"
+    if isinstance(error, dialling.Blocked | servers.ServerRefused):
+        assert isinstance(without, type(error))
+
+
+async def test_a_consent_that_lacks_a_named_server_is_asked_for_without_its_name():
+    found = await read(send_to="two", **SHORT)
+    found.require_server("two", 9092)
+    with pytest.raises(servers.ServerRefused) as caught:
+        found.require_server("canary", 9092)
+    assert caught.value.trouble.reason is Reason.SECRET_FORBIDDEN
+    assert "a server that it names is not allowed" in str(caught.value)
+    assert "duepoint.dev/send-to=HOSTS" in str(caught.value)
+    assert "canary" not in str(caught.value)
 
 
 async def test_what_a_library_says_is_redacted():
