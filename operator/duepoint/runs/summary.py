@@ -435,9 +435,12 @@ def _fold_missed(summary: Summary, event: RunEvent) -> Summary:
     if event.state in _RUN:
         is_later = known is not None and event.slot_us > known.slot_us and _is_regular(event)
         return replace(summary, missed=None) if is_later else summary
-    if event.state is not RunState.MISSED or event.reason in _BY_POLICY:
+    # Many retried slots are buried with the same reason as a policy has, and with a message.
+    is_wanted = event.reason in _BY_POLICY and not event.message
+    if event.state is not RunState.MISSED or is_wanted or not event.count:  # 0: no slot is left
         return summary
-    newest_us = summary.last_slot_us if known is None else max(known.slot_us, summary.last_slot_us)
+    last_us = 0 if event.run_uid else summary.last_slot_us
+    newest_us = last_us if known is None else max(known.slot_us, last_us)
     is_shown_elsewhere = bool(event.run_uid) and event.reason != Reason.NAME_CONFLICT
     if event.slot_us <= newest_us or is_shown_elsewhere:
         return summary

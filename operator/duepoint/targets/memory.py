@@ -11,8 +11,8 @@ namespace can push out another's.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -80,7 +80,7 @@ class Memory(Generic[K, V]):
         self._look = look
         self._clock = clock
         self._namespaces: OrderedDict[str, OrderedDict[K, _Known[V]]] = OrderedDict()
-        self._bytes = 0
+        self._bytes: Counter[str] = Counter()
         #: Until then callers wait for no newer answer where an old one serves.
         self._slow_until = float("-inf")
         self._readings: set[asyncio.Task[Life[V] | errors.ApiError]] = set()
@@ -146,12 +146,16 @@ class Memory(Generic[K, V]):
         except errors.ApiError as error:
             answer = error
         if known.reading is not asyncio.current_task():
-            return answer  # the key was forgotten since: this answer may be the one that failed
+            # The key was forgotten since: this answer may be the one that failed.
+            is_usable = known.is_usable(self._clock.monotonic())
+            if isinstance(answer, errors.Unavailable) and known.life is not None and is_usable:
+                return known.life
+            return answer
         held = known.size
         answer = self._remember(known, answer)
         kept = self._namespaces.get(namespace)
         if kept is not None and kept.get(key) is known:  # else it was let go meanwhile
-            self._bytes += known.size - held
+            self._bytes[namespace] += known.size - held
         self._keep_bounds(namespace)
         return answer
 
@@ -175,19 +179,15 @@ class Memory(Generic[K, V]):
         return answer
 
     def _keep_bounds(self, namespace: str) -> None:
-        keys = self._namespaces.get(namespace, OrderedDict())
-        size = _size(keys)
-        while len(keys) > MOST_OF_NAMESPACE or (size > MOST_BYTES_OF_NAMESPACE and len(keys) > 1):
-            gone = keys.popitem(last=False)[1]
-            size -= gone.size
-            self._bytes -= gone.size
+        keys = self._namespaces.get(namespace, {})
+        while len(keys) > MOST_OF_NAMESPACE or (
+            self._bytes[namespace] > MOST_BYTES_OF_NAMESPACE and len(keys) > 1
+        ):
+            self._drop_oldest(namespace)
         while len(self._namespaces) > MOST_NAMESPACES:
-            _, gone_keys = self._namespaces.popitem(last=False)
-            self._bytes -= _size(gone_keys)
-        while self._bytes > MOST_BYTES:
-            largest = max(self._namespaces.values(), key=_size)
-            self._bytes -= largest.popitem(last=False)[1].size
+            del self._bytes[self._namespaces.popitem(last=False)[0]]
+        while self._bytes.total() > MOST_BYTES:
+            self._drop_oldest(max(self._bytes, key=self._bytes.__getitem__))
 
-
-def _size(keys: Mapping[K, _Known[V]]) -> int:
-    return sum(known.size for known in keys.values())
+    def _drop_oldest(self, namespace: str) -> None:
+        self._bytes[namespace] -= self._namespaces[namespace].popitem(last=False)[1].size

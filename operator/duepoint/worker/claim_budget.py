@@ -75,7 +75,7 @@ class ClaimBudget:
         due: Sequence[messages.ShardId],
         expected: Callable[[messages.ShardId], int],
         *,
-        others_soon: bool,
+        others_soon: Callable[[], bool],
     ) -> set[messages.ShardId]:
         """Shards with many points that are to be asked a moment later, once, after others.
 
@@ -83,9 +83,10 @@ class ClaimBudget:
             expected: how many points a shard will probably give.
             others_soon: whether other shards are due within that moment.
         """
-        many = {shard for shard in due if others_soon and expected(shard) >= MANY}
-        many -= self._stood_back
+        many = {shard for shard in due if expected(shard) >= MANY} - self._stood_back
         self._stood_back.difference_update(due)
+        if not many or not others_soon():
+            return set()
         self._stood_back |= many
         return many
 

@@ -48,12 +48,12 @@ def weight(claim: messages.Claim) -> int:
     namespace with the burst of another is not to wait as that burst does.
     """
     points = len(claim.points)
-    if points < _LARGE_CLAIM or len(lanes := chaincolumns.lanes_of(claim)) < 2:
+    if points < _LARGE_CLAIM or len(chaincolumns.lanes_of(claim)) < 2:
         return points
     if isinstance(claim.lanes, chaincolumns.LanesOfChains):
         return min(map(len, claim.lanes.by_lane().values()))
     by_lane = collections.Counter(claim.lanes[point.schedule_id] for point in claim.points)
-    return min(by_lane[lane] for lane in lanes)
+    return min(by_lane.values())  # a lane may hold nothing but members that cannot be read
 
 
 class SmallerFirst:

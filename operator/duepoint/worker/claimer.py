@@ -190,7 +190,7 @@ class Claimer:
 
     def _few_first(self, due: tuple[messages.ShardId, ...]) -> tuple[messages.ShardId, ...]:
         """The shards to ask now; those with many points let others go first."""
-        soon = self._wakeups.is_due_within(_FEW_FIRST_SECONDS)
+        soon = functools.partial(self._wakeups.is_due_within, _FEW_FIRST_SECONDS)
         later = self._budget.stand_back(due, self._queue.claims.expected, others_soon=soon)
         self._wakeups.look_again(later, after_seconds=_FEW_FIRST_SECONDS)
         return tuple(shard for shard in due if shard not in later)

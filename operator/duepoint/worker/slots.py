@@ -10,6 +10,7 @@ Redis are parts of a few scripts and wait for nothing.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import heapq
 from collections.abc import AsyncIterator
@@ -45,6 +46,8 @@ _REST_BYTES = 8 * 1024
 _MOST_REST_SECONDS = 5.0
 #: One begins so long after another one of so many bytes.
 _BYTES_PER_SECOND = 512 * 1024
+#: The API server and its controllers are busy with so large a Job for some hundred milliseconds.
+_LONG_BYTES = 128 * 1024
 
 #: While places for receivers keep coming free, one is waited for as long as this: of a burst that
 #: is soon over each slot that is put off would cost more than all the rest of it.
@@ -225,6 +228,7 @@ class LargeJobs:
         self._rested = [float("-inf")] * _LARGE_PLACES
         #: When the latest creation began or ended, and when the next one may begin.
         self._latest = self._next_begin = float("-inf")
+        self._line = asyncio.Lock()
 
     @contextlib.asynccontextmanager
     async def turn(self, namespace: str, size: int) -> AsyncIterator[float]:
@@ -235,9 +239,10 @@ class LargeJobs:
                 return
             usable_at = heapq.heappop(self._rested)
             try:
-                await self._rest(usable_at)
-                begun = self._latest = self._clock.monotonic()
-                self._next_begin = begun + size / _BYTES_PER_SECOND
+                async with self._line:
+                    await self._rest(usable_at, size)
+                    begun = self._latest = self._clock.monotonic()
+                    self._next_begin = begun + size / _BYTES_PER_SECOND
                 try:
                     yield 0.0
                 finally:
@@ -246,18 +251,20 @@ class LargeJobs:
             finally:
                 heapq.heappush(self._rested, usable_at)
 
-    async def _rest(self, usable_at: float) -> None:
+    async def _rest(self, usable_at: float, size: int) -> None:
         """Until the place may be used; of many large Jobs none begins when other slots are due."""
-        while (left := self._seconds_left(usable_at)) > 0:
+        while (left := self._seconds_left(usable_at, size)) > 0:
             await self._clock.sleep(left)
 
-    def _seconds_left(self, usable_at: float) -> float:
+    def _seconds_left(self, usable_at: float, size: int) -> float:
         now = self._clock.monotonic()
         rest = max(usable_at, self._next_begin) - now
         if rest > 0:
             return rest
-        is_in_a_row = now - self._latest < _MOST_REST_SECONDS
-        return clocks.seconds_to_lull(self._clock.now_us(), takes_long=True) if is_in_a_row else 0.0
+        if now - self._latest >= _MOST_REST_SECONDS:
+            return 0.0
+        takes_long = size >= _LONG_BYTES
+        return clocks.seconds_to_lull(self._clock.now_us(), takes_long=takes_long)
 
 
 class ReceiverSlots:

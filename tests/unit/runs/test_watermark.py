@@ -179,6 +179,21 @@ def test_a_slot_missed_by_a_policy_or_before_a_run_is_not_remembered():
     assert folded(event(100, RunState.MISSED, reason="Forbidden", run_uid="run")).missed is None
 
 
+def test_that_no_slot_is_left_is_no_missed_slot():
+    completed = event(200, RunState.MISSED, reason="Completed", count=0, completed=True)
+    assert folded(event(100), completed).missed is None
+
+
+def test_the_taken_name_of_an_old_slot_that_a_run_wanted_is_remembered():
+    taken = event(100, RunState.MISSED, reason="NameConflict", message="another Job", run_uid="run")
+    assert folded(event(200), taken).missed.slot_us == 100 * S
+
+
+def test_a_slot_that_was_buried_because_too_many_are_retried_is_remembered():
+    buried = event(200, RunState.MISSED, reason="CatchUpLimit", message="more than 100 slots")
+    assert folded(buried).missed.message == "more than 100 slots"
+
+
 def test_a_restart_begins_where_the_watermark_was():
     after = folded(event(200, settled_us=200 * S), ceiling_us=100 * S)
     assert restarted(after).settled_us == 100 * S

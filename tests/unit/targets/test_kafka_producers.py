@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from duepoint.runs import outcome
 from duepoint.targets.kafka import brokersettings, producers
 from tests.support import othertargets, vaults
 
@@ -32,6 +33,7 @@ class Library:
 
     Attributes:
         answer: a send ends when it is set.
+        failures: so many starts fail, after a moment.
     """
 
     def __init__(self):
@@ -39,6 +41,7 @@ class Library:
         self.stopped = []
         self.answer = asyncio.Event()
         self.starts = asyncio.Queue()
+        self.failures = 0
 
     def made(self, of):
         library, loop = self, asyncio.get_running_loop()
@@ -51,6 +54,10 @@ class Library:
             client = Client()
 
             async def start(self):
+                if library.failures:
+                    library.failures -= 1
+                    await asyncio.sleep(0.05)
+                    raise OSError("the broker is being restarted")
                 library.started.append(of.connection)
                 caller.call_soon_threadsafe(library.starts.put_nowait, of.connection)
 
@@ -109,6 +116,18 @@ async def test_a_widened_consent_counts_too(held, library):
     for send_to in ("one.example", "one.example, two.example"):
         await send(held, await brokers(send_to))
     assert [one.consent for one in library.started] == ["one.example", "one.example, two.example"]
+
+
+async def test_a_producer_that_is_let_go_while_it_starts_is_closed_after_its_sends(held, library):
+    library.failures = 1
+    library.answer.set()
+    to = await brokers()
+    failed, sent = await asyncio.gather(send(held, to), send(held, to))
+    assert isinstance(failed, outcome.Retry)
+    assert sent == "partition 0 offset 7 of ticks"
+    await asyncio.gather(*held._closing)
+    assert library.started == [to.connection]
+    assert library.stopped == [to.connection] * 2  # that which failed to start, and this one
 
 
 async def test_many_secrets_of_a_namespace_close_no_other_namespaces_producer(

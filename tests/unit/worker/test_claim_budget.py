@@ -52,10 +52,10 @@ def test_shards_with_many_points_are_asked_after_those_with_few():
 def test_shards_with_many_points_stand_back_once_where_others_are_due_soon():
     made = claim_budget.ClaimBudget()
     expected = {SHARDS[0]: 64, SHARDS[1]: 1}.__getitem__
-    assert made.stand_back(SHARDS[:2], expected, others_soon=False) == set()
-    assert made.stand_back(SHARDS[:2], expected, others_soon=True) == {SHARDS[0]}
-    assert made.stand_back(SHARDS[:1], expected, others_soon=True) == set()
-    assert made.stand_back(SHARDS[:1], expected, others_soon=True) == {SHARDS[0]}
+    assert made.stand_back(SHARDS[:2], expected, others_soon=lambda: False) == set()
+    assert made.stand_back(SHARDS[:2], expected, others_soon=lambda: True) == {SHARDS[0]}
+    assert made.stand_back(SHARDS[:1], expected, others_soon=lambda: True) == set()
+    assert made.stand_back(SHARDS[:1], expected, others_soon=lambda: True) == {SHARDS[0]}
 
 
 def test_shards_alike_are_asked_together():

@@ -38,7 +38,7 @@ def problems(metadata: dict[str, Any]) -> Iterator[Problem]:
     if isinstance(prefix, str) and not _NAME.fullmatch(f"{prefix}a"):
         message = f"{errors.quoted(prefix)}: write lower-case letters, digits, - and ."
         yield Problem("metadata.generateName", message)
-    if namespace is not None and not (
+    if namespace not in (None, "") and not (
         isinstance(namespace, str) and _NAMESPACE.fullmatch(namespace)
     ):
         message = f"{errors.quoted(namespace)}: write lower-case letters, digits and -"
@@ -88,7 +88,7 @@ def _of_finalizers(finalizers: Any) -> Iterator[Problem]:  # noqa: ANN401 - any 
 
 
 def _wrong_name(name: Any, prefix: Any) -> str:  # noqa: ANN401 - any JSON
-    if name is None:
+    if name in (None, ""):
         return "" if isinstance(prefix, str) and prefix else "is missing; write a name"
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         return f"{errors.quoted(name)}: write lower-case letters, digits, - and ."

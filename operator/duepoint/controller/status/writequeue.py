@@ -245,12 +245,15 @@ class FewPerPeriod:
         self._left = most
         self._until = _LONG_AGO
 
-    def take(self, now: float, left: float) -> bool:
-        """Whether another write may begin in this period, which ends in so many seconds."""
+    def is_over(self, now: float, left: float) -> bool:
+        """Whether no other may begin in this period, which ends in so many seconds."""
         if now >= self._until:
             self._left, self._until = self._most, now + left
+        return self._left <= 0
+
+    def begin(self) -> None:
+        """One begins in the period that was asked for."""
         self._left -= 1
-        return self._left >= 0
 
 
 class Parallel:

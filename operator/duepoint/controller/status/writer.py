@@ -46,8 +46,10 @@ _ARMING_SECONDS = 0.25
 _STILL_SECONDS = 1.0
 _PARALLEL_WRITES = 8
 #: So many statuses that runs have changed are written at the beginning of a second, which belongs
-#: to slots; but a status that has waited for so long, or one of so many, takes all of each second.
+#: to slots. One that has waited for so long, longer in a burst, takes all of each second, and so
+#: does one of a burst of so many.
 _OUTSIDE_LULL_WRITES = 4
+_SOON_SECONDS = 5.0
 _LULLS_SECONDS = 50.0
 _MOST_IN_LULLS = 2_000
 #: Values of the metric's label.
@@ -301,18 +303,27 @@ class StatusWriter:
         # Urgent statuses wait for one another only, however many changes of runs there are.
         is_urgent = first in self._urgent
         waited = 0.0 if changed_at is None else now - changed_at
-        may_wait = waited < _LULLS_SECONDS and len(self._changed) <= _MOST_IN_LULLS
-        if not is_urgent and may_wait:
+        left = 0.0
+        if not self._urgent and self._keeps_to_lulls(waited):
             left = clocks.seconds_to_lull(self._term.clock.now_us())
-            if left and not self._outside_lull.take(now, left):
+            if left and self._outside_lull.is_over(now, left):
                 return left
-        return self._allowance.take(
+        wait = self._allowance.take(
             now,
             waiting=len(self._urgent if is_urgent else self._changed),
             waited_seconds=waited,
             is_rising=self._holds_bursts and now - self._changed_at < _STILL_SECONDS,
             patience_seconds=_APPLYING_SECONDS if is_urgent else Allowance.PATIENCE_SECONDS,
         )
+        if left and not wait:
+            self._outside_lull.begin()
+        return wait
+
+    def _keeps_to_lulls(self, waited_seconds: float) -> bool:
+        """Whether the first status, which has waited so long, leaves others the second's begin."""
+        if self.is_burst():
+            return waited_seconds < _LULLS_SECONDS and len(self._changed) <= _MOST_IN_LULLS
+        return waited_seconds < _SOON_SECONDS
 
     # -- writing ---------------------------------------------------------------------------------
 

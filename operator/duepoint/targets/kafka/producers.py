@@ -114,6 +114,7 @@ class Producers:
         self._held: OrderedDict[bytes, _Held] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
         self._thread = dialling.GuardedThread()
+        self._is_closed = False
 
     async def send(
         self,
@@ -150,10 +151,14 @@ class Producers:
             return _answer(error, refusals)
         finally:
             held.sends -= 1
+            is_let_go = self._held.get(held.connection.digest) is not held
+            if is_let_go and not held.sends and not self._is_closed:
+                self._close(held)  # let go while it started: that was too early to close it
             self._keep_bound()
 
     async def close(self) -> None:
         """Close every producer."""
+        self._is_closed = True
         for held in list(self._held.values()):
             self._let_go(held)
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -185,9 +190,12 @@ class Producers:
     def _let_go(self, held: _Held) -> None:
         if self._held.get(held.connection.digest) is held:
             del self._held[held.connection.digest]
-            task = asyncio.create_task(self._thread.call(held.close()))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._close(held)
+
+    def _close(self, held: _Held) -> None:
+        task = asyncio.create_task(self._thread.call(held.close()))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
 
 def _answer(error: Exception, denied: Sequence[OSError]) -> outcome.Retry | outcome.Rejected:
