@@ -179,7 +179,7 @@ class Memory(Generic[K, V]):
         return answer
 
     def _keep_bounds(self, namespace: str) -> None:
-        keys = self._namespaces.get(namespace, {})
+        keys: OrderedDict[K, _Known[V]] = self._namespaces.get(namespace, OrderedDict())
         while len(keys) > MOST_OF_NAMESPACE or (
             self._bytes[namespace] > MOST_BYTES_OF_NAMESPACE and len(keys) > 1
         ):
