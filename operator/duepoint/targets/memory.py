@@ -68,6 +68,11 @@ class _Known(Generic[V]):
     def size(self) -> int:
         return 0 if self.life is None else self.life.size
 
+    def instead_of(self, answer: Life[V] | errors.ApiError, now: float) -> Life[V] | None:
+        """The last answer where it serves in place of this one: the API server was away."""
+        is_away = isinstance(answer, errors.Unavailable)
+        return self.life if is_away and self.is_usable(now) else None
+
     def is_usable(self, now: float) -> bool:
         """Whether the last answer serves where there is no newer one."""
         return self.life is not None and now - self.read_at < self.life.usable_seconds
@@ -147,10 +152,7 @@ class Memory(Generic[K, V]):
             answer = error
         if known.reading is not asyncio.current_task():
             # The key was forgotten since: this answer may be the one that failed.
-            is_usable = known.is_usable(self._clock.monotonic())
-            if isinstance(answer, errors.Unavailable) and known.life is not None and is_usable:
-                return known.life
-            return answer
+            return known.instead_of(answer, self._clock.monotonic()) or answer
         held = known.size
         answer = self._remember(known, answer)
         kept = self._namespaces.get(namespace)
@@ -164,8 +166,7 @@ class Memory(Generic[K, V]):
     ) -> Life[V] | errors.ApiError:
         """What the callers get: the answer, or the last one while the API server is away."""
         now = self._clock.monotonic()
-        life = known.life
-        if isinstance(answer, errors.Unavailable) and life is not None and known.is_usable(now):
+        if (life := known.instead_of(answer, now)) is not None:
             known.ask_at = min(now + LOOK_SECONDS, known.read_at + life.usable_seconds)
             return life
         known.is_doubted = False

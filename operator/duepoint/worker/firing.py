@@ -17,9 +17,8 @@ import asyncio
 import collections
 import functools
 import itertools
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from duepoint import errors, telemetry
 from duepoint.clock import Clock
@@ -133,9 +132,7 @@ class Firer:
                 lost: set[bytes] = set()
                 if plan.splits:
                     first = [one for one in plan.attempts if one[0].begins_first]
-                    at_once = _put_few_first(first) if len(first) > _SMALL_CLAIM else len(first)
-                    turns = [functools.partial(self._fire_in_turn, work, one) for one in first]
-                    tries = await self._begin(group, holding, turns, at_once)
+                    tries = await self._begin(group, work, first)
                     # The attempts first: they are due, the split is not. A turn of the loop is one
                     # step of each.
                     for _ in range(_TURNS_TO_REQUEST):
@@ -148,21 +145,22 @@ class Firer:
                     if not (plan.splits and one[0].begins_first)
                     and not (lost and one[0].point.member in lost)
                 ]
-                at_once = _put_few_first(others) if len(others) > _SMALL_CLAIM else len(others)
-                turns = [functools.partial(self._fire_in_turn, work, one) for one in others]
-                turns += [functools.partial(self._check, work, one) for one in plan.checks]
-                if (settled := holding.left - len(tries) - len(turns)) > 0:
+                count = len(others) + len(plan.checks)
+                if (settled := holding.left - len(tries) - count) > 0:
                     holding.ended(settled)
                 if plan.closing is not None:
                     settler.add(plan.closing)
                 loop = asyncio.get_running_loop()
-                if len(turns) == 1 and not plan.entries:
+                if count == 1 and not plan.entries:  # a lone point is fired without a task more
                     loop.call_soon(holding.kinds_known)
-                    await turns[0]()  # a lone point is fired without a task more
+                    for one in others:
+                        await self._fire_in_turn(work, one)
+                    for check in plan.checks:
+                        await self._check(work, check)
                 else:
                     if plan.entries:
                         group.create_task(self._append_entries(work, lost))
-                    await self._begin(group, holding, turns, at_once)
+                    await self._begin(group, work, others, plan.checks)
                     loop.call_soon(holding.kinds_known)  # each has begun by then
         finally:
             self._works.discard(work)
@@ -172,21 +170,22 @@ class Firer:
     async def _begin(
         self,
         group: asyncio.TaskGroup,
-        holding: Holding,
-        turns: Sequence[Callable[[], Coroutine[Any, Any, None]]],
-        at_once: int,
+        work: _Work,
+        sequences: list[tuple[Attempt, ...]],
+        checks: Sequence[Attempt] = (),
     ) -> list[asyncio.Task[None]]:
-        """Begin what waits for nothing; of much, a little in each turn of the loop.
-
-        Args:
-            at_once: so many begin in this turn.
-        """
+        """Begin what waits for nothing; of much, a little in each turn of the loop."""
+        at_once = len(sequences)
+        if at_once > _SMALL_CLAIM:
+            at_once = _put_few_first(sequences)
+        turns = [functools.partial(self._fire_in_turn, work, one) for one in sequences]
+        turns += [functools.partial(self._check, work, one) for one in checks]
         tries: list[asyncio.Task[None]] = []
         for number, begin in enumerate(turns):
             if number >= at_once:
                 await self._few.turn()
             if len(turns) > at_once:
-                holding.begun(1)
+                work.holding.begun(1)
             tries.append(group.create_task(begin()))
         return tries
 

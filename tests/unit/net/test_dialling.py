@@ -75,6 +75,16 @@ async def test_what_asyncio_could_connect_by_is_known():
     assert ways - pipes == set(vars(dialling.GuardedLoop)) & ways
 
 
+async def _started(dial):
+    """A producer is started, and stopped again."""
+    dialling.dial_by(dial)
+    made = aiokafka.AIOKafkaProducer(bootstrap_servers="broker.example:9092")
+    try:
+        await made.start()
+    finally:
+        await made.stop()
+
+
 async def test_aiokafka_asks_the_dialler_for_every_connection(thread):
     """Its first broker, by the name that was given; a release that dials elsewhere fails here."""
     asked = []
@@ -83,16 +93,8 @@ async def test_aiokafka_asks_the_dialler_for_every_connection(thread):
         asked.append((host, port, tls))
         raise dialling.Blocked("no")
 
-    async def start():
-        dialling.dial_by(dial)
-        made = aiokafka.AIOKafkaProducer(bootstrap_servers="broker.example:9092")
-        try:
-            await made.start()
-        finally:
-            await made.stop()
-
     with pytest.raises(aiokafka.errors.KafkaConnectionError):
-        await thread.call(start())
+        await thread.call(_started(dial))
     assert asked == [("broker.example", 9092, False)]
 
 
@@ -146,16 +148,7 @@ async def test_a_broker_that_announces_two_gigabytes_is_cut_off_before_they_are_
             cut_off.set()
 
     async with listeners.listening(flood) as port:
-
-        async def start():
-            dialling.dial_by(_dialling(port))
-            made = aiokafka.AIOKafkaProducer(bootstrap_servers="broker.example:9092")
-            try:
-                await made.start()
-            finally:
-                await made.stop()
-
         with pytest.raises(aiokafka.errors.KafkaConnectionError):
-            await asyncio.wait_for(thread.call(start()), 10)
+            await asyncio.wait_for(thread.call(_started(_dialling(port))), 10)
         await asyncio.wait_for(cut_off.wait(), 10)
     assert sent < 8 << 20

@@ -33,7 +33,7 @@ class Library:
 
     Attributes:
         answer: a send ends when it is set.
-        failures: so many starts fail, after a moment.
+        failures: so many starts fail, once ``failing`` is set.
     """
 
     def __init__(self):
@@ -42,6 +42,7 @@ class Library:
         self.answer = asyncio.Event()
         self.starts = asyncio.Queue()
         self.failures = 0
+        self.failing = asyncio.Event()
 
     def made(self, of):
         library, loop = self, asyncio.get_running_loop()
@@ -56,7 +57,8 @@ class Library:
             async def start(self):
                 if library.failures:
                     library.failures -= 1
-                    await asyncio.sleep(0.05)
+                    failing = asyncio.run_coroutine_threadsafe(library.failing.wait(), caller)
+                    await asyncio.wrap_future(failing)
                     raise OSError("the broker is being restarted")
                 library.started.append(of.connection)
                 caller.call_soon_threadsafe(library.starts.put_nowait, of.connection)
@@ -122,7 +124,11 @@ async def test_a_producer_that_is_let_go_while_it_starts_is_closed_after_its_sen
     library.failures = 1
     library.answer.set()
     to = await brokers()
-    failed, sent = await asyncio.gather(send(held, to), send(held, to))
+    sends = asyncio.gather(send(held, to), send(held, to))
+    await asyncio.sleep(0)  # both have the same producer by then
+    assert [one.sends for one in held._held.values()] == [2]
+    library.failing.set()
+    failed, sent = await sends
     assert isinstance(failed, outcome.Retry)
     assert sent == "partition 0 offset 7 of ticks"
     await asyncio.gather(*held._closing)

@@ -113,8 +113,7 @@ def problems(kind: str, spec: Any) -> Iterator[Problem]:  # noqa: ANN401 - any J
 
 def problems_of_metadata(metadata: dict[str, Any]) -> Iterator[Problem]:
     """Unknown fields of an object's metadata, and values of a wrong type."""
-    schema = _translated({"type": "object", "properties": METADATA})
-    yield from _problems(_Validator(schema, format_checker=_FORMATS), metadata, "metadata")
+    yield from _problems(_metadata_validator(), metadata, "metadata")
 
 
 def _problems(validator: Any, value: Any, root: str) -> Iterator[Problem]:  # noqa: ANN401
@@ -174,6 +173,12 @@ def _translated(schema: Mapping[str, Any]) -> dict[str, Any]:
 @functools.cache
 def _validator(kind: str) -> Any:  # noqa: ANN401 - a class made by jsonschema
     return _Validator(_translated(schemas()[kind]), format_checker=_FORMATS)
+
+
+@functools.cache
+def _metadata_validator() -> Any:  # noqa: ANN401 - a class made by jsonschema
+    schema = _translated({"type": "object", "properties": METADATA})
+    return _Validator(schema, format_checker=_FORMATS)
 
 
 _FORMATS = jsonschema.FormatChecker(())
