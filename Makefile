@@ -85,6 +85,11 @@ contract: $(STAMP) ## who may import whom
 crds-check: $(STAMP) ## the CRDs in crds/ are the ones their sources give
 	$(PY) -m tools.jobschema --check
 
+.PHONY: chart-check
+chart-check: $(STAMP) ## the chart's README and its kept renderings are current (WRITE=1 renews them)
+	$(PY) -m tools.chartdoc $(if $(WRITE),,--check)
+	$(PY) -m tests.integration.chart.snapshots $(if $(WRITE),--write)
+
 ##@ Testing
 
 .PHONY: test

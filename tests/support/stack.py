@@ -441,6 +441,7 @@ def rendered(system: str, namespace: str) -> list[Object]:
             "--namespace", system, "--kube-version", "v1.36.0",
             "--set", "crds.enabled=false", "--set", "redis.url=redis://elsewhere:6379/0",
             "--set", f"watchNamespaces={{{namespace}}}",
+            "--set", "blobKey.existingSecret=not-rendered",
         ],
         capture_output=True, text=True, check=True,
     )  # fmt: skip

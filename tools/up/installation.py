@@ -78,6 +78,7 @@ def rendered(helm: Path) -> str:
     """The chart as text. The Redis it wants named is of no consequence to accounts and roles."""
     command = [str(helm), "template", "duepoint", str(CHART), "--namespace", NAMESPACE]
     command += ["--set", "redis.url=redis://development.invalid:6379/0"]
+    command += ["--set", "blobKey.existingSecret=not-rendered"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         raise DevClusterError(f"the chart cannot be rendered: {result.stderr.strip()}")

@@ -17,6 +17,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 app.kubernetes.io/part-of: duepoint
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{- range $label, $_ := . }}
+{{- if regexMatch "^((app\\.kubernetes\\.io|helm\\.sh)/|duepoint\\.dev/)" $label }}
+{{- fail (printf "commonLabels has %s, which the chart sets itself because selectors and upgrades depend on it; choose another name" $label) }}
+{{- end }}
+{{- end }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{/* Labels that find the Pods of one process; they never change, a Deployment's selector cannot. */}}
@@ -257,6 +265,9 @@ volumes:
       defaultMode: 0440
       items: {{ toJson $secret.items }}
 {{- end }}
+{{- with $process.extraVolumes }}
+{{ toYaml . | indent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- define "duepoint.containerDefaults" -}}
@@ -288,6 +299,9 @@ volumeMounts:
   - {name: tmp, mountPath: /tmp}
 {{- range $volume, $_ := fromYaml (include "duepoint.redisFiles" .) }}
   - {name: {{ $volume }}, mountPath: /etc/duepoint/{{ $volume }}, readOnly: true}
+{{- end }}
+{{- with .process.extraVolumeMounts }}
+{{ toYaml . | indent 2 }}
 {{- end }}
 {{- end -}}
 

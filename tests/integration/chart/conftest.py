@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.integration.chart import snapshots
 from tests.integration.chart.helm import Helm
 from tests.integration.crds import kubeapi
 from tests.support.controlplane import ControlPlane
 from tests.support.servedcrds import duepoint_plane
-from tools.devcluster import binaries
 
 __all__ = ["duepoint_plane"]
 
 
 @pytest.fixture(scope="session")
 def helm() -> Helm:
-    ready = os.environ.get("DUEPOINT_TOOL_HELM")
-    program = Path(ready) if ready else binaries.ensure(["helm"])["helm"]
-    return Helm(program=program)
+    return Helm(program=snapshots.program())
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,10 @@ test with what helm said, unless the test wants to see a refusal.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ class Helm:
     program: Path
     kubeconfig: Path | None = None
 
-    def run(self, *arguments: str, refused: bool = False) -> str:
+    def run(self, *arguments: str, refused: bool = False, given: str = "") -> str:
         """Standard output; of a refusal, what was said."""
         done = subprocess.run(
             [str(self.program), *arguments],
@@ -37,6 +39,7 @@ class Helm:
             capture_output=True,
             text=True,
             check=False,
+            input=given,
         )
         assert (done.returncode != 0) == refused, done.stdout + done.stderr
         return done.stderr if refused else done.stdout
@@ -52,9 +55,34 @@ class Helm:
             f"--namespace={namespace}",
             f"--kube-version={KUBE_VERSION}",
             f"--values={values(variant)}",
+            "--set=blobKey.existingSecret=duepoint-blob-key",
             *arguments,
         )
-        return [thing for thing in yaml.load_all(text, Loader=yaml.CSafeLoader) if thing]
+        return objects(text)
+
+    def text(
+        self,
+        values: Mapping[str, Any],
+        *,
+        namespace: str = "duepoint-system",
+        refused: bool = False,
+    ) -> str:
+        """What exactly these values render, with every object of the release and its tests."""
+        return self.run(
+            "template",
+            "duepoint",
+            str(CHART),
+            f"--namespace={namespace}",
+            f"--kube-version={KUBE_VERSION}",
+            "--values=-",
+            given=json.dumps(values),
+            refused=refused,
+        )
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    """The objects of a rendering."""
+    return [thing for thing in yaml.load_all(text, Loader=yaml.CSafeLoader) if thing]
 
 
 def values(variant: str) -> Path:

@@ -39,6 +39,8 @@ LEASE = {
     "coordination.k8s.io/leases": "create",
     "coordination.k8s.io/leases=duepoint-operator": "get update patch",
 }
+#: While `helm test` runs.
+TEST = {"duepoint.dev/schedules": "create", "duepoint.dev/schedules=duepoint-test": "get delete"}
 EVERYWHERE = {
     "Role duepoint-operator-lease": LEASE,
     "Role duepoint-identity": {"/namespaces=duepoint-system": "get"},
@@ -54,11 +56,13 @@ EVERYWHERE = {
 CLUSTER_WIDE = {
     "ClusterRole duepoint-operator": OPERATOR | SYSTEM,
     "ClusterRole duepoint-worker": WORKER | SYSTEM,
+    "Role duepoint-test": TEST,
     **EVERYWHERE,
 }
 NAMESPACED = {
     **{f"Role {team}/duepoint-operator": OPERATOR for team in ("team-a", "team-b")},
     **{f"Role {team}/duepoint-worker": WORKER for team in ("team-a", "team-b")},
+    "Role team-a/duepoint-test": TEST,
     **EVERYWHERE,
 }
 
@@ -108,6 +112,7 @@ def test_nobody_is_bound_to_more_than_its_own_role(helm: Helm) -> None:
         "duepoint-operator has Role duepoint-operator-lease in duepoint-system",
         "duepoint-operator has Role duepoint-identity in duepoint-system",
         "duepoint-worker has Role duepoint-identity in duepoint-system",
+        "duepoint-test has Role duepoint-test in duepoint-system",
     }
 
 

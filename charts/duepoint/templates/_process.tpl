@@ -1,0 +1,48 @@
+{{/*
+What an installer may add to a process, and what follows from it. Each takes a dict: root, process (its values) and
+component (its name). A process that has none of these values renders as if they were empty.
+*/}}
+
+{{/* The ServiceAccount that a process uses. */}}
+{{- define "duepoint.serviceAccountName" -}}
+{{- $account := default dict .process.serviceAccount -}}
+{{- $made := eq (toString (dig "create" true $account)) "true" -}}
+{{- if and (not $made) (not (dig "name" "" $account)) -}}
+{{- fail (printf "%s.serviceAccount.create is false, so %s.serviceAccount.name must name an account that exists; the account `default` of the namespace would give its rights to every other Pod" .component .component) -}}
+{{- end -}}
+{{- default (printf "%s-%s" (include "duepoint.fullname" .root) .component) (dig "name" "" $account) -}}
+{{- end -}}
+
+{{- define "duepoint.operatorAccount" -}}
+{{- include "duepoint.serviceAccountName" (dict "root" . "process" .Values.operator "component" "operator") -}}
+{{- end -}}
+
+{{- define "duepoint.workerAccount" -}}
+{{- $worker := include "duepoint.serviceAccountName" (dict "root" . "process" .Values.worker "component" "worker") -}}
+{{- if eq $worker (include "duepoint.operatorAccount" .) -}}
+{{- fail (printf "operator.serviceAccount.name and worker.serviceAccount.name are both %s; give each process an account of its own, because the operator may not create Jobs" $worker) -}}
+{{- end -}}
+{{- $worker -}}
+{{- end -}}
+
+{{/* The account of operator or worker by its component. Takes: root, component. */}}
+{{- define "duepoint.accountOf" -}}
+{{- include (printf "duepoint.%sAccount" .component) .root -}}
+{{- end -}}
+
+{{/* The smallest number of Pods that a process has. */}}
+{{- define "duepoint.leastReplicas" -}}
+{{- $scaling := default dict .process.autoscaling -}}
+{{- ternary (dig "minReplicas" 2 $scaling) .process.replicas (dig "enabled" false $scaling) | int -}}
+{{- end -}}
+
+{{/* Labels and the hook of what `helm test` creates. Takes: root, component, weight. */}}
+{{- define "duepoint.testMetadata" -}}
+labels:
+  {{- include "duepoint.selector" . | nindent 2 }}
+  {{- include "duepoint.labels" .root | nindent 2 }}
+annotations:
+  helm.sh/hook: test
+  helm.sh/hook-weight: {{ .weight | quote }}
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}

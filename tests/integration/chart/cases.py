@@ -1,0 +1,224 @@
+"""Values that installers combine, by name: each is rendered, compared and sent to an API server.
+
+`BASE` is the smallest set of values that can be rendered without a cluster; each case is merged
+into it. The namespace is `NAMESPACE`, and namespaced cases watch `team-a` and `team-b`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Values = dict[str, Any]
+
+NAMESPACE = "duepoint-system"
+TEAMS = ("team-a", "team-b")
+BASE: Values = {
+    "crds": {"enabled": False},
+    "redis": {"existingSecret": {"name": "redis"}},
+    "blobKey": {"existingSecret": "duepoint-blob-key"},
+}
+VOLUME = {"name": "extra", "configMap": {"name": "extra"}}
+MOUNT = {"name": "extra", "mountPath": "/etc/extra", "readOnly": True}
+PROMETHEUS = "http://prometheus.monitoring.svc:9090"
+
+CASES: dict[str, Values] = {
+    "default": {},
+    "names": {"fullnameOverride": "schedules", "nameOverride": "ignored"},
+    "image-by-digest": {
+        "image": {"repository": "registry.example.com/duepoint", "digest": "sha256:" + "a" * 64},
+        "imagePullSecrets": [{"name": "registry"}],
+    },
+    "image-by-tag": {"image": {"tag": "1.2.3", "pullPolicy": "Always"}},
+    "labels-everywhere": {"commonLabels": {"team": "platform", "example.com/cost-centre": "42"}},
+    "labels-and-development-redis": {
+        "commonLabels": {"team": "platform"},
+        "redis": {"existingSecret": {"name": ""}, "development": {"enabled": True}},
+    },
+    "development-redis": {
+        "redis": {"existingSecret": {"name": ""}, "development": {"enabled": True}}
+    },
+    "redis-by-url": {
+        "redis": {"existingSecret": {"name": ""}, "url": "rediss://user:pass@redis.example.com/1"}
+    },
+    "redis-cluster-with-tls": {
+        "redis": {
+            "existingSecret": {"name": "redis", "key": "address"},
+            "passwordSecret": {"name": "redis"},
+            "tls": {
+                "caSecret": {"name": "ca"},
+                "certificateSecret": {"name": "tls"},
+                "serverName": "redis.example.com",
+            },
+        }
+    },
+    "redis-sentinel": {
+        "redis": {"sentinel": {"username": "watch", "passwordSecret": {"name": "sentinel"}}}
+    },
+    "redis-user-for-each-process": {
+        "operator": {"redis": {"username": "op", "passwordSecret": {"name": "op"}}},
+        "worker": {"redis": {"username": "wo", "passwordSecret": {"name": "wo"}}},
+    },
+    "redis-prefix": {"redis": {"prefix": "dp-staging"}},
+    "namespaced": {"watchNamespaces": list(TEAMS)},
+    "namespaced-with-cluster-secrets": {
+        "watchNamespaces": list(TEAMS),
+        "webhooks": {"secretAccess": "ClusterWide"},
+    },
+    "cluster-wide-secrets": {"webhooks": {"secretAccess": "ClusterWide", "insecureTls": True}},
+    "without-admission": {"admission": {"enabled": False}},
+    "without-aggregation": {"rbac": {"aggregateClusterRoles": False}},
+    "accounts-by-name": {
+        "operator": {"serviceAccount": {"name": "op", "annotations": {"a": "b"}}},
+        "worker": {"serviceAccount": {"name": "wo"}},
+    },
+    "accounts-of-others": {
+        "operator": {"serviceAccount": {"create": False, "name": "op"}},
+        "worker": {"serviceAccount": {"create": False, "name": "wo"}},
+    },
+    "extra-arguments": {
+        "operator": {"extraArgs": ["--log-level=debug"]},
+        "worker": {"extraArgs": ["--concurrency=64", "--batch=10"]},
+    },
+    "extra-environment": {
+        "operator": {"extraEnv": [{"name": "TZ", "value": "UTC"}]},
+        "worker": {
+            "extraEnv": [
+                {
+                    "name": "NODE",
+                    "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}},
+                }
+            ],
+            "extraEnvFrom": [{"configMapRef": {"name": "proxy"}}],
+        },
+    },
+    "extra-volumes": {
+        "operator": {"extraVolumes": [VOLUME], "extraVolumeMounts": [MOUNT]},
+        "worker": {"extraVolumes": [VOLUME], "extraVolumeMounts": [MOUNT]},
+    },
+    "annotations": {
+        "operator": {"annotations": {"a": "deployment"}, "podAnnotations": {"a": "pod"}},
+        "worker": {"annotations": {"b": "deployment"}, "podLabels": {"b": "pod"}},
+    },
+    "placement": {
+        "operator": {
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "tolerations": [{"key": "system", "operator": "Exists"}],
+            "priorityClassName": "system-cluster-critical",
+        },
+        "worker": {
+            "affinity": {
+                "podAntiAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {
+                            "weight": 1,
+                            "podAffinityTerm": {"topologyKey": "topology.kubernetes.io/zone"},
+                        }
+                    ]
+                }
+            },
+            "topologySpreadConstraints": [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": "topology.kubernetes.io/zone",
+                    "whenUnsatisfiable": "DoNotSchedule",
+                }
+            ],
+        },
+    },
+    "budgets": {
+        "operator": {"podDisruptionBudget": {"enabled": True}},
+        "worker": {"podDisruptionBudget": {"enabled": True, "minAvailable": "50%"}},
+    },
+    "budgets-of-none": {
+        "operator": {"podDisruptionBudget": {"enabled": True, "maxUnavailable": 0}},
+        "worker": {
+            "podDisruptionBudget": {
+                "enabled": True,
+                "maxUnavailable": "25%",
+                "unhealthyPodEvictionPolicy": "IfHealthyBudget",
+            }
+        },
+    },
+    "one-pod-each": {
+        "operator": {"replicas": 1, "podDisruptionBudget": {"enabled": True}},
+        "worker": {"replicas": 1, "podDisruptionBudget": {"enabled": True}},
+    },
+    "autoscaling": {"worker": {"autoscaling": {"enabled": True, "maxReplicas": 40}}},
+    "autoscaling-from-one-with-budget": {
+        "worker": {
+            "autoscaling": {"enabled": True, "minReplicas": 1},
+            "podDisruptionBudget": {"enabled": True},
+        }
+    },
+    "autoscaling-by-keda": {
+        "worker": {
+            "autoscaling": {"enabled": True, "kind": "KEDA", "prometheusAddress": PROMETHEUS}
+        }
+    },
+    "network-policy": {"networkPolicy": {"enabled": True}},
+    "network-policy-and-monitoring": {
+        "networkPolicy": {
+            "enabled": True,
+            "apiServerPorts": [8443],
+            "metricsFrom": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}],
+        },
+        "metrics": {"podMonitor": {"enabled": True}},
+    },
+    "metrics-services": {
+        "metrics": {"service": {"enabled": True, "annotations": {"prometheus.io/scrape": "true"}}}
+    },
+    "pod-monitor": {
+        "metrics": {
+            "podMonitor": {
+                "enabled": True,
+                "namespace": "monitoring",
+                "labels": {"release": "prometheus"},
+                "interval": "15s",
+                "relabelings": [{"action": "labeldrop", "regex": "pod_template_hash"}],
+            }
+        }
+    },
+    "service-monitor": {
+        "metrics": {
+            "serviceMonitor": {
+                "enabled": True,
+                "metricRelabelings": [
+                    {"action": "drop", "sourceLabels": ["__name__"], "regex": "python_.*"}
+                ],
+            }
+        }
+    },
+    "quotas-and-sizes": {
+        "ownStreams": {"enabled": False, "bytesPerNamespace": 1073741824},
+        "deadLetters": {"perNamespace": 400},
+        "shards": 256,
+        "namespaceSchedules": 1000000,
+    },
+    "egress": {
+        "egress": {
+            "mode": "allowlist",
+            "allowedCIDRs": ["10.1.2.0/24"],
+            "deniedCIDRs": ["10.1.2.3/32"],
+            "clusterCIDRs": ["10.96.0.0/12"],
+            "allowHttp": True,
+        },
+        "webhooks": {"hostConcurrency": 8, "apiAudiences": ["https://api.example.com"]},
+    },
+    "process-settings": {
+        "log": {"level": "debug", "format": "text"},
+        "httpPort": 9090,
+        "operator": {"resyncSeconds": 300, "statusWritesPerSecond": 100},
+        "worker": {"leaseSeconds": 15, "batch": 200, "concurrency": 512, "graceSeconds": 60},
+    },
+    "without-test": {"helmTest": {"enabled": False}},
+}
+
+
+def merged(below: Values, above: Values) -> Values:
+    """As Helm merges values: maps by key, everything else as a whole."""
+    both = dict(below)
+    for key, value in above.items():
+        known = both.get(key)
+        is_map = isinstance(known, dict) and isinstance(value, dict)
+        both[key] = merged(known, value) if is_map else value
+    return both

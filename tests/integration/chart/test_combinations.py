@@ -1,0 +1,142 @@
+"""Many combinations of values: their renderings are kept, repeatable, and accepted by a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.integration.chart import cases, snapshots
+from tests.integration.chart.helm import CHART, Helm, objects
+from tests.integration.chart.test_on_a_cluster import assert_accepted
+from tests.integration.crds import kubeapi
+from tests.integration.crds.conftest import install
+from tests.support.controlplane import ControlPlane
+
+pytestmark = pytest.mark.xdist_group("chart")
+
+OTHER_CRDS = sorted((Path(__file__).parent / "othercrds").glob("*.yaml"))
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(cases.CASES) >= 30
+
+
+@pytest.fixture(scope="module")
+def texts(helm: Helm) -> dict[str, str]:
+    return snapshots.wanted(helm)
+
+
+def test_every_rendering_is_the_kept_one(texts: dict[str, str]) -> None:
+    stale = snapshots.stale(texts)
+    assert stale == [], (
+        f"{stale}: read `git diff` after python -m tests.integration.chart.snapshots --write"
+    )
+
+
+def test_rendering_twice_gives_the_same_objects(helm: Helm, texts: dict[str, str]) -> None:
+    assert snapshots.wanted(helm) == texts
+
+
+def test_a_blob_key_that_cannot_be_looked_up_is_an_error_that_says_what_to_write(
+    helm: Helm,
+) -> None:
+    said = helm.run(
+        "template", "duepoint", str(CHART), "--namespace=jobs", "--set=redis.url=redis://redis:6379",
+        refused=True,
+    )  # fmt: skip
+    assert "head -c 32 /dev/urandom | kubectl create secret generic duepoint-blob-key" in said
+    assert "--namespace jobs" in said
+    assert "set blobKey.existingSecret=duepoint-blob-key" in said
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (
+            {"operator": {"serviceAccount": {"create": False}}},
+            "operator.serviceAccount.name must name",
+        ),
+        (
+            {part: {"serviceAccount": {"name": "same"}} for part in ("operator", "worker")},
+            "give each process an account of its own",
+        ),
+        (
+            {"worker": {"podDisruptionBudget": {"minAvailable": 1, "maxUnavailable": 1}}},
+            "worker.podDisruptionBudget has both",
+        ),
+        (
+            {"metrics": {kind: {"enabled": True} for kind in ("podMonitor", "serviceMonitor")}},
+            "enable one of them",
+        ),
+        (
+            {"worker": {"autoscaling": {"enabled": True, "kind": "KEDA"}}},
+            "worker.autoscaling.prometheusAddress must be the URL",
+        ),
+        (
+            {"worker": {"autoscaling": {"enabled": True, "minReplicas": 20}}},
+            "lower the one or raise the other",
+        ),
+        ({"commonLabels": {"app.kubernetes.io/name": "mine"}}, "commonLabels"),
+        ({"worker": {"extraArgs": ["concurrency=4"]}}, "extraArgs"),
+        ({"worker": {"extraEnv": [{"name": "A", "valuefrom": {}}]}}, "extraEnv"),
+        ({"worker": {"extraVolume": []}}, "extraVolume"),
+    ],
+    ids=[
+        "account without a name",
+        "one account for both",
+        "two budgets",
+        "scraped twice",
+        "KEDA without Prometheus",
+        "least above most",
+        "label of the chart",
+        "argument that is no flag",
+        "misspelt source of a variable",
+        "misspelt value",
+    ],
+)  # fmt: skip
+def test_contradictions_are_refused_by_name(helm: Helm, values: Any, says: str) -> None:
+    assert says in helm.text(cases.merged(cases.BASE, values), refused=True)
+
+
+def test_common_labels_are_on_every_object_and_on_the_pods(helm: Helm) -> None:
+    values = cases.merged(cases.BASE, {
+        **cases.CASES["labels-and-development-redis"],
+        "crds": {"enabled": True},
+        "metrics": {"podMonitor": {"enabled": True}, "service": {"enabled": True}},
+        "networkPolicy": {"enabled": True},
+        "worker": {"autoscaling": {"enabled": True}, "podDisruptionBudget": {"enabled": True}},
+    })  # fmt: skip
+    things = objects(helm.text(values))
+    without = [
+        f"{thing['kind']} {thing['metadata']['name']}"
+        for thing in things
+        if thing["metadata"].get("labels", {}).get("team") != "platform"
+    ]
+    assert without == []
+    pods = [thing["spec"]["template"] for thing in things if thing["kind"] == "Deployment"]
+    assert {pod["metadata"]["labels"]["team"] for pod in pods} == {"platform"}
+
+
+@pytest.fixture(scope="module")
+def api_with_other_crds(api: kubeapi.KubeApi, duepoint_plane: ControlPlane) -> kubeapi.KubeApi:
+    """Knows the kinds of the Prometheus Operator and of KEDA as well."""
+    assert duepoint_plane
+    for path in OTHER_CRDS:
+        install(api, yaml.load(path.read_text(), Loader=yaml.CSafeLoader))
+    for name in ("monitoring", *cases.TEAMS):
+        api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    return api
+
+
+@pytest.mark.parametrize("name", cases.CASES)
+def test_an_api_server_accepts_every_object_in_a_restricted_namespace(
+    helm: Helm, api_with_other_crds: kubeapi.KubeApi, restricted_namespace: str, name: str
+) -> None:
+    values = cases.merged(cases.BASE, cases.CASES[name])
+    things = objects(helm.text(values, namespace=restricted_namespace))
+    assert len(things) > 20
+    for thing in things:
+        assert_accepted(api_with_other_crds, thing)

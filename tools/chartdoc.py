@@ -1,0 +1,108 @@
+"""`python -m tools.chartdoc [--check]`: write the table of values in charts/duepoint/README.md.
+
+Names, defaults and meanings are read off charts/duepoint/values.yaml: the meaning of a value is the
+comment directly above it. A value without one is described by its parents' comments and its name.
+With --check nothing is written, and a README that is not current is exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+CHART = Path(__file__).resolve().parent.parent / "charts" / "duepoint"
+VALUES = CHART / "values.yaml"
+PAGE = CHART / "README.md"
+BEGIN = "<!-- values: written by `python -m tools.chartdoc` from values.yaml -->\n"
+END = "<!-- end of values -->\n"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Value:
+    """One row: a value, or a group of values if it has no default of its own."""
+
+    path: str
+    default: str
+    meaning: str
+
+
+def rows(text: str) -> Iterator[Value]:
+    """Every value of a values.yaml in its order, groups with a comment before their values."""
+    document = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert isinstance(document, yaml.MappingNode)
+    yield from _of(document, "", text.splitlines())
+
+
+def _of(mapping: yaml.MappingNode, prefix: str, lines: list[str]) -> Iterator[Value]:
+    for key, value in mapping.value:
+        path = f"{prefix}{key.value}"
+        meaning = _comment_above(key.start_mark.line, key.start_mark.column, lines)
+        if isinstance(value, yaml.MappingNode) and value.value and not value.flow_style:
+            if meaning:
+                yield Value(path, "", meaning)
+            yield from _of(value, f"{path}.", lines)
+        else:
+            yield Value(path, json.dumps(_plain(value)), meaning)
+
+
+def _plain(node: yaml.Node) -> object:
+    loader = yaml.SafeLoader("")
+    return loader.construct_document(node)
+
+
+def _comment_above(line: int, column: int, lines: list[str]) -> str:
+    """The comment lines directly above a key, at its own indentation, as one text."""
+    found: list[str] = []
+    while line > 0 and lines[line - 1].startswith(" " * column + "#"):
+        line -= 1
+        found.insert(0, lines[line].strip().removeprefix("#"))
+    if line == 0:  # the comment at the top of the file speaks of the file
+        return ""
+    examples = [each for each in found if each.startswith("   ")]
+    told = " ".join(each.strip() for each in found if each not in examples)
+    shown = "; ".join(f"`{' '.join(each.split())}`" for each in examples)
+    return f"{told} {shown}".strip()
+
+
+def table(text: str) -> str:
+    """The values as a Markdown table."""
+    lines = ["| value | default | meaning |", "|---|---|---|"]
+    for row in rows(text):
+        default = f"`{row.default}`" if row.default else ""
+        meaning = row.meaning.replace("|", "\\|")
+        lines.append(f"| `{row.path}` | {default.replace('|', chr(92) + '|')} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def page(readme: str, values: str) -> str:
+    """The README with its table of values renewed."""
+    head, _, rest = readme.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n{table(values)}\n{END}{tail}"
+
+
+def main() -> int:
+    """Exit code 0 when the page is, or now is, what the values say."""
+    parser = argparse.ArgumentParser(prog="python -m tools.chartdoc", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only say whether it is stale; exit 1")
+    arguments = parser.parse_args()
+    written = PAGE.read_text()
+    wanted = page(written, VALUES.read_text())
+    if wanted == written:
+        return 0
+    if arguments.check:
+        print("charts/duepoint/README.md is stale: run python -m tools.chartdoc")
+        return 1
+    PAGE.write_text(wanted)
+    print("wrote charts/duepoint/README.md")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
