@@ -35,7 +35,7 @@ _WORDS = (
     (r"httpx2\.AsyncClient", "httpx2.Client"),
     (r"AsyncSetClient", "SetClient"),
     (r"AsyncClient", "Client"),
-    (r"AsyncGenerator\[bytes, None\]", "Generator[bytes, None, None]"),
+    (r"AsyncGenerator\[([\w.]+), None\]", r"Generator[\1, None, None]"),
     (r"AsyncGenerator", "Generator"),
     (r"AsyncIterator", "Iterator"),
     (r"AsyncRows", "Rows"),

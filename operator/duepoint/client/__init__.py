@@ -20,6 +20,8 @@ Nothing of the product but the command line uses it, and it uses nothing of the 
 and the rules for TLS.
 """
 
+from msgspec import Raw
+
 from duepoint.client.asyncclient import AsyncClient, AsyncSetClient
 from duepoint.client.calls import ChangeOptions
 from duepoint.client.members import (
@@ -63,6 +65,7 @@ __all__ = [
     "MemberSpec",
     "MemberView",
     "NothingThere",
+    "Raw",
     "RequestRefused",
     "Retries",
     "RowAnswer",

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import os
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 import httpx2
@@ -124,9 +124,11 @@ class AsyncClient:
         """Close the connections."""
         await self._http.aclose()
 
-    async def send(self, call: calls.ApiCall[AnswerT]) -> AnswerT:
+    async def send(
+        self, call: calls.ApiCall[AnswerT], *, retries: retrying.Retries | None = None
+    ) -> AnswerT:
         """The answer to a request, repeated as ``retries`` says; raises problems.ClientError."""
-        attempts = retrying.Attempts(self._retries, self._token)
+        attempts = retrying.Attempts(retries or self._retries, self._token)
         while True:
             try:
                 return transport.decoded(call, await self._whole_answer(call))
@@ -137,7 +139,13 @@ class AsyncClient:
             await asyncio.sleep(wait_seconds)
 
     async def send_rows(
-        self, set_: calls.SetCalls, lines: Sequence[bytes], *, delete: bool, durability: str = ""
+        self,
+        set_: calls.SetCalls,
+        lines: Sequence[bytes],
+        *,
+        delete: bool,
+        durability: str = "",
+        retries: retrying.Retries | None = None,
     ) -> list[members.RowAnswer]:
         """What became of rows that go in one request, in their order.
 
@@ -146,7 +154,7 @@ class AsyncClient:
         Raises:
             problems.ClientError: the request was refused, or rows are still without an answer.
         """
-        attempts = retrying.Attempts(self._retries, self._token)
+        attempts = retrying.Attempts(retries or self._retries, self._token)
         answers: dict[int, members.RowAnswer] = {}
         waiting = list(range(len(lines)))
         while waiting:
@@ -225,36 +233,47 @@ class AsyncSetClient:
     how safely it is made.
     """
 
-    def __init__(self, client: AsyncClient, set_calls: calls.SetCalls) -> None:
+    def __init__(
+        self,
+        client: AsyncClient,
+        set_calls: calls.SetCalls,
+        retries: retrying.Retries | None = None,
+    ) -> None:
         self._client = client
+        self._retries = retries
+        self.server = client.server
         self.calls = set_calls
+
+    def with_retries(self, retries: retrying.Retries) -> AsyncSetClient:
+        """The same set, with more or less patience than the client's own."""
+        return AsyncSetClient(self._client, self.calls, retries)
 
     async def info(self) -> members.SetView:
         """The set's state and its counts."""
-        return await self._client.send(self.calls.info())
+        return await self._send(self.calls.info())
 
     # -- one member ------------------------------------------------------------------------------
 
     async def get(self, id_: str) -> members.MemberView:
         """The member of this id; raises problems.NothingThere where there is none."""
-        return await self._client.send(self.calls.get(id_))
+        return await self._send(self.calls.get(id_))
 
     async def put(
         self, id_: str, spec: members.MemberSpec, *, options: calls.ChangeOptions = calls.ALWAYS
     ) -> members.MemberView:
         """The member is as the spec says; the same again changes nothing."""
-        return await self._client.send(self.calls.put(id_, spec, options))
+        return await self._send(self.calls.put(id_, spec, options))
 
     async def patch(
         self, id_: str, changes: Mapping[str, Any], *, options: calls.ChangeOptions = calls.ALWAYS
     ) -> members.MemberView:
         """Some fields of a member are others; None removes one (RFC 7396)."""
-        return await self._client.send(self.calls.patch(id_, changes, options))
+        return await self._send(self.calls.patch(id_, changes, options))
 
     async def delete(self, id_: str, *, options: calls.ChangeOptions = calls.ALWAYS) -> bool:
         """There is no member of this id; False where there was none before."""
         try:
-            await self._client.send(self.calls.delete(id_, options))
+            await self._send(self.calls.delete(id_, options))
         except problems.NothingThere as error:
             if error.code != calls.NO_MEMBER:
                 raise
@@ -265,23 +284,23 @@ class AsyncSetClient:
         self, spec: members.MemberSpec, *, options: calls.ChangeOptions = calls.ALWAYS
     ) -> members.MemberView:
         """A new one-off, whose id the API chooses: a ULID."""
-        return await self._client.send(self.calls.create(spec, options))
+        return await self._send(self.calls.create(spec, options))
 
     async def trigger(
         self, id_: str, payload: object = UNSET, *, options: calls.ChangeOptions = calls.ALWAYS
     ) -> str:
         """The member fires once now; the id of that run. UNSET = with its own payload."""
-        return (await self._client.send(self.calls.trigger(id_, payload, options))).run
+        return (await self._send(self.calls.trigger(id_, payload, options))).run
 
     async def next_times(self, id_: str, count: int = 5) -> tuple[str, ...]:
         """The next slots of a member, RFC 3339 in UTC."""
-        return (await self._client.send(self.calls.next_times(id_, count))).times
+        return (await self._send(self.calls.next_times(id_, count))).times
 
     # -- many ------------------------------------------------------------------------------------
 
     async def upsert(
         self, rows: flows.AsyncRows, *, durability: str = ""
-    ) -> AsyncIterator[members.RowAnswer]:
+    ) -> AsyncGenerator[members.RowAnswer, None]:
         """Write many members; an answer for each row, in their order.
 
         Rows are MemberRows, or lines of JSON as ``export`` gives them. They are taken a batch at a
@@ -294,7 +313,7 @@ class AsyncSetClient:
 
     async def delete_many(
         self, ids: flows.AsyncRows, *, durability: str = ""
-    ) -> AsyncIterator[members.RowAnswer]:
+    ) -> AsyncGenerator[members.RowAnswer, None]:
         """Delete the members of these ids; an answer for each, in their order."""
         async for lines in flows.async_in_batches(ids):
             for answer in await self.send_rows(lines, delete=True, durability=durability):
@@ -308,7 +327,7 @@ class AsyncSetClient:
 
     async def iterate(
         self, prefix: str = "", *, page_size: int = 500
-    ) -> AsyncIterator[members.MemberView]:
+    ) -> AsyncGenerator[members.MemberView, None]:
         """All members whose id begins with the prefix, a page at a time, in no certain order."""
         cursor = ""
         while True:
@@ -322,30 +341,31 @@ class AsyncSetClient:
         self, cursor: str = "", *, limit: int = 100, prefix: str = ""
     ) -> members.ItemPage[members.MemberView]:
         """A page of the members, which may be empty and not the last; '' begins."""
-        return await self._client.send(self.calls.page(cursor, limit=limit, prefix=prefix))
+        return await self._send(self.calls.page(cursor, limit=limit, prefix=prefix))
 
     async def due(
         self, since: str, until: str, cursor: str = "", *, limit: int = 100
     ) -> members.ItemPage[members.MemberView]:
         """A page of the members that are due from ``since`` until before ``until``."""
-        return await self._client.send(
-            self.calls.due(cursor, since=since, until=until, limit=limit)
-        )
+        return await self._send(self.calls.due(cursor, since=since, until=until, limit=limit))
 
     async def export(self, cursor: str = "", *, limit: int = 1000) -> members.ItemPage[msgspec.Raw]:
         """A page of whole members as JSON; ``members.row_of`` makes a row for ``upsert`` of one."""
-        return await self._client.send(self.calls.export(cursor, limit=limit))
+        return await self._send(self.calls.export(cursor, limit=limit))
 
     async def unacknowledged(self, *, limit: int = 100) -> tuple[members.UnfinishedSlot, ...]:
         """Slots that a worker has claimed, or that wait for their next attempt."""
-        return (await self._client.send(self.calls.unacknowledged(limit=limit))).items
+        return (await self._send(self.calls.unacknowledged(limit=limit))).items
 
     async def dead_letters(
         self, cursor: str = "", *, limit: int = 100
     ) -> members.ItemPage[members.LetterView]:
         """A page of the slots that were given up, newest first."""
-        return await self._client.send(self.calls.dead_letters(cursor, limit=limit))
+        return await self._send(self.calls.dead_letters(cursor, limit=limit))
 
     async def replay(self, letters: Sequence[str]) -> tuple[members.RowAnswer, ...]:
         """Dead letters fire once more, each under the id that its event had."""
-        return (await self._client.send(self.calls.replay(letters))).items
+        return (await self._send(self.calls.replay(letters))).items
+
+    async def _send(self, call: calls.ApiCall[AnswerT]) -> AnswerT:
+        return await self._client.send(call, retries=self._retries)

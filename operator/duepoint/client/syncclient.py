@@ -10,7 +10,7 @@ import contextlib
 import os
 import ssl
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 import httpx2
@@ -122,9 +122,11 @@ class Client:
         """Close the connections."""
         self._http.close()
 
-    def send(self, call: calls.ApiCall[AnswerT]) -> AnswerT:
+    def send(
+        self, call: calls.ApiCall[AnswerT], *, retries: retrying.Retries | None = None
+    ) -> AnswerT:
         """The answer to a request, repeated as ``retries`` says; raises problems.ClientError."""
-        attempts = retrying.Attempts(self._retries, self._token)
+        attempts = retrying.Attempts(retries or self._retries, self._token)
         while True:
             try:
                 return transport.decoded(call, self._whole_answer(call))
@@ -135,7 +137,13 @@ class Client:
             time.sleep(wait_seconds)
 
     def send_rows(
-        self, set_: calls.SetCalls, lines: Sequence[bytes], *, delete: bool, durability: str = ""
+        self,
+        set_: calls.SetCalls,
+        lines: Sequence[bytes],
+        *,
+        delete: bool,
+        durability: str = "",
+        retries: retrying.Retries | None = None,
     ) -> list[members.RowAnswer]:
         """What became of rows that go in one request, in their order.
 
@@ -144,7 +152,7 @@ class Client:
         Raises:
             problems.ClientError: the request was refused, or rows are still without an answer.
         """
-        attempts = retrying.Attempts(self._retries, self._token)
+        attempts = retrying.Attempts(retries or self._retries, self._token)
         answers: dict[int, members.RowAnswer] = {}
         waiting = list(range(len(lines)))
         while waiting:
@@ -223,36 +231,47 @@ class SetClient:
     how safely it is made.
     """
 
-    def __init__(self, client: Client, set_calls: calls.SetCalls) -> None:
+    def __init__(
+        self,
+        client: Client,
+        set_calls: calls.SetCalls,
+        retries: retrying.Retries | None = None,
+    ) -> None:
         self._client = client
+        self._retries = retries
+        self.server = client.server
         self.calls = set_calls
+
+    def with_retries(self, retries: retrying.Retries) -> SetClient:
+        """The same set, with more or less patience than the client's own."""
+        return SetClient(self._client, self.calls, retries)
 
     def info(self) -> members.SetView:
         """The set's state and its counts."""
-        return self._client.send(self.calls.info())
+        return self._send(self.calls.info())
 
     # -- one member ------------------------------------------------------------------------------
 
     def get(self, id_: str) -> members.MemberView:
         """The member of this id; raises problems.NothingThere where there is none."""
-        return self._client.send(self.calls.get(id_))
+        return self._send(self.calls.get(id_))
 
     def put(
         self, id_: str, spec: members.MemberSpec, *, options: calls.ChangeOptions = calls.ALWAYS
     ) -> members.MemberView:
         """The member is as the spec says; the same again changes nothing."""
-        return self._client.send(self.calls.put(id_, spec, options))
+        return self._send(self.calls.put(id_, spec, options))
 
     def patch(
         self, id_: str, changes: Mapping[str, Any], *, options: calls.ChangeOptions = calls.ALWAYS
     ) -> members.MemberView:
         """Some fields of a member are others; None removes one (RFC 7396)."""
-        return self._client.send(self.calls.patch(id_, changes, options))
+        return self._send(self.calls.patch(id_, changes, options))
 
     def delete(self, id_: str, *, options: calls.ChangeOptions = calls.ALWAYS) -> bool:
         """There is no member of this id; False where there was none before."""
         try:
-            self._client.send(self.calls.delete(id_, options))
+            self._send(self.calls.delete(id_, options))
         except problems.NothingThere as error:
             if error.code != calls.NO_MEMBER:
                 raise
@@ -263,21 +282,23 @@ class SetClient:
         self, spec: members.MemberSpec, *, options: calls.ChangeOptions = calls.ALWAYS
     ) -> members.MemberView:
         """A new one-off, whose id the API chooses: a ULID."""
-        return self._client.send(self.calls.create(spec, options))
+        return self._send(self.calls.create(spec, options))
 
     def trigger(
         self, id_: str, payload: object = UNSET, *, options: calls.ChangeOptions = calls.ALWAYS
     ) -> str:
         """The member fires once now; the id of that run. UNSET = with its own payload."""
-        return (self._client.send(self.calls.trigger(id_, payload, options))).run
+        return (self._send(self.calls.trigger(id_, payload, options))).run
 
     def next_times(self, id_: str, count: int = 5) -> tuple[str, ...]:
         """The next slots of a member, RFC 3339 in UTC."""
-        return (self._client.send(self.calls.next_times(id_, count))).times
+        return (self._send(self.calls.next_times(id_, count))).times
 
     # -- many ------------------------------------------------------------------------------------
 
-    def upsert(self, rows: flows.Rows, *, durability: str = "") -> Iterator[members.RowAnswer]:
+    def upsert(
+        self, rows: flows.Rows, *, durability: str = ""
+    ) -> Generator[members.RowAnswer, None, None]:
         """Write many members; an answer for each row, in their order.
 
         Rows are MemberRows, or lines of JSON as ``export`` gives them. They are taken a batch at a
@@ -288,7 +309,9 @@ class SetClient:
             for answer in self.send_rows(lines, durability=durability):
                 yield answer
 
-    def delete_many(self, ids: flows.Rows, *, durability: str = "") -> Iterator[members.RowAnswer]:
+    def delete_many(
+        self, ids: flows.Rows, *, durability: str = ""
+    ) -> Generator[members.RowAnswer, None, None]:
         """Delete the members of these ids; an answer for each, in their order."""
         for lines in flows.in_batches(ids):
             for answer in self.send_rows(lines, delete=True, durability=durability):
@@ -300,7 +323,9 @@ class SetClient:
         """What became of lines that go in one request; see ``batches.batches`` for its size."""
         return self._client.send_rows(self.calls, lines, delete=delete, durability=durability)
 
-    def iterate(self, prefix: str = "", *, page_size: int = 500) -> Iterator[members.MemberView]:
+    def iterate(
+        self, prefix: str = "", *, page_size: int = 500
+    ) -> Generator[members.MemberView, None, None]:
         """All members whose id begins with the prefix, a page at a time, in no certain order."""
         cursor = ""
         while True:
@@ -314,28 +339,31 @@ class SetClient:
         self, cursor: str = "", *, limit: int = 100, prefix: str = ""
     ) -> members.ItemPage[members.MemberView]:
         """A page of the members, which may be empty and not the last; '' begins."""
-        return self._client.send(self.calls.page(cursor, limit=limit, prefix=prefix))
+        return self._send(self.calls.page(cursor, limit=limit, prefix=prefix))
 
     def due(
         self, since: str, until: str, cursor: str = "", *, limit: int = 100
     ) -> members.ItemPage[members.MemberView]:
         """A page of the members that are due from ``since`` until before ``until``."""
-        return self._client.send(self.calls.due(cursor, since=since, until=until, limit=limit))
+        return self._send(self.calls.due(cursor, since=since, until=until, limit=limit))
 
     def export(self, cursor: str = "", *, limit: int = 1000) -> members.ItemPage[msgspec.Raw]:
         """A page of whole members as JSON; ``members.row_of`` makes a row for ``upsert`` of one."""
-        return self._client.send(self.calls.export(cursor, limit=limit))
+        return self._send(self.calls.export(cursor, limit=limit))
 
     def unacknowledged(self, *, limit: int = 100) -> tuple[members.UnfinishedSlot, ...]:
         """Slots that a worker has claimed, or that wait for their next attempt."""
-        return (self._client.send(self.calls.unacknowledged(limit=limit))).items
+        return (self._send(self.calls.unacknowledged(limit=limit))).items
 
     def dead_letters(
         self, cursor: str = "", *, limit: int = 100
     ) -> members.ItemPage[members.LetterView]:
         """A page of the slots that were given up, newest first."""
-        return self._client.send(self.calls.dead_letters(cursor, limit=limit))
+        return self._send(self.calls.dead_letters(cursor, limit=limit))
 
     def replay(self, letters: Sequence[str]) -> tuple[members.RowAnswer, ...]:
         """Dead letters fire once more, each under the id that its event had."""
-        return (self._client.send(self.calls.replay(letters))).items
+        return (self._send(self.calls.replay(letters))).items
+
+    def _send(self, call: calls.ApiCall[AnswerT]) -> AnswerT:
+        return self._client.send(call, retries=self._retries)
