@@ -170,7 +170,9 @@ def test_stats(duepoint, api):
     api.store("a", {"delay": "1h"})
 
     assert duepoint("set", "stats", "reminders").rows[0]["members"] == 1
-    assert "lag           none is overdue" in duepoint("set", "stats", "reminders", "-o", "table").out
+    assert (
+        "lag           none is overdue" in duepoint("set", "stats", "reminders", "-o", "table").out
+    )
 
 
 # -- changing ------------------------------------------------------------------------------------
@@ -261,8 +263,8 @@ def test_trigger(duepoint, api):
     api.store("a", {"delay": "1h"})
 
     assert duepoint("set", "trigger", "reminders", "a").out == "a fires now, as run run-1\n"
-    assert duepoint(
-        "set", "trigger", "reminders", "a", "--payload", "[1]", "-o", "json"
-    ).rows == [{"id": "a", "run": "run-2"}]
+    assert duepoint("set", "trigger", "reminders", "a", "--payload", "[1]", "-o", "json").rows == [
+        {"id": "a", "run": "run-2"}
+    ]
     assert api.triggered == [("a", None), ("a", [1])]
     assert duepoint("set", "trigger", "reminders", "b").code == 1

@@ -17,6 +17,7 @@ _WIDTH, _HEIGHT = 860, 470
 _LEFT, _RIGHT = 70, 24
 _UPPER = (78, 190)
 _LOWER = (246, 412)
+#: Most steps of the time; few events are shown in fewer, so that each has several.
 _STEPS = 60
 #: More events than this are drawn as a band.
 _MOST_DOTS = 1_000
@@ -28,7 +29,7 @@ def picture(report: LoadReport, due_us: Sequence[int], first_us: Sequence[int]) 
     start_us = due_us[0]
     ends = [due_us[-1], *(arrived for arrived in first_us if arrived)]
     span_us = max(max(ends) - start_us, 1_000)
-    step_us = span_us / _STEPS
+    step_us = span_us / min(_STEPS, max(len(due_us) // 4, 10))
     events = [
         (_x((due - start_us) / span_us), due - start_us, (arrived - due) / 1_000)
         for due, arrived in zip(due_us, first_us, strict=True)
@@ -41,8 +42,8 @@ def picture(report: LoadReport, due_us: Sequence[int], first_us: Sequence[int]) 
         ),
         '<rect width="100%" height="100%" fill="white"/>',
         *_heading(report),
-        *_rates(due_us, first_us, start_us, step_us),
-        *_latenesses(events, step_us),
+        *_rates(due_us, first_us, start_us, span_us, step_us),
+        *_latenesses(events, span_us),
         *_times(span_us / 1e6),
         "</svg>",
     ]
@@ -62,13 +63,14 @@ def _heading(report: LoadReport) -> Iterator[str]:
 
 
 def _rates(
-    due_us: Sequence[int], first_us: Sequence[int], start_us: int, step_us: float
+    due_us: Sequence[int], first_us: Sequence[int], start_us: int, span_us: int, step_us: float
 ) -> Iterator[str]:
     """Due and arrived, in events a second."""
     top, bottom = _UPPER
     seconds = step_us / 1e6
-    due = _counts(due_us, start_us, step_us)
-    arrived = _counts([each for each in first_us if each], start_us, step_us)
+    steps = round(span_us / step_us)
+    due = _counts(due_us, start_us, step_us, steps)
+    arrived = _counts([each for each in first_us if each], start_us, step_us, steps)
     rates = [(one / seconds, other / seconds) for one, other in zip(due, arrived, strict=True)]
     most = _nice(max(max(pair) for pair in rates))
     yield _text(_LEFT, top - 8, "events a second", f'fill="{_GREY}"')
@@ -77,7 +79,7 @@ def _rates(
     yield _box(_LEFT + 160, top - 17, 10, 10, _ARRIVED)
     yield _text(_LEFT + 175, top - 8, "arrived", f'fill="{_GREY}"')
     yield from _grid(top, bottom, most)
-    width = (_WIDTH - _LEFT - _RIGHT) / _STEPS
+    width = (_WIDTH - _LEFT - _RIGHT) / len(rates)
     for number, (one, other) in enumerate(rates):
         left = _LEFT + number * width
         for offset, value, colour in ((0.0, one, _DUE), (0.5, other, _ARRIVED)):
@@ -87,14 +89,14 @@ def _rates(
                 yield _box(x, bottom - height, width * 0.42, height, colour)
 
 
-def _counts(instants_us: Sequence[int], start_us: int, step_us: float) -> list[int]:
-    counts = [0] * _STEPS
+def _counts(instants_us: Sequence[int], start_us: int, step_us: float, steps: int) -> list[int]:
+    counts = [0] * steps
     for instant in instants_us:
-        counts[min(max(int((instant - start_us) / step_us), 0), _STEPS - 1)] += 1
+        counts[min(max(int((instant - start_us) / step_us), 0), steps - 1)] += 1
     return counts
 
 
-def _latenesses(events: list[tuple[float, int, float]], step_us: float) -> Iterator[str]:
+def _latenesses(events: list[tuple[float, int, float]], span_us: int) -> Iterator[str]:
     """Dots, or a band with a line and the greatest; milliseconds from 0 up."""
     top, bottom = _LOWER
     most = _nice(max((late for _, _, late in events), default=1.0))
@@ -113,7 +115,7 @@ def _latenesses(events: list[tuple[float, int, float]], step_us: float) -> Itera
         return
     steps: dict[int, list[float]] = {}
     for _, offset_us, late in events:
-        steps.setdefault(min(int(offset_us / step_us), _STEPS - 1), []).append(late)
+        steps.setdefault(min(offset_us * _STEPS // span_us, _STEPS - 1), []).append(late)
     columns = []
     for number, lates in sorted(steps.items()):
         ascending = sorted(round(late * 1_000) for late in lates)

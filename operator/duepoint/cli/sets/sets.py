@@ -374,8 +374,8 @@ async def _no_member(asked: client.AsyncSetClient, id_: str, missing: client.Not
         raise missing
     near: list[str] = []
     with contextlib.suppress(client.ClientError):
-        for length in (len(id_) - 1, len(id_) // 2):
-            page = await asked.page(prefix=id_[: max(length, 0)], limit=_LOOKED_THROUGH)
+        for length in (len(id_) - 1, len(id_) // 2, 1):
+            page = await asked.page(prefix=id_[:length], limit=_LOOKED_THROUGH)
             near = difflib.get_close_matches(id_, [member.id for member in page.items], n=1)
             if near:
                 break
