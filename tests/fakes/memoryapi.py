@@ -12,7 +12,6 @@ import contextlib
 import json
 import secrets
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 
 from aiohttp import web
@@ -296,6 +295,11 @@ class MemoryApi:
         await answer.write_eof()
         return answer
 
+    def _maybe_refuse(self, id_: str) -> None:
+        if self.refused.get(id_):
+            status, code = self.refused[id_].pop(0)
+            raise Refusal(status, code, "not this one")
+
     def _row(self, line: bytes, *, delete: bool) -> dict:
         id_ = None
         try:
@@ -304,9 +308,7 @@ class MemoryApi:
                 id_ = row["id"]
             except (ValueError, KeyError, TypeError) as error:
                 raise Refusal(400, "InvalidRow", f"the row is no member: {error!r}") from None
-            if self.refused.get(id_):
-                status, code = self.refused[id_].pop(0)
-                raise Refusal(status, code, "not this one")
+            self._maybe_refuse(id_)
             if delete:
                 gone = self.members.pop(id_, None)
                 return {"id": id_, "outcome": "Absent" if gone is None else "Removed"}
@@ -314,10 +316,3 @@ class MemoryApi:
             return {"id": id_, "outcome": outcome, "etag": self.members[id_]["etag"]}
         except Refusal as refusal:
             return {"id": id_, "error": refusal.body}
-
-
-def eventually(fact: Callable[[], bool], seconds: float = 5.0) -> bool:
-    until = time.monotonic() + seconds
-    while not (holds := fact()) and time.monotonic() < until:
-        time.sleep(0.01)
-    return holds

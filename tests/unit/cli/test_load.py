@@ -8,12 +8,13 @@ import json
 import socket
 import threading
 import time
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from duepoint.cli.load import drawing, lateness, plan, receiver
-from tests.unit.cli.test_set import api, environment  # noqa: F401 - fixtures
+
+pytestmark = pytest.mark.usefixtures("environment")
 
 SECOND_US = 1_000_000
 
@@ -28,7 +29,7 @@ def port():
 class Firing:
     """Fires what is stored at its due time, as a worker does; some not, some twice."""
 
-    def __init__(self, api, port, *, late_ms=5, lost=(), doubled=(), early=()):  # noqa: F811
+    def __init__(self, api, port, *, late_ms=5, lost=(), doubled=(), early=()):
         self._port, self._late_ms = port, late_ms
         self._lost, self._doubled, self._early = lost, doubled, early
         api.on_stored = self.stored
@@ -61,7 +62,7 @@ def arguments(port, **given):
 
 
 @pytest.mark.parametrize("submit", ["ahead", "as-due"])
-def test_all_arrive_and_it_says_how_late(duepoint, api, port, tmp_path, submit):  # noqa: F811
+def test_all_arrive_and_it_says_how_late(duepoint, api, port, tmp_path, submit):
     Firing(api, port)
     picture = tmp_path / "load.svg"
     answer = duepoint(*arguments(port, svg=picture, output="json", submit=submit))
@@ -72,12 +73,12 @@ def test_all_arrive_and_it_says_how_late(duepoint, api, port, tmp_path, submit):
         "count": 10, "accepted": 10, "arrived": 10, "lost": 0, "doubled": 0,
     }  # fmt: skip
     assert 4 <= row["latenessMs"]["p50"] <= row["latenessMs"]["max"] < 600
-    assert ElementTree.parse(picture).getroot().tag.endswith("svg")
+    assert ET.parse(picture).getroot().tag.endswith("svg")
     requests = [path for method, path, _ in api.requests if method in ("POST", "PUT")]
     assert sum("bulkUpsert" in path for path in requests) == (1 if submit == "ahead" else 0)
 
 
-def test_what_is_lost_doubled_and_early_is_found_and_what_is_left_is_removed(duepoint, api, port):  # noqa: F811
+def test_what_is_lost_doubled_and_early_is_found_and_what_is_left_is_removed(duepoint, api, port):
     Firing(api, port, lost=(3, 4), doubled=(5,), early=(6,))
     answer = duepoint(*arguments(port, wait="1s"))
 
@@ -87,14 +88,14 @@ def test_what_is_lost_doubled_and_early_is_found_and_what_is_left_is_removed(due
     assert not left & {"000003", "000004"}
 
 
-def test_refused_ones_are_no_lost_ones(duepoint, api, port):  # noqa: F811
+def test_refused_ones_are_no_lost_ones(duepoint, api, port):
     api.faults.append(None)
     answer = duepoint(*arguments(port, count=2, payload='{"a": 1}', lead="1s"), "-n", "nowhere")
     assert answer.code == 2
     assert "NoSuchSet" in answer.err
 
 
-def test_where_nothing_arrives_it_says_what_to_look_at(duepoint, api, port):  # noqa: F811
+def test_where_nothing_arrives_it_says_what_to_look_at(duepoint, api, port):
     answer = duepoint(*arguments(port, wait="100ms"))
 
     assert answer.code == 1
@@ -111,7 +112,7 @@ def test_where_nothing_arrives_it_says_what_to_look_at(duepoint, api, port):  # 
         ({"payload": "{"}, "--payload"),
     ],
 )
-def test_a_wrong_option_submits_nothing(refused, api, port, given, said):  # noqa: F811
+def test_a_wrong_option_submits_nothing(refused, api, port, given, said):
     assert said in refused(*arguments(port, **given))
     assert api.requests == []
 
@@ -240,7 +241,7 @@ def report(due_us, first_us):
 def test_a_picture_is_well_formed_and_nothing_lies_outside(count, step_us, late_us):
     due_us = [1_000_000_000 + number * step_us for number in range(count)]
     first_us = [0 if late_us is None else due + late_us + n % 7 for n, due in enumerate(due_us)]
-    root = ElementTree.fromstring(drawing.picture(report(due_us, first_us), due_us, first_us))
+    root = ET.fromstring(drawing.picture(report(due_us, first_us), due_us, first_us))
 
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     for shape in root.iter():

@@ -8,34 +8,9 @@ import pytest
 import yaml
 
 from tests.fakes import memoryapi
-from tests.fakes.memoryapi import MemoryApi
+from tests.unit.cli.conftest import KUBECONFIG
 
-KUBECONFIG = {
-    "current-context": "here",
-    "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "shop"}}],
-    "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
-    "users": [{"name": "u", "user": {"token": "good"}}],
-}
-
-
-@pytest.fixture
-def api():
-    memory = MemoryApi()
-    with memory.serving():
-        yield memory
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch, tmp_path, api):
-    """A kubeconfig whose user has a token, and the API's URL in the variable."""
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(KUBECONFIG))
-    for name in ("DUEPOINT_API_TOKEN", "DUEPOINT_API_TOKEN_FILE", "DUEPOINT_API_CA_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("KUBECONFIG", str(path))
-    monkeypatch.setenv("DUEPOINT_API_URL", api.url)
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    return path
+pytestmark = pytest.mark.usefixtures("environment")
 
 
 # -- who asks whom -------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import pytest
 
 from duepoint.cli.sets import exporting, importing
 from tests.fakes import memoryapi
-from tests.unit.cli.test_set import api, environment  # noqa: F401 - fixtures
+
+pytestmark = pytest.mark.usefixtures("environment")
 
 COUNT = 25
 
@@ -25,7 +26,7 @@ def small(monkeypatch):
     monkeypatch.setattr(importing, "_PATIENCE", Retries(attempts=2, first_seconds=0.01))
 
 
-def filled(api, count=COUNT):  # noqa: F811 - the fixture
+def filled(api, count=COUNT):
     for number in range(count):
         api.store(f"m{number:03d}", {"delay": "1h", "payload": {"n": number, "text": "Grüße"}})
 
@@ -130,7 +131,7 @@ def test_a_file_shorter_than_its_checkpoint_is_not_continued(duepoint, refused, 
 
 
 @pytest.fixture
-def exported(duepoint, api, tmp_path):  # noqa: F811
+def exported(duepoint, api, tmp_path):
     filled(api)
     path = tmp_path / "members.ndjson"
     duepoint("set", "export", "reminders", str(path))
@@ -139,7 +140,7 @@ def exported(duepoint, api, tmp_path):  # noqa: F811
     return path, wanted
 
 
-def payloads(api):  # noqa: F811
+def payloads(api):
     return {id_: member["payload"] for id_, member in api.members.items()}
 
 
