@@ -142,11 +142,11 @@ def test_due_times_lie_where_the_pattern_says():
 
 @pytest.mark.parametrize("id_", ["load-1-000004", "load-2-000001", "load-1-x", "load-1-", "order"])
 def test_an_id_of_another_load_is_not_counted(id_):
-    assert plan.Plan(run="load-1", due_us=(1, 2, 3), payload=None).number_of(id_) is None
+    assert plan.LoadPlan(run="load-1", due_us=(1, 2, 3), payload=None).number_of(id_) is None
 
 
 def test_an_id_leads_back_to_its_number():
-    made = plan.Plan(run="load-1", due_us=(1, 2, 3), payload=None)
+    made = plan.LoadPlan(run="load-1", due_us=(1, 2, 3), payload=None)
     assert [made.number_of(made.row(number).id) for number in range(3)] == [0, 1, 2]
 
 

@@ -70,7 +70,7 @@ def test_a_server_that_is_not_there_is_one_line(refused, monkeypatch):
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [("lst", 'did you mean "list"?'), ("exprot", '"export"'), ("zzz", "write one of delete, due")],
+    [("lst", 'did you mean "list"?'), ("expot", '"export"'), ("zzz", "write one of delete, due")],
 )
 def test_a_wrong_word_gets_the_right_one(refused, word, said):
     assert said in refused("set", word)

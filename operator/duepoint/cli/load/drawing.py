@@ -117,8 +117,8 @@ def _latenesses(events: list[tuple[float, int, float]], span_us: int) -> Iterato
     for _, offset_us, late in events:
         steps.setdefault(min(offset_us * _STEPS // span_us, _STEPS - 1), []).append(late)
     columns = []
-    for number, lates in sorted(steps.items()):
-        ascending = sorted(round(late * 1_000) for late in lates)
+    for number, latenesses in sorted(steps.items()):
+        ascending = sorted(round(late * 1_000) for late in latenesses)
         shares = [percentile(ascending, share) / 1_000 for share in (0.1, 0.5, 0.99, 1.0)]
         columns.append((_x((number + 0.5) / _STEPS), *map(y, shares)))
     band = [(x, low) for x, low, *_ in columns] + [(x, high) for x, _, _, high, _ in columns[::-1]]

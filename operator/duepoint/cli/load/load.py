@@ -157,7 +157,7 @@ class _Load:
             count=wanted.count, first_us=first_us, within_us=wanted.within_us,
             pattern=wanted.pattern, seed=wanted.seed,
         )  # fmt: skip
-        self.plan = plan.Plan(
+        self.plan = plan.LoadPlan(
             run=f"load-{secrets.token_hex(4)}", due_us=due_us, payload=wanted.payload
         )
         self.arrivals = lateness.Arrivals(due_us=due_us)

@@ -48,7 +48,7 @@ class _Event(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(_Event)
 
 
-class Receiver(asyncio.Protocol):
+class EventConnection(asyncio.Protocol):
     """One apisession."""
 
     def __init__(self, arrived: Arrived, foreign: Callable[[], None]) -> None:
@@ -119,7 +119,7 @@ async def listening(
     """
     try:
         server = await asyncio.get_running_loop().create_server(
-            lambda: Receiver(arrived, foreign), host, port
+            lambda: EventConnection(arrived, foreign), host, port
         )
     except OSError as error:
         raise errors.InvalidSetting(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from duepoint import client
 from duepoint.cli import progress
-from duepoint.cli.load.plan import Plan
+from duepoint.cli.load.plan import LoadPlan
 
 #: Requests under way at once, of ``as-due``.
 _AT_ONCE = 32
@@ -39,7 +39,7 @@ class Submitted:
 
 
 async def ahead(
-    asked: client.AsyncSetClient, plan: Plan, submitted: Submitted, advance: progress.Advance
+    asked: client.AsyncSetClient, plan: LoadPlan, submitted: Submitted, advance: progress.Advance
 ) -> None:
     """Send all of them in bulk; raises client.ClientError."""
     began = time.monotonic()
@@ -58,7 +58,7 @@ async def ahead(
 
 async def as_due(
     asked: client.AsyncSetClient,
-    plan: Plan,
+    plan: LoadPlan,
     submitted: Submitted,
     advance: progress.Advance,
     *,
@@ -79,7 +79,9 @@ async def as_due(
     submitted.seconds = time.monotonic() - began
 
 
-async def _put(asked: client.AsyncSetClient, plan: Plan, number: int, submitted: Submitted) -> None:
+async def _put(
+    asked: client.AsyncSetClient, plan: LoadPlan, number: int, submitted: Submitted
+) -> None:
     row = plan.row(number)
     try:
         await asked.put(row.id, client.MemberSpec(at=row.at, payload=row.payload))
