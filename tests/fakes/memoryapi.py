@@ -11,6 +11,7 @@ import collections
 import contextlib
 import json
 import secrets
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -82,7 +83,8 @@ class MemoryApi:
     # -- the thread ------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def serving(self) -> Iterator[str]:
+    def serving(self, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+        self._tls = tls
         started = threading.Event()
         thread = threading.Thread(target=lambda: asyncio.run(self._serve(started)), daemon=True)
         thread.start()
@@ -114,9 +116,10 @@ class MemoryApi:
         route("GET", f"{BASE}/deadletters", self._letters)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self._tls)
         await site.start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        scheme = "http" if self._tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{runner.addresses[0][1]}"
         started.set()
         await self._stop.wait()
         await runner.cleanup()

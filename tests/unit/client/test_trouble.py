@@ -11,6 +11,7 @@ from aiohttp import web
 from duepoint import client
 from duepoint.client import MemberRow, MemberSpec, Retries, batches
 from tests.fakes import memoryapi
+from tests.support import certificates
 from tests.unit.client.conftest import QUICK
 
 SPEC = MemberSpec(delay="1h")
@@ -195,6 +196,33 @@ def test_what_is_no_url_is_refused_without_repeating_a_password(connect, url):
     with pytest.raises(ValueError, match="write one such as") as caught:
         connect(url or " ")
     assert "u:p" not in str(caught.value)
+
+
+# -- TLS -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tls_api(tmp_path):
+    authority = certificates.Authority()
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    (tmp_path / "other.crt").write_bytes(certificates.Authority("others").pem)
+    memory = memoryapi.MemoryApi()
+    memory.store("a", {"delay": "1h"})
+    with memory.serving(authority.signs("127.0.0.1").serving(tmp_path)):
+        yield memory, tmp_path
+
+
+def test_a_server_of_the_given_authority_is_trusted_and_no_other(connect, tls_api):
+    memory, folder = tls_api
+
+    def asked(**given):
+        made = connect(memory.url, retries=client.NEVER, **given)
+        return made.schedule_set("shop", "reminders").get("a")
+
+    assert asked(ca_file=folder / "ca.crt").id == "a"
+    for given in ({}, {"ca_file": folder / "other.crt"}):
+        with pytest.raises(client.ServiceUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
+            asked(**given)
 
 
 # -- many rows -----------------------------------------------------------------------------------
