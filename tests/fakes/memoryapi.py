@@ -104,7 +104,7 @@ class MemoryApi:
         route("POST", f"{BASE}/schedules", self._create)
         route("POST", f"{BASE}/schedules:bulkUpsert", self._bulk)
         route("POST", f"{BASE}/schedules:bulkDelete", self._bulk)
-        route("POST", BASE + "/schedules/{id}:trigger", self._trigger)
+        route("POST", BASE + "/schedules/{id}/trigger", self._trigger)
         route("GET", BASE + "/schedules/{id}/next", self._next)
         for method, handler in (
             ("GET", self._get), ("PUT", self._put), ("PATCH", self._patch),
@@ -137,7 +137,7 @@ class MemoryApi:
                 return problem(401, "Unauthenticated", "the token is not known")
             where = (request.match_info.get("ns"), request.match_info.get("set"))
             if where not in (("shop", "reminders"), (None, None)):
-                return problem(404, "NoSuchSet", f"there is no ScheduleSet {where[0]}/{where[1]}")
+                return problem(404, "NotFound", f"there is no ScheduleSet {where[0]}/{where[1]}")
             return await self._once(request, handler)
         except Refusal as refusal:
             body = refusal.body
@@ -205,6 +205,7 @@ class MemoryApi:
             "namespace": "shop", "name": "reminders", "state": "Ready",
             "members": len(self.members), "armed": len(self.members), "inFlight": 0,
             "nextDueTime": "2026-11-27T09:00:00Z", "lagSeconds": 0, "deadLetters": 0, "new": 1,
+            "limits": {"members": 1000},
         })  # fmt: skip
 
     async def _get(self, request: web.Request) -> web.Response:
@@ -246,7 +247,7 @@ class MemoryApi:
     async def _next(self, request: web.Request) -> web.Response:
         self._known(request)
         count = int(request.query["count"])
-        return web.json_response({"times": [f"2026-11-{27 + n}T09:00:00Z" for n in range(count)]})
+        return web.json_response({"items": [f"2026-11-{27 + n}T09:00:00Z" for n in range(count)]})
 
     async def _list(self, request: web.Request) -> web.Response:
         chosen = sorted(
@@ -294,6 +295,8 @@ class MemoryApi:
                 request.transport.close()
                 return answer
             row = self._row(line, delete=request.path.endswith("Delete"))
+            if "error" in row:
+                row["line"] = number + 1
             await answer.write(json.dumps(row).encode() + b"\n")
         await answer.write_eof()
         return answer
@@ -316,6 +319,8 @@ class MemoryApi:
                 gone = self.members.pop(id_, None)
                 return {"id": id_, "outcome": "Absent" if gone is None else "Removed"}
             outcome = self.store(id_, row)
-            return {"id": id_, "outcome": outcome, "etag": self.members[id_]["etag"]}
+            known = self.members[id_]
+            due = known["nextDueTime"]
+            return {"id": id_, "outcome": outcome, "etag": known["etag"], "dueTime": due}
         except Refusal as refusal:
             return {"id": id_, "error": refusal.body}

@@ -188,8 +188,9 @@ class AsyncClient:
                 async for piece in pieces:
                     arrived += lines.feed(piece)
             arrived += lines.end()
+            batches.raise_if_fatal(arrived)
         except problems.ClientError as error:
-            return arrived, error
+            return [answer for answer in arrived if not answer.fatal], error
         return arrived, None
 
     async def _whole_answer(self, call: calls.ApiCall[AnswerT]) -> bytes:
@@ -294,7 +295,7 @@ class AsyncSetClient:
 
     async def next_times(self, id_: str, count: int = 5) -> tuple[str, ...]:
         """The next slots of a member, RFC 3339 in UTC."""
-        return (await self._send(self.calls.next_times(id_, count))).times
+        return (await self._send(self.calls.next_times(id_, count))).items
 
     # -- many ------------------------------------------------------------------------------------
 
@@ -363,9 +364,12 @@ class AsyncSetClient:
         """A page of the slots that were given up, newest first."""
         return await self._send(self.calls.dead_letters(cursor, limit=limit))
 
-    async def replay(self, letters: Sequence[str]) -> tuple[members.RowAnswer, ...]:
-        """Dead letters fire once more, each under the id that its event had."""
-        return (await self._send(self.calls.replay(letters))).items
+    async def replay(self, letters: Sequence[str]) -> tuple[str, ...]:
+        """Up to 100 dead letters fire once more, each under the id that its event had.
+
+        Gives those that were not there.
+        """
+        return (await self._send(self.calls.replay(letters))).missing
 
     async def _send(self, call: calls.ApiCall[AnswerT]) -> AnswerT:
         return await self._client.send(call, retries=self._retries)

@@ -99,6 +99,12 @@ def _answer(line: bytes) -> members.RowAnswer:
         ) from error
 
 
+def raise_if_fatal(arrived: Sequence[members.RowAnswer]) -> None:
+    """The last line may say that the API read no further."""
+    if arrived and arrived[-1].fatal:
+        raise error_of(arrived[-1])
+
+
 def miscounted(
     arrived: Sequence[members.RowAnswer], sent: Sequence[int]
 ) -> problems.ServiceUnreachable:

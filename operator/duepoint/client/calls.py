@@ -52,8 +52,8 @@ class ChangeOptions:
     Attributes:
         if_match: only if the member's etag is this one.
         if_absent: only if there is no such member.
-        durability: answer only when the change is as safe as this: ``replicas=1`` or ``disk``;
-            refused where the servers cannot give it.
+        durability: answer only when the change is as safe as this: ``replicas=1``, ``aof`` or
+            both with a comma; refused where the servers cannot give it.
         idempotency_key: unset: a random one for each call. Write your own where a call may be
             repeated by another process, up to a day later.
     """
@@ -66,7 +66,7 @@ class ChangeOptions:
     def headers(self) -> dict[str, str]:
         found = {"Idempotency-Key": self.idempotency_key or secrets.token_hex(16)}
         if self.if_match:
-            found["If-Match"] = self.if_match
+            found["If-Match"] = f'"{self.if_match}"'
         if self.if_absent:
             found["If-None-Match"] = "*"
         if self.durability:
@@ -83,10 +83,11 @@ class Triggered(msgspec.Struct, frozen=True):
     run: str
 
 
-class NextTimes(msgspec.Struct, frozen=True, rename="camel"):
-    """The next slots of a member, RFC 3339 in UTC."""
+class ReplayAnswer(msgspec.Struct, frozen=True):
+    """What became of dead letters: how many fire again, and which were not there."""
 
-    times: tuple[str, ...] = ()
+    replayed: int = 0
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +141,13 @@ class SetCalls:
     def trigger(self, id_: str, payload: object, options: ChangeOptions) -> ApiCall[Triggered]:
         body = {} if payload is UNSET else {"payload": payload}
         return ApiCall(
-            method="POST", path=f"{self._member(id_)}:trigger", answer=Triggered,
+            method="POST", path=f"{self._member(id_)}/trigger", answer=Triggered,
             headers={"Content-Type": JSON, **options.headers()}, body=encoded(body),
         )  # fmt: skip
 
-    def next_times(self, id_: str, count: int) -> ApiCall[NextTimes]:
+    def next_times(self, id_: str, count: int) -> ApiCall[members.ItemPage[str]]:
         return ApiCall(
-            method="GET", path=f"{self._member(id_)}/next", answer=NextTimes,
+            method="GET", path=f"{self._member(id_)}/next", answer=members.ItemPage[str],
             query={"count": str(count)},
         )  # fmt: skip
 
@@ -192,10 +193,10 @@ class SetCalls:
             query=_query(limit=limit, cursor=cursor),
         )  # fmt: skip
 
-    def replay(self, letters: Sequence[str]) -> ApiCall[members.ItemPage[members.RowAnswer]]:
+    def replay(self, letters: Sequence[str]) -> ApiCall[ReplayAnswer]:
         return ApiCall(
             method="POST", path=f"{self.base}/deadletters:replay",
-            answer=members.ItemPage[members.RowAnswer],
+            answer=ReplayAnswer,
             headers={"Content-Type": JSON, **ALWAYS.headers()}, body=encoded({"ids": letters}),
         )  # fmt: skip
 

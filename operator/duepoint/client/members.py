@@ -7,7 +7,7 @@ not know; they are left out, so that a newer API serves an older client.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -18,7 +18,7 @@ from duepoint.client import problems
 ItemT = TypeVar("ItemT")
 
 #: Names of a stored member that only the API writes.
-READ_ONLY = ("etag", "uid", "state", "createdTime", "nextDueTime", "claimed", "lastScheduleTime")
+READ_ONLY = ("etag", "uid", "state", "createdTime", "nextDueTime", "claimed")
 
 
 class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -27,7 +27,7 @@ class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     What is left out comes from the set's ``spec.defaults``, as they are when this is written.
 
     Attributes:
-        schedule: an expression, as in ``spec.schedule`` of a Schedule.
+        schedule: an expression, as in ``spec.schedule`` of a Schedule, or several.
         at: one instant, with its zone; as text, RFC 3339.
         delay: one instant so long after the API gets the request, such as ``90s`` or ``24h``.
         payload: anything that is JSON; UNSET = the set's own.
@@ -40,7 +40,7 @@ class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         ValueError: two times, none, or one without its zone.
     """
 
-    schedule: str | UnsetType = UNSET
+    schedule: str | Sequence[str] | UnsetType = UNSET
     at: dt.datetime | str | UnsetType = UNSET
     delay: str | UnsetType = UNSET
     payload: Any = UNSET
@@ -75,14 +75,14 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         etag: names this version, for ``if_match``; another one after every change.
         at: of a one-off; RFC 3339 in UTC.
         payload: None also where the member has none of its own.
-        state: ``Armed``, ``Suspended`` or ``Completed``.
+        state: ``Active``, ``Suspended`` or ``Completed``.
         next_due_time: None where there is none, or while a worker has claimed it.
     """
 
     id: str
     etag: str = ""
     uid: str = ""
-    schedule: str | None = None
+    schedule: str | tuple[str, ...] | None = None
     at: str | None = None
     payload: Any = None
     time_zone: str | None = None
@@ -111,11 +111,29 @@ class ItemPage(msgspec.Struct, Generic[ItemT], frozen=True, kw_only=True):
     next: str = ""
 
 
+class LimitsView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a set may have: members, bytes of a payload, changes a second."""
+
+    members: int = 0
+    payload_bytes: int = 0
+    changes_per_second: int = 0
+
+
+class DurabilityView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the Redis servers promise: see ``status.durability`` of a ScheduleSet."""
+
+    persistence: str = ""
+    fsync: str = ""
+    replicas: int = 0
+    loss_window: str = ""
+
+
 class SetView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A set and what it holds at the moment.
 
     Attributes:
         state: ``Ready``, ``Suspended``, ``Deleting`` or ``Stalled``.
+        managed_by_rows: the set is kept equal to its rows, and takes no changes.
         members: how many there are.
         armed: how many wait for a due time.
         in_flight: how many a worker has claimed.
@@ -124,22 +142,32 @@ class SetView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     namespace: str
     name: str
+    uid: str = ""
     state: str = ""
+    managed_by_rows: bool = False
     members: int = 0
     armed: int = 0
     in_flight: int = 0
     next_due_time: str | None = None
     lag_seconds: float = 0.0
     dead_letters: int = 0
+    limits: LimitsView = LimitsView()
+    durability: DurabilityView = DurabilityView()
 
 
 class UnfinishedSlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A slot that a worker has claimed, or that waits for its next attempt."""
+    """A slot that a worker has claimed, or that waits for its next attempt.
+
+    Attributes:
+        id: of the member.
+        claimed: a worker has it now.
+    """
 
     id: str
-    scheduled_time: str | None = None
+    slot_time: str | None = None
     attempt: int = 0
-    since: str | None = None
+    since_time: str | None = None
+    claimed: bool = False
     last_error: str = ""
 
 
@@ -147,14 +175,14 @@ class LetterView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A slot that was given up.
 
     Attributes:
-        letter: its name, for ``replay``.
-        id: of the member.
+        id: of the letter, for ``replay``.
+        schedule: id of the member.
     """
 
-    letter: str
-    id: str = ""
-    scheduled_time: str | None = None
-    given_up_time: str | None = None
+    id: str
+    schedule: str = ""
+    slot_time: str | None = None
+    dead_time: str | None = None
     reason: str = ""
     message: str = ""
     attempts: int | None = None
@@ -166,14 +194,17 @@ class RowAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         outcome: ``Created``, ``Replaced``, ``Unchanged``, ``Removed`` or ``Absent``; empty where
             the row was refused.
+        due_time: when the member is due next.
         error: why it was refused.
+        fatal: no row: the API read no further, because of ``error``.
     """
 
     id: str | None = None
     outcome: str = ""
     etag: str = ""
-    next_due_time: str | None = None
+    due_time: str | None = None
     error: problems.ProblemText | None = None
+    fatal: bool = False
 
     @property
     def is_refused(self) -> bool:

@@ -12,7 +12,7 @@ caller looks for it::
     │   ├── NothingThere                 no such set or member (404, 410)
     │   ├── StateConflict                the set or the member is in another state (409)
     │   ├── TagMismatch                  If-Match or If-None-Match did not hold: read again (412)
-    │   └── ServiceBusy                  429 or 5xx, also after the retries; retry_after_seconds
+    │   └── ServiceBusy                  429, 5xx, also after the retries; retry_after_seconds
     └── ServiceUnreachable           no connection, no answer in time, or an answer cut short,
                                      also after the retries: the change may have been made
 
@@ -33,7 +33,7 @@ class ClientError(errors.DuepointError):
     """Root of the client's exceptions; never raised itself."""
 
 
-class ProblemText(msgspec.Struct, frozen=True, kw_only=True):
+class ProblemText(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The members of ``application/problem+json`` that the API sends; all may be missing."""
 
     type: str = ""
@@ -42,6 +42,7 @@ class ProblemText(msgspec.Struct, frozen=True, kw_only=True):
     code: str = ""
     detail: str = ""
     field: str = ""
+    request_id: str = ""
 
 
 class ApiProblem(ClientError):
@@ -53,6 +54,7 @@ class ApiProblem(ClientError):
             it came from a proxy, for example.
         detail: one sentence for people.
         field: the part of the request that it is about, such as ``schedule``; may be empty.
+        request_id: names the request in the API's log; may be empty.
         retry_after_seconds: how long the API asks to wait; None where it does not.
     """
 
@@ -61,6 +63,7 @@ class ApiProblem(ClientError):
         self.code = problem.code or f"Http{problem.status}"
         self.detail = problem.detail or problem.title or f"status {problem.status}"
         self.field = problem.field
+        self.request_id = problem.request_id
         self.retry_after_seconds = retry_after_seconds
         where = f"{self.field}: " if self.field and self.field not in self.detail else ""
         super().__init__(f"{where}{self.detail} ({self.code})")
@@ -107,9 +110,13 @@ _BY_STATUS: dict[int, type[ApiProblem]] = {
 }
 
 
+#: A first attempt is still under way when the second one comes.
+_IN_PROGRESS = "IdempotencyInProgress"
+
+
 def of_problem(problem: ProblemText, retry_after_seconds: float | None = None) -> ApiProblem:
     """The exception that a problem stands for."""
-    kind = _BY_STATUS.get(problem.status)
+    kind = ServiceBusy if problem.code == _IN_PROGRESS else _BY_STATUS.get(problem.status)
     if kind is None:
         kind = ServiceBusy if problem.status >= 500 else RequestRefused
     return kind(problem, retry_after_seconds=retry_after_seconds)

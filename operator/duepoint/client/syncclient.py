@@ -186,8 +186,9 @@ class Client:
                 for piece in pieces:
                     arrived += lines.feed(piece)
             arrived += lines.end()
+            batches.raise_if_fatal(arrived)
         except problems.ClientError as error:
-            return arrived, error
+            return [answer for answer in arrived if not answer.fatal], error
         return arrived, None
 
     def _whole_answer(self, call: calls.ApiCall[AnswerT]) -> bytes:
@@ -292,7 +293,7 @@ class SetClient:
 
     def next_times(self, id_: str, count: int = 5) -> tuple[str, ...]:
         """The next slots of a member, RFC 3339 in UTC."""
-        return (self._send(self.calls.next_times(id_, count))).times
+        return (self._send(self.calls.next_times(id_, count))).items
 
     # -- many ------------------------------------------------------------------------------------
 
@@ -361,9 +362,12 @@ class SetClient:
         """A page of the slots that were given up, newest first."""
         return self._send(self.calls.dead_letters(cursor, limit=limit))
 
-    def replay(self, letters: Sequence[str]) -> tuple[members.RowAnswer, ...]:
-        """Dead letters fire once more, each under the id that its event had."""
-        return (self._send(self.calls.replay(letters))).items
+    def replay(self, letters: Sequence[str]) -> tuple[str, ...]:
+        """Up to 100 dead letters fire once more, each under the id that its event had.
+
+        Gives those that were not there.
+        """
+        return (self._send(self.calls.replay(letters))).missing
 
     def _send(self, call: calls.ApiCall[AnswerT]) -> AnswerT:
         return self._client.send(call, retries=self._retries)

@@ -92,7 +92,7 @@ def test_refused_ones_are_no_lost_ones(duepoint, api, port):
     api.faults.append(None)
     answer = duepoint(*arguments(port, count=2, payload='{"a": 1}', lead="1s"), "-n", "nowhere")
     assert answer.code == 2
-    assert "NoSuchSet" in answer.err
+    assert "NotFound" in answer.err
 
 
 def test_where_nothing_arrives_it_says_what_to_look_at(duepoint, api, port):

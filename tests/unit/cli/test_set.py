@@ -28,7 +28,7 @@ def test_what_is_given_goes_first(duepoint, api, tmp_path):
 
     assert duepoint("set", "stats", "reminders", "--token-file", str(token)).code == 0
     assert duepoint("set", "stats", "reminders", "--token", "other").code == 0
-    assert "NoSuchSet" in duepoint("set", "stats", "reminders", "-n", "x", "--token", "other").err
+    assert "NotFound" in duepoint("set", "stats", "reminders", "-n", "x", "--token", "other").err
 
 
 def test_without_a_kubeconfig_a_token_is_enough(duepoint, environment):

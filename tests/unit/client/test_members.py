@@ -108,6 +108,19 @@ def test_a_change_of_an_older_version_is_refused(reminders):
         reminders.delete("a", options=ChangeOptions(if_match=first.etag))
 
 
+def test_an_etag_is_sent_as_http_wants_it(reminders, api):
+    first = reminders.put("a", DAILY)
+    reminders.delete("a", options=ChangeOptions(if_match=first.etag, durability="replicas=1"))
+
+    assert api.requests[-1][2]["If-Match"] == f'"{first.etag}"'
+    assert api.requests[-1][2]["Duepoint-Durability"] == "replicas=1"
+
+
+def test_a_member_may_have_several_schedules(reminders):
+    put = reminders.put("a", MemberSpec(schedule=["0 9 * * *", "0 18 * * *"]))
+    assert put.schedule == ("0 9 * * *", "0 18 * * *")
+
+
 def test_a_patch_changes_what_it_names(reminders):
     reminders.put("a", DAILY)
     changed = reminders.patch("a", {"payload": {"order": 18}, "timeZone": None})

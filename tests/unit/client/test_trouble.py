@@ -267,6 +267,28 @@ def test_an_answer_with_a_row_too_many_or_too_few_is_not_believed(connect, api):
             list(once.upsert(rows(2)))
 
 
+def test_a_stream_that_the_api_reads_no_further_is_an_error(reminders, api):
+    async def cut(request):
+        await request.read()
+        return web.Response(
+            text='{"id": "m0", "outcome": "Created"}\n'
+            '{"line": 2, "error": {"status": 413, "code": "PayloadTooLarge"}, "fatal": true}\n'
+        )
+
+    api.faults.append(cut)
+    with pytest.raises(client.RequestRefused, match="PayloadTooLarge"):
+        list(reminders.upsert(rows(3)))
+
+
+def test_a_first_attempt_that_is_still_under_way_is_waited_for(reminders, api):
+    async def in_progress(_):
+        return memoryapi.problem(409, "IdempotencyInProgress", "the first one is not done")
+
+    api.faults.extend([in_progress, in_progress])
+    assert reminders.put("a", SPEC).id == "a"
+    assert len(api.requests) == 3
+
+
 def test_a_line_without_an_end_is_not_gathered_forever(connect, api):
     async def endless(request):
         await request.read()

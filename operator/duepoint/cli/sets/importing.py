@@ -31,7 +31,7 @@ from duepoint.client import batches
 _AT_ONCE = 4
 _EVERY_SECONDS = 1.0
 #: A row may have so many bytes; the API takes no larger ones.
-_LONGEST_ROW = 256 * 1024
+_LONGEST_ROW = 64 * 1024
 #: Refused rows that are shown when there is no file for them.
 _SHOWN = 5
 #: How long the API may be away before the import gives up.

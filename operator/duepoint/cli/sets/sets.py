@@ -190,12 +190,14 @@ def _of_set(row: output.Row) -> output.Cells:
     return {
         "set": f"{row['namespace']}/{row['name']}",
         "state": row["state"],
-        "members": f"{row['members']:,}",
+        "members": f"{row['members']:,} of at most {row['limits']['members']:,}",
         "armed": f"{row['armed']:,}",
         "claimed": f"{row['inFlight']:,}",
         "next due": output.text(row["nextDueTime"]) or "none",
         "lag": output.span(row["lagSeconds"]) if row["lagSeconds"] else "none is overdue",
         "dead letters": f"{row['deadLetters']:,}",
+        "managed": "by its rows" if row["managedByRows"] else "through the API",
+        "can be lost": row["durability"]["lossWindow"] or "unknown",
     }
 
 

@@ -64,7 +64,7 @@ def cells_of_member(shown: output.Row) -> output.Cells:
     """A member as one line a fact; what it does not have is left out."""
     cells = {
         "id": shown["id"],
-        "schedule": output.text(shown["schedule"]),
+        "schedule": when({**shown, "at": None}),
         "at": output.text(shown["at"]),
         "state": shown["state"],
         "next due": "claimed by a worker" if shown["claimed"] else _due(shown),
@@ -78,7 +78,8 @@ def cells_of_member(shown: output.Row) -> output.Cells:
 
 def when(shown: output.Row) -> str:
     """The rule of a member in a cell."""
-    return output.text(shown["schedule"] or shown["at"])
+    several = shown["schedule"]
+    return ", ".join(several) if isinstance(several, list) else output.text(several or shown["at"])
 
 
 def _due(shown: output.Row) -> str:
