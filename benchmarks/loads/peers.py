@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.loads.outcome import Outcome
+from benchmarks.loads import outcome
 from benchmarks.peers import installing
 from tests.support.redisserver import RedisServer
 
@@ -24,13 +24,13 @@ PEERS: dict[str, Callable[[], list[str]]] = {
 _LIMIT_SECONDS = 300
 
 
-async def run(name: str, count: int, within_seconds: int) -> Outcome:
+async def run(name: str, count: int, within_seconds: int) -> outcome.Outcome:
     """One load on a fresh server."""
     command = PEERS[name]()
     return await asyncio.to_thread(_run, name, command, count, within_seconds * 1000)
 
 
-def _run(name: str, command: list[str], count: int, within_ms: int) -> Outcome:
+def _run(name: str, command: list[str], count: int, within_ms: int) -> outcome.Outcome:
     with tempfile.TemporaryDirectory() as folder:
         server = RedisServer("valkey", Path(folder))
         server.start()
@@ -45,16 +45,10 @@ def _run(name: str, command: list[str], count: int, within_ms: int) -> Outcome:
         raise SystemExit(f"{name} failed: {done.stderr[-2000:]}")
     first, *lines = done.stdout.splitlines()
     seen: collections.Counter[int] = collections.Counter()
-    late_ms = []
+    late_us = []
     for line in lines:
         number, at_us = map(int, line.split())
         seen[number] += 1
         # Both keep milliseconds at most, so the plan is in milliseconds, too.
-        due_us = int(first) + number * within_ms // count * 1000
-        late_ms.append((at_us - due_us) / 1000)
-    return Outcome(
-        lost=count - len(seen),
-        doubled=sum(seen.values()) - len(seen),
-        early=sum(late < 0 for late in late_ms),
-        late_ms=sorted(late_ms),
-    )
+        late_us.append(at_us - int(first) - number * within_ms // count * 1000)
+    return outcome.measured(late_us, lost=count - len(seen), doubled=sum(seen.values()) - len(seen))
