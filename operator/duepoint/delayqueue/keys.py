@@ -155,9 +155,7 @@ def place_of_number(number: int, buckets: int) -> int:
     return ((number >> 2) & 0x3FFF) * buckets + (number >> 16) % buckets
 
 
-def set_populations(
-    set_uid: str, spread: int, shard_index: int, shards: int
-) -> list[int]:
+def set_populations(set_uid: str, spread: int, shard_index: int, shards: int) -> list[int]:
     """The populations of a shard that the members of a set lie in, ascending."""
     own, of_set = points.member_bits(set_uid, spread)
     known = min(shards, 1 << 16) - 1  # bits that the shard says

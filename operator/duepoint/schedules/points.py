@@ -4,8 +4,9 @@ Owns the identity of a schedule in the queue and the member formats. A *chain* p
 id, timing version) stands for "the first slot not yet handed over" of an armed schedule; an
 *occurrence* (21 bytes, or 25 with a run tag: id, timing version, kind, slot in microseconds
 [, run tag]) is one slot with a life of its own: a retry, a planned catch-up slot, a queued one,
-a manual or backfilled run, a check, the *expiry* of a member that has ended. A *held* one stands for all slots from its own to an instant up
-to which a server that went back is to be compared. Integers are big-endian, so that a range by id
+a manual or backfilled run, a check, the *expiry* of a member that has ended. A *held* one stands
+for all slots from its own to an instant up to which a server that went back is to be compared.
+Integers are big-endian, so that a range by id
 finds all occurrences of a schedule in byte order.
 
 Pure; members made here are read by no one else but ``parse_member``. These formats are stored:
@@ -65,7 +66,9 @@ class PointKind(enum.IntEnum):
 #: Kinds of slots that a ScheduleRun wants run.
 RUN_KINDS = frozenset({PointKind.MANUAL, PointKind.BACKFILL})
 #: Kinds that an edit of the timing supersedes; the others go on with the newest definition.
-TIMED_KINDS = frozenset({PointKind.CHAIN, PointKind.PLANNED, PointKind.QUEUED, PointKind.HELD, PointKind.EXPIRY})
+TIMED_KINDS = frozenset(
+    {PointKind.CHAIN, PointKind.PLANNED, PointKind.QUEUED, PointKind.HELD, PointKind.EXPIRY}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,8 @@ record itself. Layout of format 1, integers as LEB128 varints unless said otherw
        flag 4 (the rule has maxRuns): runs of regular slots that have started, 4 bytes, which
        settle counts up in place
 
-Of a member of a set the namespace's number is the set's, and so is that of the target: what to do is
-looked up by the set (``setentries``).
+Of a member of a set the numbers of namespace and target are both the set's: what to do is looked up
+by the set (``members.lanes``).
 
 ``unpack`` reads any record; ``identities`` and ``columns.columns`` read the usual ones of a
 whole batch. Pure; scripts look at the bytes before the name (``scripts/includes/definition.lua``).

@@ -39,20 +39,30 @@ def parse(
     cursor: str,
 ) -> PlaceT:
     """The place that a cursor names; raises InvalidCursor."""
+    content = _signed_content(signed, owner, kind, cursor)
     try:
-        if len(cursor) > _LONGEST:
-            raise ValueError
-        data = base64.b64decode(
-            cursor.encode("ascii") + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True
-        )
-        mac, content = data[:_MAC_LENGTH], data[_MAC_LENGTH:]
-        if not hmac.compare_digest(mac, _mac(signed, owner, kind, content)):
-            raise ValueError
-        return msgspec.msgpack.decode(content, type=kind)
-    except (ValueError, binascii.Error, msgspec.MsgspecError) as garbage:
-        raise values.InvalidCursor(
-            "the cursor was not given for this list; begin again without one"
-        ) from garbage
+        if content is not None:
+            return msgspec.msgpack.decode(content, type=kind)
+    except msgspec.MsgspecError:
+        pass
+    raise values.InvalidCursor("the cursor was not given for this list; begin again without one")
+
+
+def _signed_content(
+    signed: signedblobs.SignedBlobs,
+    owner: setidentity.SetIdentity,
+    kind: type[msgspec.Struct],
+    cursor: str,
+) -> bytes | None:
+    if len(cursor) > _LONGEST or not cursor.isascii():
+        return None
+    padded = cursor.encode() + b"=" * (-len(cursor) % 4)
+    try:
+        data = base64.b64decode(padded, altchars=b"-_", validate=True)
+    except binascii.Error:
+        return None
+    mac, content = data[:_MAC_LENGTH], data[_MAC_LENGTH:]
+    return content if hmac.compare_digest(mac, _mac(signed, owner, kind, content)) else None
 
 
 def _mac(

@@ -34,8 +34,7 @@ _STEPS = 16
 
 
 class _Walked(msgspec.Struct, frozen=True, array_like=True):
-    """Buckets that are behind: of which layout, how many shards, and how many of the next one;
-    and in that bucket the ids up to one."""
+    """How far a walk has come: whole shards, whole buckets of the next one, ids of the next."""
 
     layout: int
     shard: int
@@ -217,14 +216,13 @@ class MemberReader:
                 raise values.InvalidCursor(
                     "the index was resharded since that cursor was given; begin again without one"
                 )
-        shards = sharding.all_shards(layout)
         members: list[values.StoredMember] = []
         next_at: _Walked | None = at
         for _ in range(_STEPS):
             if next_at is None or len(members) >= limit:
                 break
             some, next_at = await self._step(
-                owner, layout, shards, next_at, limit - len(members), prefix
+                owner, layout, next_at, limit=limit - len(members), prefix=prefix
             )
             members += some
         text = "" if next_at is None else cursors.text(self.signed_blobs, owner, next_at)
@@ -234,12 +232,13 @@ class MemberReader:
         self,
         owner: setidentity.SetIdentity,
         layout: messages.Layout,
-        shards: Sequence[messages.ShardId],
         at: _Walked,
+        *,
         limit: int,
         prefix: str,
     ) -> tuple[list[values.StoredMember], _Walked | None]:
         """The members of some buckets, and where to go on; None = this was the end."""
+        shards = sharding.all_shards(layout)
         if at.shard >= len(shards):
             return [], None
         shard = shards[at.shard]
@@ -336,8 +335,7 @@ class MemberReader:
         )
         chosen = window[:limit]
         found = {
-            (one.id): one
-            for one in await self._of_points(owner, numbers, [row[1:] for row in chosen])
+            (one.id): one for one in await self._of_points(numbers, [row[1:] for row in chosen])
         }
         next_cursor = ""
         if len(window) > limit:
@@ -348,7 +346,6 @@ class MemberReader:
 
     async def _of_points(
         self,
-        owner: setidentity.SetIdentity,
         numbers: Mapping[messages.ShardId, int],
         listed: Iterable[tuple[bytes, messages.ShardId]],
     ) -> list[values.StoredMember]:
@@ -404,7 +401,16 @@ class MemberReader:
     def _open_commands(self, lane: str, limit: int) -> list[tuple[Any, ...]]:
         """What is claimed, and the next points, among which the retries are looked for."""
         return [
-            ("ZRANGE", lane, points.DUE_LIMIT_US, f"({points.HELD_US}", "BYSCORE", "LIMIT", 0, limit),
+            (
+                "ZRANGE",
+                lane,
+                points.DUE_LIMIT_US,
+                f"({points.HELD_US}",
+                "BYSCORE",
+                "LIMIT",
+                0,
+                limit,
+            ),
             (
                 *("ZRANGE", lane, 0, f"({points.DUE_LIMIT_US}", "BYSCORE"),
                 *("LIMIT", 0, max(limit, _LOOKED_AT), "WITHSCORES"),
@@ -432,9 +438,7 @@ class MemberReader:
             for (shard, listed), reply in zip(by_shard.items(), replies, strict=True)
             for member, record in zip(listed, reply, strict=True)
         }
-        members = await self._of_points(
-            owner, numbers, ((member, shard) for shard, member, _ in chosen)
-        )
+        members = await self._of_points(numbers, ((member, shard) for shard, member, _ in chosen))
         names = {points.member_id(owner, one.id): one.id for one in members}
         found = []
         for shard, member, due_us in chosen:
@@ -479,11 +483,15 @@ class MemberReader:
         replies = iter(await self.index.read_many("count the members of a set", commands))
         members = armed = in_flight = 0
         dues: list[int] = []
-        for (counted,), waiting, held, first in zip(replies, replies, replies, replies, strict=True):
+        for (counted,), waiting, held, first in zip(
+            replies, replies, replies, replies, strict=True
+        ):
             members += layouts.number_of(counted)
             armed += waiting
             in_flight += held
-            dues += [int(score) for _, score in scripting.scored(first) if score < points.DUE_LIMIT_US]
+            dues += [
+                int(score) for _, score in scripting.scored(first) if score < points.DUE_LIMIT_US
+            ]
         next_due_us = min(dues, default=None)
         is_overdue = next_due_us is not None and next_due_us <= self.index.clock.now_us()
         return values.MemberCounts(

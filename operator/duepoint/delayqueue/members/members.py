@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from duepoint.delayqueue.members import lookups, values, writing
+from duepoint.delayqueue.wire import nodes
 from duepoint.schedules.sets.setrecord import SetRecord
 
 
@@ -26,20 +27,23 @@ class Members:
         set_: SetRecord,
         rows: Sequence[values.MemberWrite],
         *,
-        durability: values.Durability | None = None,
+        safety: nodes.Safety | None = None,
     ) -> list[values.MemberWritten]:
-        """Store members; the answers are in the order of the rows."""
-        return await self.writer.put(set_, rows, durability)
+        """Store members; the answers are in the order of the rows.
+
+        Raises NotDurable where they are stored, and not as safely as was asked for.
+        """
+        return await self.writer.put(set_, rows, safety)
 
     async def remove(
         self,
         set_: SetRecord,
         rows: Sequence[values.MemberRemoval],
         *,
-        durability: values.Durability | None = None,
+        safety: nodes.Safety | None = None,
     ) -> list[values.MemberWritten]:
         """Remove members with all their points; the answers are in the order of the rows."""
-        return await self.writer.remove(set_, rows, durability)
+        return await self.writer.remove(set_, rows, safety)
 
     async def get(self, set_: SetRecord, ids: Sequence[str]) -> list[values.StoredMember | None]:
         """The members of these ids, in their order; None = there is none."""

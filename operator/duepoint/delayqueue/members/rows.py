@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -109,7 +108,9 @@ def shared_by(rule: rules.Rule, owner: setidentity.SetIdentity, now_us: int) -> 
         due_us = _next_due(rule, owner, "", now_us)
         if due_us is None:
             state = definitions.State.COMPLETED
-    return Shared(rule, None if is_inline else text, text if is_inline else b"", state, due_us, is_alike)
+    return Shared(
+        rule, None if is_inline else text, text if is_inline else b"", state, due_us, is_alike
+    )
 
 
 def due_of(
@@ -240,5 +241,3 @@ def edited(stored: codec.Packed, facts: Facts, *, keeps_timing: bool, now_us: in
     return facts._replace(
         uid=codec.packed_uid(stored.uid), created_us=created_us, not_before_us=not_before_us
     )
-
-

@@ -68,9 +68,7 @@ class Sets:
             log.warning("record of a set not used", set=place, error=str(unknown))
             return None
 
-    async def store(
-        self, record: setrecord.SetRecord, blob: bytes, epoch: messages.Epoch
-    ) -> None:
+    async def store(self, record: setrecord.SetRecord, blob: bytes, epoch: messages.Epoch) -> None:
         """Every shard knows the set, and its record is there; may be repeated.
 
         Args:

@@ -147,23 +147,5 @@ class MemberCounts(msgspec.Struct, frozen=True, kw_only=True):
     oldest_overdue_us: int | None
 
 
-class Durability(msgspec.Struct, frozen=True, kw_only=True):
-    """How safe a change has to be before it is answered.
-
-    Attributes:
-        replicas: as many have it in memory (WAIT); 0 = no matter.
-        aof: it is on disk (WAITAOF) at the primary, and at as many replicas.
-        timeout_ms: how long that may take.
-    """
-
-    replicas: int = 0
-    aof: bool = False
-    timeout_ms: int = 1_000
-
-
 class InvalidCursor(errors.DuepointError):
     """The cursor was not made here, or for another set or layout: begin again without one."""
-
-
-class NotDurable(errors.TryLater):
-    """The change is stored, and not as safely as was asked for; the same again is harmless."""

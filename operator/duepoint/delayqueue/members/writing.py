@@ -24,7 +24,7 @@ from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, moves, reading, records, signedblobs
 from duepoint.delayqueue.members import lanes, rows, values
 from duepoint.delayqueue.members.values import Outcome
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue.wire import nodes, scripting
 from duepoint.schedules.sets import identity as setidentity
 from duepoint.schedules.sets import setrecord
 
@@ -99,7 +99,7 @@ class MemberWriter:
         self,
         set_: setrecord.SetRecord,
         wanted: Sequence[values.MemberWrite],
-        durability: values.Durability | None = None,
+        safety: nodes.Safety | None = None,
     ) -> list[values.MemberWritten]:
         """Store members; the answers are in the order of the rows."""
         now_us = self.index.clock.now_us()
@@ -109,7 +109,7 @@ class MemberWriter:
         for wave in _waves(_rows(wanted, batch, self.index.buckets), lambda row: row.id):
             tasks = [_first(row, batch) for row in wave]
             for _ in range(_RACES):
-                tasks = await self._round(tasks, batch, durability)
+                tasks = await self._round(tasks, batch, safety)
                 if not tasks:
                     break
             else:
@@ -117,13 +117,13 @@ class MemberWriter:
         return cast("list[values.MemberWritten]", batch.answers)
 
     async def _round(
-        self, tasks: list[_Task], batch: _Batch, durability: values.Durability | None
+        self, tasks: list[_Task], batch: _Batch, safety: nodes.Safety | None
     ) -> list[_Task]:
         """Send every task once; the tasks of a further round are returned."""
         again: list[_Task] = []
 
         async def send_to(layout: messages.Layout, left: list[_Task]) -> _Left:
-            return await self._send(layout, left, batch, again, durability)
+            return await self._send(layout, left, batch, again, safety)
 
         rest = await _where_they_are(self.index, self.layouts, tasks, send_to)
         for task in rest:
@@ -136,7 +136,7 @@ class MemberWriter:
         tasks: list[_Task],
         batch: _Batch,
         again: list[_Task],
-        durability: values.Durability | None,
+        safety: nodes.Safety | None,
     ) -> _Left:
         """Send tasks to a layout's shards; those that these do not answer are returned."""
         by_shard = _by_shard(tasks, layout, lambda task: task.row.low)
@@ -153,7 +153,7 @@ class MemberWriter:
             for part in _parts(sorted(by_shard[shard], key=_bucket_of))
         ]
         calls = [self._call(each, numbers[each.shard], batch) for each in sent]
-        send = durable_sender(self.index, durability)
+        send = safe_sender(self.index, safety)
         replies = await send(calls)
         for each, call, reply in zip(sent, calls, replies, strict=True):
             try:
@@ -185,9 +185,7 @@ class MemberWriter:
             else:
                 found = cast("dict[bytes, int]", known)
         return {
-            key: 0
-            if text is None
-            else found[interning.entry(interning.TextKind.RULE, text)]
+            key: 0 if text is None else found[interning.entry(interning.TextKind.RULE, text)]
             for key, text in texts.items()
         }
 
@@ -310,7 +308,9 @@ class MemberWriter:
         keeps = rows.is_same_timing(stored_rule, packed.once_us, row)
         state, due_us = rows.due_of(row, batch.owner, batch.now_us, packed.created_us)
         fresh = batch.facts.of(row, state) if task.facts is None else task.facts
-        facts = rows.edited(packed, fresh._replace(state=state), keeps_timing=keeps, now_us=batch.now_us)
+        facts = rows.edited(
+            packed, fresh._replace(state=state), keeps_timing=keeps, now_us=batch.now_us
+        )
         due = _KEPT_CHAIN if keeps else _due_text(due_us)
         return _Task(row, facts, due, packed.fingerprint)
 
@@ -320,7 +320,7 @@ class MemberWriter:
         self,
         set_: setrecord.SetRecord,
         wanted: Sequence[values.MemberRemoval],
-        durability: values.Durability | None = None,
+        safety: nodes.Safety | None = None,
     ) -> list[values.MemberWritten]:
         """Remove members; the answers are in the order of the rows."""
         owner = set_.identity
@@ -332,7 +332,7 @@ class MemberWriter:
         ]
 
         async def send_to(layout: messages.Layout, left: list[_Removal]) -> _Left:
-            return await self._send_removals(layout, left, owner, answers, durability)
+            return await self._send_removals(layout, left, owner, answers, safety)
 
         for wave in _waves(removals, lambda removal: removal.id):
             for removal in await _where_they_are(self.index, self.layouts, wave, send_to):
@@ -345,7 +345,7 @@ class MemberWriter:
         removals: list[_Removal],
         owner: setidentity.SetIdentity,
         answers: list[values.MemberWritten | None],
-        durability: values.Durability | None,
+        safety: nodes.Safety | None,
     ) -> _Left:
         by_shard = _by_shard(removals, layout, lambda removal: removal.low)
         numbers = await self.lanes.of(by_shard, owner)
@@ -358,7 +358,7 @@ class MemberWriter:
             for part in _parts(listed)
         ]
         calls = [self._removal_call(shard, part, numbers[shard]) for shard, part in sent]
-        send = durable_sender(self.index, durability)
+        send = safe_sender(self.index, safety)
         replies = await send(calls)
         for (shard, part), call, reply in zip(sent, calls, replies, strict=True):
             try:
@@ -435,9 +435,7 @@ def _fingerprint(tag: str) -> bytes:
         return _NO_SUCH_TAG
 
 
-def _rows(
-    wanted: Sequence[values.MemberWrite], batch: _Batch, buckets: int
-) -> list[rows.Row]:
+def _rows(wanted: Sequence[values.MemberWrite], batch: _Batch, buckets: int) -> list[rows.Row]:
     ids = rows.Ids(batch.owner, buckets)
     shared_of: dict[int, rows.Shared] = {}
     by_rule: dict[Any, rows.Shared] = {}
@@ -482,10 +480,7 @@ def _waves(listed: Sequence[Any], key: Callable[[Any], object]) -> Iterator[list
     left = list(listed)
     while left:
         first: dict[object, Any] = {}
-        later = []
-        for each in left:
-            if first.setdefault(key(each), each) is not each:
-                later.append(each)
+        later = [each for each in left if first.setdefault(key(each), each) is not each]
         yield list(first.values()) if later else left
         left = later
 
@@ -509,9 +504,24 @@ def _parts(listed: list[Any]) -> Iterator[list[Any]]:
 Sender = Callable[[Sequence[scripting.ScriptCall]], Awaitable[list[Any]]]
 
 
-def durable_sender(queue: index.Index, durability: values.Durability | None) -> Sender:
-    """Sends scripts as safely as was asked for."""
-    return queue.pipelined_durably.replies
+#: Scripts of one round trip.
+_CALLS_TOGETHER = 64
+
+
+def safe_sender(queue: index.Index, safety: nodes.Safety | None) -> Sender:
+    """Sends scripts; their replies wait until what they wrote is as safe as was asked for."""
+    if safety is None:
+        return queue.pipelined_durably.replies
+    asked = safety
+
+    async def send(calls: Sequence[scripting.ScriptCall]) -> list[Any]:
+        replies: list[Any] = []
+        for first in range(0, len(calls), _CALLS_TOGETHER):
+            part = calls[first : first + _CALLS_TOGETHER]
+            replies += await queue.scripts.run_many_safely(part, asked)
+        return replies
+
+    return send
 
 
 async def _free(
