@@ -63,7 +63,7 @@ class Row(NamedTuple):
     shared: Shared
 
 
-class Facts(NamedTuple):
+class MemberFacts(NamedTuple):
     """What a record says beside name, rule and payload."""
 
     version: bytes
@@ -146,14 +146,14 @@ def _next_due(
 
 
 class NewFacts:
-    """Facts of members that are written now, each with random bytes of its own."""
+    """MemberFacts of members that are written now, each with random bytes of its own."""
 
     def __init__(self, rows: int, now_us: int) -> None:
         self._random = os.urandom(rows * _RANDOM_LENGTH)
         self._taken = 0
         self._created_us = now_us // SECOND_US * SECOND_US
 
-    def of(self, row: Row, state: definitions.State) -> Facts:
+    def of(self, row: Row, state: definitions.State) -> MemberFacts:
         """The facts of a member that did not exist before."""
         first = self._taken
         if first == len(self._random):  # rows that were decided again
@@ -162,7 +162,7 @@ class NewFacts:
         version, tag, uid = first + 4, first + 8, first + _RANDOM_LENGTH
         drawn = self._random
         at_us = row.write.at_us
-        return Facts(
+        return MemberFacts(
             drawn[first:version],
             drawn[version:tag],
             drawn[tag:uid],
@@ -172,7 +172,7 @@ class NewFacts:
         )
 
 
-def record(row: Row, facts: Facts, kind: bytes, payload_mac: bytes) -> bytes:
+def record(row: Row, facts: MemberFacts, kind: bytes, payload_mac: bytes) -> bytes:
     """The bytes to be stored; ``kind``: those of the numbers of set, target and rule."""
     write = row.write
     return codec.member_record(
@@ -221,7 +221,9 @@ def is_same_timing(stored: rules.Rule, stored_at_us: int | None, row: Row) -> bo
     return msgspec.structs.replace(stored.timing, zone_data=wanted.zone_data) == wanted
 
 
-def edited(stored: codec.Packed, facts: Facts, *, keeps_timing: bool, now_us: int) -> Facts:
+def edited(
+    stored: codec.Packed, facts: MemberFacts, *, keeps_timing: bool, now_us: int
+) -> MemberFacts:
     """The facts of a member that stands there already and is changed.
 
     Args:
@@ -229,7 +231,7 @@ def edited(stored: codec.Packed, facts: Facts, *, keeps_timing: bool, now_us: in
     """
     created_us = stored.created_us
     if keeps_timing:
-        return Facts(
+        return MemberFacts(
             stored.timing_version,
             facts.fingerprint,
             codec.packed_uid(stored.uid),

@@ -49,7 +49,7 @@ class _Task(NamedTuple):
     """
 
     row: rows.Row
-    facts: rows.Facts | None
+    facts: rows.MemberFacts | None
     due: bytes
     expected: bytes
 
@@ -252,7 +252,7 @@ class MemberWriter:
         return absent
 
     def _stored(self, task: _Task, outcome: Outcome, batch: _Batch) -> None:
-        facts = cast("rows.Facts", task.facts)
+        facts = cast("rows.MemberFacts", task.facts)
         due_us = int(task.due) if task.due and task.due != _KEPT_CHAIN else None
         batch.answer(task.row, outcome, facts.tag, due_us)
 
