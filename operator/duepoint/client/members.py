@@ -123,7 +123,6 @@ class DurabilityView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the Redis servers promise: see ``status.durability`` of a ScheduleSet."""
 
     persistence: str = ""
-    fsync: str = ""
     replicas: int = 0
     loss_window: str = ""
 
