@@ -38,7 +38,7 @@ _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 
-class MemberDefaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MemberDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """What holds for a member that says nothing else.
 
     Attributes:
@@ -53,7 +53,7 @@ class MemberDefaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     policy: rules.Policy = rules.Policy()
 
 
-class SetLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SetLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much a set may hold and take.
 
     Attributes:
@@ -67,7 +67,7 @@ class SetLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     changes_per_second: int = 5_000
 
 
-class SetSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the queue keeps of a spec beside its target.
 
     Attributes:
