@@ -1,4 +1,4 @@
-"""What an API server does to documents: label selectors, JSON Patch, merge patch.
+"""What an API server does to documents: selectors, JSON Patch, merge patch.
 
 As much of each as Duepoint uses. Pure, but for the document that a patch changes in place.
 """
@@ -35,6 +35,18 @@ def has_labels(document: dict[str, Any], selector: str) -> bool:
         labels.get(key) == text.removeprefix("=") if sign else key in labels
         for key, sign, text in wanted
     )
+
+
+def has_fields(document: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
+    """Whether each path, such as ``metadata.name``, leads to this text."""
+    return all(_at(document, path) == text for path, text in wanted.items())
+
+
+def _at(document: Mapping[str, Any], path: str) -> object:
+    found: Any = document
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
 
 
 def apply_operation(document: dict[str, Any], operation: Mapping[str, Any]) -> bool:
