@@ -14,20 +14,23 @@ DocumentT = TypeVar("DocumentT")
 
 def copied(document: DocumentT) -> DocumentT:
     """A deep copy; of JSON it takes a tenth of the time of ``copy.deepcopy``."""
-    kind = type(document)
+    copy_: DocumentT = _copied(document)
+    return copy_
+
+
+def _copied(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    kind = type(value)
     if kind is dict:
-        return {key: copied(value) for key, value in document.items()}
+        return {key: _copied(each) for key, each in value.items()}
     if kind is list:
-        return [copied(value) for value in document]
-    if document is None or kind in _ATOMS:
-        return document
-    return copy.deepcopy(document)
+        return [_copied(each) for each in value]
+    return value if value is None or kind in _ATOMS else copy.deepcopy(value)
 
 
 _ATOMS = frozenset({str, int, float, bool})
 
 
-def has_labels(document: dict[str, Any], selector: str) -> bool:
+def has_labels(document: Mapping[str, Any], selector: str) -> bool:
     """Whether an object has the labels of a selector made of equalities and bare keys."""
     labels = document["metadata"].get("labels") or {}
     wanted = [part.partition("=") for part in selector.split(",") if part]
