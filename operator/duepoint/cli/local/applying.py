@@ -31,7 +31,7 @@ class AppliedChange(NamedTuple):
 
     what: Literal["created", "changed", "deleted"]
     key: ObjectName
-    where: str
+    file: str
 
 
 class Applier:
@@ -50,7 +50,7 @@ class Applier:
         for key in sorted(self._applied.keys() - wanted.keys(), key=_order, reverse=True):
             gone = self._applied.pop(key)
             if await self._delete(key):
-                changes.append(AppliedChange("deleted", key, gone.where))
+                changes.append(AppliedChange("deleted", key, gone.file))
         for key in sorted(wanted, key=_order):
             before, new = self._applied.get(key), wanted[key]
             if before is not None and before.document == new.document:
@@ -77,9 +77,9 @@ class Applier:
             except kube_errors.NotFound:
                 pass
             else:
-                return AppliedChange("changed", key, new.where)
+                return AppliedChange("changed", key, new.file)
         await self._api.request("POST", _path(key), new.document)
-        return AppliedChange("created", key, new.where)
+        return AppliedChange("created", key, new.file)
 
     async def _delete(self, key: ObjectName) -> bool:
         try:

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -227,7 +228,7 @@ def shown_command(job: StoredJob) -> str:
     shown = []
     for container in pod.get("containers") or ():
         words = [*(container.get("command") or ()), *(container.get("args") or ())]
-        shown.append(" ".join([str(container.get("image", "")), *map(str, words)]))
+        shown.append(shlex.join([str(container.get("image", "")), *map(str, words)]))
     return "; ".join(shown)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,6 +167,8 @@ class ManifestFiles:
                     found = os.stat(file)  # noqa: PTH116 - thousands of them, several times a second
                 except OSError:
                     continue
+                if file != name and not stat.S_ISREG(found.st_mode):
+                    continue  # a pipe would be read for ever
                 yield file, (found.st_mtime_ns, found.st_size, found.st_ino)
 
     # -- contents ----------------------------------------------------------------------------

@@ -124,27 +124,30 @@ def line_of(record: Mapping[str, Any]) -> str:
 
 def _run_line(record: Mapping[str, Any]) -> str:
     slot = output.short_time(record["scheduledTime"])[11:19]
-    return f"{record['state']:<10} {_name(record)}  slot {slot}  {_outcome(record)}".rstrip()
+    lead = f"{record['state']:<10} {_name(record):<20}  slot {slot}"
+    return f"{lead}  {', '.join(_details(record))}".rstrip()
 
 
 def _outcome(record: Mapping[str, Any]) -> str:
-    """How it went, without the Schedule and the slot."""
-    parts = []
-    if record.get("job"):
-        parts.append(f"{record['job']} {record['state'].lower()}")
-    elif record["state"] not in ("Succeeded", "Running"):
-        parts.append(record["state"].lower())
-    if record.get("slots", 1) > 1:
-        parts.append(f"{record['slots']} slots")
-    if (status := record.get("httpStatus")) is not None:
-        parts.append(str(status))
-    if record["state"] not in ("Succeeded", "Running") and record["reason"] != record["state"]:
-        parts.append(record["reason"])
-    if record["message"]:
-        parts.append(record["message"])
-    if record.get("attempts", 0) > 1:
-        parts.append(f"attempt {record['attempts']}")
-    return ", ".join(parts)
+    """How it went, for a row of the view, where success needs no word."""
+    state = record["state"]
+    words = [] if state == "Succeeded" and not record.get("job") else [state.lower()]
+    return ", ".join([*words, *_details(record)])
+
+
+def _details(record: Mapping[str, Any]) -> list[str]:
+    """What is known beside the Schedule, the slot and the state."""
+    is_trouble = record["state"] not in ("Succeeded", "Running")
+    slots, attempts = record["slots"], record["attempts"]
+    found = [
+        record.get("job"),
+        f"{slots} slots" if slots > 1 else None,
+        record.get("httpStatus"),
+        record["reason"] if is_trouble and record["reason"] != record["state"] else None,
+        record["message"] or None,
+        f"attempt {attempts}" if attempts > 1 else None,
+    ]
+    return [str(each) for each in found if each is not None]
 
 
 def _name(record: Mapping[str, Any]) -> str:
@@ -153,8 +156,7 @@ def _name(record: Mapping[str, Any]) -> str:
 
 
 def _object_line(record: Mapping[str, Any]) -> str:
-    following = f", next {record['next']}" if record.get("next") else ""
-    return f"{record['change']:<10} {record['kind']} {_name(record)}{following}"
+    return f"{record['change']:<10} {record['kind']} {_name(record)}  from {record['file']}"
 
 
 _LINES: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -165,7 +167,7 @@ _LINES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "run": _run_line,
     "job": lambda it: f"job        {it['job']}  {it['verb']}: {it['command']}",
     "output": lambda it: f"output     {it['job']}  {it['line']}",
-    "received": lambda it: f"received   {it['path']}  {it['id']}",
+    "received": lambda it: f"received   {it['path']}  {it['schedule']}  {it['id']}".rstrip(),
     "condition": lambda it: (
         f"{it['type'].lower():<10} {_name(it)}  {it['reason']}: {it['message']}"
     ),

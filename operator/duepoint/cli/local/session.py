@@ -178,7 +178,7 @@ class RunSession:
         changes, refused = await applier.apply(wanted)
         for change in changes:
             kind, namespace, name = change.key
-            found = {"kind": kind, "namespace": namespace, "name": name, "file": change.where}
+            found = {"kind": kind, "namespace": namespace, "name": name, "file": change.file}
             self._say("object", change=change.what, **found)
         for file in files:
             self._wrong.pop(file, None)
