@@ -22,7 +22,15 @@ from tools.jobschema import expression_rules, limits, prune
 
 HERE = Path(__file__).parent
 SOURCES = HERE / "sources"
-PIECES = ("fragments", "schedule_spec", "webhook", "schedule_status")
+PIECES = (
+    "fragments",
+    "targets",
+    "webhook",
+    "schedule_spec",
+    "schedule_status",
+    "scheduleset_spec",
+    "scheduleset_status",
+)
 
 # The zones are listed, those of the tzdata package that the engine reads, so that both have the
 # same ones. CEL's own zones are the API server's, and asking for one that it lacks is an error,
@@ -60,7 +68,7 @@ def custom_resource_definitions() -> dict[str, prune.JsonSchema]:
     """Name of the file below `crds/` -> its document."""
     pieces = {name: piece for source in PIECES for name, piece in _load(source).items()}
     documents = {}
-    for source in ("schedule", "schedulerun"):
+    for source in ("schedule", "schedulerun", "scheduleset"):
         document = _expanded(_load(source), pieces)
         for version in document["spec"]["versions"]:
             properties = version["schema"]["openAPIV3Schema"]["properties"]

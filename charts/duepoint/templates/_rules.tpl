@@ -1,14 +1,20 @@
 {{/* What each process may do with the objects it looks after, and nothing else. */}}
 {{- define "duepoint.operatorRules" -}}
 - apiGroups: [duepoint.dev]
-  resources: [schedules, scheduleruns]
+  resources: [schedules, scheduleruns, schedulesets]
   verbs: [list, watch]
 - apiGroups: [duepoint.dev]
   resources: [scheduleruns]
   verbs: [delete] # when their time to live is over
 - apiGroups: [duepoint.dev]
-  resources: [schedules/status, scheduleruns/status]
+  resources: [schedulesets]
+  verbs: [patch] # the finalizer: members are removed before their set
+- apiGroups: [duepoint.dev]
+  resources: [schedules/status, scheduleruns/status, schedulesets/status]
   verbs: [patch]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get] # spec.rows.configMapRef of ScheduleSets
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [list, watch, create, delete] # create: dry runs of templates; delete: history limits

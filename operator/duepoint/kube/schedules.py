@@ -32,6 +32,8 @@ KIND = "Schedule"
 PLURAL = "schedules"
 RUN_KIND = "ScheduleRun"
 RUN_PLURAL = "scheduleruns"
+SET_KIND = "ScheduleSet"
+SET_PLURAL = "schedulesets"
 
 _EMPTY = msgspec.Raw(b"{}")
 

@@ -10,26 +10,22 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass
 
 import msgspec
 
 from duepoint import errors, expressions
-from duepoint.expressions import durations, timezones
+from duepoint.expressions import timezones
 from duepoint.expressions.expression import LAST_US
-from duepoint.schedules import actions, nesting, slots, targetspec
+from duepoint.schedules import actions, slots, specfields
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
+from duepoint.schedules.specfields import SpecFindings
 
 PAYLOAD_LIMIT_BYTES = 64 * 1024
 _MAX_SCHEDULES = 32
-_MOST_CAUGHT_UP = 10_000
 _MOST_AT_ONCE = 10_000
-
-T = TypeVar("T")
 
 
 class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -58,18 +54,13 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
-class _Dst(msgspec.Struct, rename="camel"):
-    gap: str | None = None
-    overlap: str | None = None
-
-
-class _Spec(msgspec.Struct, rename="camel"):
+class _Spec(specfields.TargetFields, rename="camel"):
     """The fields as the API server sends them."""
 
     schedule: str | None = None
     schedules: tuple[str, ...] | None = None
     time_zone: str | None = None
-    dst: _Dst | None = None
+    dst: specfields.DstFields | None = None
     jitter: str | None = None
     start_time: dt.datetime | None = None
     end_time: dt.datetime | None = None
@@ -83,13 +74,8 @@ class _Spec(msgspec.Struct, rename="camel"):
     concurrency_policy: str | None = None
     max_concurrency: int | None = None
     queue_limit: int | None = None
-    payload: msgspec.Raw = msgspec.Raw()
-    job_template: msgspec.Raw = msgspec.Raw()
     successful_jobs_history_limit: int | None = None
     failed_jobs_history_limit: int | None = None
-    webhook: targetspec.WebhookFields | None = None
-    stream: targetspec.StreamFields | None = None
-    kafka: targetspec.KafkaFields | None = None
 
 
 class _History(msgspec.Struct, rename="camel"):
@@ -103,7 +89,6 @@ _decoder = msgspec.json.Decoder(_Spec)
 _history_decoder = msgspec.json.Decoder(_History)
 #: Longer texts are not kept: some megabytes of memory, at most.
 _SHAPE_LIMIT = 4_096
-_NULL = b"null"
 
 
 def history_limits(text: bytes) -> rules.Policy | None:
@@ -118,32 +103,6 @@ def history_limits(text: bytes) -> rules.Policy | None:
         successful_limit=defaults.successful_limit if succeeded is None else max(succeeded, 0),
         failed_limit=defaults.failed_limit if failed is None else max(failed, 0),
     )
-
-
-def _is_given(text: msgspec.Raw) -> bool:
-    return bool(text) and bytes(text) != _NULL
-
-
-@dataclass(slots=True)
-class _Findings:
-    """Errors gathered while the rest of the spec is still looked at."""
-
-    errors: list[errors.FieldError] = field(default_factory=list)
-
-    def add(self, reason: Reason, path: str, message: str) -> None:
-        self.errors.append(errors.FieldError(reason=reason, path=path, message=message))
-
-    def of(self, reason: Reason) -> targetspec.Report:
-        """A function that adds errors with this reason."""
-        return functools.partial(self.add, reason)
-
-    def collect(self, path: str, make: Callable[[], T], otherwise: T) -> T:
-        """The made value, or ``otherwise`` with its ValueError noted under the path."""
-        try:
-            return make()
-        except ValueError as error:
-            self.add(Reason.INVALID_SCHEDULE, path, str(error))
-            return otherwise
 
 
 def parse(
@@ -181,7 +140,7 @@ def parse(
 
 def _check(shape: _Shape, *, identity: str, created_us: int) -> None:
     """Raise what is wrong with the spec; mark the shape where it is right for every schedule."""
-    findings = _Findings(list(shape.errors))
+    findings = SpecFindings(list(shape.errors))
     if not findings.errors:
         _check_slots(shape.rule, findings, identity=identity, created_us=created_us)
         are_sound = not findings.errors and shape.action is not None
@@ -209,41 +168,24 @@ class _Shape:
 @functools.lru_cache(maxsize=2_048)
 def _shape(raw: bytes) -> _Shape:
     """Kept, because many schedules are made from one template and look the same."""
-    fields = _decode(raw)
-    findings = _Findings()
+    fields = specfields.decode(_decoder, raw)
+    findings = SpecFindings()
     action = _action(fields, findings)
     rule = rules.Rule(
         timing=_timing(fields, findings),
         policy=_policy(fields, findings),
-        whole_seconds=_is_given(fields.job_template),
+        whole_seconds=specfields.is_given(fields.job_template),
     )
     blob = b"" if action is None else actions.encode(action)
     return _Shape(rule, action, blob, fields.suspend_reason or "", tuple(findings.errors))
 
 
-def _decode(raw: bytes) -> _Spec:
-    if field_ := nesting.too_deep(raw):
-        message = f"is nested deeper than {nesting.DEEPEST} levels; write it flatter"
-        path = f"spec.{field_}"
-        raise errors.InvalidSpec(
-            (errors.FieldError(reason=Reason.INVALID_SCHEDULE, path=path, message=message),)
-        )
-    try:
-        return _decoder.decode(raw)
-    except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$")
-        path = "spec" + where.rstrip("`")
-        raise errors.InvalidSpec(
-            (errors.FieldError(reason=Reason.INVALID_SCHEDULE, path=path, message=what),)
-        ) from None
-
-
 # -- when ------------------------------------------------------------------------------------
 
 
-def _timing(fields: _Spec, findings: _Findings) -> rules.Timing:
-    dst = fields.dst or _Dst()
-    start_us, end_us = _instant(fields.start_time), _instant(fields.end_time)
+def _timing(fields: _Spec, findings: SpecFindings) -> rules.Timing:
+    dst = fields.dst or specfields.DstFields()
+    start_us, end_us = specfields.instant(fields.start_time), specfields.instant(fields.end_time)
     if start_us is not None and end_us is not None and end_us <= start_us:
         findings.add(
             Reason.INVALID_SCHEDULE,
@@ -253,14 +195,16 @@ def _timing(fields: _Spec, findings: _Findings) -> rules.Timing:
     return rules.Timing(
         schedules=_expressions(fields, findings),
         time_zone=rules.DEFAULT_ZONE if fields.time_zone is None else fields.time_zone,
-        gap=_choice(dst.gap, ("RunOnce", "Skip"), "spec.dst.gap", findings),
-        overlap=_choice(dst.overlap, ("First", "Second", "Both"), "spec.dst.overlap", findings),
-        jitter_ms=_jitter_ms(fields.jitter, findings),
+        gap=specfields.choice(dst.gap, specfields.GAPS, "spec.dst.gap", findings),
+        overlap=specfields.choice(dst.overlap, specfields.OVERLAPS, "spec.dst.overlap", findings),
+        jitter_ms=specfields.jitter_ms(fields.jitter, "spec.jitter", findings),
         start_us=_reachable(start_us, "spec.startTime", findings),
         end_us=end_us,
         suspend=bool(fields.suspend),
-        suspend_until_us=_reachable(_instant(fields.suspend_until), "spec.suspendUntil", findings),
-        max_runs=_at_least(fields.max_runs, 1, "spec.maxRuns", findings),
+        suspend_until_us=_reachable(
+            specfields.instant(fields.suspend_until), "spec.suspendUntil", findings
+        ),
+        max_runs=specfields.at_least(fields.max_runs, 1, "spec.maxRuns", findings),
         zone_data=_zone_data(fields.time_zone),
     )
 
@@ -272,7 +216,7 @@ def _zone_data(zone: str | None) -> str:
         return ""  # each expression in it is refused for that
 
 
-def _expressions(fields: _Spec, findings: _Findings) -> tuple[str, ...]:
+def _expressions(fields: _Spec, findings: SpecFindings) -> tuple[str, ...]:
     if (fields.schedule is None) == (fields.schedules is None):
         findings.add(Reason.INVALID_SCHEDULE, "spec", "write exactly one of schedule and schedules")
         return ()
@@ -289,39 +233,16 @@ def _expressions(fields: _Spec, findings: _Findings) -> tuple[str, ...]:
     return tuple(text.strip(expressions.WHITE) for text in texts)
 
 
-def _jitter_ms(text: str | None, findings: _Findings) -> int:
-    if text is None:
-        return 0
-    return findings.collect("spec.jitter", lambda: durations.parse_duration_us(text) // 1000, 0)
-
-
-def _instant(time: dt.datetime | None) -> int | None:
-    if time is None:
-        return None
-    aware = time if time.tzinfo else time.replace(tzinfo=dt.UTC)
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    return (aware - epoch) // dt.timedelta(microseconds=1)
-
-
-def _reachable(instant_us: int | None, path: str, findings: _Findings) -> int | None:
+def _reachable(instant_us: int | None, path: str, findings: SpecFindings) -> int | None:
     """The instant, when the queue has slots after it; a far end does no harm."""
     if instant_us is not None and instant_us > LAST_US:
         findings.add(Reason.OUT_OF_RANGE, path, "lies beyond the year 2112; write a nearer time")
     return instant_us
 
 
-def _choice(value: str | None, known: tuple[str, ...], path: str, findings: _Findings) -> str:
-    if value is None or value in known:
-        return value or known[0]
-    findings.add(
-        Reason.INVALID_SCHEDULE,
-        path,
-        f"{errors.quoted(value)} is unknown; write one of {', '.join(known)}",
-    )
-    return known[0]
-
-
-def _check_slots(rule: rules.Rule, findings: _Findings, *, identity: str, created_us: int) -> None:
+def _check_slots(
+    rule: rules.Rule, findings: SpecFindings, *, identity: str, created_us: int
+) -> None:
     """Compile each expression by itself, so that the error names the entry."""
     several = len(rule.timing.schedules) > 1
     for index, text in enumerate(rule.timing.schedules):
@@ -339,23 +260,23 @@ def _check_slots(rule: rules.Rule, findings: _Findings, *, identity: str, create
 # -- late, missed, busy ----------------------------------------------------------------------
 
 
-def _policy(fields: _Spec, findings: _Findings) -> rules.Policy:
+def _policy(fields: _Spec, findings: SpecFindings) -> rules.Policy:
     defaults = rules.Policy()
     return rules.Policy(
-        deadline_seconds=_at_least(
+        deadline_seconds=specfields.at_least(
             fields.starting_deadline_seconds, 0, "spec.startingDeadlineSeconds", findings
         ),
-        catch_up=_choice(
-            fields.catch_up_policy, ("Latest", "All", "None"), "spec.catchUpPolicy", findings
+        catch_up=specfields.choice(
+            fields.catch_up_policy, specfields.CATCH_UP_POLICIES, "spec.catchUpPolicy", findings
         ),
-        catch_up_limit=_at_most(
-            _at_least(fields.catch_up_limit, 1, "spec.catchUpLimit", findings),
-            _MOST_CAUGHT_UP,
+        catch_up_limit=specfields.at_most(
+            specfields.at_least(fields.catch_up_limit, 1, "spec.catchUpLimit", findings),
+            specfields.MOST_CAUGHT_UP,
             "spec.catchUpLimit",
             findings,
         )
         or defaults.catch_up_limit,
-        concurrency=_choice(
+        concurrency=specfields.choice(
             fields.concurrency_policy or None,  # an empty text is the default, as in CronJob
             ("Allow", "Forbid", "Replace", "Queue"),
             "spec.concurrencyPolicy",
@@ -375,7 +296,7 @@ def _policy(fields: _Spec, findings: _Findings) -> rules.Policy:
 
 
 def _only_with(
-    value: int | None, fields: _Spec, policies: tuple[str, ...], path: str, findings: _Findings
+    value: int | None, fields: _Spec, policies: tuple[str, ...], path: str, findings: SpecFindings
 ) -> int:
     """A number of runs or slots that means something beside these concurrency policies alone."""
     if value is None:
@@ -383,58 +304,21 @@ def _only_with(
     if fields.concurrency_policy not in policies:
         message = f"means nothing here: write concurrencyPolicy: {' or '.join(policies)} beside it"
         findings.add(Reason.INVALID_SCHEDULE, path, f"{message}, or take it out")
-    checked = _at_most(_at_least(value, 1, path, findings), _MOST_AT_ONCE, path, findings)
+    checked = specfields.at_most(
+        specfields.at_least(value, 1, path, findings), _MOST_AT_ONCE, path, findings
+    )
     return checked or 1
 
 
-def _limit(value: int | None, which: str, default: int, findings: _Findings) -> int:
-    checked = _at_least(value, 0, f"spec.{which}JobsHistoryLimit", findings)
+def _limit(value: int | None, which: str, default: int, findings: SpecFindings) -> int:
+    checked = specfields.at_least(value, 0, f"spec.{which}JobsHistoryLimit", findings)
     return default if checked is None else checked
-
-
-def _at_least(value: int | None, least: int, path: str, findings: _Findings) -> int | None:
-    if value is not None and value < least:
-        findings.add(Reason.INVALID_SCHEDULE, path, f"{value} is too small; write {least} or more")
-    return value
-
-
-def _at_most(value: int | None, most: int, path: str, findings: _Findings) -> int | None:
-    if value is not None and value > most:
-        findings.add(Reason.INVALID_SCHEDULE, path, f"{value} is too large; write {most} or less")
-    return value
 
 
 # -- what ------------------------------------------------------------------------------------
 
 
-def _action(fields: _Spec, findings: _Findings) -> actions.Action | None:
-    payload = fields.payload if _is_given(fields.payload) else actions.NO_PAYLOAD
-    if len(payload) > PAYLOAD_LIMIT_BYTES:
-        findings.add(
-            Reason.PAYLOAD_TOO_LARGE,
-            "spec.payload",
-            f"has {len(payload)} bytes; at most {PAYLOAD_LIMIT_BYTES} are handed on, so put a "
-            "reference to larger data in it",
-        )
-    target = _target(fields, findings)
+def _action(fields: _Spec, findings: SpecFindings) -> actions.Action | None:
+    payload = specfields.payload(fields.payload, PAYLOAD_LIMIT_BYTES, findings)
+    target = specfields.target(fields, findings)
     return None if target is None else actions.Action(target=target, payload=payload)
-
-
-def _target(fields: _Spec, findings: _Findings) -> actions.Target | None:
-    job = _is_given(fields.job_template)
-    others = (fields.webhook, fields.stream, fields.kafka)
-    if [job, *(other is not None for other in others)].count(True) != 1:
-        findings.add(
-            Reason.INVALID_SCHEDULE,
-            "spec",
-            "write exactly one target: jobTemplate, webhook, stream or kafka",
-        )
-        return None
-    if job:
-        return targetspec.job(fields.job_template, findings.of(Reason.INVALID_JOB_TEMPLATE))
-    if fields.webhook is not None:
-        return targetspec.webhook(fields.webhook, findings.of(Reason.INVALID_WEBHOOK))
-    report = findings.of(Reason.INVALID_SCHEDULE)
-    if fields.kafka is not None:
-        return targetspec.kafka(fields.kafka, report)
-    return None if fields.stream is None else targetspec.stream(fields.stream, report)

@@ -30,6 +30,11 @@ WITH_TOKEN = {
     "webhook": {"url": "https://a.example/", "auth": TOKEN},
 }
 
+SET_OF_JOBS = {"jobTemplate": {"spec": {**JOB, "ttlSecondsAfterFinished": 600}}}
+SET_OF_HOOKS = {"webhook": {"url": "https://a.example/"}}
+SET_WITH_TOKEN = {"webhook": {"url": "https://a.example/", "auth": TOKEN}}
+SET_OF_ROWS = {**SET_OF_HOOKS, "rows": {"configMapRef": {"name": "customers"}}}
+
 #: Written by somebody without the right to create Jobs, before there were policies.
 FROM_BEFORE = "from-before"
 
@@ -38,12 +43,15 @@ PEOPLE: dict[str, list[tuple[str, str, list[str], str]]] = {
     "scheduler": [
         ("duepoint.dev", "schedules", ["*"], ""),
         ("duepoint.dev", "schedules/status", ["*"], ""),
+        ("duepoint.dev", "schedulesets", ["*"], ""),
         ("duepoint.dev", "scheduleruns", ["*"], ""),
     ],
     "developer": [
         ("duepoint.dev", "schedules", ["*"], ""),
         ("duepoint.dev", "scheduleruns", ["*"], ""),
+        ("duepoint.dev", "schedulesets", ["*"], ""),
         ("batch", "jobs", ["create"], ""),
+        ("", "configmaps", ["get"], "customers"),
         ("", "serviceaccounts/token", ["create"], "deployer"),
     ],
     "runner": [
@@ -80,18 +88,23 @@ class World:
         return self.api.request(method, path, body, as_user=user, **query)
 
     def create(
-        self, person: str, spec: dict[str, Any], *, namespace: str = "", name: str = ""
+        self,
+        person: str,
+        spec: dict[str, Any],
+        *,
+        namespace: str = "",
+        name: str = "",
+        kind: str = "Schedule",
     ) -> kubeapi.Answer:
         space = namespace or self.team
         thing = {
             "apiVersion": "duepoint.dev/v1alpha1",
-            "kind": "Schedule",
+            "kind": kind,
             "metadata": {"name": name or f"s{uuid.uuid4().hex[:8]}", "namespace": space},
             "spec": spec,
         }
-        return self.ask(
-            self.user(person), "POST", f"{DUEPOINT}/namespaces/{space}/schedules", thing
-        )
+        plural = kubeapi.PLURALS[kind]
+        return self.ask(self.user(person), "POST", f"{DUEPOINT}/namespaces/{space}/{plural}", thing)
 
     def run(self, person: str, schedule: str) -> kubeapi.Answer:
         thing = {
@@ -130,10 +143,14 @@ def world(
             )
             policies.append(f"{POLICIES}/{plural}/{thing['metadata']['name']}")
             one.put(policies[-1], thing)
-    assert len(policies) == 6
+    assert len(policies) == 8
     try:
         wait_until(lambda: one.create("scheduler", TO_JOB).code == 403, "the policy is in force")
         wait_until(lambda: one.run("runner", "weekly").code == 403, "the policy is in force")
+        wait_until(
+            lambda: one.create("scheduler", SET_OF_JOBS, kind="ScheduleSet").code == 403,
+            "the policy is in force",
+        )
         yield one
     finally:
         for path in policies:
@@ -297,6 +314,53 @@ def test_in_the_namespace_of_the_cluster_not_even_an_admin_has_schedules_with_ri
     assert world.api.request("POST", path, thing, dryRun="All").ok
 
 
+# -- ScheduleSets ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (SET_OF_JOBS, "you may not create jobs.batch in this namespace"),
+        (SET_WITH_TOKEN, "you may not create serviceaccounts/token of it"),
+        (SET_OF_ROWS, "ConfigMap customers"),
+    ],
+    ids=["Jobs", "tokens", "rows"],
+)
+def test_a_set_takes_the_rights_that_it_uses(world: World, spec: dict[str, Any], says: str) -> None:
+    refused = world.create("scheduler", spec, kind="ScheduleSet")
+    assert refused.code == 403
+    assert says in message(refused)
+    made = world.create("developer", spec, kind="ScheduleSet")
+    assert made.ok, message(made)
+    path = f"{DUEPOINT}/namespaces/{world.team}/schedulesets/{made.body['metadata']['name']}"
+
+    def merge(body: dict[str, Any]) -> kubeapi.Answer:
+        return world.ask(
+            world.user("scheduler"), "PATCH", path, body,
+            content_type="application/merge-patch+json",
+        )  # fmt: skip
+
+    assert merge({"metadata": {"labels": {"a": "b"}}}).ok
+    assert merge({"spec": {"limits": {"members": 5}}}).code == 403
+    assert world.create("scheduler", SET_OF_HOOKS, kind="ScheduleSet").ok
+
+
+def test_a_set_may_not_show_another_config_map(world: World) -> None:
+    other = {**SET_OF_HOOKS, "rows": {"configMapRef": {"name": "secrets-of-others"}}}
+    refused = world.create("developer", other, kind="ScheduleSet")
+    assert refused.code == 403
+    assert "secrets-of-others" in message(refused)
+
+
+@pytest.mark.parametrize("spec", [SET_OF_JOBS, SET_WITH_TOKEN], ids=["Jobs", "tokens"])
+def test_where_duepoint_runs_no_set_has_rights_of_its_own(
+    world: World, spec: dict[str, Any]
+) -> None:
+    refused = world.create("developer", spec, namespace=world.release, kind="ScheduleSet")
+    assert refused.code == 403
+    assert "use another namespace" in message(refused)
+
+
 # -- ScheduleRuns ---------------------------------------------------------------------------------
 
 
@@ -363,7 +427,7 @@ def accounts(world: World) -> dict[str, str]:
         )
     path = f"/apis/batch/v1/namespaces/{world.team}/jobs"
     wait_until(
-        lambda: "Schedule controls" in message(
+        lambda: "ScheduleSet controls" in message(
             world.ask(names["worker"], "POST", path, a_job(world, owner=None), dryRun="All")
         ),
         "the policy is in force",
@@ -377,7 +441,9 @@ def jobs_of(namespace: str) -> str:
 
 def test_the_worker_creates_jobs_of_schedules_alone(world: World, accounts: dict[str, str]) -> None:
     worker, path = accounts["worker"], jobs_of(world.team)
-    assert world.ask(worker, "POST", path, a_job(world, owner=SCHEDULE), dryRun="All").ok
+    for kind in ("Schedule", "ScheduleSet"):
+        owned = a_job(world, owner={**SCHEDULE, "kind": kind})
+        assert world.ask(worker, "POST", path, owned, dryRun="All").ok
     for owner in (
         None,
         {**SCHEDULE, "controller": False},
@@ -386,7 +452,7 @@ def test_the_worker_creates_jobs_of_schedules_alone(world: World, accounts: dict
     ):
         refused = world.ask(worker, "POST", path, a_job(world, owner=owner), dryRun="All")
         assert refused.code == 403, owner
-        assert "Jobs that a Schedule controls" in message(refused)
+        assert "Jobs that a Schedule or a ScheduleSet controls" in message(refused)
 
 
 @pytest.mark.parametrize("place", ["release", "kube-system"])
@@ -417,7 +483,7 @@ def test_neither_account_deletes_or_changes_another_ones_job(
         content_type="application/merge-patch+json",
     )  # fmt: skip
     assert adopted.code == 403
-    assert "Jobs that a Schedule controls" in message(adopted)
+    assert "Jobs that a Schedule or a ScheduleSet controls" in message(adopted)
     # The cluster's collector deletes at once what an object owns that is not there.
     schedule = world.create("developer", TO_JOB).body["metadata"]
     owner = {**SCHEDULE, "name": schedule["name"], "uid": schedule["uid"]}
@@ -447,8 +513,8 @@ def test_what_a_policy_cannot_judge_is_refused(helm: Helm, variant: str) -> None
     things = helm.rendered(variant)
     policies = [one for one in things if one["kind"] == "ValidatingAdmissionPolicy"]
     bindings = [one for one in things if one["kind"] == "ValidatingAdmissionPolicyBinding"]
-    assert [one["spec"]["failurePolicy"] for one in policies] == ["Fail"] * 3
-    assert [one["spec"]["validationActions"] for one in bindings] == [["Deny"]] * 3
+    assert [one["spec"]["failurePolicy"] for one in policies] == ["Fail"] * 4
+    assert [one["spec"]["validationActions"] for one in bindings] == [["Deny"]] * 4
     named = {one["metadata"]["name"] for one in policies}
     assert {one["spec"]["policyName"] for one in bindings} == named
 
@@ -465,7 +531,7 @@ def test_an_installation_for_some_namespaces_judges_those_alone(helm: Helm) -> N
         for one in things
         if one["kind"] == "ValidatingAdmissionPolicyBinding"
     }
-    for policy in ("schedules", "scheduleruns"):
+    for policy in ("schedules", "schedulesets", "scheduleruns"):
         (selector,) = bound[policy]["matchResources"]["namespaceSelector"]["matchExpressions"]
         assert selector["values"] == ["a", "b", "duepoint-system"]
     assert "matchResources" not in bound["jobs"]

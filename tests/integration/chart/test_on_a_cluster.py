@@ -238,6 +238,16 @@ def test_who_has_a_role_of_the_cluster_does_with_schedules_what_it_says(
     assert asks("view", "POST", "schedules", schedule) == 403
     assert asks("view", "POST", "scheduleruns", {**run, "metadata": {"name": "again"}}) == 403
     assert asks("view", "DELETE", "schedules/nightly") == 403
+    members = _made("ScheduleSet", "customers", {"stream": {"name": "ticks"}})
+    wait_until(lambda: asks("edit", "POST", "schedulesets", members) in (201, 409), "edit creates")
+    assert asks("view", "GET", "schedulesets/customers") == 200
+    assert asks("view", "PATCH", "schedulesets/customers", {}) == 403
+    # Members are no objects: the HTTP API asks by a review whether its caller may have them.
+    things = "duepoint.dev/schedulesets/schedules=customers"
+    for verb in ("get", "list", "create", "update", "patch", "delete"):
+        assert _may(api, "who-may-edit", team_namespace, verb, things), verb
+        is_reading = verb in ("get", "list")
+        assert _may(api, "who-may-view", team_namespace, verb, things) is is_reading, verb
     told = {"status": {"target": "Job"}}
     for role in ("view", "edit"):  # what is told is the operator's alone
         answer = api.request(

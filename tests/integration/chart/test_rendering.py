@@ -12,16 +12,19 @@ from duepoint import settings
 from duepoint.net import addresses
 from tests.integration.chart.helm import CHART, KUBE_VERSION, ROOT, VARIANTS, Helm, of_kind, values
 
-SCHEDULES = "duepoint.dev/schedules duepoint.dev/scheduleruns"
-STATUS = "duepoint.dev/schedules/status duepoint.dev/scheduleruns/status"
+WATCHED = "duepoint.dev/schedules duepoint.dev/scheduleruns duepoint.dev/schedulesets"
+SCHEDULES = f"{WATCHED} duepoint.dev/schedulesets/schedules"
+STATUS = " ".join(f"{resource}/status" for resource in WATCHED.split())
 WRITE = "get list watch create update patch delete deletecollection"
 
 # Every right the chart hands out: role -> resources -> verbs. A change here is a change of what an
 # attacker who takes over a process can do; it belongs into the change log.
 OPERATOR = {
-    SCHEDULES: "list watch",
+    WATCHED: "list watch",
     "duepoint.dev/scheduleruns": "delete",
+    "duepoint.dev/schedulesets": "patch",
     STATUS: "patch",
+    "/configmaps": "get",
     "batch/jobs": "list watch create delete",
     "events.k8s.io/events": "create patch list",
 }
@@ -283,7 +286,7 @@ def test_a_worker_is_given_time_for_its_deliveries(helm: Helm) -> None:
     assert pod["terminationGracePeriodSeconds"] > 60, "graceSeconds is 60 there"
 
 
-@pytest.mark.parametrize("name", ["schedules", "scheduleruns"])
+@pytest.mark.parametrize("name", ["schedules", "scheduleruns", "schedulesets"])
 def test_the_chart_carries_the_crds_as_they_are(helm: Helm, name: str) -> None:
     path = ROOT / "crds" / f"duepoint.dev_{name}.yaml"
     ours = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)

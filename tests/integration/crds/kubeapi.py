@@ -27,7 +27,11 @@ NOTES = ("some validation rules were not checked", "Checked value must be of typ
 #: A connection that was not used for so long is opened anew.
 _REST_SECONDS = 20.0
 
-PLURALS = {"Schedule": "schedules", "ScheduleRun": "scheduleruns"}
+PLURALS = {
+    "Schedule": "schedules",
+    "ScheduleRun": "scheduleruns",
+    "ScheduleSet": "schedulesets",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,14 @@ def a_schedule_run(name: str, *, namespace: str = "default", **fields: Any) -> d
     return _thing("ScheduleRun", name, namespace, spec)
 
 
+def a_schedule_set(name: str, *, namespace: str = "default", **fields: Any) -> dict[str, Any]:
+    """A ScheduleSet with a stream target, unless the fields name another one."""
+    spec: dict[str, Any] = dict(fields)
+    if not {"jobTemplate", "webhook", "stream", "kafka"} & fields.keys():
+        spec["stream"] = STREAM
+    return _thing("ScheduleSet", name, namespace, spec)
+
+
 def a_job(**pod: Any) -> dict[str, Any]:
     """A jobTemplate whose Pod has these fields."""
     return {"spec": {"template": {"spec": _without_absent({**POD, **pod})}}}

@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 
 from tests.integration.crds import kubeapi
-from tests.integration.crds.manifests import a_schedule, a_schedule_run
-from tests.integration.crds.rejected import ALL, Rejected
+from tests.integration.crds.manifests import JOB, a_schedule, a_schedule_run, a_schedule_set
+from tests.integration.crds.rejected import ALL as OF_SCHEDULES
+from tests.integration.crds.rejected import Rejected
+from tests.integration.crds.rejectedsets import ALL as OF_SETS
 
+ALL = [*OF_SCHEDULES, *OF_SETS]
 CASES = [pytest.param(case, id=case.id) for case in ALL]
 KUBECTL = str(Path(sys.executable).with_name("kubectl"))
 
@@ -38,11 +41,12 @@ def test_server_side_apply_refuses(api: kubeapi.KubeApi, case: Rejected) -> None
     _assert_refused(answer, case)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "name of 53" not in str(case.id)])
+@pytest.mark.parametrize("case", [case for case in CASES if "name of" not in str(case.id)])
 def test_an_edit_refuses(api: kubeapi.KubeApi, stored: dict[str, Any], case: Rejected) -> None:
     kind = case.thing["kind"]
     edited = copy.deepcopy(case.thing)
-    edited["metadata"] = stored[kind]["metadata"]
+    of_jobs = kind == "ScheduleSet" and "jobTemplate" in case.thing["spec"]
+    edited["metadata"] = stored["ScheduleSet of Jobs" if of_jobs else kind]["metadata"]
     answer = api.replace(edited, dry_run=True)
     if kind == "ScheduleRun":
         # Its spec does not change at all, so a second message is right.
@@ -81,13 +85,17 @@ def test_the_table_has_at_least_a_hundred_different_mistakes() -> None:
 def stored(api: kubeapi.KubeApi, namespace: str) -> dict[str, Any]:
     """A good object of each kind for the edits to start from."""
     made = {}
-    for thing in (
-        a_schedule("good", namespace=namespace),
-        a_schedule_run("good", namespace=namespace),
+    job = {"spec": {**JOB["spec"], "ttlSecondsAfterFinished": 3600}}
+    for kind, thing in (
+        ("Schedule", a_schedule("good", namespace=namespace)),
+        ("ScheduleRun", a_schedule_run("good", namespace=namespace)),
+        ("ScheduleSet", a_schedule_set("good", namespace=namespace)),
+        # The target of a set stays a jobTemplate, or none.
+        ("ScheduleSet of Jobs", a_schedule_set("jobs", namespace=namespace, jobTemplate=job)),
     ):
         answer = api.create(thing)
         assert answer.ok, answer.body
-        made[thing["kind"]] = answer.body
+        made[kind] = answer.body
     return made
 
 
@@ -106,9 +114,8 @@ def _assert_refused(answer: kubeapi.Answer, case: Rejected) -> None:
 
 def _container(case: Rejected) -> str:
     """The field, or the list or the object that the field belongs to."""
-    if "unknown field" in case.says:
-        return case.says.split('"')[1]
-    return case.field.partition("[")[0]
+    field = case.says.split('"')[1] if "unknown field" in case.says else case.field
+    return field.partition("[")[0]
 
 
 def _told_as(case: Rejected) -> str:

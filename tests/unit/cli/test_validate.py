@@ -11,15 +11,25 @@ import yaml
 
 from duepoint.cli.check import checks, rules, structure
 from duepoint.cli.check.manifests import Manifest
-from tests.integration.crds.manifests import ABSENT, a_job, a_schedule, a_schedule_run, a_webhook
-from tests.integration.crds.rejected import ALL as REJECTED
+from tests.integration.crds.manifests import (
+    ABSENT,
+    a_job,
+    a_schedule,
+    a_schedule_run,
+    a_schedule_set,
+    a_webhook,
+)
+from tests.integration.crds.rejected import ALL as OF_SCHEDULES
+from tests.integration.crds.rejectedsets import ALL as OF_SETS
 from tests.integration.crds.test_accepted_objects import (
     CRONJOB,
     CRONJOB_WITH_NULLS,
     EXPRESSIONS,
 )
+from tests.integration.crds.test_schedule_sets import GOOD as GOOD_SETS
 from tools.devcluster import binaries
 
+REJECTED = [*OF_SCHEDULES, *OF_SETS]
 ROOT = Path(__file__).resolve().parents[3]
 NOW_US = 1_795_000_000_000_000
 
@@ -43,6 +53,23 @@ def test_what_the_api_server_refuses_is_told_with_the_same_field(case):
 @pytest.mark.parametrize("text", EXPRESSIONS)
 def test_what_the_api_server_accepts_is_valid(text):
     assert problems(a_schedule("good", schedule=text)) == []
+
+
+@pytest.mark.parametrize("fields", GOOD_SETS.values(), ids=GOOD_SETS)
+def test_a_set_that_the_api_server_accepts_is_valid(fields):
+    found = checked(a_schedule_set("good", **fields))
+    assert found.problems == ()
+    assert found.set_spec.name == "good"
+
+
+def test_validate_lists_sets_and_what_is_doubtful_about_their_target(duepoint):
+    plain = a_schedule_set("plain", webhook={"url": "http://hooks.example.com/"})
+    held = a_schedule_set("held", suspend=True, webhook={"url": "https://hooks.example.com/"})
+    answer = duepoint("validate", "-f", "-", given=yaml.safe_dump_all([plain, held]))
+    assert answer.code == 0, answer.err
+    assert "(ScheduleSet default/plain): valid" in answer.out
+    assert "spec.webhook.url: plain http to hooks.example.com" in answer.out
+    assert "(ScheduleSet default/held): valid, suspended" in answer.out
 
 
 def test_the_examples_of_the_repository_are_valid(duepoint):
@@ -531,7 +558,7 @@ def test_json_has_one_object_for_each_manifest(duepoint):
 def test_nothing_to_check_is_exit_code_1(duepoint, given):
     answer = duepoint("validate", "-f", "-", given=given)
     assert (answer.code, answer.out) == (1, "")
-    assert "there is no Schedule, ScheduleRun or CronJob" in answer.err
+    assert "there is no Schedule, ScheduleSet, ScheduleRun or CronJob" in answer.err
 
 
 @pytest.mark.parametrize(

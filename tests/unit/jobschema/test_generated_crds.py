@@ -92,7 +92,7 @@ def test_only_the_documented_fields_have_defaults() -> None:
     }
 
 
-@pytest.mark.parametrize("plural", ["schedules", "scheduleruns"])
+@pytest.mark.parametrize("plural", ["schedules", "scheduleruns", "schedulesets"])
 def test_every_rule_says_what_to_write(plural: str) -> None:
     rules = [
         rule
@@ -103,17 +103,30 @@ def test_every_rule_says_what_to_write(plural: str) -> None:
     assert [rule for rule in rules if len(rule["message"]) <= 15] == []
 
 
-@pytest.mark.parametrize("plural", ["schedules", "scheduleruns"])
+@pytest.mark.parametrize("plural", ["schedules", "scheduleruns", "schedulesets"])
 def test_every_field_we_own_is_described(plural: str) -> None:
     own = dict(_spec_of(plural))
-    if plural == "schedules":
+    if plural != "scheduleruns":
         own["properties"]["jobTemplate"]["properties"].pop("spec")
     undescribed = [name for name, field in _fields(own) if "description" not in field]
     assert undescribed == []
 
 
-def test_optional_fields_without_a_default_say_what_unset_means() -> None:
-    spec = _spec_of("schedules")
+def test_a_set_has_defaults_only_where_a_schedule_has_them() -> None:
+    spec = _spec_of("schedulesets")
+    defaults = {name: field["default"] for name, field in _fields(spec) if "default" in field}
+    assert defaults == {
+        "dst": {},
+        "gap": "RunOnce",
+        "overlap": "First",
+        "suspend": False,
+        "method": "POST",
+    }
+
+
+@pytest.mark.parametrize("plural", ["schedules", "schedulesets"])
+def test_optional_fields_without_a_default_say_what_unset_means(plural: str) -> None:
+    spec = _spec_of(plural)
     spec["properties"]["jobTemplate"]["properties"].pop("spec")
     choices = {"schedule", "schedules", "url", "service", "jobTemplate", "webhook", "stream",
                "kafka",

@@ -13,20 +13,34 @@ import pytest
 from tools.jobschema import expand
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
-PAGES = [("schedules", "schedule.md"), ("scheduleruns", "schedulerun.md")]
+PAGES = [
+    ("schedules", "schedule.md"),
+    ("scheduleruns", "schedulerun.md"),
+    ("schedulesets", "scheduleset.md"),
+]
 
 
-# Described elsewhere: by Kubernetes.
-FOREIGN = ("spec.jobTemplate.spec", "status.conditions", "status.active")
+# Described elsewhere: by Kubernetes, and the targets of a set on the page of a Schedule.
+FOREIGN = {
+    "schedules": ("spec.jobTemplate.spec", "status.conditions", "status.active"),
+    "scheduleruns": ("status.conditions",),
+    "schedulesets": (
+        "spec.jobTemplate",
+        "spec.webhook",
+        "spec.stream",
+        "spec.kafka",
+        "status.conditions",
+    ),
+}
 
 
-def _paths(schema: dict[str, Any], prefix: str) -> Iterator[str]:
+def _paths(schema: dict[str, Any], foreign: tuple[str, ...], prefix: str = "") -> Iterator[str]:
     for name, field in schema.get("properties", {}).items():
         path = f"{prefix}.{name}".lstrip(".")
         yield path
-        if path not in FOREIGN:
-            yield from _paths(field, path)
-            yield from _paths(field.get("items", {}), f"{path}[]")
+        if path not in foreign:
+            yield from _paths(field, foreign, path)
+            yield from _paths(field.get("items", {}), foreign, f"{path}[]")
 
 
 _documents = functools.cache(expand.custom_resource_definitions)
@@ -41,7 +55,7 @@ def _schema(plural: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("plural", "page"), PAGES)
 def test_every_field_has_a_place_on_its_page(plural: str, page: str) -> None:
     text = (REFERENCE / page).read_text()
-    whole = set(_paths(_schema(plural), ""))
+    whole = set(_paths(_schema(plural), FOREIGN[plural]))
     rows = [line for line in text.splitlines() if line.startswith("|")]
     told = "\n".join(rows)
     missing = []
@@ -60,5 +74,14 @@ def test_every_field_has_a_place_on_its_page(plural: str, page: str) -> None:
 def test_every_field_on_a_page_exists(plural: str, page: str) -> None:
     rows = [line for line in (REFERENCE / page).read_text().splitlines() if line.startswith("|")]
     named = set(re.findall(r"`((?:spec|status)\.[\w.\[\]]+)`", "\n".join(rows)))
-    known = set(_paths(_schema(plural), ""))
+    known = set(_paths(_schema(plural), FOREIGN[plural]))
     assert named - known == set()
+
+
+def test_the_targets_of_a_set_have_the_fields_of_a_schedules() -> None:
+    schedule, of_set = (
+        _schema(plural)["properties"]["spec"] for plural in ("schedules", "schedulesets")
+    )
+    for target in ("jobTemplate", "webhook", "stream", "kafka"):
+        paths = [set(_paths(spec["properties"][target], ())) for spec in (schedule, of_set)]
+        assert paths[0] == paths[1]

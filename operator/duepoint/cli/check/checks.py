@@ -2,7 +2,8 @@
 
 Three judges in the order in which a cluster has them: the object around the spec (metadata.py), the
 schema of the CRD (structure.py), and the very function with which the operator accepts a spec
-(``schedules.spec.parse``). A field that one of them has reported is not reported again.
+(``parse`` of ``schedules.spec`` and of ``schedules.sets.setspec``). A field that one of them has
+reported is not reported again.
 A CronJob is judged as the Schedule that it becomes by changing ``apiVersion`` and ``kind``.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -26,11 +27,14 @@ from duepoint.expressions import timezones
 from duepoint.kube import schedules
 from duepoint.schedules import rule as rules
 from duepoint.schedules import spec as specs
+from duepoint.schedules.sets import setspec
 
 _TOP = ("apiVersion", "kind", "metadata", "spec", "status")
 _LARGEST_NUMBER = 1 << 63
 
 _UID = "00000000-0000-4000-8000-000000000000"
+
+Spec = specs.ScheduleSpec | setspec.SetSpec
 
 CRONJOB = "CronJob"
 CRONJOB_VERSIONS = ("batch/v1", "batch/v1beta1")
@@ -41,13 +45,14 @@ class CheckedManifest:
     """A manifest of ours, or one that becomes one, and its problems and notes.
 
     Attributes:
-        spec: what operator and worker act on; None where there are problems, and for a
-            ScheduleRun.
+        spec: what operator and worker act on; None where there are problems, and for other kinds.
+        set_spec: the same of a ScheduleSet.
     """
 
     manifest: Manifest
     problems: tuple[Problem, ...]
-    spec: specs.ScheduleSpec | None
+    spec: specs.ScheduleSpec | None = None
+    set_spec: setspec.SetSpec | None = None
 
     @property
     def is_valid(self) -> bool:
@@ -78,24 +83,31 @@ def check(
         wrong = _misnamed(kind, version)
         return _wrong(manifest, *wrong) if wrong else None
     content = manifest.content
-    found = list(_around(content))
+    found = list(_around(kind, content))
     if not isinstance(content.get("spec"), dict):
         found.append(Problem("spec", "is missing; write a mapping"))
-        return CheckedManifest(manifest=manifest, problems=tuple(found), spec=None)
+        return CheckedManifest(manifest=manifest, problems=tuple(found))
     found += [
         replace(problem, is_note=True) if newer_kubernetes and problem.is_of_newer else problem
         for problem in structure.problems(kind, content["spec"])
     ]
-    if kind != "Schedule":
+    if kind == schedules.RUN_KIND:
         more = _of_run(content, created_us=created_us)
         found += [problem for problem in more if not _is_known(problem.path, found)]
-        return CheckedManifest(manifest=manifest, problems=tuple(found), spec=None)
-    spec, more = _parsed(content, namespace=namespace, created_us=created_us)
+        return CheckedManifest(manifest=manifest, problems=tuple(found))
+    parse: Callable[..., Spec] = setspec.parse if kind == schedules.SET_KIND else specs.parse
+    spec, more = _parsed(content, parse, namespace=namespace, created_us=created_us)
     texts = _of_texts(content["spec"], created_us=created_us)
     for judge in (more, texts, problems(content["spec"])):
         found += [problem for problem in judge if not _is_known(problem.path, found)]
-    accepted = spec if all(problem.is_note for problem in found) else None
-    return CheckedManifest(manifest=manifest, problems=tuple(found), spec=accepted)
+    if any(not problem.is_note for problem in found):
+        spec = None
+    return CheckedManifest(
+        manifest=manifest,
+        problems=tuple(found),
+        spec=spec if isinstance(spec, specs.ScheduleSpec) else None,
+        set_spec=spec if isinstance(spec, setspec.SetSpec) else None,
+    )
 
 
 def _misnamed(kind: str, version: str) -> tuple[str, str] | None:
@@ -112,13 +124,13 @@ def _misnamed(kind: str, version: str) -> tuple[str, str] | None:
 
 def _wrong(manifest: Manifest, path: str, message: str) -> CheckedManifest:
     problem = Problem(path, message)
-    return CheckedManifest(manifest=manifest, problems=(problem,), spec=None)
+    return CheckedManifest(manifest=manifest, problems=(problem,))
 
 
 # -- around the spec -------------------------------------------------------------------------
 
 
-def _around(content: dict[str, Any]) -> Iterator[Problem]:
+def _around(kind: str, content: dict[str, Any]) -> Iterator[Problem]:
     for name in content:
         if name not in _TOP:
             meant = structure.nearest(name, _TOP)
@@ -128,21 +140,21 @@ def _around(content: dict[str, Any]) -> Iterator[Problem]:
     if not isinstance(metadata, dict):
         yield Problem("metadata", "is missing; write a mapping with a name")
         return
-    yield from metadata_rules.problems(metadata)
+    yield from metadata_rules.problems(kind, metadata)
 
 
 # -- as the operator reads it ----------------------------------------------------------------
 
 
 def _parsed(
-    content: dict[str, Any], *, namespace: str, created_us: int
-) -> tuple[specs.ScheduleSpec | None, list[Problem]]:
+    content: dict[str, Any], parse: Callable[..., Spec], *, namespace: str, created_us: int
+) -> tuple[Spec | None, list[Problem]]:
     metadata = _mapping(content.get("metadata"))
     created, generation = _instant(metadata.get("creationTimestamp")), metadata.get("generation")
     if not isinstance(generation, int) or not 0 < generation < _LARGEST_NUMBER:
         generation = 1
     try:
-        spec = specs.parse(
+        spec = parse(
             json.dumps(content["spec"], allow_nan=False).encode("ascii"),
             namespace=_text(metadata.get("namespace")) or namespace,
             name=_text(metadata.get("name")) or _text(metadata.get("generateName")),

@@ -22,18 +22,23 @@ _LABEL_VALUE = re.compile(f"({_WORD})?")
 _QUALIFIED_NAME = re.compile(rf"((?=[^/]{{1,253}}/){_DNS_NAME}/)?{_WORD}")
 
 #: A Job's name carries eleven more characters for its slot and ends at 63.
-_LONGEST_NAME = 52
+_LONGEST_NAME = (
+    52,
+    "because each Job's name carries 11 more for its slot and ends at 63",
+)
+#: Of kinds whose objects create no Jobs under their own name.
+_LONGEST_NAMES = {"ScheduleSet": (63, "because the name is the value of a label")}
 #: Keys and values of all annotations together.
 _MOST_ANNOTATION_BYTES = 256 * 1024
 
 _LETTERS = "at most 63 letters, digits, -, _ and ., the first and the last a letter or digit"
 
 
-def problems(metadata: dict[str, Any]) -> Iterator[Problem]:
-    """What the API server would refuse of an object's metadata."""
+def problems(kind: str, metadata: dict[str, Any]) -> Iterator[Problem]:
+    """What the API server would refuse of the metadata of an object of this kind."""
     yield from structure.problems_of_metadata(metadata)
     prefix, namespace = metadata.get("generateName"), metadata.get("namespace")
-    if wrong := _wrong_name(metadata.get("name"), prefix):
+    if wrong := _wrong_name(kind, metadata.get("name"), prefix):
         yield Problem("metadata.name", wrong)
     if isinstance(prefix, str) and not _NAME.fullmatch(f"{prefix}a"):
         message = f"{errors.quoted(prefix)}: write lower-case letters, digits, - and ."
@@ -87,14 +92,12 @@ def _of_finalizers(finalizers: Any) -> Iterator[Problem]:  # noqa: ANN401 - any 
         yield Problem("metadata.finalizers", message)
 
 
-def _wrong_name(name: Any, prefix: Any) -> str:  # noqa: ANN401 - any JSON
+def _wrong_name(kind: str, name: Any, prefix: Any) -> str:  # noqa: ANN401 - any JSON
     if name in (None, ""):
         return "" if isinstance(prefix, str) and prefix else "is missing; write a name"
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         return f"{errors.quoted(name)}: write lower-case letters, digits, - and ."
-    if len(name) > _LONGEST_NAME:
-        return (
-            f"has {len(name)} characters; write at most {_LONGEST_NAME}, because each "
-            "Job's name carries 11 more for its slot and ends at 63"
-        )
+    longest, why = _LONGEST_NAMES.get(kind, _LONGEST_NAME)
+    if len(name) > longest:
+        return f"has {len(name)} characters; write at most {longest}, {why}"
     return ""

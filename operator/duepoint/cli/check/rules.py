@@ -84,6 +84,10 @@ def _earlier(first: str, last: str) -> Check:
     return holds
 
 
+def _mapping(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
+    return value if isinstance(value, dict) else {}
+
+
 _CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
 _OF_THE_CONNECTION = frozenset(
     {
@@ -114,6 +118,10 @@ _TABLE: dict[str, Check] = {
     "!has(self.value)"
     " || !(self.name.lowerAscii() in ['authorization', 'cookie', 'proxy-authorization'])": (
         lambda header: "value" not in header or header.get("name", "").lower() not in _CREDENTIALS
+    ),
+    "!has(self.jobTemplate) || has(self.jobTemplate.spec.ttlSecondsAfterFinished)": lambda spec: (
+        "jobTemplate" not in spec
+        or "ttlSecondsAfterFinished" in _mapping(_mapping(spec["jobTemplate"]).get("spec"))
     ),
     "!(self.lowerAscii() in ['host', 'content-length', 'transfer-encoding', 'connection',"
     " 'keep-alive', 'te', 'trailer', 'upgrade', 'proxy-connection', 'proxy-authenticate',"

@@ -35,8 +35,13 @@ def doubts(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
     if len(coming) == 2 and coming[1] - coming[0] < spec.rule.timing.jitter_ms * 1_000:
         yield note("spec.jitter", "is longer than the distance to the next slot, and is cut to it")
     yield from _of_past_times(spec)
-    yield from _of_plain_http(spec.action.target)
-    stream = ownstreams.own(spec.action.target)
+    yield from doubts_of_target(spec.action.target)
+
+
+def doubts_of_target(target: actions.Target) -> Iterator[Problem]:
+    """What is doubtful about an accepted target."""
+    yield from _of_plain_http(target)
+    stream = ownstreams.own(target)
     if stream is None:
         return
     yield note(
@@ -109,7 +114,7 @@ def _of_plain_http(target: actions.Target) -> Iterator[Problem]:
 )  # fmt: skip
 @options.text_format
 def validate(*, files: tuple[str, ...], namespace: str, newer_kubernetes: bool, form: str) -> None:
-    """Check Schedules, ScheduleRuns and CronJobs in YAML or JSON files.
+    """Check Schedules, ScheduleSets, ScheduleRuns and CronJobs in YAML or JSON files.
 
     A CronJob is checked as the Schedule that it becomes by changing apiVersion and kind, with notes
     on what it would do otherwise.
@@ -123,7 +128,9 @@ def validate(*, files: tuple[str, ...], namespace: str, newer_kubernetes: bool, 
     if wrong:
         raise click.exceptions.Exit(output.BAD_INPUT)
     if not seen:
-        output.complain(f"{', '.join(files)}: there is no Schedule, ScheduleRun or CronJob")
+        output.complain(
+            f"{', '.join(files)}: there is no Schedule, ScheduleSet, ScheduleRun or CronJob"
+        )
         raise click.exceptions.Exit(output.NOTHING)
 
 
@@ -145,6 +152,8 @@ def _show(found: CheckedManifest, form: str, now_us: int) -> None:
         notes += doubts(found.spec, now_us)
         if manifest.kind == checks.CRONJOB:
             notes += cronjob_notes.notes(manifest.content, found.spec, now_us)
+    if found.set_spec is not None:
+        notes += doubts_of_target(found.set_spec.action.target)
     if form == "json":
         row: dict[str, Any] = {"file": manifest.file, "document": manifest.document}
         if not manifest.trouble:
@@ -168,6 +177,8 @@ def _fields(problem: Problem) -> dict[str, str]:
 
 def _standing(found: CheckedManifest, now_us: int) -> str:
     """What becomes of it, in a few words."""
+    if found.set_spec is not None and found.set_spec.suspend:
+        return "valid, suspended"
     if found.spec is None:
         return "valid"
     spec = found.spec

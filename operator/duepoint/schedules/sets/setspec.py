@@ -1,0 +1,363 @@
+"""A ScheduleSet object's spec -> a frozen SetSpec, or every field error at once.
+
+The fields of the target are a Schedule's, with the same checks in the same words. What a member
+does not say itself comes from ``MemberDefaults``; both are merged when the member is written. The
+settings stand in the queue beside the set, so that the HTTP API and the workers need no API
+server: their text is stored, and fields may be added with a default, never renamed or given
+another meaning. Pure; the only entry is ``parse``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import msgspec
+
+from duepoint import errors
+from duepoint.expressions import timezones
+from duepoint.schedules import actions, specfields
+from duepoint.schedules import rule as rules
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.specfields import SpecFindings
+
+#: Rows of ``spec.rows``, wherever they stand.
+MOST_ROWS = 10_000
+#: The default payload of a set is as large as a member's own may be.
+MOST_PAYLOAD_BYTES = 16_384
+MOST_MEMBERS = 100_000_000
+MOST_CHANGES_PER_SECOND = 100_000
+MOST_RETENTION_SECONDS = 30 * 86_400
+
+#: Members of one population of a shard at which its buckets are still small.
+_POPULATION = 98_000
+_MOST_SPREAD = 10
+
+_CONCURRENCY_POLICIES = ("Allow", "Forbid")
+_OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+
+
+class MemberDefaults(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for a member that says nothing else.
+
+    Attributes:
+        jitter_ms: largest delay added to each slot, in milliseconds.
+        policy: deadline, catch-up and concurrency; its history limits mean nothing to members.
+    """
+
+    time_zone: str = rules.DEFAULT_ZONE
+    gap: str = "RunOnce"
+    overlap: str = "First"
+    jitter_ms: int = 0
+    policy: rules.Policy = rules.Policy()
+
+
+class SetLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a set may hold and take.
+
+    Attributes:
+        members: how many members it may have.
+        payload_bytes: the largest payload of a member, in bytes of JSON.
+        changes_per_second: how many members may be written or removed in a second.
+    """
+
+    members: int = 1_000_000
+    payload_bytes: int = 4_096
+    changes_per_second: int = 5_000
+
+
+class SetSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the queue keeps of a spec beside its target.
+
+    Attributes:
+        retention_seconds: how long an ended one-off stays readable; 0 = it is removed at once.
+        whole_seconds: the target is a jobTemplate, whose names carry slots in whole seconds.
+    """
+
+    defaults: MemberDefaults = MemberDefaults()
+    limits: SetLimits = SetLimits()
+    retention_seconds: int = 0
+    whole_seconds: bool = False
+
+
+class ConfigMapRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Members stand in a ConfigMap of the namespace; ``key`` empty = in each of its keys."""
+
+    name: str
+    key: str = ""
+
+
+class InlineRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Members stand in the object itself, each as JSON text."""
+
+    rows: tuple[msgspec.Raw, ...]
+
+
+class SetSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An accepted spec.
+
+    Attributes:
+        created_us: metadata.creationTimestamp, in microseconds since the epoch.
+        action: the target, with the payload of members that have none of their own.
+        blob: the action as it is stored.
+        suspend_reason: what the author says about a suspension; empty = nothing.
+        rows: where the members stand; None = they are changed through the HTTP API.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    created_us: int
+    action: actions.Action
+    blob: bytes
+    settings: SetSettings
+    suspend: bool = False
+    suspend_reason: str = ""
+    rows: ConfigMapRows | InlineRows | None = None
+
+    @property
+    def identity(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether its members are kept equal to rows, so that nothing else may change them."""
+        return self.rows is not None
+
+
+_settings_decoder = msgspec.json.Decoder(SetSettings)
+
+
+def settings_text(settings: SetSettings) -> bytes:
+    """The canonical text of settings: equal settings have equal texts."""
+    return msgspec.json.encode(settings, order="deterministic")
+
+
+def parse_settings(text: bytes) -> SetSettings:
+    """The settings behind a text of ``settings_text``; raises msgspec.DecodeError otherwise."""
+    return _settings_decoder.decode(text)
+
+
+def spread(members: int) -> int:
+    """How many bits of an id spread a set of so many members within a shard, 0 to 10.
+
+    A set keeps the spread that it began with: another one would move every member.
+    """
+    if members <= _POPULATION:
+        return 0
+    return min(math.ceil(math.log2(members / _POPULATION)), _MOST_SPREAD)
+
+
+# -- the object's fields -------------------------------------------------------------------------
+
+
+class _Defaults(msgspec.Struct, rename="camel"):
+    time_zone: str | None = None
+    dst: specfields.DstFields | None = None
+    jitter: str | None = None
+    starting_deadline_seconds: int | None = None
+    catch_up_policy: str | None = None
+    catch_up_limit: int | None = None
+    concurrency_policy: str | None = None
+
+
+class _Limits(msgspec.Struct, rename="camel"):
+    members: int | None = None
+    payload_bytes: int | None = None
+    changes_per_second: int | None = None
+
+
+class _Retention(msgspec.Struct, rename="camel"):
+    ended_seconds: int | None = None
+
+
+class _ConfigMapRef(msgspec.Struct):
+    name: str
+    key: str | None = None
+
+
+class _Rows(msgspec.Struct, rename="camel"):
+    config_map_ref: _ConfigMapRef | None = None
+    inline: tuple[msgspec.Raw, ...] | None = None
+
+
+class _Spec(specfields.TargetFields, rename="camel"):
+    """The fields as the API server sends them."""
+
+    suspend: bool | None = None
+    suspend_reason: str | None = None
+    defaults: _Defaults | None = None
+    limits: _Limits | None = None
+    retention: _Retention | None = None
+    rows: _Rows | None = None
+
+
+_decoder = msgspec.json.Decoder(_Spec)
+
+
+def parse(
+    raw: bytes, *, namespace: str, name: str, uid: str, generation: int, created_us: int
+) -> SetSpec:
+    """The spec behind the JSON text of ``.spec``.
+
+    Raises:
+        errors.InvalidSpec: with every error found, in field order.
+    """
+    fields = specfields.decode(_decoder, raw)
+    findings = SpecFindings()
+    limits = _limits(fields.limits or _Limits(), findings)
+    payload = specfields.payload(fields.payload, limits.payload_bytes, findings)
+    target = specfields.target(fields, findings)
+    settings = SetSettings(
+        defaults=_defaults(fields.defaults or _Defaults(), findings),
+        limits=limits,
+        retention_seconds=_retention(fields.retention, findings),
+        whole_seconds=isinstance(target, actions.JobAction),
+    )
+    rows = None if fields.rows is None else _rows(fields.rows, limits, findings)
+    if isinstance(target, actions.JobAction):
+        _check_job(target, findings)
+    if findings.errors or target is None:
+        raise errors.InvalidSpec(tuple(findings.errors))
+    action = actions.Action(target=target, payload=payload)
+    return SetSpec(
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        generation=generation,
+        created_us=created_us,
+        action=action,
+        blob=actions.encode(action),
+        settings=settings,
+        suspend=bool(fields.suspend),
+        suspend_reason=fields.suspend_reason or "",
+        rows=rows,
+    )
+
+
+def _defaults(fields: _Defaults, findings: SpecFindings) -> MemberDefaults:
+    dst, at = fields.dst or specfields.DstFields(), "spec.defaults"
+    return MemberDefaults(
+        time_zone=_zone(fields.time_zone, findings),
+        gap=specfields.choice(dst.gap, specfields.GAPS, f"{at}.dst.gap", findings),
+        overlap=specfields.choice(dst.overlap, specfields.OVERLAPS, f"{at}.dst.overlap", findings),
+        jitter_ms=specfields.jitter_ms(fields.jitter, f"{at}.jitter", findings),
+        policy=_policy(fields, findings),
+    )
+
+
+def _zone(name: str | None, findings: SpecFindings) -> str:
+    if name is None:
+        return rules.DEFAULT_ZONE
+    try:
+        timezones.data_of(name)
+    except errors.InvalidExpression as error:
+        findings.add(Reason(error.reason), "spec.defaults.timeZone", str(error))
+    return name
+
+
+def _policy(fields: _Defaults, findings: SpecFindings) -> rules.Policy:
+    at = "spec.defaults"
+    return rules.Policy(
+        deadline_seconds=specfields.at_least(
+            fields.starting_deadline_seconds, 0, f"{at}.startingDeadlineSeconds", findings
+        ),
+        catch_up=specfields.choice(
+            fields.catch_up_policy,
+            specfields.CATCH_UP_POLICIES,
+            f"{at}.catchUpPolicy",
+            findings,
+        ),
+        catch_up_limit=_between(
+            fields.catch_up_limit,
+            (1, specfields.MOST_CAUGHT_UP),
+            rules.Policy().catch_up_limit,
+            f"{at}.catchUpLimit",
+            findings,
+        ),
+        concurrency=specfields.choice(
+            fields.concurrency_policy or None,  # an empty text is the default, as in CronJob
+            _CONCURRENCY_POLICIES,
+            f"{at}.concurrencyPolicy",
+            findings,
+        ),
+    )
+
+
+def _limits(fields: _Limits, findings: SpecFindings) -> SetLimits:
+    usual, at = SetLimits(), "spec.limits"
+    return SetLimits(
+        members=_between(
+            fields.members, (1, MOST_MEMBERS), usual.members, f"{at}.members", findings
+        ),
+        payload_bytes=_between(
+            fields.payload_bytes,
+            (0, MOST_PAYLOAD_BYTES),
+            usual.payload_bytes,
+            f"{at}.payloadBytes",
+            findings,
+        ),
+        changes_per_second=_between(
+            fields.changes_per_second,
+            (1, MOST_CHANGES_PER_SECOND),
+            usual.changes_per_second,
+            f"{at}.changesPerSecond",
+            findings,
+        ),
+    )
+
+
+def _between(
+    value: int | None, bounds: tuple[int, int], usual: int, path: str, findings: SpecFindings
+) -> int:
+    least, most = bounds
+    checked = specfields.at_least(value, least, path, findings)
+    checked = specfields.at_most(checked, most, path, findings)
+    return usual if checked is None else checked
+
+
+def _retention(fields: _Retention | None, findings: SpecFindings) -> int:
+    seconds = None if fields is None else fields.ended_seconds
+    bounds = (0, MOST_RETENTION_SECONDS)
+    return _between(seconds, bounds, 0, "spec.retention.endedSeconds", findings)
+
+
+def _rows(
+    fields: _Rows, limits: SetLimits, findings: SpecFindings
+) -> ConfigMapRows | InlineRows | None:
+    if (fields.config_map_ref is None) == (fields.inline is None):
+        message = "write exactly one of configMapRef and inline"
+        findings.add(Reason.INVALID_SCHEDULE, "spec.rows", message)
+        return None
+    if fields.config_map_ref is not None:
+        return _config_map(fields.config_map_ref, findings)
+    rows = fields.inline or ()
+    if (count := len(rows)) > (most := min(MOST_ROWS, limits.members)):
+        message = f"has {count} rows; write at most {most}, or change members through the HTTP API"
+        findings.add(Reason.INVALID_SCHEDULE, "spec.rows.inline", message)
+    return InlineRows(rows=tuple(row.copy() for row in rows))
+
+
+def _config_map(fields: _ConfigMapRef, findings: SpecFindings) -> ConfigMapRows:
+    at = "spec.rows.configMapRef"
+    if not _OBJECT.fullmatch(fields.name):
+        message = f"{errors.quoted(fields.name)} is no name of a ConfigMap"
+        findings.add(Reason.INVALID_SCHEDULE, f"{at}.name", message)
+    if fields.key and not _KEY.fullmatch(fields.key):
+        message = f"{errors.quoted(fields.key)} is no key of a ConfigMap"
+        findings.add(Reason.INVALID_SCHEDULE, f"{at}.key", message)
+    return ConfigMapRows(name=fields.name, key=fields.key or "")
+
+
+def _check_job(target: actions.JobAction, findings: SpecFindings) -> None:
+    """No history limit deletes the Jobs of a million members."""
+    job = target.template.get("spec", {})
+    if job.get("ttlSecondsAfterFinished") is None:
+        findings.add(
+            Reason.INVALID_JOB_TEMPLATE,
+            "spec.jobTemplate.spec.ttlSecondsAfterFinished",
+            "write after how many seconds a finished Job is deleted, such as 3600: the Jobs of "
+            "members have no history limits",
+        )

@@ -1,0 +1,164 @@
+"""From the text of a set's spec to settings and action, or to every error with its field."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from duepoint import errors
+from duepoint.schedules import actions
+from duepoint.schedules import rule as rules
+from duepoint.schedules.sets import setspec
+from tests.integration.crds.test_schedule_sets import GOOD
+from tests.support.builders import JOB_TEMPLATE
+
+STREAM = {"stream": {"name": "ticks"}}
+TTL = "ttlSecondsAfterFinished"
+
+
+def a_set_spec(**fields) -> setspec.SetSpec:
+    wanted = fields
+    if not {"jobTemplate", "webhook", "stream", "kafka"} & fields.keys():
+        wanted = {**STREAM, **fields}
+    return parsed(json.dumps(wanted).encode())
+
+
+def parsed(text: bytes) -> setspec.SetSpec:
+    return setspec.parse(
+        text, namespace="shop", name="customers", uid="u-1", generation=3, created_us=1
+    )
+
+
+def refused(**fields) -> list[tuple[str, str]]:
+    with pytest.raises(errors.InvalidSpec) as caught:
+        a_set_spec(**fields)
+    return [(error.reason, error.path) for error in caught.value.errors]
+
+
+def test_unset_fields_have_the_documented_values():
+    spec = a_set_spec()
+    assert spec.settings == setspec.SetSettings()
+    assert spec.settings.limits == setspec.SetLimits(
+        members=1_000_000, payload_bytes=4_096, changes_per_second=5_000
+    )
+    assert spec.settings.defaults.time_zone == "Etc/UTC"
+    assert spec.settings.defaults.policy == rules.Policy()
+    assert (spec.suspend, spec.is_managed, bytes(spec.action.payload)) == (False, False, b"")
+    assert spec.identity == "shop/customers"
+
+
+@pytest.mark.parametrize("fields", GOOD.values(), ids=GOOD)
+def test_what_the_api_server_takes_is_taken(fields):
+    a_set_spec(**fields)
+
+
+def test_every_default_of_a_member_is_taken_over():
+    defaults = GOOD["every default"]["defaults"]
+    assert a_set_spec(defaults=defaults).settings.defaults == setspec.MemberDefaults(
+        time_zone="Europe/Rome",
+        gap="Skip",
+        overlap="Both",
+        jitter_ms=30_000,
+        policy=rules.Policy(
+            deadline_seconds=600, catch_up="All", catch_up_limit=5, concurrency="Forbid"
+        ),
+    )
+
+
+def test_the_target_of_a_set_is_read_as_a_schedules():
+    spec = a_set_spec(webhook={"service": {"name": "shop"}}, payload={"n": 1})
+    assert isinstance(spec.action.target, actions.WebhookAction)
+    assert actions.decode(spec.blob) == spec.action
+    assert bytes(spec.action.payload) == b'{"n": 1}'
+
+
+def test_a_set_of_jobs_has_slots_of_whole_seconds():
+    template = {"spec": {**JOB_TEMPLATE["spec"], TTL: 600}}
+    assert a_set_spec(jobTemplate=template).settings.whole_seconds
+    assert not a_set_spec().settings.whole_seconds
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "path"),
+    [
+        ({"stream": None}, "InvalidSchedule", "spec"),
+        ({"stream": {"name": "x"}, "webhook": {"url": "https://a"}}, "InvalidSchedule", "spec"),
+        ({"jobTemplate": JOB_TEMPLATE}, "InvalidJobTemplate", f"spec.jobTemplate.spec.{TTL}"),
+        ({"webhook": {"url": "ftp://a"}}, "InvalidWebhook", "spec.webhook.url"),
+        ({"defaults": {"timeZone": "Europe/Atlantis"}}, "UnknownTimeZone",
+         "spec.defaults.timeZone"),
+        ({"defaults": {"dst": {"gap": "x"}}}, "InvalidSchedule", "spec.defaults.dst.gap"),
+        ({"defaults": {"jitter": "5"}}, "InvalidSchedule", "spec.defaults.jitter"),
+        ({"defaults": {"startingDeadlineSeconds": -1}}, "InvalidSchedule",
+         "spec.defaults.startingDeadlineSeconds"),
+        ({"defaults": {"catchUpPolicy": "x"}}, "InvalidSchedule", "spec.defaults.catchUpPolicy"),
+        ({"defaults": {"catchUpLimit": 10_001}}, "InvalidSchedule", "spec.defaults.catchUpLimit"),
+        ({"defaults": {"concurrencyPolicy": "Queue"}}, "InvalidSchedule",
+         "spec.defaults.concurrencyPolicy"),
+        ({"limits": {"members": 0}}, "InvalidSchedule", "spec.limits.members"),
+        ({"limits": {"members": 2**62}}, "InvalidSchedule", "spec.limits.members"),
+        ({"limits": {"payloadBytes": 16_385}}, "InvalidSchedule", "spec.limits.payloadBytes"),
+        ({"limits": {"changesPerSecond": 0}}, "InvalidSchedule", "spec.limits.changesPerSecond"),
+        ({"retention": {"endedSeconds": 3_000_000}}, "InvalidSchedule",
+         "spec.retention.endedSeconds"),
+        ({"payload": "x" * 5_000}, "PayloadTooLarge", "spec.payload"),
+        ({"rows": {}}, "InvalidSchedule", "spec.rows"),
+        ({"rows": {"inline": [], "configMapRef": {"name": "a"}}}, "InvalidSchedule", "spec.rows"),
+        ({"rows": {"configMapRef": {"name": "../a"}}}, "InvalidSchedule",
+         "spec.rows.configMapRef.name"),
+        ({"rows": {"configMapRef": {"name": "a", "key": "b/c"}}}, "InvalidSchedule",
+         "spec.rows.configMapRef.key"),
+        ({"rows": {"inline": [{}] * 10_001}}, "InvalidSchedule", "spec.rows.inline"),
+        ({"limits": {"members": 1}, "rows": {"inline": [{}, {}]}}, "InvalidSchedule",
+         "spec.rows.inline"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_its_field(fields, reason, path):
+    assert refused(**fields) == [(reason, path)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"limits": {"members": "many"}, "stream": {"name": "x"}}',
+        b'{"defaults": [], "stream": {"name": "x"}}',
+        b'{"rows": {"inline": {}}, "stream": {"name": "x"}}',
+        b'{"payload": ' + b"[" * 5_000 + b"]" * 5_000 + b', "stream": {"name": "x"}}',
+    ],
+    ids=["limit", "defaults", "rows", "depth"],
+)
+def test_fields_of_another_type_and_depth_are_a_refusal_and_no_crash(text):
+    with pytest.raises(errors.InvalidSpec) as caught:
+        parsed(text)
+    assert caught.value.errors[0].path.startswith("spec.")
+
+
+def test_all_errors_are_found_at_once():
+    found = refused(limits={"members": 0}, retention={"endedSeconds": -1}, rows={})
+    assert [path for _, path in found] == [
+        "spec.limits.members",
+        "spec.retention.endedSeconds",
+        "spec.rows",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("members", "bits"),
+    [(1, 0), (98_000, 0), (98_001, 1), (1_000_000, 4), (30_000_000, 9), (100_000_000, 10)],
+)
+def test_the_spread_keeps_each_population_small(members, bits):
+    assert setspec.spread(members) == bits
+    assert members / 2**bits <= 98_000
+
+
+def test_settings_come_back_from_their_text():
+    for fields in GOOD.values():
+        settings = a_set_spec(**fields).settings
+        assert setspec.parse_settings(setspec.settings_text(settings)) == settings
+
+
+def test_equal_settings_have_equal_texts_and_fields_that_are_missing_have_their_default():
+    text = setspec.settings_text(a_set_spec().settings)
+    assert text == setspec.settings_text(setspec.SetSettings())
+    assert setspec.parse_settings(b"{}") == setspec.SetSettings()
