@@ -8,6 +8,7 @@ import json
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -138,8 +139,11 @@ def received() -> Iterator[tuple[str, queue.Queue[tuple[str, Record]]]]:
 
 
 def valkey_runs(port: str) -> bool:
-    lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return any("valkey-server" in line and line.endswith(f":{port}") for line in lines.splitlines())
+    try:
+        socket.create_connection(("127.0.0.1", int(port)), timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 def port_of(ready: Record) -> str:

@@ -8,12 +8,13 @@ operator may hear of the same start from a worker and from the API server.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import datetime as dt
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from duepoint.cli import output
-from duepoint.cli.local.rows import ArrivalRow
+from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
 from duepoint.runs.run import RunEvent, RunState
 
 Record = dict[str, Any]
@@ -23,8 +24,19 @@ _KEPT_EVENTS = 5_000
 _KEPT_ROWS = 200
 
 _KINDS = {"Job": "Job", "Webhook": "webhook", "Stream": "stream", "Kafka": "kafka"}
+#: Results that a newer run replaces in the view.
+_ANSWERS = ("Succeeded", "Failed", "Running", "Retrying")
 _HIDDEN = frozenset({RunState.CHECKED, RunState.REPLACING})
 _ENDED_BADLY = frozenset({RunState.FAILED, RunState.MISSED})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Newest:
+    """The newest run of a Schedule."""
+
+    slot: dt.datetime
+    lateness: dt.timedelta
+    state: str
 
 
 class RunLog:
@@ -43,11 +55,27 @@ class RunLog:
         self._rows: collections.OrderedDict[tuple[str, int, str], ArrivalRow] = (
             collections.OrderedDict()
         )
+        self._newest: dict[tuple[str, str], _Newest] = {}
+        self._started: collections.Counter[tuple[str, str]] = collections.Counter()
         self.failed = 0
 
     @property
     def rows(self) -> list[ArrivalRow]:
         return list(self._rows.values())
+
+    def newest(self, row: ScheduleRow) -> ScheduleRow:
+        """The row of a Schedule with its newest regular run, which its status may not show yet."""
+        known = self._newest.get((row.namespace, row.name))
+        if known is None or (row.last is not None and row.last >= known.slot):
+            return row
+        is_plain = row.result in (*_ANSWERS, "-", "new")
+        return dataclasses.replace(
+            row,
+            last=known.slot,
+            lateness=known.lateness,
+            started=max(row.started, self._started[row.namespace, row.name]),
+            result=known.state if is_plain else row.result,
+        )
 
     def record(self, event: RunEvent) -> Record | None:
         """The record of an event; None of one that was seen or that says nothing new."""
@@ -57,6 +85,8 @@ class RunLog:
         self.failed += event.count if event.state in _ENDED_BADLY else 0
         kind = _KINDS.get(self._kind_of(event.namespace, event.name), "")
         made = _record(event, kind)
+        if event.started_us and not event.run_uid:
+            self._keep_newest(event, made["state"])
         self._keep_row(event, kind, _outcome(made))
         return made
 
@@ -68,6 +98,14 @@ class RunLog:
         if len(self._seen) > _KEPT_EVENTS:
             self._seen.popitem(last=False)
         return False
+
+    def _keep_newest(self, event: RunEvent, state: str) -> None:
+        key = event.namespace, event.name
+        slot, former = _moment(event.slot_us), self._newest.get(key)
+        if former is None or slot > former.slot:
+            self._started[key] += 1
+        if former is None or slot >= former.slot:
+            self._newest[key] = _Newest(slot, _moment(event.started_us) - slot, state)
 
     def _keep_row(self, event: RunEvent, kind: str, text: str) -> None:
         key = (event.uid, event.slot_us, event.run_uid)

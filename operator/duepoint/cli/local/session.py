@@ -9,12 +9,15 @@ ScheduleRun, and the end of the last one is the end of the session.
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import signal
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from duepoint import errors
 from duepoint.cli import instants, output
@@ -23,7 +26,9 @@ from duepoint.cli.local.manifestfiles import LocalObject, ObjectName, Wrong
 from duepoint.cli.local.reports import Record
 from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
 from duepoint.kube import jobs as kubejobs
-from duepoint.kube import schedules
+from duepoint.kube import schedules, times
+from duepoint.schedules import slots
+from duepoint.schedules import spec as specs
 
 LOOK_SECONDS = 0.25
 #: Exit codes beside those of every command.
@@ -211,9 +216,17 @@ class RunSession:
                 self._say("note", message=trouble)
         self._troubles = troubles
         items = await running.listed(schedules.PLURAL)
-        self.schedules = [rows.schedule(item) for item in items]
+        self.schedules = [self._row(item) for item in items]
         for item in items:
             self._look_at(item)
+
+    def _row(self, item: dict[str, Any]) -> ScheduleRow:
+        """As the status has it, which may be seconds behind, and what is newer than that."""
+        row = self._log.newest(rows.schedule(item))
+        now = dt.datetime.now(dt.UTC)
+        if row.next is None or row.next > now or item["spec"].get("jitter"):
+            return row
+        return replace(row, next=_next_slot(item, now) or row.next)
 
     def _look_at(self, item: dict[str, Any]) -> None:
         metadata = item["metadata"]
@@ -255,6 +268,26 @@ class RunSession:
 
     def _say(self, event: str, /, **fields: Any) -> None:  # noqa: ANN401 - any JSON
         self._report({"event": event, "at": output.time(instants.now_us()), **fields})
+
+
+def _next_slot(item: dict[str, Any], now: dt.datetime) -> dt.datetime | None:
+    """The next slot by the code that arms it; None where there is none, or no valid spec."""
+    metadata = item["metadata"]
+    created_us = times.parse_us(metadata["creationTimestamp"])
+    try:
+        spec = specs.parse(
+            msgspec.json.encode(item["spec"]),
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            uid=metadata["uid"],
+            generation=metadata["generation"],
+            created_us=created_us,
+        )
+    except errors.InvalidSpec:
+        return None
+    timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=created_us)
+    following = timeline.next_after(int(now.timestamp() * 1e6))
+    return None if following is None else rows.instant(output.time(following.slot_us))
 
 
 def _has_ended(run: dict[str, Any]) -> bool:

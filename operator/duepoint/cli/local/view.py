@@ -59,7 +59,12 @@ def title(now: dt.datetime, width: int) -> Text:
 
 
 def schedule_table(schedules: Sequence[ScheduleRow], now: dt.datetime, *, wide: bool) -> Table:
-    table = _table("SCHEDULE", "WHEN", "NEXT", "LAST")
+    table = _table()
+    # On a narrow terminal what is left after the answers is shared by name and expression.
+    for name in ("SCHEDULE", "WHEN"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=None if wide else 1)
+    for name in ("NEXT", "LAST"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
     # Answers keep their width; names and expressions give way.
     table.add_column("RESULT", no_wrap=True, min_width=len("Reconciling"))
     table.add_column("LATE", justify="right", no_wrap=True, min_width=len("123 ms"))
