@@ -43,6 +43,7 @@ from duepoint.delayqueue.definitions import (
     upsert,
 )
 from duepoint.delayqueue.inspection import counts, upcoming
+from duepoint.delayqueue.members import lanes, lookups, members, sets, writing
 from duepoint.delayqueue.repair import collector, mending, suspectpoints, sweeper
 from duepoint.delayqueue.resharding import export, resharding
 from duepoint.delayqueue.wire import connecting, servers
@@ -86,6 +87,24 @@ class DelayQueue:
             shared, known, self.numbering, self.interned, self.signed_blobs, self.moves
         )
         self.occurrences = occurrences.Occurrences(shared, known, self.numbering, self.moves)
+        # Members of ScheduleSets.
+        set_lanes = lanes.SetLanes(shared, reader, self.interned)
+        self.sets = sets.Sets(shared, known, self.numbering, self.interned, self.signed_blobs)
+        self.members = members.Members(
+            writing.MemberWriter(
+                shared,
+                known,
+                reader,
+                set_lanes,
+                self.numbering,
+                self.interned,
+                self.signed_blobs,
+                self.moves,
+            ),
+            lookups.MemberReader(
+                shared, known, reader, set_lanes, self.interned, self.signed_blobs
+            ),
+        )
         # A worker's turn.
         self.server_clocks = wakeups.ServerClocks(shared)
         self.prefetch = prefetch.Prefetch()
