@@ -28,6 +28,8 @@ MOST_ENTRIES = 20_000
 MOST_FILES = 2_000
 #: Kinds beside ours that a webhook or a connection may refer to.
 _DATA_KINDS = ("Secret", "ConfigMap")
+#: Ours that the services of this process watch.
+_RUN_KINDS = ("Schedule", "ScheduleRun")
 
 #: Kind, namespace, name.
 ObjectName = tuple[str, str, str]
@@ -228,6 +230,9 @@ class ManifestFiles:
             document |= {"apiVersion": manifests.API_VERSION, "kind": "Schedule"}
             message = "runs as the Schedule that it becomes; duepoint validate lists differences"
             yield wrong("", message, is_note=True)
+        if document["kind"] not in _RUN_KINDS:
+            yield wrong("kind", f"{document['kind']} does not run without a cluster", is_note=True)
+            return
         yield self._object(manifest, document)
 
     def _of_other_kind(
