@@ -16,7 +16,7 @@ from typing import Protocol
 from duepoint import errors, services, settings, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import term as terms
-from duepoint.controller.maintenance import fallbacks, partitioner
+from duepoint.controller.maintenance import fallbacks, installationstate, partitioner
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import scheduleruns
@@ -127,6 +127,10 @@ class Leadership:
     async def work(self, term: LeaseTerm) -> None:
         """The work of one term; ends by cancellation, or by an error that a new term mends."""
         epoch = messages.Epoch(term.epoch)
+        report = installationstate.InstallationReport(
+            queue=self._queue, clock=self._clock, health=self._health, annotate=term.annotate
+        )
+        reporting = asyncio.create_task(report.run())
         try:
             layout = await self._open(epoch, partitioner.layout_of(term.inherited))
             term.annotate(partitioner.note_of(layout))
@@ -134,6 +138,8 @@ class Leadership:
             await terms.wait_for_time(self._clock)
             await self._run(layout, epoch, term)
         finally:
+            reporting.cancel()
+            await asyncio.gather(reporting, return_exceptions=True)
             for part in PARTS:
                 self._health.well(part)
 
