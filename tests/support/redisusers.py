@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from duepoint.delayqueue.wire import connecting, scripting, servers
+from duepoint.delayqueue.wire import connecting, nodes, scripting, servers
 
 FOLDER = Path(__file__).resolve().parents[2] / "charts" / "duepoint" / "redis"
 ROLES = ("operator", "worker", "viewer", "replayer")
@@ -155,6 +155,11 @@ class TwoUsers:
         self, commands: Sequence[servers.Command], *, confirmed: bool = False
     ) -> list[Any]:
         return await self._of(commands).exchange(commands, confirmed=confirmed)
+
+    async def exchange_safely(
+        self, commands: Sequence[servers.Command], safety: nodes.Safety
+    ) -> list[Any]:
+        return await self._of(commands).exchange_safely(commands, safety)
 
     async def everywhere(self, commands: Sequence[servers.Command]) -> list[list[Any]]:
         await self._roles["operator"].everywhere(commands)

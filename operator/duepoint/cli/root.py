@@ -24,6 +24,7 @@ from duepoint.cli import output
 
 #: Where each subcommand is: its module below ``duepoint.cli`` and its name there.
 _HOMES = {
+    "run": ("local.command", "run"),
     "next": ("expression", "next_slots"),
     "previous": ("expression", "previous_slots"),
     "explain": ("expression", "explain"),
@@ -35,6 +36,8 @@ _HOMES = {
     "webhook": ("webhook.webhook", "webhook"),
     "queue": ("queue.queue", "queue"),
     "dlq": ("queue.deadletters", "dlq"),
+    "set": ("sets.sets", "sets"),
+    "load": ("load.load", "load"),
     "operator": ("processes", "operator"),
     "worker": ("processes", "worker"),
     "version": ("root", "version"),
@@ -102,7 +105,7 @@ class Commands(click.Group):
 def commands() -> None:
     """Schedules for Kubernetes that are never early and never lost.
 
-    next, previous, explain, validate and simulate need no cluster; trigger and backfill run a
+    run, next, previous, explain, validate and simulate need no cluster; trigger and backfill run a
     Schedule of one by hand.
     """
 

@@ -8,6 +8,8 @@
         Foreign                 use another index
         Damaged                 remove a key that holds something else
         WriteRefused            nothing was written: the server is full, or the user lacks rights
+    errors.TryLater
+        NotDurable              write it again: it is stored, and not as safely as was asked for
     errors.WorldChanged         read again, decide again
         LayoutChanged           read the layout
         Fenced                  this term is over
@@ -41,6 +43,10 @@ class Damaged(errors.QueueUnavailable):
 
 class WriteRefused(errors.QueueUnavailable):
     """The server refused and wrote nothing: it is full, or the user lacks a right."""
+
+
+class NotDurable(errors.TryLater):
+    """What was written is stored, and not as safely as was asked for; it may be written again."""
 
 
 class LayoutChanged(errors.WorldChanged):

@@ -106,8 +106,10 @@ class IndexKeys:
 
     Attributes:
         seen: which layout each worker knows.
+        troubles: what is wrong with each worker that is not well.
         circuits: receivers in trouble, and Schedules whose receiver is gone.
         troubled: when each of the former is forgotten.
+        sets: the records of the ScheduleSets, by namespace and name.
         probe: a key that exists for a moment.
     """
 
@@ -117,8 +119,10 @@ class IndexKeys:
         self.probe = f"{prefix}{{ctl}}:probe"
         self.workers = f"{prefix}{{ctl}}:workers"
         self.seen = f"{prefix}{{ctl}}:seen"
+        self.troubles = f"{prefix}{{ctl}}:troubles"
         self.circuits = f"{prefix}{{ctl}}:circuits"
         self.troubled = f"{prefix}{{ctl}}:troubled"
+        self.sets = f"{prefix}{{ctl}}:sets"
 
     def shard(self, layout: int, index: int) -> ShardKeys:
         """Of the shard with this number within its layout."""
@@ -151,6 +155,19 @@ def place_of_number(number: int, buckets: int) -> int:
     """As ``place_of``, of an id as a number."""
     # the upper bits: those below chose the shard and the population
     return ((number >> 2) & 0x3FFF) * buckets + (number >> 16) % buckets
+
+
+def set_populations(set_uid: str, spread: int, shard_index: int, shards: int) -> list[int]:
+    """The populations of a shard that the members of a set lie in, ascending."""
+    own, of_set = points.member_bits(set_uid, spread)
+    known = min(shards, 1 << 16) - 1  # bits that the shard says
+    if (of_set ^ shard_index) & known & ~own & 0xFFFF:
+        return []
+    free = [1 << bit for bit in range(16) if own >> bit & 1 and not known >> bit & 1]
+    found = [of_set & ~known | shard_index & known & 0xFFFF]
+    for bit in free:
+        found += [number | bit for number in found]
+    return sorted({number >> 2 for number in found})
 
 
 def population_of(namespace: str) -> str:

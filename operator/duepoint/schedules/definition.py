@@ -12,6 +12,7 @@ import msgspec
 
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
+from duepoint.schedules.sets import identity as setidentity
 
 FINGERPRINT_LENGTH = 4
 #: Of a definition that nothing is known of.
@@ -39,7 +40,12 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         target: digest of the blob that says what to do (``actions.py``), as text.
         collision: how many other schedules were found under its first ids.
         started: runs of regular slots so far; kept only where the rule limits them.
-        fingerprint: of all that it was made from; two with the same one are the same.
+        fingerprint: of all that it was made from; two with the same one are the same. Of a member
+            of a set it is random, and its version tag.
+        owner: the set whose member this is; None of a Schedule.
+        payload: of a member: JSON text in place of the set's payload, or empty.
+        payload_mac: proves that a process with our key stored the payload.
+        version: of a member: its timing version, which nothing else tells.
     """
 
     namespace: str
@@ -55,6 +61,10 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     collision: int = 0
     started: int = 0
     fingerprint: bytes = NO_FINGERPRINT
+    owner: setidentity.SetIdentity | None = None
+    payload: bytes = b""
+    payload_mac: bytes = b""
+    version: points.TimingVersion = points.TimingVersion(b"")
 
     @property
     def runs_left(self) -> int | None:
@@ -69,13 +79,19 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def id(self) -> points.ScheduleId:
+        if self.owner is not None:
+            return points.member_id(self.owner, self.name)
         return points.schedule_id(self.uid, self.namespace, collision=self.collision)
 
     @property
     def timing_version(self) -> points.TimingVersion:
+        if self.version:
+            return self.version
         return points.timing_version(self.uid, self.timing_generation)
 
     @property
     def identity(self) -> str:
-        """``namespace/name``, as hashes of jitter and ``H`` want it."""
+        """``namespace/name``, as hashes of jitter and ``H`` want it; of a member with its set."""
+        if self.owner is not None:
+            return f"{self.namespace}/{self.owner.name}/{self.name}"
         return f"{self.namespace}/{self.name}"

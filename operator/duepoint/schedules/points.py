@@ -4,8 +4,9 @@ Owns the identity of a schedule in the queue and the member formats. A *chain* p
 id, timing version) stands for "the first slot not yet handed over" of an armed schedule; an
 *occurrence* (21 bytes, or 25 with a run tag: id, timing version, kind, slot in microseconds
 [, run tag]) is one slot with a life of its own: a retry, a planned catch-up slot, a queued one,
-a manual or backfilled run, a check. A *held* one stands for all slots from its own to an instant up
-to which a server that went back is to be compared. Integers are big-endian, so that a range by id
+a manual or backfilled run, a check, the *expiry* of a member that has ended. A *held* one stands
+for all slots from its own to an instant up to which a server that went back is to be compared.
+Integers are big-endian, so that a range by id
 finds all occurrences of a schedule in byte order.
 
 Pure; members made here are read by no one else but ``parse_member``. These formats are stored:
@@ -19,6 +20,8 @@ import functools
 import hashlib
 from dataclasses import dataclass
 from typing import NewType
+
+from duepoint.schedules.sets import identity as setidentity
 
 ScheduleId = NewType("ScheduleId", bytes)
 """8 bytes, big-endian; its low bits choose the shard."""
@@ -57,12 +60,15 @@ class PointKind(enum.IntEnum):
     BACKFILL = 5
     CHECK = 6
     HELD = 7
+    EXPIRY = 8
 
 
 #: Kinds of slots that a ScheduleRun wants run.
 RUN_KINDS = frozenset({PointKind.MANUAL, PointKind.BACKFILL})
 #: Kinds that an edit of the timing supersedes; the others go on with the newest definition.
-TIMED_KINDS = frozenset({PointKind.CHAIN, PointKind.PLANNED, PointKind.QUEUED, PointKind.HELD})
+TIMED_KINDS = frozenset(
+    {PointKind.CHAIN, PointKind.PLANNED, PointKind.QUEUED, PointKind.HELD, PointKind.EXPIRY}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +144,7 @@ def parse_member(member: bytes, due_us: int) -> DuePoint | None:
     if len(member) not in (OCCURRENCE_LENGTH, TAGGED_OCCURRENCE_LENGTH):
         return None
     slot_us = int.from_bytes(member[13:21], "big")
-    if not PointKind.RETRY <= member[12] <= PointKind.HELD or slot_us >= DUE_LIMIT_US:
+    if not PointKind.RETRY <= member[12] <= PointKind.EXPIRY or slot_us >= DUE_LIMIT_US:
         return None
     return DuePoint(
         schedule_id=ScheduleId(member[:8]),
@@ -173,6 +179,31 @@ def _last_bytes(namespace: str) -> tuple[bytes, ...]:
     digest = hashlib.sha256(namespace.encode()).digest()
     bits = int.from_bytes(digest[6:8], "big") & _NAMESPACE_BITS
     return tuple((bits | own).to_bytes(2, "big") for own in range(4))
+
+
+#: Bits 0-5 of a member's id are its own, so that a set uses all of 64 shards.
+_MEMBERS_OWN_BITS = 6
+
+
+def member_id(owner: setidentity.SetIdentity, name: str) -> ScheduleId:
+    """The id of a member: 64 bits of a hash of set and member, some of them the set's.
+
+    Bits 0-5 and 16-63 are the member's own, so are as many bits from 6 on as the set spreads over;
+    the others up to bit 15 are the set's. So the members of a set lie in few populations of a
+    shard, and all of them can be listed.
+    """
+    own = hashlib.sha256(f"{owner.uid}/{name}".encode()).digest()
+    kept, of_set = member_bits(owner.uid, owner.spread)
+    low = int.from_bytes(own[6:8], "big") & kept | of_set
+    return ScheduleId(own[:6] + low.to_bytes(2, "big"))
+
+
+@functools.lru_cache(maxsize=10_000)
+def member_bits(set_uid: str, spread: int) -> tuple[int, int]:
+    """Of the last two bytes of a member's id: a mask of its own bits, and the set's bits."""
+    own = (1 << _MEMBERS_OWN_BITS + spread) - 1
+    digest = hashlib.sha256(set_uid.encode()).digest()
+    return own, int.from_bytes(digest[6:8], "big") & ~own & 0xFFFF
 
 
 def timing_version(uid: str, timing_generation: int) -> TimingVersion:

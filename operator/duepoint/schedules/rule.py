@@ -9,6 +9,7 @@ renamed or given another meaning.
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import hashlib
 
@@ -83,6 +84,25 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         timing = self.timing
         instants = (timing.start_us, timing.end_us, timing.suspend_until_us)
         return any(instants) or any("@at" in text for text in timing.schedules)
+
+
+#: What stands in place of the expressions in the rule of a member that fires once: members that
+#: differ in nothing but their instant share that rule.
+ONCE = ("@at",)
+
+
+def at_text(instant_us: int) -> str:
+    """The expression of one instant, in its canonical form."""
+    seconds, rest = divmod(instant_us, 1_000_000)
+    fraction = f".{rest:06}".rstrip("0") if rest else ""
+    moment = dt.datetime.fromtimestamp(seconds, dt.UTC)
+    return f"@at {moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
+
+
+def at_instant(rule: Rule, instant_us: int) -> Rule:
+    """The rule of one member, where ``rule`` has ``ONCE`` in place of its instant."""
+    timing = msgspec.structs.replace(rule.timing, schedules=(at_text(instant_us),))
+    return msgspec.structs.replace(rule, timing=timing)
 
 
 _decoder = msgspec.json.Decoder(Rule)

@@ -14,7 +14,7 @@ from duepoint.schedules import points
         b"short",
         b"x" * 13,
         b"x" * 12 + b"\x00" + b"\0" * 8,
-        b"x" * 12 + b"\x08" + b"\0" * 8,
+        b"x" * 12 + b"\x09" + b"\0" * 8,
         b"x" * 12 + b"\x01" + b"\xff" * 8,
         b"x" * 26,
     ],

@@ -6,7 +6,7 @@ record itself. Layout of format 1, integers as LEB128 varints unless said otherw
 
     0  format number (1)                          one byte
     1  state                                      one byte; settle rewrites it in place
-    2  flags: 1 rule inline, 2 uid text, 4 counted  one byte
+    2  flags: 1 rule inline, 2 uid text, 4 counted, 8 payload, 16 once  one byte
     3  timing version                             4 bytes
     7  fingerprint of what it was made from       4 bytes
    11  uid: a UUID, or the hash of another text   16 bytes
@@ -16,8 +16,13 @@ record itself. Layout of format 1, integers as LEB128 varints unless said otherw
        name: length + text
        flag 1: text of the rule: length + text
        flag 2: uid: length + text
+       flag 16 (the rule has no instant of its own): the one instant, us, 7 bytes
+       flag 8: 8 bytes that prove who stored the payload, then the payload: length + text
        flag 4 (the rule has maxRuns): runs of regular slots that have started, 4 bytes, which
        settle counts up in place
+
+Of a member of a set the numbers of namespace and target are both the set's: what to do is looked up
+by the set (``members.lanes``).
 
 ``unpack`` reads any record; ``identities`` and ``columns.columns`` read the usual ones of a
 whole batch. Pure; scripts look at the bytes before the name (``scripts/includes/definition.lua``).
@@ -36,15 +41,19 @@ import msgspec
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import FINGERPRINT_LENGTH, NO_FINGERPRINT, Definition, State
+from duepoint.schedules.sets import identity as setidentity
 
 FORMAT = 1
 STATE_OFFSET = 1
 _FLAGS_OFFSET = 2
 #: Where the timing version stands.
 VERSION = slice(3, 7)
-_RULE_INLINE, _UID_TEXT, _COUNTED = 1, 2, 4
+_RULE_INLINE, _UID_TEXT, _COUNTED, _PAYLOAD, _ONCE = 1, 2, 4, 8, 16
 _UID_LENGTH = 16
 _COUNT_LENGTH = 4
+_INSTANT_LENGTH = 7
+#: Bytes that prove who stored a payload.
+PAYLOAD_MAC_LENGTH = 8
 #: The first two bytes of a definition that should have a chain.
 ARMED = bytes((FORMAT, State.ARMED))
 
@@ -54,7 +63,7 @@ _VARINT = rb"[\x80-\xff]{0,9}+[\x00-\x7f]"
 LAYOUT = {
     "format": re.escape(bytes([FORMAT])),
     "state": rb"[\x00-\x02]",
-    "flags": rb"[\x00-\x07]",
+    "flags": rb"[\x00-\x1f]",
     "version": b".{4}",
     "fingerprint": b".{%d}" % FINGERPRINT_LENGTH,
     "uid": b".{%d}" % _UID_LENGTH,
@@ -90,7 +99,8 @@ class StoredIdentity(NamedTuple):
 class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A definition as it is stored, its shared parts still numbers.
 
-    ``rule`` is the inline text, or the number of an interned one.
+    ``rule`` is the inline text, or the number of an interned one; ``once_us`` the instant that goes
+    with it where it has none.
     """
 
     state: State
@@ -107,6 +117,9 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     started: int = 0
     fingerprint: bytes = NO_FINGERPRINT
+    once_us: int | None = None
+    payload: bytes = b""
+    payload_mac: bytes = b""
 
     def numbers(self) -> tuple[int, ...]:
         """What it names by number."""
@@ -118,8 +131,17 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             self.uid, namespace, self.name, self.generation, self.collision, self.fingerprint
         )
 
-    def resolved(self, *, namespace: str, rule: rules.Rule, target: str) -> Definition:
+    def resolved(
+        self,
+        *,
+        namespace: str,
+        rule: rules.Rule,
+        target: str,
+        owner: setidentity.SetIdentity | None = None,
+    ) -> Definition:
         """The definition, once its numbers have been looked up."""
+        if self.once_us is not None:
+            rule = rules.at_instant(rule, self.once_us)
         return Definition(
             namespace=namespace,
             name=self.name,
@@ -134,6 +156,10 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             collision=self.collision,
             started=self.started,
             fingerprint=self.fingerprint,
+            owner=owner,
+            payload=self.payload,
+            payload_mac=self.payload_mac,
+            version=self.timing_version if owner is not None else points.TimingVersion(b""),
         )
 
 
@@ -171,6 +197,58 @@ def pack(definition: Definition, *, namespace: int, target: int, rule: int | Non
     return b"".join(parts)
 
 
+def member_record(
+    *,
+    state: State,
+    version: bytes,
+    fingerprint: bytes,
+    uid: bytes,
+    created_us: int,
+    not_before_us: int,
+    kind: bytes,
+    name: bytes,
+    inline: bytes,
+    once_us: int | None,
+    payload: bytes,
+    payload_mac: bytes,
+) -> bytes:
+    """The record of a member of a set.
+
+    Args:
+        kind: ``kind_bytes`` of the numbers of set, set and rule.
+        inline: the text of the rule; empty where ``kind`` names it.
+    """
+    flags, tail = 0, b""
+    if inline:
+        flags, tail = _RULE_INLINE, _sized(inline)
+    if once_us is not None:
+        flags, tail = flags | _ONCE, tail + once_us.to_bytes(_INSTANT_LENGTH)
+    if payload:
+        flags |= _PAYLOAD
+        tail = b"".join((tail, payload_mac, _sized(payload)))
+    created_s = created_us // 1_000_000
+    return b"".join(
+        (
+            HEADS[state][flags],
+            version,
+            fingerprint,
+            uid,
+            _MEMBERS_NUMBERS,
+            _varints(created_s),
+            _varint(_zigzag(not_before_us - created_s * 1_000_000)),
+            kind,
+            _varint(len(name)),
+            name,
+            tail,
+        )
+    )
+
+
+def kind_bytes(namespace: int, target: int, rule: int) -> bytes:
+    """The numbers of what a record shares with others."""
+    return _varints(namespace, target, rule)
+
+
 def packed_uid(uid: str) -> bytes:
     """The uid as it stands in a record: 16 bytes."""
     return _packed_uuid(uid) or _hashed(uid)
@@ -184,7 +262,9 @@ def renumbered(record: bytes, number_of: Mapping[int, int]) -> bytes:
 
 
 #: The first three bytes, by state and flags.
-HEADS = tuple(tuple(bytes((FORMAT, state, flags)) for flags in range(8)) for state in State)
+HEADS = tuple(tuple(bytes((FORMAT, state, flags)) for flags in range(32)) for state in State)
+#: Generation, timing generation and collision of a member: it has none of them.
+_MEMBERS_NUMBERS = bytes((1, 1, 0))
 _UUID_TEXT_LENGTH = 36
 _DASHES = slice(8, 24, 5)
 #: Varints of one byte, and two bytes of a longer one that are not its last.
@@ -256,6 +336,9 @@ def unpack(record: bytes) -> Packed:
         name = rest.take(varint_number(length)).decode()
         inline = rest.sized() if flags & _RULE_INLINE else None
         text = rest.sized().decode() if flags & _UID_TEXT else uuid_text(uid)
+        once_us = int.from_bytes(rest.take(_INSTANT_LENGTH)) if flags & _ONCE else None
+        mac = rest.take(PAYLOAD_MAC_LENGTH) if flags & _PAYLOAD else b""
+        payload = rest.sized() if flags & _PAYLOAD else b""
         started = int.from_bytes(rest.take(_COUNT_LENGTH)) if flags & _COUNTED else 0
         rest.end()
     except ValueError as error:
@@ -275,6 +358,9 @@ def unpack(record: bytes) -> Packed:
         name=name,
         started=started,
         fingerprint=fingerprint,
+        once_us=once_us,
+        payload=payload,
+        payload_mac=mac,
     )
 
 

@@ -1,6 +1,6 @@
 """Texts that many definitions share, and the numbers that stand for them.
 
-A shard gives each text (namespace, rule, target) a number, which stays the same for one
+A shard gives each text (namespace, rule, target, set) a number, which stays the same for one
 incarnation of the shard; a shard created anew gives other ones, so all knowledge of an earlier
 incarnation is dropped at once. ``Interned`` remembers numbers and texts. It is bounded by two
 generations: when the younger is full, the older is forgotten. A text that was asked for stays, so
@@ -29,6 +29,7 @@ class TextKind(enum.StrEnum):
     NAMESPACE = "n"
     RULE = "r"
     TARGET = "d"
+    SET = "s"
 
 
 def entry(kind: TextKind, text: bytes) -> bytes:

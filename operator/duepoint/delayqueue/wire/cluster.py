@@ -156,8 +156,22 @@ class Cluster(ServerChanges):
 
     # -- commands --------------------------------------------------------------------------------
 
+    async def exchange_safely(
+        self, commands: Sequence[nodes.Command], safety: nodes.Safety
+    ) -> list[Any]:
+        return await self._exchange(commands, confirmed=True, safety=safety)
+
     async def exchange(
         self, commands: Sequence[nodes.Command], *, confirmed: bool = False
+    ) -> list[Any]:
+        return await self._exchange(commands, confirmed=confirmed)
+
+    async def _exchange(
+        self,
+        commands: Sequence[nodes.Command],
+        *,
+        confirmed: bool,
+        safety: nodes.Safety | None = None,
     ) -> list[Any]:
         upheavals = self.upheavals
         if self._is_stale:
@@ -171,7 +185,7 @@ class Cluster(ServerChanges):
                 held |= set(wanted)  # they were thought out for the node that was there before
                 break
             sent = self._routed(slots, wanted, replies)
-            await self._send(sent, commands, replies, confirmed=confirmed)
+            await self._send(sent, commands, replies, confirmed=confirmed, safety=safety)
             wanted = await self._redirected(slots, wanted, replies)
             held |= _behind(commands, slots, wanted)
             if not any(wanted.values()):  # an ASK is waited for, a MOVED goes ahead of its reads
@@ -210,12 +224,13 @@ class Cluster(ServerChanges):
         replies: list[Any],
         *,
         confirmed: bool,
+        safety: nodes.Safety | None,
     ) -> None:
         async def send_to(host: connecting.Host, positions: Sequence[int], *, asking: bool) -> None:
             parts = [commands[position] for position in positions]
             if asking:
                 parts = [part for command in parts for part in (("ASKING",), command)]
-            found = await self._exchange_with(host, parts, confirmed=confirmed)
+            found = await self._exchange_with(host, parts, confirmed=confirmed, safety=safety)
             for position, reply in zip(positions, found[asking :: 1 + asking], strict=True):
                 replies[position] = reply
 
@@ -229,11 +244,20 @@ class Cluster(ServerChanges):
                 group.create_task(send_to(host, positions, asking=asking))
 
     async def _exchange_with(
-        self, host: connecting.Host, commands: Sequence[nodes.Command], *, confirmed: bool = False
+        self,
+        host: connecting.Host,
+        commands: Sequence[nodes.Command],
+        *,
+        confirmed: bool = False,
+        safety: nodes.Safety | None = None,
     ) -> list[Any]:
         if (trouble := self._health.of(host)) is not None:
             return [trouble] * len(commands)
-        replies = await self._node(host).exchange(commands, confirmed=confirmed)
+        node = self._node(host)
+        if safety is None:
+            replies = await node.exchange(commands, confirmed=confirmed)
+        else:
+            replies = await node.exchange_safely(commands, safety)
         self._health.note(host, replies)
         return replies
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import redis.asyncio
@@ -36,6 +37,38 @@ _CONFIRM_PAUSE_SECONDS = 5.0
 _PLAIN = frozenset({"EVALSHA", "HMGET"})
 
 Command = tuple[Any, ...]
+
+
+class Unconfirmed(Exception):
+    """In place of the reply to a write that was done, and is not as safe as was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Safety:
+    """How safe writes have to be before they are answered.
+
+    Attributes:
+        replicas: as many have them in memory, or with ``on_disk`` on disk.
+        on_disk: the append-only file of the primary has them.
+        timeout_ms: how long that may take.
+    """
+
+    replicas: int = 0
+    on_disk: bool = False
+    timeout_ms: int = 1_000
+
+    def command(self) -> Command:
+        """Waits, on the connection of the writes."""
+        if self.on_disk:
+            return ("WAITAOF", 1, self.replicas, self.timeout_ms)
+        return ("WAIT", self.replicas, self.timeout_ms)
+
+    def is_reached(self, reply: Any) -> bool:  # noqa: ANN401 - numbers or an error
+        """Whether the reply to the command says so."""
+        if self.on_disk:
+            return isinstance(reply, list) and reply[0] >= 1 and reply[1] >= self.replicas
+        return isinstance(reply, int) and reply >= self.replicas
+
 
 #: As the last value of a command: the run id of the server that the command is sent to, '' where it
 #: does not tell. Put in with the connection in hand, so it cannot be that of another server. For so
@@ -72,6 +105,21 @@ class Node:
         self.unconfirmed = 0
         self.pool = connecting.make_pool(server, host, connections=connections, greet=self._greet)
         self.client: redis.asyncio.Redis = redis.asyncio.Redis.from_pool(self.pool)
+
+    async def exchange_safely(self, commands: Sequence[Command], safety: Safety) -> list[Any]:
+        """As ``exchange``; what is not as safe as it has to be has ``Unconfirmed`` for a reply."""
+        try:
+            async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS + safety.timeout_ms / 1_000):
+                *replies, reached = await self._send([*commands, safety.command()])
+        except (redis.exceptions.RedisError, OSError) as error:
+            await self._drop_idle()
+            return [error] * len(commands)
+        if safety.is_reached(reached):
+            return replies
+        return [
+            reply if isinstance(reply, Exception) else Unconfirmed(_unreached(safety, reached))
+            for reply in replies
+        ]
 
     async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:
         """The replies; errors stand in their places, cancellation passes."""
@@ -183,6 +231,11 @@ class Node:
         self.unconfirmed += 1
         self._confirm_from = asyncio.get_running_loop().time() + _CONFIRM_PAUSE_SECONDS
         log.warning("no replica has confirmed a write", answer=str(replicas))
+
+
+def _unreached(safety: Safety, reply: object) -> str:
+    where = "on disk" if safety.on_disk else "in memory"
+    return f"{safety.replicas} replicas {where} were asked for; the server answers {reply}"
 
 
 def _is_other(met: connecting.Greeting, said: connecting.Greeting) -> bool:

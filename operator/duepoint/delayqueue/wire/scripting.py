@@ -159,8 +159,16 @@ class Scripts:
         """As ``run_many``; where a replica is attached it has it, or was too slow."""
         return await self.run_many(calls, confirmed=True)
 
+    async def run_many_safely(self, calls: Sequence[ScriptCall], safety: nodes.Safety) -> list[Any]:
+        """As ``run_many``; what is not so safe in time has NotDurable in place of its reply."""
+        return await self.run_many(calls, safety=safety)
+
     async def run_many(
-        self, calls: Sequence[ScriptCall | nodes.Command], *, confirmed: bool = False
+        self,
+        calls: Sequence[ScriptCall | nodes.Command],
+        *,
+        confirmed: bool = False,
+        safety: nodes.Safety | None = None,
     ) -> list[Any]:
         """The replies in order, in one round trip; an error stands in the place of its reply.
 
@@ -169,12 +177,12 @@ class Scripts:
         """
         if not calls:
             return []
-        replies = await self._round_trip(calls, confirmed=confirmed)
+        replies = await self._round_trip(calls, confirmed=confirmed, safety=safety)
         refused = _refused(calls, replies)
         if refused:
             await self._load()  # a server that cannot take them now refuses the calls again
             asked = [calls[index] for index in refused]
-            again = await self._round_trip(asked, confirmed=confirmed)
+            again = await self._round_trip(asked, confirmed=confirmed, safety=safety)
             for index, reply in zip(refused, again, strict=True):
                 replies[index] = reply
         return [
@@ -183,7 +191,11 @@ class Scripts:
         ]
 
     async def _round_trip(
-        self, calls: Sequence[ScriptCall | nodes.Command], *, confirmed: bool = False
+        self,
+        calls: Sequence[ScriptCall | nodes.Command],
+        *,
+        confirmed: bool = False,
+        safety: nodes.Safety | None = None,
     ) -> list[Any]:
         commands = [
             call.command(self._shas[call.script], self.owner)
@@ -191,6 +203,8 @@ class Scripts:
             else call
             for call in calls
         ]
+        if safety is not None:
+            return await self._servers.exchange_safely(commands, safety)
         return await self._servers.exchange(commands, confirmed=confirmed)
 
 
@@ -206,6 +220,8 @@ def _refused(calls: Sequence[ScriptCall | nodes.Command], replies: Sequence[obje
 
 def _translated_of(call: ScriptCall | nodes.Command, error: Exception) -> errors.DuepointError:
     script = call.script if isinstance(call, ScriptCall) else ""
+    if isinstance(error, nodes.Unconfirmed):
+        return queue_errors.NotDurable(f"stored, and not as safely as was asked for: {error}")
     translation = translated(error, f"run {script}" if script else "read")
     if isinstance(translation, queue_errors.Damaged) and script == _TO_USERS_STREAMS:
         return queue_errors.WrongType(str(translation))

@@ -44,6 +44,10 @@ class Servers(Protocol):
         """
         ...
 
+    async def exchange_safely(self, commands: Sequence[Command], safety: nodes.Safety) -> list[Any]:
+        """As ``exchange`` of what arms; what is not as safe in time is answered ``Unconfirmed``."""
+        ...
+
     async def everywhere(self, commands: Sequence[Command]) -> list[list[Any]]:
         """The replies of every primary."""
         ...
@@ -95,6 +99,9 @@ class OneServer(cluster.ServerChanges):
 
     async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:
         return await self.node.exchange(commands, confirmed=confirmed)
+
+    async def exchange_safely(self, commands: Sequence[Command], safety: nodes.Safety) -> list[Any]:
+        return await self.node.exchange_safely(commands, safety)
 
     async def everywhere(self, commands: Sequence[Command]) -> list[list[Any]]:
         return [await self.node.exchange(commands)]

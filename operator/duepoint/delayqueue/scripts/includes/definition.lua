@@ -3,8 +3,8 @@
 local FORMAT = 1
 local ARMED, COMPLETED = 0, 2
 local UID, GENERATION, NUMBERS = 12, 28, 9
-local RULE_INLINE, UID_TEXT, COUNTED = 1, 2, 4
-local COUNT_LENGTH, MOST_COUNTED = 4, 4294967295
+local RULE_INLINE, UID_TEXT, COUNTED, PAYLOAD, ONCE = 1, 2, 4, 8, 16
+local COUNT_LENGTH, MOST_COUNTED, INSTANT_LENGTH, MAC_LENGTH = 4, 4294967295, 7, 8
 
 local function varint(record, position)
   local number, factor = 0, 1
@@ -49,6 +49,13 @@ local function is_readable(record)
         length, at = varint(record, at)
         at = at + length
       end
+    end
+    if has_flag(record, ONCE) then
+      at = at + INSTANT_LENGTH
+    end
+    if has_flag(record, PAYLOAD) then
+      length, at = varint(record, at + MAC_LENGTH)
+      at = at + length
     end
     return at + (counts_runs(record) and COUNT_LENGTH or 0)
   end)

@@ -1,5 +1,5 @@
 -- include members
--- `heads` holds for each lane the earliest unclaimed due; a script that touches a lane refreshes it.
+-- `heads` holds for each lane that is open the earliest unclaimed due; a script that touches a lane refreshes it.
 -- Its sentinel (empty member, score +inf) keeps the key alive and sorts last.
 local function shard_head()
   local first = redis.call('ZRANGE', HEADS, 0, 0, 'WITHSCORES')
@@ -9,9 +9,16 @@ local function shard_head()
   return tonumber(first[2]), first[1]
 end
 
+-- Of a set's lane `meta` says in s<lane> what may happen to its members (o: all; p: they do not fire; d: they are being
+-- removed) and what to do for them (a digest), in c<lane> how many there are.
+local function is_open(lane)
+  local entry = redis.call('HGET', META, 's' .. lane)
+  return not entry or string.sub(entry, 1, 1) == 'o'
+end
+
 local function refresh_head(lane, lane_key)
   local first = redis.call('ZRANGE', lane_key, 0, 0, 'WITHSCORES')
-  if first[1] and tonumber(first[2]) < CLAIMED then
+  if first[1] and tonumber(first[2]) < CLAIMED and is_open(lane) then
     redis.call('ZADD', HEADS, first[2], lane)
   else
     redis.call('ZREM', HEADS, lane)

@@ -1,0 +1,1 @@
+"""Members of ScheduleSets: schedules that live in the queue alone."""

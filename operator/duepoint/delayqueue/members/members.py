@@ -1,0 +1,77 @@
+"""The members of sets, for the HTTP API, the operator and the command line: one service.
+
+Every method takes the set's record; ``writing`` and ``lookups`` do the work. They raise
+QueueUnavailable where no server answers, and WorldChanged where the index changes faster than it
+can be followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from duepoint.delayqueue.members import lookups, values, writing
+from duepoint.delayqueue.wire import nodes
+from duepoint.schedules.sets.setrecord import SetRecord
+
+
+@dataclass(eq=False)
+class Members:
+    """Writes, removes and reads members."""
+
+    writer: writing.MemberWriter
+    reader: lookups.MemberReader
+
+    async def put(
+        self,
+        set_: SetRecord,
+        rows: Sequence[values.MemberWrite],
+        *,
+        safety: nodes.Safety | None = None,
+    ) -> list[values.MemberWritten]:
+        """Store members; the answers are in the order of the rows.
+
+        Raises NotDurable where they are stored, and not as safely as was asked for.
+        """
+        return await self.writer.put(set_, rows, safety)
+
+    async def remove(
+        self,
+        set_: SetRecord,
+        rows: Sequence[values.MemberRemoval],
+        *,
+        safety: nodes.Safety | None = None,
+    ) -> list[values.MemberWritten]:
+        """Remove members with all their points; the answers are in the order of the rows."""
+        return await self.writer.remove(set_, rows, safety)
+
+    async def get(self, set_: SetRecord, ids: Sequence[str]) -> list[values.StoredMember | None]:
+        """The members of these ids, in their order; None = there is none."""
+        return await self.reader.get(set_, ids)
+
+    async def page(
+        self, set_: SetRecord, cursor: str = "", *, limit: int, prefix: str = ""
+    ) -> values.MemberPage:
+        """Some members, in the order of the hashes of their ids; raises InvalidCursor.
+
+        Bounded work: there may be fewer than ``limit``, even none, and still more to come.
+        """
+        return await self.reader.page(set_, cursor, limit=limit, prefix=prefix)
+
+    async def export(self, set_: SetRecord, cursor: str = "", *, limit: int) -> values.MemberPage:
+        """Some members, shard by shard; what does not change meanwhile comes exactly once."""
+        return await self.reader.page(set_, cursor, limit=limit)
+
+    async def due(
+        self, set_: SetRecord, since_us: int, until_us: int, *, limit: int, cursor: str = ""
+    ) -> values.MemberPage:
+        """Members due in [since, until), by due; raises InvalidCursor."""
+        return await self.reader.due(set_, since_us, until_us, limit=limit, cursor=cursor)
+
+    async def unacknowledged(self, set_: SetRecord, *, limit: int) -> list[values.OpenPoint]:
+        """Slots that workers hold now, then those that wait to be tried again."""
+        return await self.reader.unacknowledged(set_, limit=limit)
+
+    async def counts(self, set_: SetRecord) -> values.MemberCounts:
+        """What the set holds."""
+        return await self.reader.counts(set_)

@@ -1,0 +1,245 @@
+"""How a member becomes a record: ids, versions, dues and bytes of many rows at a time. Pure.
+
+What many rows of one write share is worked out once: the expression of a rule and its next slot,
+the bytes of the numbers that stand for set and rule, the seconds of the creation. What is left for
+a row is one hash, a few random bytes and one join; a bulk write of tens of thousands of rows a
+second depends on that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import NamedTuple
+
+import msgspec
+
+from duepoint.delayqueue.definitions import codec
+from duepoint.delayqueue.definitions.signedblobs import SignedBlobs
+from duepoint.delayqueue.members import values
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points, slots
+from duepoint.schedules import rule as rules
+from duepoint.schedules.sets import identity as setidentity
+
+_VERSION_LENGTH, _UID_LENGTH = 4, 16
+_RANDOM_LENGTH = _VERSION_LENGTH + definitions.FINGERPRINT_LENGTH + _UID_LENGTH
+_MORE = 64
+SECOND_US = 1_000_000
+
+
+class Shared(NamedTuple):
+    """What rows with one rule have in common.
+
+    Attributes:
+        text: as it is interned; None: it stands in the record itself, as ``inline``.
+        due_us: the next due, where it does not depend on the member; see ``is_alike``.
+    """
+
+    rule: rules.Rule
+    text: bytes | None
+    inline: bytes
+    state: definitions.State
+    due_us: int | None
+    is_alike: bool
+
+
+class Row(NamedTuple):
+    """A row of a write on its way to its shard.
+
+    Attributes:
+        place: where the caller has it.
+        id: of the member in the queue.
+        low: the last 16 bits of the id, which say the shard.
+        bucket: of its record in the shard, as ``keys.place_of`` numbers them.
+    """
+
+    place: int
+    id: points.ScheduleId
+    low: int
+    bucket: int
+    name: bytes
+    write: values.MemberWrite
+    shared: Shared
+
+
+class MemberFacts(NamedTuple):
+    """What a record says beside name, rule and payload."""
+
+    version: bytes
+    fingerprint: bytes
+    uid: bytes
+    created_us: int
+    not_before_us: int
+    state: definitions.State
+
+    @property
+    def tag(self) -> str:
+        return self.fingerprint.hex()
+
+
+class Ids:
+    """The ids of a set's members, in an index with so many buckets of a population."""
+
+    def __init__(self, owner: setidentity.SetIdentity, buckets: int) -> None:
+        self._buckets = buckets
+        self._prefix = f"{owner.uid}/".encode()
+        self._own, self._of_set = points.member_bits(owner.uid, owner.spread)
+
+    def of(self, name: bytes) -> tuple[points.ScheduleId, int, int]:
+        """As ``points.member_id``, with its last 16 bits and its bucket (``keys.place_of``)."""
+        digest = hashlib.sha256(self._prefix + name).digest()
+        low = int.from_bytes(digest[6:8]) & self._own | self._of_set
+        high = digest[:6]
+        bucket = (low >> 2) * self._buckets + int.from_bytes(high) % self._buckets
+        return points.ScheduleId(high + low.to_bytes(2)), low, bucket
+
+
+def shared_by(rule: rules.Rule, owner: setidentity.SetIdentity, now_us: int) -> Shared:
+    """What members written now with this rule have in common."""
+    once = rule.timing.schedules == rules.ONCE
+    is_inline = not once and rule.is_private
+    text = rules.text(rule)
+    state, due_us = definitions.State.ARMED, None
+    is_alike = not once and slots.is_alike(rule.timing)
+    if rule.timing.suspend and rule.timing.suspend_until_us is None:
+        state, is_alike = definitions.State.SUSPENDED, True
+    elif is_alike:
+        due_us = _next_due(rule, owner, "", now_us)
+        if due_us is None:
+            state = definitions.State.COMPLETED
+    return Shared(
+        rule, None if is_inline else text, text if is_inline else b"", state, due_us, is_alike
+    )
+
+
+def due_of(
+    row: Row, owner: setidentity.SetIdentity, now_us: int, created_us: int
+) -> tuple[definitions.State, int | None]:
+    """The state of a member written now, and its next due."""
+    shared, at_us = row.shared, row.write.at_us
+    if shared.is_alike and (
+        created_us // SECOND_US == now_us // SECOND_US or not slots.is_anchored(shared.rule.timing)
+    ):
+        return shared.state, shared.due_us
+    if at_us is None:
+        due_us = _next_due(shared.rule, owner, row.write.id, now_us, created_us)
+    elif shared.rule.timing.jitter_ms == 0:
+        due_us = at_us
+    else:
+        due_us = _next_due(rules.at_instant(shared.rule, at_us), owner, row.write.id, at_us - 1)
+    return definitions.State.COMPLETED if due_us is None else definitions.State.ARMED, due_us
+
+
+def _next_due(
+    rule: rules.Rule,
+    owner: setidentity.SetIdentity,
+    name: str,
+    now_us: int,
+    created_us: int | None = None,
+) -> int | None:
+    identity = f"{owner.namespace}/{owner.name}/{name}"
+    created_us = now_us if created_us is None else created_us
+    anchor_us = created_us // SECOND_US * SECOND_US  # a record has whole seconds
+    following = slots.for_rule(rule, identity=identity, created_us=anchor_us).next_after(now_us)
+    return None if following is None else following.due_us
+
+
+class NewFacts:
+    """MemberFacts of members that are written now, each with random bytes of its own."""
+
+    def __init__(self, rows: int, now_us: int) -> None:
+        self._random = os.urandom(rows * _RANDOM_LENGTH)
+        self._taken = 0
+        self._created_us = now_us // SECOND_US * SECOND_US
+
+    def of(self, row: Row, state: definitions.State) -> MemberFacts:
+        """The facts of a member that did not exist before."""
+        first = self._taken
+        if first == len(self._random):  # rows that were decided again
+            self._random += os.urandom(_MORE * _RANDOM_LENGTH)
+        self._taken = first + _RANDOM_LENGTH
+        version, tag, uid = first + 4, first + 8, first + _RANDOM_LENGTH
+        drawn = self._random
+        at_us = row.write.at_us
+        return MemberFacts(
+            drawn[first:version],
+            drawn[version:tag],
+            drawn[tag:uid],
+            self._created_us,
+            self._created_us if at_us is None else min(self._created_us, at_us - 1),
+            state,
+        )
+
+
+def record(row: Row, facts: MemberFacts, kind: bytes, payload_mac: bytes) -> bytes:
+    """The bytes to be stored; ``kind``: those of the numbers of set, target and rule."""
+    write = row.write
+    return codec.member_record(
+        state=facts.state,
+        version=facts.version,
+        fingerprint=facts.fingerprint,
+        uid=facts.uid,
+        created_us=facts.created_us,
+        not_before_us=facts.not_before_us,
+        kind=kind,
+        name=row.name,
+        inline=row.shared.inline,
+        once_us=write.at_us,
+        payload=write.payload,
+        payload_mac=payload_mac,
+    )
+
+
+def payload_content(uid: bytes, name: bytes, payload: bytes) -> bytes:
+    """What a payload's proof is a keyed hash of: it counts for this life of this member."""
+    return b"member\n" + uid + name + b"\n" + payload
+
+
+def payload_mac(
+    signed: SignedBlobs, namespace: str, uid: bytes, name: bytes, payload: bytes
+) -> bytes:
+    """The proof that stands beside a payload; empty where there is none."""
+    if not payload:
+        return b""
+    mac = signed.mac(namespace, payload_content(uid, name, payload))
+    return mac[: codec.PAYLOAD_MAC_LENGTH]
+
+
+def is_same(stored: codec.Packed, row: Row, rule_number: int) -> bool:
+    """Whether what stands there says what the row says."""
+    write = row.write
+    rule: int | bytes = row.shared.inline or rule_number
+    return (stored.rule, stored.once_us, stored.payload) == (rule, write.at_us, write.payload)
+
+
+def is_same_timing(stored: rules.Rule, stored_at_us: int | None, row: Row) -> bool:
+    """Whether a change leaves the slots as they are; other data of a zone are no change."""
+    if stored_at_us != row.write.at_us or stored.whole_seconds != row.shared.rule.whole_seconds:
+        return False
+    wanted = row.shared.rule.timing
+    return msgspec.structs.replace(stored.timing, zone_data=wanted.zone_data) == wanted
+
+
+def edited(
+    stored: codec.Packed, facts: MemberFacts, *, keeps_timing: bool, now_us: int
+) -> MemberFacts:
+    """The facts of a member that stands there already and is changed.
+
+    Args:
+        facts: as of a new one.
+    """
+    created_us = stored.created_us
+    if keeps_timing:
+        return MemberFacts(
+            stored.timing_version,
+            facts.fingerprint,
+            codec.packed_uid(stored.uid),
+            created_us,
+            stored.not_before_us,
+            stored.state,
+        )
+    not_before_us = min(now_us // SECOND_US * SECOND_US, facts.not_before_us)
+    return facts._replace(
+        uid=codec.packed_uid(stored.uid), created_us=created_us, not_before_us=not_before_us
+    )

@@ -1,0 +1,127 @@
+"""The ScheduleSets that the queue knows: their records, and the entry of each in every shard.
+
+The operator stores them, under its term; the HTTP API and the workers read them. A set's entries
+are written before its record, so that what is read is never of a set that the shards refuse; its
+record goes last. A shard that was made anew has no entries: the operator stores all sets again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import index, layouts, messages, sharding
+from duepoint.delayqueue.definitions import interning, signedblobs
+from duepoint.delayqueue.members import lanes
+from duepoint.schedules.sets import setrecord
+from duepoint.schedules.sets.setrecord import SetState
+
+log = structlog.get_logger(__name__)
+
+_LETTERS = {
+    SetState.READY: "o",
+    SetState.SUSPENDED: "p",
+    SetState.STALLED: "p",
+    SetState.DELETING: "d",
+}
+_RECORDS_TOGETHER = 200
+
+
+@dataclass(eq=False)
+class Sets:
+    """Stores and reads the sets."""
+
+    index: index.Index
+    layouts: layouts.Layouts
+    numbering: interning.Numbering
+    interned: interning.Interned
+    signed_blobs: signedblobs.SignedBlobs
+
+    async def read(self, namespace: str, name: str) -> setrecord.SetRecord | None:
+        """One set; None where there is none, or what stands there is not ours."""
+        place = f"{namespace}/{name}"
+        (found,) = await self.index.read("read a set", ("HGET", self.index.keys.sets, place))
+        return None if found is None else self._unpacked(place, found)
+
+    async def all(self) -> list[setrecord.SetRecord]:
+        """Every set, by namespace and name."""
+        found: dict[bytes, bytes] = {}
+        cursor = 0
+        while True:
+            ((cursor, some),) = await self.index.read(
+                "read the sets",
+                ("HSCAN", self.index.keys.sets, cursor, "COUNT", _RECORDS_TOGETHER),
+            )
+            found.update(some)
+            if int(cursor) == 0:
+                break
+        records = (self._unpacked(place.decode(), data) for place, data in sorted(found.items()))
+        return [record for record in records if record is not None]
+
+    def _unpacked(self, place: str, data: bytes) -> setrecord.SetRecord | None:
+        try:
+            return setrecord.unpack(place, data, self.signed_blobs.mac)
+        except setrecord.UnknownSetRecord as unknown:
+            log.warning("record of a set not used", set=place, error=str(unknown))
+            return None
+
+    async def store(self, record: setrecord.SetRecord, blob: bytes, epoch: messages.Epoch) -> None:
+        """Every shard knows the set, and its record is there; may be repeated.
+
+        Args:
+            blob: what ``record.target`` is the digest of; empty where there is no target.
+
+        Raises LayoutChanged where the index was resharded meanwhile, Fenced where a newer leader
+        has been here.
+        """
+        await self.store_entries(record, blob, epoch)
+        await self._store_record(record, setrecord.pack(record, self.signed_blobs.mac), epoch)
+
+    async def store_entries(
+        self, record: setrecord.SetRecord, blob: bytes, epoch: messages.Epoch
+    ) -> None:
+        """Every shard knows the set; its record stays as it is."""
+        shards = sharding.all_shards(self.index.known_layout())
+        await asyncio.gather(*(self._store_entry(shard, record, blob, epoch) for shard in shards))
+
+    async def forget(self, record: setrecord.SetRecord, epoch: messages.Epoch) -> None:
+        """The set's record is gone; its entries in the shards are others' to remove."""
+        await self._store_record(record, b"", epoch)
+
+    async def _store_record(
+        self, record: setrecord.SetRecord, packed: bytes, epoch: messages.Epoch
+    ) -> None:
+        call = self.index.call("setrecord", None, epoch=epoch)
+        call.put(place=record.place.encode(), record=packed)
+        await self.index.scripts.run(call)
+
+    async def _store_entry(
+        self,
+        shard: messages.ShardId,
+        record: setrecord.SetRecord,
+        blob: bytes,
+        epoch: messages.Epoch,
+    ) -> None:
+        text = lanes.text_of(record.identity)
+        try:
+            lane = (await self.numbering.intern(shard, [text], epoch))[text]
+            call = self.index.call(
+                "setentry",
+                shard,
+                self.index.shard(shard).lane(lane),
+                epoch=epoch,
+                incarnation=self.interned.incarnation(shard),
+                lane=str(lane),
+                letter=_LETTERS[record.state],
+                target=record.target,
+            )
+            blobs = [record.target.encode(), self.signed_blobs.pack(blob)] if blob else []
+            call.put(blobs=call.run(blobs))
+            await self.index.pipelined_durably.run(call)
+        except queue_errors.LayoutChanged:
+            self.interned.forget(shard)
+            if sharding.layout_of(shard) == self.index.known_layout().number:
+                raise

@@ -1,0 +1,61 @@
+#!lua flags=allow-oom
+--[[
+  Members of a set are gone from one shard, with their chains and occurrences. A point that a worker holds disappears
+  under it; its settlement meets nothing. A row may expect a fingerprint. No id twice.
+
+  KEYS  then lane and buckets
+  ARGV  layout, incarnation, lane (number), rows {bucket (position in KEYS), id (position), ...}; behind an id stand the
+        member's name and the fingerprint that is expected ('': any)
+  Reply {answer of each row}: '+' (removed) | '-' (nothing here, in a draining shard: see the new one)
+        | '' (no member of that name stands there) | the fingerprint that stands there instead;
+        or {BUSY}: a row is on its way to another shard | {GONE}: the shard does not know the set; nothing was removed
+]]
+-- keys meta heads occ occrec leases
+-- include shard
+-- include heads
+-- include occurrences
+-- include definition
+-- include moves
+
+local LANE, BATCH, rows = KEYS[6], 500, args.rows
+local NAME_FROM = GENERATION + 8 -- no record has fewer bytes before the name
+if not redis.call('HGET', META, 's' .. args.lane) then
+  return { 'GONE' }
+end
+if shard_state == 'draining' then
+  for i = 1, #rows, 2 do
+    if where_else(ARGV[rows[i + 1]], true) then
+      return { 'BUSY' }
+    end
+  end
+end
+
+local answers, removed = {}, 0
+for i = 1, #rows, 2 do
+  local bucket, at = KEYS[rows[i]], rows[i + 1]
+  local id, name, expected = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  local stored, answer = redis.call('HGET', bucket, id), '+'
+  if not stored then
+    answer = shard_state == 'draining' and '-' or ''
+  elseif not string.find(stored, name, NAME_FROM, true) then
+    answer = ''
+  elseif expected ~= '' and string.sub(stored, 8, 11) ~= expected then
+    answer = string.sub(stored, 8, 11)
+  else
+    redis.call('HDEL', bucket, id)
+    redis.call('ZREM', LANE, id .. version_of(stored))
+    removed = removed + 1
+    repeat
+      local members = occurrences_of(id, BATCH)
+      if #members > 0 then
+        drop_occurrences(LANE, members)
+      end
+    until #members < BATCH
+  end
+  answers[#answers + 1] = answer
+end
+if removed > 0 then
+  redis.call('HINCRBY', META, 'c' .. args.lane, -removed)
+  refresh_head(args.lane, LANE)
+end
+return answers

@@ -1,0 +1,124 @@
+#!lua
+--[[
+  Members of a set in one shard, each with its chain point. A row says what it expects under its id: nothing, or the
+  record with a fingerprint. As expected, it is stored whole; otherwise nothing changes, and what stands there is the
+  answer, so that the caller decides anew. A row without a record only asks. No id twice.
+
+  KEYS  then lane and buckets
+  ARGV  layout, incarnation, lane (number), numbers {number ...}: those of the rules in the records,
+        groups {bucket (position in KEYS), from, to, ...}; a row is id, record, due of its chain (us; '' for none, '=':
+        the chain is left alone), the fingerprint that is expected ('': nothing stands there)
+  Reply {answer of each row}: '+' (stored, new) | '=' (stored, in place of another) | '-' (nothing here, in a draining
+        shard: see the new one) | '' (nothing stands there) | the record that stands there;
+        or {BUSY}: a row is on its way to another shard | {GONE}: the shard does not know the set
+        | {DELETING}: its members are being removed; nothing was written
+  Error WRONGLAYOUT (also: a number stands for no text any more), OOM
+]]
+-- keys meta heads wake leases interned
+-- include shard
+-- include time
+-- include wake
+-- include definition
+-- include moves
+
+local GROUP_LENGTH, ROW_LENGTH, LANE = 3, 4, KEYS[6]
+local entry = redis.call('HGET', META, 's' .. args.lane)
+if not entry then
+  return { 'GONE' }
+elseif string.sub(entry, 1, 1) == 'd' then
+  return { 'DELETING' }
+end
+
+local groups, is_draining = args.groups, shard_state == 'draining'
+if is_draining then
+  for g = 1, #groups, GROUP_LENGTH do
+    for i = groups[g + 1], groups[g + 2], ROW_LENGTH do
+      if where_else(ARGV[i], true) then
+        return { 'BUSY' }
+      end
+    end
+  end
+end
+
+-- The answer where nothing is written, or nil.
+local function refused(record, expected, stored)
+  if not stored then
+    if is_draining then
+      return '-'
+    end
+    return (record == '' or expected ~= '') and '' or nil
+  end
+  if record == '' or expected == '' or string.sub(stored, 8, 11) ~= expected then
+    return stored
+  end
+  return nil
+end
+
+local answers, rows, writes, gone, added = {}, 0, {}, {}, 0
+local points, count, first_due, first_id = { '+inf', '' }, 2, math.huge, nil
+for g = 1, #groups, GROUP_LENGTH do
+  local first, last = groups[g + 1], groups[g + 2]
+  local ids, n = {}, 0
+  for i = first, last, ROW_LENGTH do
+    n = n + 1
+    ids[n] = ARGV[i]
+  end
+  local stored_of, fields, f = redis.call('HMGET', KEYS[groups[g]], unpack(ids)), {}, 0
+  for r = 1, n do
+    local i, stored = first + (r - 1) * ROW_LENGTH, stored_of[r]
+    local record, due = ARGV[i + 1], ARGV[i + 2]
+    local answer = refused(record, ARGV[i + 3], stored)
+    rows = rows + 1
+    answers[rows] = answer or (stored and '=' or '+')
+    if not answer then
+      fields[f + 1], fields[f + 2], f = ids[r], record, f + 2
+      if not stored then
+        added = added + 1
+      elseif due ~= '=' then
+        gone[#gone + 1] = ids[r] .. version_of(stored)
+      end
+      if due ~= '' and due ~= '=' then
+        points[count + 1], points[count + 2], count = due, ids[r] .. version_of(record), count + 2
+        local due_us = tonumber(due)
+        if due_us < first_due then
+          first_due, first_id = due_us, ids[r]
+        end
+      end
+    end
+  end
+  if f > 0 then
+    writes[#writes + 1], writes[#writes + 2] = groups[g], fields
+  end
+end
+if #writes == 0 then
+  return answers
+end
+
+if #args.numbers > 0 then
+  local texts, marks = {}, {} -- what a stored definition names is in use
+  for i, number in ipairs(args.numbers) do
+    texts[i], marks[i] = 'n:' .. number, 'm:' .. number
+  end
+  for _, text in ipairs(redis.call('HMGET', INTERNED, unpack(texts))) do
+    if not text then
+      return redis.error_reply('WRONGLAYOUT what a number stood for is gone: ask for it again')
+    end
+  end
+  redis.call('HDEL', INTERNED, unpack(marks))
+end
+for w = 1, #writes, 2 do
+  redis.call('HSET', KEYS[writes[w]], unpack(writes[w + 1]))
+end
+if added > 0 then
+  redis.call('HINCRBY', META, 'c' .. args.lane, added)
+end
+local before = shard_head()
+if #gone > 0 then
+  redis.call('ZREM', LANE, unpack(gone))
+end
+if count > 2 then
+  redis.call('ZADD', LANE, unpack(points))
+end
+refresh_head(args.lane, LANE)
+announce_head(before, server_time(), first_id, first_due)
+return answers

@@ -1,0 +1,30 @@
+#!lua
+--[[
+  The shard knows the set, what may happen to its members (see heads.lua) and what to do for them. Its blob is there. A
+  set whose members are being removed stays so. Called again it changes nothing.
+
+  KEYS  then lane
+  ARGV  layout, epoch, lane (number), letter (o, p or d), target (digest), blobs {from, to}: digest, blob pairs
+  Reply the entry as it stands
+  Error OOM
+]]
+-- keys meta heads blobs wake lane
+-- include shard
+-- include fenced
+-- include time
+-- include wake
+-- include blobs
+
+store_blobs()
+local field = 's' .. args.lane
+local stood, wanted = redis.call('HGET', META, field), args.letter .. args.target
+if stood and string.sub(stood, 1, 1) == 'd' then
+  wanted = stood
+end
+redis.call('HSET', META, field, wanted)
+redis.call('HSETNX', META, 'c' .. args.lane, 0)
+redis.call('ZADD', LANE, '+inf', '')
+local before = shard_head()
+refresh_head(args.lane, LANE)
+announce_head(before, server_time())
+return wanted

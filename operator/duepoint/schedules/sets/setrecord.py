@@ -1,0 +1,125 @@
+"""What the queue knows of a ScheduleSet: the record that the operator writes and the API reads.
+
+A record is a MessagePack array behind a keyed hash over the set's place and the array, so that a
+user who can write to Redis but lacks the installation's key can neither raise a limit nor hand a
+set the target of another one. Pure. Stored: fields are only ever added, with defaults.
+"""
+
+from __future__ import annotations
+
+import enum
+import hmac
+from collections.abc import Callable
+
+import msgspec
+
+from duepoint.schedules.sets import identity, setspec
+
+#: The keyed hash of some bytes for a namespace.
+Mac = Callable[[str, bytes], bytes]
+
+
+class SetState(enum.StrEnum):
+    """What may happen to the members of a set."""
+
+    READY = "Ready"
+    SUSPENDED = "Suspended"  # members are kept and may change; none fires
+    STALLED = "Stalled"  # the spec is wrong: no member fires or changes
+    DELETING = "Deleting"  # members are being removed
+
+
+class UnknownSetRecord(ValueError):
+    """The bytes are not a record that this version can read, or not signed with our key."""
+
+
+class SetRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One set.
+
+    Attributes:
+        generation: metadata.generation this was made from.
+        is_managed: its members are kept equal to rows; nothing else may change them.
+        spread: bits of an id that spread members within a shard; never changes.
+        target: digest of the blob that says what to do; empty where there never was one.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    state: SetState
+    spread: int
+    target: str
+    settings: setspec.SetSettings
+    is_managed: bool = False
+
+    @property
+    def identity(self) -> identity.SetIdentity:
+        return identity.SetIdentity(self.uid, self.namespace, self.name, self.spread)
+
+    @property
+    def place(self) -> str:
+        """``namespace/name``: where the record stands."""
+        return f"{self.namespace}/{self.name}"
+
+
+class _Stored(msgspec.Struct, frozen=True, array_like=True):
+    format: int
+    uid: str
+    generation: int
+    state: SetState
+    spread: int
+    target: str
+    settings: bytes
+    is_managed: bool = False
+
+
+_FORMAT = 1
+_MAC_LENGTH = 16
+_decoder = msgspec.msgpack.Decoder(_Stored)
+
+
+def pack(record: SetRecord, mac: Mac) -> bytes:
+    """The value to store under ``record.place``."""
+    content = msgspec.msgpack.encode(
+        _Stored(
+            format=_FORMAT,
+            uid=record.uid,
+            generation=record.generation,
+            state=record.state,
+            spread=record.spread,
+            target=record.target,
+            settings=setspec.settings_text(record.settings),
+            is_managed=record.is_managed,
+        )
+    )
+    return _signature(record.namespace, record.name, content, mac) + content
+
+
+def unpack(place: str, data: bytes, mac: Mac) -> SetRecord:
+    """The record stored under a place; raises UnknownSetRecord."""
+    namespace, _, name = place.partition("/")
+    signature, content = data[:_MAC_LENGTH], data[_MAC_LENGTH:]
+    if not hmac.compare_digest(signature, _signature(namespace, name, content, mac)):
+        raise UnknownSetRecord(f"the record of the ScheduleSet {place} was signed with another key")
+    try:
+        stored = _decoder.decode(content)
+        settings = setspec.parse_settings(stored.settings)
+    except msgspec.MsgspecError as error:
+        raise UnknownSetRecord(f"the record of the ScheduleSet {place} cannot be read") from error
+    if stored.format != _FORMAT:
+        raise UnknownSetRecord(f"the record of the ScheduleSet {place} is of another format")
+    return SetRecord(
+        namespace=namespace,
+        name=name,
+        uid=stored.uid,
+        generation=stored.generation,
+        state=stored.state,
+        spread=stored.spread,
+        target=stored.target,
+        settings=settings,
+        is_managed=stored.is_managed,
+    )
+
+
+def _signature(namespace: str, name: str, content: bytes, mac: Mac) -> bytes:
+    return mac(namespace, f"scheduleset {name}\n".encode() + content)[:_MAC_LENGTH]
