@@ -16,6 +16,7 @@ import functools
 import os
 import platform
 import subprocess
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -130,18 +131,28 @@ def _build_missing(recipes: Sequence[Recipe], environment: Mapping[str, str]) ->
     toolchain.go()  # once, before two builds look for it
     together = progress.SideBySide({each.module: each.seconds for each in recipes})
     longest_first = sorted(recipes, key=lambda each: -each.seconds)
+    is_over = threading.Event()
+
+    def build_unless_over(recipe: Recipe) -> None:
+        if is_over.is_set():
+            return
+        try:
+            built(recipe, environment)
+        except BaseException:
+            is_over.set()
+            raise
+
     with (
         together.shown(),
         concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool,
     ):
-        builds = {pool.submit(built, each, environment): each for each in longest_first}
+        builds = {pool.submit(build_unless_over, each): each for each in longest_first}
         try:
             for build in concurrent.futures.as_completed(builds):
                 build.result()
                 together.finish(builds[build].module)
         except BaseException:
-            for build in builds:
-                build.cancel()
+            is_over.set()
             for compiler in tuple(_compilers):
                 compiler.terminate()
             raise
