@@ -138,6 +138,7 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         rule: rules.Rule,
         target: str,
         owner: setidentity.SetIdentity | None = None,
+        is_paused: bool = False,
     ) -> Definition:
         """The definition, once its numbers have been looked up."""
         if self.once_us is not None:
@@ -159,6 +160,7 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             owner=owner,
             payload=self.payload,
             payload_mac=self.payload_mac,
+            is_paused=is_paused,
             version=self.timing_version if owner is not None else points.TimingVersion(b""),
         )
 
