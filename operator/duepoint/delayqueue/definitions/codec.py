@@ -38,6 +38,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
+from duepoint.delayqueue.definitions import signedblobs
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import FINGERPRINT_LENGTH, NO_FINGERPRINT, Definition, State
@@ -52,8 +53,6 @@ _RULE_INLINE, _UID_TEXT, _COUNTED, _PAYLOAD, _ONCE = 1, 2, 4, 8, 16
 _UID_LENGTH = 16
 _COUNT_LENGTH = 4
 _INSTANT_LENGTH = 7
-#: Bytes that prove who stored a payload.
-PAYLOAD_MAC_LENGTH = 8
 #: The first two bytes of a definition that should have a chain.
 ARMED = bytes((FORMAT, State.ARMED))
 
@@ -339,7 +338,7 @@ def unpack(record: bytes) -> Packed:
         inline = rest.sized() if flags & _RULE_INLINE else None
         text = rest.sized().decode() if flags & _UID_TEXT else uuid_text(uid)
         once_us = int.from_bytes(rest.take(_INSTANT_LENGTH)) if flags & _ONCE else None
-        mac = rest.take(PAYLOAD_MAC_LENGTH) if flags & _PAYLOAD else b""
+        mac = rest.take(signedblobs.PAYLOAD_MAC_LENGTH) if flags & _PAYLOAD else b""
         payload = rest.sized() if flags & _PAYLOAD else b""
         started = int.from_bytes(rest.take(_COUNT_LENGTH)) if flags & _COUNTED else 0
         rest.end()

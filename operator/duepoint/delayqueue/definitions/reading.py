@@ -131,7 +131,8 @@ class DefinitionReader:
             if await self.learn_numbers(shard, numbers):
                 break
         of_sets = self.set_lanes_among(shard, {record.namespace for record in packed.values()})
-        known, gone = self._resolve_all(shard, packed, await self._entries(shard, of_sets, meta))
+        entries = await self.set_entries(shard, of_sets, self.entries_among(shard, meta[3:]))
+        known, gone = self._resolve_all(shard, packed, entries)
         found = messages.FoundDefinitions(known)
         found.unreadable = frozenset(
             i
@@ -225,32 +226,26 @@ class DefinitionReader:
             for lane, value in zip(lanes, values, strict=False)  # a lane may have come since
         }
 
-    async def _entries(
-        self, shard: messages.ShardId, of_sets: set[int], meta: Sequence[bytes | None]
-    ) -> dict[int, setentries.SetEntry | None]:
-        """What the shard knows of these sets."""
-        if not of_sets:
-            return {}
-        entries = self.entries_among(shard, meta[3:])
-        missing = sorted(of_sets - entries.keys())
+    async def set_entries(
+        self,
+        shard: messages.ShardId,
+        of_sets: set[int],
+        known: Mapping[int, setentries.SetEntry | None],
+    ) -> Mapping[int, setentries.SetEntry | None]:
+        """What the shard knows of these sets, where that was not read along."""
+        missing = sorted(of_sets - known.keys())
         if missing:
             (values,) = await self.index.read(
                 "read what a shard knows of sets",
                 ("HMGET", self.index.shard(shard).meta, *(f"s{lane}" for lane in missing)),
             )
-            entries |= {
+            known = {**known} | {
                 lane: None if value is None else setentries.parse(value)
                 for lane, value in zip(missing, values, strict=True)
             }
-            self.expect_sets(shard, missing)
-        return entries
-
-    def expect_sets(self, shard: messages.ShardId, lanes: Iterable[int]) -> None:
-        """Members of these sets were claimed, and more will be."""
-        known = self._set_lanes.setdefault(shard, [])
-        for lane in lanes:
-            if len(known) < _MOST_SET_LANES and lane not in known:
-                known.append(lane)
+            expected = self._set_lanes.setdefault(shard, [])
+            expected += missing[: _MOST_SET_LANES - len(expected)]
+        return known
 
     def _resolve_all(
         self,

@@ -23,6 +23,8 @@ _KEY_NAME_LENGTH = 4
 _DIGEST_LENGTH = 18  # bytes; 24 characters of base64 without padding
 #: Largest content that is read back, in bytes: a forged one must not fill the memory.
 CONTENT_LIMIT = 4 * 1024 * 1024
+#: Bytes that prove who stored a member's payload.
+PAYLOAD_MAC_LENGTH = 8
 _KEPT_LIMIT = 4_096  # bytes of a content whose digest is kept
 
 
@@ -52,6 +54,11 @@ class SignedBlobs:
     def mac(self, namespace: str, content: bytes) -> bytes:
         """A keyed hash of what stands in the index beside the blobs: 32 bytes."""
         return hmac.digest(self._key, namespace.encode() + b"\n" + content, "sha256")
+
+    def payload_mac(self, namespace: str, uid: str, name: str, payload: bytes) -> bytes:
+        """What proves who stored a member's payload: for this life of this member alone."""
+        content = b"member\n" + f"{uid} {name}\n".encode() + payload
+        return self.mac(namespace, content)[:PAYLOAD_MAC_LENGTH]
 
     def pack(self, content: bytes) -> bytes:
         """The value to store."""

@@ -73,11 +73,15 @@ class Sets:
         layout = self.index.known_layout()
         shards = sharding.all_shards(layout)
         await asyncio.gather(*(self._store_entry(shard, record, blob, epoch) for shard in shards))
+        await self._write(record.place, setrecord.pack(record, self.signed_blobs.mac), epoch)
+
+    async def forget(self, record: setrecord.SetRecord, epoch: messages.Epoch) -> None:
+        """Its record is gone; the shards forget it with the last of its members."""
+        await self._write(record.place, b"", epoch)
+
+    async def _write(self, place: str, packed: bytes, epoch: messages.Epoch) -> None:
         call = self.index.call("setrecord", None, epoch=epoch)
-        call.put(
-            place=record.place.encode(),
-            record=setrecord.pack(record, self.signed_blobs.mac),
-        )
+        call.put(place=place.encode(), record=packed)
         await self.index.scripts.run(call)
 
     async def _store_entry(
