@@ -295,37 +295,3 @@ async def test_members_are_no_schedules_to_be_compared_with_objects(harness, sto
     for shard in await harness.shards():
         async for known in harness.queue.definitions.known(shard):
             assert known == []
-
-
-async def test_a_set_is_removed_step_by_step_and_nothing_of_it_is_left(harness):
-    made, other = a_set(harness.queue, spread=2), a_set(harness.queue, name="others", spread=2)
-    for each in (made, other):
-        await harness.queue.sets.store(each, BLOB, queueing.EPOCH)
-        writes = [a_write(f"m{n}", payload=b"1" if n % 2 else b"") for n in range(300)]
-        await harness.queue.members.put(each, writes)
-    deleting = msgspec.structs.replace(made, state=setrecord.SetState.DELETING)
-    await harness.queue.sets.store(deleting, BLOB, queueing.EPOCH)
-    removed, left = 0, 300
-    while True:
-        step = await harness.queue.set_remover.step(deleting, queueing.EPOCH, most=50)
-        removed += step.removed
-        assert step.left == 300 - removed < left or step.is_done
-        left = step.left
-        if step.is_done:
-            break
-    assert removed == 300
-    assert await harness.queue.sets.all() == [other]
-    assert (await harness.queue.members.counts(other)).members == 300
-    assert await outcomes(harness, made, a_write()) == [Outcome.GONE]
-    again = await harness.queue.set_remover.step(deleting, queueing.EPOCH, most=50)
-    assert (again.removed, again.is_done) == (0, True)
-
-
-async def test_a_removed_set_may_come_back_empty(harness, stored_set):
-    await harness.queue.members.put(stored_set, [a_write()])
-    deleting = msgspec.structs.replace(stored_set, state=setrecord.SetState.DELETING)
-    await harness.queue.sets.store(deleting, BLOB, queueing.EPOCH)
-    assert (await harness.queue.set_remover.step(deleting, queueing.EPOCH, most=500)).is_done
-    await harness.queue.sets.store(stored_set, BLOB, queueing.EPOCH)
-    assert (await harness.queue.members.counts(stored_set)).members == 0
-    assert await outcomes(harness, stored_set, a_write()) == [Outcome.CREATED]

@@ -43,7 +43,7 @@ from duepoint.delayqueue.definitions import (
     upsert,
 )
 from duepoint.delayqueue.inspection import counts, upcoming
-from duepoint.delayqueue.members import lanes, lookups, members, removal, sets, writing
+from duepoint.delayqueue.members import lanes, lookups, members, sets, writing
 from duepoint.delayqueue.repair import collector, mending, suspectpoints, sweeper
 from duepoint.delayqueue.resharding import export, resharding
 from duepoint.delayqueue.wire import connecting, servers
@@ -90,7 +90,6 @@ class DelayQueue:
         # Members of ScheduleSets.
         set_lanes = lanes.SetLanes(shared, reader, self.interned)
         self.sets = sets.Sets(shared, known, self.numbering, self.interned, self.signed_blobs)
-        self.set_remover = removal.SetRemover(shared, known, set_lanes, self.interned, self.sets)
         self.members = members.Members(
             writing.MemberWriter(
                 shared,

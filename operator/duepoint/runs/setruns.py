@@ -21,6 +21,7 @@ class SetOutcome(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         newest_slot_us: of those that started; 0 = none did.
         ended_us: when the latest of them ended.
         worst_late_us: how late the latest first attempt began, after its slot.
+        shard, entry: where it was read: a shard's number, and the id in its stream.
     """
 
     uid: str
@@ -34,6 +35,8 @@ class SetOutcome(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     newest_slot_us: int = 0
     ended_us: int = 0
     worst_late_us: int = 0
+    shard: int = 0
+    entry: str = ""
 
     def plus(self, other: SetOutcome) -> SetOutcome:
         """Both, of the same set."""
