@@ -289,9 +289,8 @@ def _set_outcomes(
             numbers["ended_us"] = event.finished_us
             if event.attempts <= 1 and event.started_us:
                 numbers["worst_late_us"] = max(0, event.started_us - event.slot_us)
-    return [
-        setruns.SetOutcome(uid=owner.uid, namespace=owner.namespace, name=owner.name, **numbers)
-    ]
+    nothing = setruns.SetOutcome(uid=owner.uid, namespace=owner.namespace, name=owner.name)
+    return [msgspec.structs.replace(nothing, **numbers)]
 
 
 def unpack(entry: bytes) -> list[RunEvent]:

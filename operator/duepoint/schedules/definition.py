@@ -15,6 +15,8 @@ from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import identity as setidentity
 
 FINGERPRINT_LENGTH = 4
+#: Bytes that prove who stored a member's payload.
+PAYLOAD_MAC_LENGTH = 8
 #: Of a definition that nothing is known of.
 NO_FINGERPRINT = bytes(FINGERPRINT_LENGTH)
 

@@ -38,10 +38,15 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from duepoint.delayqueue.definitions import signedblobs
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
-from duepoint.schedules.definition import FINGERPRINT_LENGTH, NO_FINGERPRINT, Definition, State
+from duepoint.schedules.definition import (
+    FINGERPRINT_LENGTH,
+    NO_FINGERPRINT,
+    PAYLOAD_MAC_LENGTH,
+    Definition,
+    State,
+)
 from duepoint.schedules.sets import identity as setidentity
 
 FORMAT = 1
@@ -338,7 +343,7 @@ def unpack(record: bytes) -> Packed:
         inline = rest.sized() if flags & _RULE_INLINE else None
         text = rest.sized().decode() if flags & _UID_TEXT else uuid_text(uid)
         once_us = int.from_bytes(rest.take(_INSTANT_LENGTH)) if flags & _ONCE else None
-        mac = rest.take(signedblobs.PAYLOAD_MAC_LENGTH) if flags & _PAYLOAD else b""
+        mac = rest.take(PAYLOAD_MAC_LENGTH) if flags & _PAYLOAD else b""
         payload = rest.sized() if flags & _PAYLOAD else b""
         started = int.from_bytes(rest.take(_COUNT_LENGTH)) if flags & _COUNTED else 0
         rest.end()

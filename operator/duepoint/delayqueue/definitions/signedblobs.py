@@ -17,14 +17,13 @@ import zlib
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
+from duepoint.schedules import definition as definitions
 
 _FORMAT = b"\x01"
 _KEY_NAME_LENGTH = 4
 _DIGEST_LENGTH = 18  # bytes; 24 characters of base64 without padding
 #: Largest content that is read back, in bytes: a forged one must not fill the memory.
 CONTENT_LIMIT = 4 * 1024 * 1024
-#: Bytes that prove who stored a member's payload.
-PAYLOAD_MAC_LENGTH = 8
 _KEPT_LIMIT = 4_096  # bytes of a content whose digest is kept
 
 
@@ -58,7 +57,7 @@ class SignedBlobs:
     def payload_mac(self, namespace: str, uid: str, name: str, payload: bytes) -> bytes:
         """What proves who stored a member's payload: for this life of this member alone."""
         content = b"member\n" + f"{uid} {name}\n".encode() + payload
-        return self.mac(namespace, content)[:PAYLOAD_MAC_LENGTH]
+        return self.mac(namespace, content)[: definitions.PAYLOAD_MAC_LENGTH]
 
     def pack(self, content: bytes) -> bytes:
         """The value to store."""
