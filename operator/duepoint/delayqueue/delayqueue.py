@@ -104,6 +104,7 @@ class DelayQueue:
             lookups.MemberReader(
                 shared, known, reader, set_lanes, self.interned, self.signed_blobs
             ),
+            triggers.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
         )
         # A worker's turn.
         self.server_clocks = wakeups.ServerClocks(shared)

@@ -248,6 +248,22 @@ async def test_a_payload_that_others_wrote_is_not_sent(shop):
     assert not shop.target.fired
 
 
+async def test_a_member_may_be_fired_by_hand_beside_its_slots(shop):
+    later = shop.harness.now_us() + 3_600_000_000
+    await shop.put(values.MemberWrite(id="a", rule=ONCE, at_us=later, payload=b"1"))
+    slot_us = await shop.queue.members.trigger(shop.set, "a", run_uid="run-1", payload=b"2")
+    await shop.queue.members.trigger(shop.set, "a", run_uid="run-2")
+    assert await shop.queue.members.trigger(shop.set, "b", run_uid="run-3") is None
+    async with shop.working():
+        await _until(lambda: len(shop.target.fired) == 2)
+    first, second = shop.target.fired
+    assert (first.trigger, first.run_uid, first.slot_us) == ("Manual", "run-1", slot_us)
+    assert [bytes(one.action.payload) for one in shop.target.fired] == [b"2", b"1"]
+    assert second.run_uid == "run-2"
+    (found,) = await shop.queue.members.get(shop.set, ["a"])
+    assert (found.state, found.due_us) == (definition.State.ARMED, later)
+
+
 async def _distinct(shop):
     return len({entry["schedule_id"] for entry in await shop.entries()})
 

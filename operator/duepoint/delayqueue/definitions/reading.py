@@ -26,7 +26,7 @@ import structlog
 
 from duepoint import errors, shares, telemetry
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, layouts, messages, sharding
+from duepoint.delayqueue import index, keys, layouts, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, signedblobs
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -321,6 +321,25 @@ class DefinitionReader:
             if int(cursor) == 0:
                 return found
 
+    async def lanes(self, shard: messages.ShardId) -> dict[int, tuple[str, ...]]:
+        """Lane numbers of a shard, and the populations in which their definitions lie."""
+        names, layout = self.index.shard(shard), self.index.known_layout()
+        if layout.former is not None and sharding.layout_of(shard) == layout.former.number:
+            layout = layout.former
+        found: dict[int, tuple[str, ...]] = {}
+        cursor = 0
+        while True:
+            ((cursor, texts),) = await self.index.read(
+                "read the lanes",
+                ("HSCAN", names.interned, cursor, "MATCH", "n:*", "COUNT", _SCAN_COUNT),
+            )
+            for number, text in texts.items():
+                with contextlib.suppress(ValueError):  # it names no lane of ours
+                    if populations := _populations(text, sharding.index_of(shard), layout.shards):
+                        found[int(number[2:])] = populations
+            if int(cursor) == 0:
+                return found
+
     async def blob(self, namespace: str, digest: str, shard: messages.ShardId) -> bytes:
         cached = self._blobs.get(namespace, digest)
         if cached is not None:
@@ -458,6 +477,17 @@ class DefinitionReader:
                 )
             )
         return stored
+
+
+def _populations(text: bytes, shard_index: int, shards: int) -> tuple[str, ...]:
+    """Where definitions lie of the lane with this text; raises ValueError where that is none."""
+    if text.startswith(interning.TextKind.NAMESPACE.encode()):
+        return (keys.population_of(text[1:].decode()),)
+    if not text.startswith(interning.TextKind.SET.encode()):
+        return ()
+    owner = setidentity.parse(text[1:])
+    found = keys.set_populations(owner.uid, owner.spread, shard_index, shards)
+    return tuple(f"n{population:x}" for population in found)
 
 
 def _pairs(
