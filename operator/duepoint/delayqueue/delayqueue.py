@@ -43,7 +43,7 @@ from duepoint.delayqueue.definitions import (
     upsert,
 )
 from duepoint.delayqueue.inspection import counts, upcoming
-from duepoint.delayqueue.members import lanes, lookups, members, sets, writing
+from duepoint.delayqueue.members import lanes, lookups, members, sets, triggers, writing
 from duepoint.delayqueue.repair import collector, mending, suspectpoints, sweeper
 from duepoint.delayqueue.resharding import export, resharding
 from duepoint.delayqueue.wire import connecting, servers

@@ -204,7 +204,7 @@ def column(values: Sequence[_ValueT]) -> Sequence[_ValueT]:
     return values[:1] if values.count(values[0]) == len(values) else values
 
 
-class News(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An entry of a stream.
 
     Attributes:
@@ -217,8 +217,8 @@ class News(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sets: list[setruns.SetOutcome] = []
 
 
-_decoder: msgspec.msgpack.Decoder[list[RunEvent] | News] = msgspec.msgpack.Decoder(
-    list[RunEvent] | News
+_decoder: msgspec.msgpack.Decoder[list[RunEvent] | RunNews] = msgspec.msgpack.Decoder(
+    list[RunEvent] | RunNews
 )
 
 
@@ -298,13 +298,13 @@ def unpack(entry: bytes) -> list[RunEvent]:
     return unpack_news(entry).events
 
 
-def unpack_news(entry: bytes) -> News:
+def unpack_news(entry: bytes) -> RunNews:
     """All that a stream entry says, events one by one; raises as ``unpack``."""
     found = _decoder.decode(entry)
-    if not isinstance(found, News):
-        return News(events=found, together=[])
+    if not isinstance(found, RunNews):
+        return RunNews(events=found, together=[])
     try:
         grouped = [event for group in found.together for event in group.events()]
     except ValueError as error:
         raise msgspec.DecodeError("columns of different lengths") from error
-    return News(events=found.events + grouped, together=[], sets=found.sets)
+    return RunNews(events=found.events + grouped, together=[], sets=found.sets)

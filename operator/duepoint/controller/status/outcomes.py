@@ -236,14 +236,14 @@ def _counted(outcome: setruns.SetOutcome, entry: ledger.OutcomeEntry) -> setruns
     return msgspec.structs.replace(outcome, shard=int(entry.shard), entry=entry.id, **lost)
 
 
-def _news(entry: ledger.OutcomeEntry) -> runs.News:
+def _news(entry: ledger.OutcomeEntry) -> runs.RunNews:
     try:
         return runs.unpack_news(entry.outcomes)
     except msgspec.DecodeError as error:
         telemetry.logger.error(
             "outcomes cannot be read", shard=entry.shard, entry=entry.id, error=str(error)
         )
-        return runs.News(events=[], together=[])
+        return runs.RunNews(events=[], together=[])
 
 
 def _waits() -> Iterator[float]:
