@@ -227,9 +227,22 @@ def _end(
         chains=chains,
         ended=ended,
         counted=(point.member,) if is_counted else (),
+        leaving=_leaving(attempt, has_retry=bool(occurrences), is_dead=bool(dead)),
         dead=dead,
         events=events,
     )
+
+
+def _leaving(
+    attempt: Attempt, *, has_retry: bool, is_dead: bool
+) -> tuple[tuple[points.ScheduleId, messages.Leaving], ...]:
+    """Whether a member may have come to its end with this slot; the queue knows if it has."""
+    if attempt.definition.owner is None or has_retry:
+        return ()
+    if attempt.is_chain and attempt.following is not None:
+        return ()
+    why = messages.Leaving.DEAD if is_dead else messages.Leaving.ENDED
+    return ((attempt.point.schedule_id, why),)
 
 
 def _is_counted(tried: Tried) -> bool:
@@ -298,9 +311,4 @@ def _letter(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> dict[str,
 
 
 def _origin(known: definitions.Definition) -> dict[str, str]:
-    return {
-        "namespace": known.namespace,
-        "name": known.name,
-        "uid": known.uid,
-        "generation": str(known.generation),
-    }
+    return {**closings.origin(known), "generation": str(known.generation)}
