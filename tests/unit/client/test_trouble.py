@@ -190,8 +190,9 @@ def test_what_cannot_be_a_token_is_refused(connect, token):
 
 
 @pytest.mark.parametrize(
-    "url", ["", "api", "ftp://api", "http://", "http://u:p@api", "http://api?x=1", "http://api:x"]
-)
+    "url", ["", "api", "ftp://api", "http://", "http://u:p@api", "http://api?x=1", "http://api:x",
+     "http://api:99999", "http://[::1", "http://a b"],
+)  # fmt: skip
 def test_what_is_no_url_is_refused_without_repeating_a_password(connect, url):
     with pytest.raises(ValueError, match="write one such as") as caught:
         connect(url or " ")
