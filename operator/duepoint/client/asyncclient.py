@@ -274,7 +274,10 @@ class AsyncSetClient:
         return await self._send(self.calls.patch(id_, changes, options))
 
     async def delete(self, id_: str, *, options: calls.ChangeOptions = calls.ALWAYS) -> bool:
-        """There is no member of this id; False where there was none before."""
+        """There is no member of this id; False where there was none before.
+
+        After a lost answer False may also mean that the first attempt removed it.
+        """
         try:
             await self._send(self.calls.delete(id_, options))
         except problems.NothingThere as error:
