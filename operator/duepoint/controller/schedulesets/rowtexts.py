@@ -25,7 +25,7 @@ class ReadRows:
         kept: ids of wrong rows: a member that has one stays as it is.
     """
 
-    rows: dict[str, members.MemberRow] = field(default_factory=dict)
+    rows: dict[str, members.ReadMember] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
 

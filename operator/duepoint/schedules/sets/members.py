@@ -64,7 +64,7 @@ class RowError(NamedTuple):
     id: str = ""
 
 
-class MemberRow(NamedTuple):
+class ReadMember(NamedTuple):
     """A member to be stored.
 
     Attributes:
@@ -139,17 +139,17 @@ class RowReader:
             collections.OrderedDict()
         )
 
-    def row(self, text: bytes | msgspec.Raw, *, now_us: int) -> MemberRow | RowError:
+    def row(self, text: bytes | msgspec.Raw, *, now_us: int) -> ReadMember | RowError:
         """The row of one line of NDJSON, or of one element of a list: it has an id."""
         return self._read(text, None, now_us, is_row=True)
 
-    def body(self, text: bytes, *, id_: str, now_us: int) -> MemberRow | RowError:
+    def body(self, text: bytes, *, id_: str, now_us: int) -> ReadMember | RowError:
         """The body of a request for one member, whose id the URL or the server says."""
         return self._read(text, id_, now_us, is_row=False)
 
     def _read(
         self, text: bytes | msgspec.Raw, id_: str | None, now_us: int, *, is_row: bool
-    ) -> MemberRow | RowError:
+    ) -> ReadMember | RowError:
         raw = bytes(text)
         if (problem := strictjson.problem(raw)) is not None:
             return RowError(Code.INVALID_JSON, "", f"the JSON {problem}")
@@ -162,7 +162,7 @@ class RowReader:
             shown = named if is_id(named) else ""
             return RowError(refused.code, refused.field, refused.detail, shown)
 
-    def _row(self, member: _Member, id_: str | None, now_us: int, *, is_row: bool) -> MemberRow:
+    def _row(self, member: _Member, id_: str | None, now_us: int, *, is_row: bool) -> ReadMember:
         named = member.id
         if is_row:
             if named is None:
@@ -180,7 +180,7 @@ class RowReader:
         if at_us is not None and not member.suspend and _is_too_late(at_us, rule.policy, now_us):
             message = "lies further in the past than the deadline allows; write a later time"
             raise _Refused(Code.TOO_LATE, "at" if member.delay is None else "delay", message)
-        return MemberRow(id_, rule, at_us, self._payload(member.payload), if_match, if_absent)
+        return ReadMember(id_, rule, at_us, self._payload(member.payload), if_match, if_absent)
 
     def _payload(self, text: msgspec.Raw) -> bytes:
         payload = bytes(text)
