@@ -191,6 +191,18 @@ async def test_behind_what_hangs_nobody_waits_in_memory():
     assert len(set(put_off)) == 300  # and they do not come back together
 
 
+async def test_whose_attempts_are_put_off_is_known_before_they_ask():
+    given = places()
+    await enter(given, "hostile", 192)
+    assert not given.has_none_for("hostile")  # as far as is known they end at once
+    await enter(given, "hostile", 100)
+    assert given.has_none_for("hostile")
+    assert not given.has_none_for("quiet")
+    for _ in range(100):
+        given.leave("hostile")
+    assert not given.has_none_for("hostile")
+
+
 async def test_a_burst_that_moves_waits_for_its_places_and_none_is_put_off():
     given = places(4)
 
