@@ -1,4 +1,4 @@
-"""What Duepoint relies on of an API server, held against the fake and a real one."""
+"""What Duepoint relies on of an API server, held against the fake, our local one and a real one."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from duepoint.kube import (
     schedules,
     services,
 )
+from duepoint.kube.local.api import LocalApi
 from duepoint.schedules.conditions import Reason
 from duepoint.services import Health
 from tests.fakes.fakekubernetes import FakeKubernetes
@@ -111,11 +112,14 @@ async def eventually(
             await asyncio.sleep(0.02)
 
 
-@pytest.fixture(params=["fake", "real"])
+@pytest.fixture(params=["fake", "local", "real"])
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     if request.param == "fake":
         fake = FakeKubernetes()
         yield World(fake, "team", fake=fake)
+        return
+    if request.param == "local":
+        yield World(LocalApi(SystemClock().now_us, namespaces=("team",)), "team")
         return
     plane: ControlPlane = request.getfixturevalue("duepoint_plane")
     namespace = request.getfixturevalue("kube_namespace")
@@ -474,6 +478,51 @@ async def test_a_watch_with_a_selector_sees_only_those(world: World):
     async with asyncio.timeout(30), contextlib.aclosing(changes):
         first = await anext(changes)
     assert first.item.metadata.name == (await world.job())["metadata"]["name"]
+
+
+async def test_a_watch_sees_an_object_leave_and_enter_its_selector(world: World):
+    path = jobs.collection(world.namespace)
+    version = (await anext(world.api.list_pages(path, jobs.Job))).metadata.resource_version
+    job = await world.job()
+    name, labels = job["metadata"]["name"], dict(job["metadata"]["labels"])
+    await world.create(path, job)
+    for value in (None, labels[jobbuilder.SCHEDULE_LABEL]):
+        patch = {"metadata": {"labels": {jobbuilder.SCHEDULE_LABEL: value}}}
+        await world.api.request(
+            "PATCH", jobs.path(world.namespace, name), patch, content_type=port.MERGE_PATCH
+        )
+    await world.api.request("DELETE", jobs.path(world.namespace, name))
+    changes = world.api.watch(
+        path, jobs.Job, version, query={"labelSelector": jobbuilder.SCHEDULE_LABEL}
+    )
+    seen: list[str] = []
+    async with asyncio.timeout(30), contextlib.aclosing(changes):
+        async for change in changes:
+            if change.type is not port.ChangeType.MODIFIED:
+                seen.append(change.type)
+            if seen.count("DELETED") == 2:
+                break
+    assert seen == ["ADDED", "DELETED", "ADDED", "DELETED"]
+
+
+async def test_an_edit_of_the_spec_counts_generations_and_one_of_labels_does_not(world: World):
+    await world.a_schedule()
+    path = schedules.path(world.namespace, "nightly")
+    found = []
+    for patch in ({"metadata": {"labels": {"a": "b"}}}, {"spec": {"schedule": "1 0 1 1 *"}}):
+        await world.api.request("PATCH", path, patch, content_type=port.MERGE_PATCH)
+        found.append((await world.read(path))["metadata"]["generation"])
+    assert found == [1, 2]
+
+
+async def test_what_a_deleted_schedule_owned_goes_too(world: World):
+    if world.fake is not None:
+        pytest.skip("nothing is collected in the fake")
+    object_ = await world.a_schedule(OWNER)
+    world.owner_uid = object_.uid
+    await world.create(jobs.collection(world.namespace), await world.job())
+    await world.api.request("DELETE", schedules.path(world.namespace, OWNER))
+    await eventually(world.found, lambda found: not found)
 
 
 @pytest.mark.parametrize(

@@ -292,7 +292,7 @@ class MemoryDelayQueue:
         self._check_owner()
         return self._known_layout()
 
-    async def beat(self, worker: str) -> messages.Beat:
+    async def beat(self, worker: str, *, trouble: str = "") -> messages.Beat:
         self._check()
         self._check_owner()
         now = self._clock.now_us()

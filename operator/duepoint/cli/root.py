@@ -24,6 +24,7 @@ from duepoint.cli import output
 
 #: Where each subcommand is: its module below ``duepoint.cli`` and its name there.
 _HOMES = {
+    "run": ("local.command", "run"),
     "next": ("expression", "next_slots"),
     "previous": ("expression", "previous_slots"),
     "explain": ("expression", "explain"),
@@ -102,7 +103,7 @@ class Commands(click.Group):
 def commands() -> None:
     """Schedules for Kubernetes that are never early and never lost.
 
-    next, previous, explain, validate and simulate need no cluster; trigger and backfill run a
+    run, next, previous, explain, validate and simulate need no cluster; trigger and backfill run a
     Schedule of one by hand.
     """
 

@@ -10,14 +10,15 @@ it: without a leader statuses are late and nothing is repaired, and every slot s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from duepoint import errors, services, settings, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import term as terms
-from duepoint.controller.maintenance import fallbacks, partitioner
+from duepoint.controller.maintenance import fallbacks, installationstate, partitioner
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
+from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import scheduleruns
 from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.term import TermContext
@@ -28,14 +29,13 @@ from duepoint.controller.termservices import (
     TermServices,
     Timings,
 )
-from duepoint.controller.watching.kopfthread import KopfThread
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import layouts, messages, serverhealth
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import clusters, events
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port as kube_port
-from duepoint.kube.credentials import Credentials
+from duepoint.runs.run import RunEvent
 from duepoint.schedules import ownstreams
 
 #: Parts of a leader's health; a standby has none of these troubles.
@@ -65,6 +65,24 @@ class LeaseTerm(Protocol):
     def annotate(self, notes: Mapping[str, str]) -> None: ...
 
 
+class Watch(Protocol):
+    """Shows every change of an object."""
+
+    async def run(self) -> None: ...
+
+
+class MakeWatch(Protocol):
+    """Makes the watch of a term, whose observations go to these callbacks."""
+
+    def __call__(
+        self,
+        term: TermContext,
+        *,
+        observe: Callable[[Observed], None],
+        observe_run: Callable[[Observed], None],
+    ) -> Watch: ...
+
+
 class Leadership:
     """Makes and runs the services of each term.
 
@@ -72,9 +90,10 @@ class Leadership:
         settings: of the operator.
         api: the API server.
         queue: the delay queue, started.
-        credentials: for kopf, which has a session of its own.
+        watch: makes the watch of each term: kopf's, or that of an API server in memory.
         health: takes the state of each part while a term lasts.
         own_streams: what the installation allows of streams in our Redis.
+        on_run: hears every event of a run.
     """
 
     def __init__(
@@ -83,20 +102,22 @@ class Leadership:
         settings: settings.OperatorSettings,
         api: kube_port.Api,
         queue: DelayQueue,
-        credentials: Credentials,
+        watch: MakeWatch,
         clock: Clock,
         health: services.Health,
         own_streams: ownstreams.OwnStreams = ownstreams.USUAL,
         timings: Timings = USUAL_TIMINGS,
+        on_run: Callable[[RunEvent], None] | None = None,
     ) -> None:
         self._settings = settings
         self._api = api
         self._queue = queue
-        self._credentials = credentials
+        self._watch = watch
         self._clock = clock
         self._health = health
         self._own_streams = own_streams
         self._timings = timings
+        self._on_run = on_run
         self._is_identified = False
         self._dry_runs = DryRuns(api)
         self._others = OtherInstalls(
@@ -106,6 +127,10 @@ class Leadership:
     async def work(self, term: LeaseTerm) -> None:
         """The work of one term; ends by cancellation, or by an error that a new term mends."""
         epoch = messages.Epoch(term.epoch)
+        report = installationstate.InstallationReport(
+            queue=self._queue, clock=self._clock, health=self._health, annotate=term.annotate
+        )
+        reporting = asyncio.create_task(report.run())
         try:
             layout = await self._open(epoch, partitioner.layout_of(term.inherited))
             term.annotate(partitioner.note_of(layout))
@@ -113,6 +138,8 @@ class Leadership:
             await terms.wait_for_time(self._clock)
             await self._run(layout, epoch, term)
         finally:
+            reporting.cancel()
+            await asyncio.gather(reporting, return_exceptions=True)
             for part in PARTS:
                 self._health.well(part)
 
@@ -176,9 +203,10 @@ class Leadership:
         term.events.layout_changed.subscribe(
             lambda changed: lease.annotate(partitioner.note_of(changed))
         )
-        kopf = KopfThread(
+        if (on_run := self._on_run) is not None:
+            term.events.run_changed.subscribe(lambda event, _ack: on_run(event))
+        watch = self._watch(
             term,
-            credentials=self._credentials,
             observe=followers.observations.observe,
             observe_run=followers.run_reads.observe,
         )
@@ -190,7 +218,7 @@ class Leadership:
                 group.create_task(run())
             # kopf walks through 100,000 objects for a minute, with the interpreter to itself half
             # of that time: what a takeover must arm comes first, by a list of our own.
-            group.create_task(_after(followers.listed, kopf.run))
+            group.create_task(_after(followers.listed, watch.run))
             for run in (*followers.once_resynced(), maintenance.sweeper.run):
                 group.create_task(_after(resynced, run))
 

@@ -200,6 +200,13 @@ def slots_of(known: Definition) -> slots.Slots:
     return slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
 
 
+def awake_slots_of(known: Definition) -> slots.Slots:
+    """Its slots as they would be if no suspension held them up."""
+    awake = msgspec.structs.replace(known.rule.timing, suspend=False, suspend_until_us=None)
+    rule = msgspec.structs.replace(known.rule, timing=awake)
+    return slots.for_rule(rule, identity=known.identity, created_us=known.created_us)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swallowed:
     """The slots in ``(after_us, through_us]`` of a timeline that no suspension holds up."""
@@ -215,10 +222,8 @@ def swallowed_by_suspension(known: Definition, now_us: int) -> Swallowed | None:
     if not timing.suspend:
         return None
     ends_us = now_us if timing.suspend_until_us is None else timing.suspend_until_us - 1
-    awake = msgspec.structs.replace(timing, suspend=False, suspend_until_us=None)
-    rule = msgspec.structs.replace(known.rule, timing=awake)
     return Swallowed(
-        timeline=slots.for_rule(rule, identity=known.identity, created_us=known.created_us),
+        timeline=awake_slots_of(known),
         after_us=known.not_before_us,
         through_us=min(now_us, ends_us),
     )

@@ -106,6 +106,7 @@ class IndexKeys:
 
     Attributes:
         seen: which layout each worker knows.
+        troubles: what is wrong with each worker that is not well.
         circuits: receivers in trouble, and Schedules whose receiver is gone.
         troubled: when each of the former is forgotten.
         sets: the records of the ScheduleSets, by namespace and name.
@@ -118,6 +119,7 @@ class IndexKeys:
         self.probe = f"{prefix}{{ctl}}:probe"
         self.workers = f"{prefix}{{ctl}}:workers"
         self.seen = f"{prefix}{{ctl}}:seen"
+        self.troubles = f"{prefix}{{ctl}}:troubles"
         self.circuits = f"{prefix}{{ctl}}:circuits"
         self.troubled = f"{prefix}{{ctl}}:troubled"
         self.sets = f"{prefix}{{ctl}}:sets"

@@ -19,6 +19,8 @@ RECORD_FORMAT = 1
 STATUS_GROUP = "status"
 #: A worker that has not said so for this long is not alive.
 WORKER_TTL_SECONDS = 25.0
+#: Longest text about a worker's trouble, in characters.
+TROUBLE_LIMIT = 300
 #: An installation that was not heard of for so long has gone, and another one takes its index over.
 ABANDONED_SECONDS = 300.0
 
@@ -85,8 +87,11 @@ class Membership:
         """The installation that opened the index lives; False where another one opened it last."""
         return bool(await self.index.scripts.run(self.index.call("stay", None, by=by)))
 
-    async def beat(self, worker: str) -> messages.Beat:
-        """Say that this worker lives for the next 25 s; who else does, and what the index is."""
+    async def beat(self, worker: str, *, trouble: str = "") -> messages.Beat:
+        """Say that this worker lives for the next 25 s; who else does, and what the index is.
+
+        ``trouble`` is what is wrong with it, for people; empty where nothing is.
+        """
         await self.index.servers.keepalive()
         # A failover and back leaves connections alive, to a server that has lost what it held last.
         await self.index.servers.refresh()
@@ -96,6 +101,7 @@ class Membership:
             worker=worker,
             ttl=int(WORKER_TTL_SECONDS * 1_000_000),
             knows=0 if self.index.layout is None else self.index.layout.number,
+            trouble=trouble[:TROUBLE_LIMIT],
         )
         reply = await self.index.scripts.run(call)
         time_us, incarnation, number, shards, workers, former, former_shards = reply

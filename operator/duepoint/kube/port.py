@@ -1,7 +1,7 @@
 """The seam between what Duepoint says to an API server and how it gets there.
 
-``api.ApiSession`` speaks HTTP to a real one, ``tests.fakes.fakekubernetes.FakeKubernetes`` answers
-from memory, and one conformance suite holds both to the same behaviour. Everything else in this
+``api.ApiSession`` speaks HTTP to a real one, ``local.api.LocalApi`` answers from memory, and one
+conformance suite holds both to the same behaviour. Everything else in this
 package takes an ``Api`` and never asks which.
 """
 

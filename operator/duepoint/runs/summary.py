@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from duepoint.runs import history as histories
 from duepoint.runs import receiver as receivers
 from duepoint.runs import running as runnings
 from duepoint.runs.run import ENDED, RunEvent, RunState
@@ -117,6 +118,7 @@ class Summary:
         receiver: what is wrong with a webhook's receiver.
         running: the runs that have started and have not ended.
         recent: newest slots that have ended, and how, oldest first.
+        history: the last slots as a status shows them, newest first.
     """
 
     counts: RunTotals = RunTotals()
@@ -134,6 +136,7 @@ class Summary:
     floors: Floors = Floors()
     running: Running = runnings.NONE
     recent: tuple[tuple[Key, RunState], ...] = ()
+    history: histories.History = ()
 
 
 def same_result(before: Summary, after: Summary) -> bool:
@@ -229,6 +232,8 @@ def fold(
         after = _fold_unrun(after, event, replayed=replayed)
     if event.completed and event.generation >= timing_generation and not after.completed:
         after = replace(after, completed=True)
+    if (history := histories.fold(after.history, event)) is not after.history:
+        after = replace(after, history=history)
     after = put_off(after, event)
     after = settled(_fold_missed(after, event), event.settled_us, ceiling_us=ceiling_us)
     return _remembering(after, key, event.state, known)

@@ -213,6 +213,12 @@ class OpenSlots:
             if former.slot_us not in found and former.told_us < began_us - _FORGET_AFTER_US:
                 self.end(former.slot_us)
 
+    def waiting(self, most: int) -> list[OpenSlot]:
+        """The newest slots that have not started, at most so many, newest first."""
+        newest_first = (self._by_slot[slot_us] for slot_us in reversed(self._order))
+        have_not_started = (slot for slot in newest_first if _may_wait(slot))
+        return list(itertools.islice(have_not_started, most))
+
     def overdue(self, now_us: int) -> OpenSlot | None:
         """The oldest slot that was put off and is late by a minute."""
         oldest_us = self.oldest_us()
@@ -234,6 +240,10 @@ class OpenSlots:
 def _listing(slot: OpenSlot) -> tuple[bool, bool]:
     """What a status says of it beside its instant."""
     return slot.started, slot.superseded
+
+
+def _may_wait(slot: OpenSlot) -> bool:
+    return not (slot.started or slot.superseded)
 
 
 def _may_be_late(slot: OpenSlot) -> bool:

@@ -88,7 +88,8 @@ class Keepalive:
 
     async def _beat(self, wakeups: Wakeups, layout: messages.Layout) -> None:
         asked = self._clock.monotonic()
-        beat = await self._queue.membership.beat(self._worker)
+        troubles = "; ".join(f"{part}: {text}" for part, text in self._health.troubles().items())
+        beat = await self._queue.membership.beat(self._worker, trouble=troubles)
         wakeups.note_beat(beat)
         if beat.layout not in (None, layout):
             raise queue_errors.LayoutChanged("the index is cut anew")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -21,6 +22,7 @@ from duepoint import services, settings
 from duepoint.clock import SystemClock
 from duepoint.controller.leadership import Leadership
 from duepoint.controller.termservices import Timings
+from duepoint.controller.watching.kopfthread import KopfThread
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import api as kubeapi
@@ -109,7 +111,7 @@ class Installation:
                 settings=chosen,
                 api=self.api,
                 queue=queue,
-                credentials=self._account,
+                watch=functools.partial(KopfThread, credentials=self._account),
                 clock=SystemClock(),
                 health=self.health,
                 timings=self.timings,

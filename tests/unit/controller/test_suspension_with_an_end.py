@@ -24,6 +24,9 @@ async def test_it_is_armed_from_then_on_and_its_slots_are_counted_as_skipped():
         await world.clock.advance(2)
         assert world.ready() == ("True", "Armed")
         assert world.status()["runs"]["skipped"] == 3  # 12:05, 12:10, 12:15; 12:20 runs
+        (past,) = [one for one in world.status()["recentRuns"] if one["outcome"] == "Skipped"]
+        assert (past["scheduledTime"], past["count"]) == ("2026-03-01T12:15:00Z", 3)
+        assert past["reason"] == "Suspended"
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:25:00Z"
         assert world.status_writes() == writes + 1
 

@@ -87,7 +87,7 @@ class World:
             consumer="operator-0",
         )
         self.services.listed.set()  # statuses are written from the beginning
-        version = str(self.api._version)
+        version = str(self.api.version)
         running = self.running = [
             asyncio.create_task(work)
             for work in (

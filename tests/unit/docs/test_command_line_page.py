@@ -14,7 +14,16 @@ from duepoint import cli
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 PAGE = (REFERENCE / "command-line.md").read_text()
-DESCRIBED_HERE = ("next", "previous", "explain", "validate", "simulate", "trigger", "backfill")
+DESCRIBED_HERE = (
+    "run",
+    "next",
+    "previous",
+    "explain",
+    "validate",
+    "simulate",
+    "trigger",
+    "backfill",
+)
 EXAMPLE = re.compile(r"^```\n\$ duepoint (.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 
 

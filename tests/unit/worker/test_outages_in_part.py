@@ -96,7 +96,7 @@ async def test_a_keepalive_without_an_answer_does_not_stop_the_firing(place, mon
     here, there = place.shards
     beat = place.queue.membership.beat
 
-    async def unanswered(worker):
+    async def unanswered(worker, *, trouble=""):
         raise AWAY
 
     async with place.working(place.a_worker()):

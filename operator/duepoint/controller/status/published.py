@@ -22,15 +22,14 @@ from typing import Any
 import msgspec
 
 from duepoint.controller.plan import PublishedStatus
-from duepoint.controller.status import texts
+from duepoint.controller.status import recent, texts
 from duepoint.kube import times
 from duepoint.runs import summary as summaries
 from duepoint.runs.receiver import Note, ReceiverState
 from duepoint.runs.run import ENDED, RunState
 from duepoint.schedules.conditions import ConditionType, Reason
 
-#: The published outcome of a delivery that failed and waits for its next attempt.
-RETRYING = "Retrying"
+RETRYING = recent.RETRYING
 
 
 class _Condition(msgspec.Struct, rename="camel"):
@@ -221,6 +220,7 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
             counts=dataclasses.replace(counts, started=counts.ended + running.count),
             running=running,
             last_run=_last_run(_mapping(status.get("lastRun"))),
+            history=recent.history(status),
             last_slot_us=last_slot_us,
             last_success_us=success_us,
             last_failure_us=failure_us,
@@ -312,6 +312,7 @@ _WORDS = b"""
 "replaced":1,"lastReplacedTime":"Replaced"CircuitOpen"EndpointGone"PodsRefused"Manual"Backfill"CatchUp"httpStatus":200,"Skipped"Missed"
 "openSlots":{"count":1,"oldest":"","started":"","waiting":""},"active":[{"apiVersion":"batch/v1","kind":"Job","namespace":"default","name":"","uid":""}],
 "Failed","reason":"JobFailed","lastFailure":{"slot":"
+"recentRuns":[{"scheduledTime":"2026-01-01T00:00:00Z","startTime":"2026-01-01T00:00:00.0","finishTime":"2026-01-01T00:00:00.0","outcome":"Succeeded","jobName":""},
 "lastTransitionTime":"2026-01-01T00:00:00Z","message":"","observedGeneration":1,"reason":"Scheduled",
 "status":"True","type":"Ready"},{"type":"Reconciling","status":"False"},{"type":"LastRunSucceeded"}],
 "runs":{"started":1,"succeeded":1,"failed":0,"skipped":0,"missed":0},"lastRun":{"slot":"2026-01-01T

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from duepoint.controller import plan, statusconditions
-from duepoint.controller.status import published, texts
+from duepoint.controller.status import published, recent, texts
 from duepoint.controller.status.state import ScheduleState
 from duepoint.controller.status.texts import instant
 from duepoint.controller.statusconditions import known_reason
@@ -40,6 +40,7 @@ def status_at(state: ScheduleState, now_us: int) -> dict[str, Any]:
         "observedGeneration": state.observed,
         "conditions": _conditions(state, runs, last, now_us),
         **_runs(runs, state.open),
+        **recent.fields(runs.history, state.open, last),
         **_upcoming(state, runs, last, now_us),
         **_active(state, runs, last),
     }

@@ -20,6 +20,7 @@ from duepoint.controller.observed import UNKNOWN, Observed
 from duepoint.controller.status import published, texts
 from duepoint.controller.statusconditions import Report
 from duepoint.kube import events
+from duepoint.runs import history as histories
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.watermark import OpenSlot, OpenSlots, Watermark
@@ -320,7 +321,24 @@ def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
     runs = summaries.passed(replace(runs, counts=counts), report.settled_us)
     if report.definition is None:
         return runs
+    if report.skipped:
+        runs = _suspended(runs, report.definition, report.settled_us, report.skipped)
     return replace(runs, completed=report.definition.is_complete)
+
+
+def _suspended(
+    runs: summaries.Summary, known: Definition, through_us: int, count: int
+) -> summaries.Summary:
+    """The history says that so many slots passed in a suspension; the newest up to there."""
+    newest_us = plan.awake_slots_of(known).at_or_before(through_us)
+    skipped = histories.PastSlot(
+        slot_us=newest_us or through_us,
+        trigger="Schedule",
+        outcome=RunState.SKIPPED,
+        reason=Reason.SUSPENDED,
+        count=count,
+    )
+    return replace(runs, history=histories.added(runs.history, skipped))
 
 
 def _reported(listed: Iterable[dict[str, Any]]) -> Iterator[Condition]:
@@ -411,10 +429,12 @@ def resume(state: ScheduleState, now_us: int) -> None:
     state.resumed_timing = known.timing_generation
     if not published.of(state.published).suspended:
         return
-    runs = state.runs()
-    skipped = runs.counts.skipped + plan.skipped_by_suspension(known, now_us)
-    runs = replace(runs, counts=replace(runs.counts, skipped=skipped))
-    state.summary = summaries.passed(runs, (known.rule.timing.suspend_until_us or 0) - 1)
+    runs, count = state.runs(), plan.skipped_by_suspension(known, now_us)
+    last_us = (known.rule.timing.suspend_until_us or 0) - 1
+    runs = replace(runs, counts=replace(runs.counts, skipped=runs.counts.skipped + count))
+    if count:
+        runs = _suspended(runs, known, last_us, count)
+    state.summary = summaries.passed(runs, last_us)
 
 
 def next_change_us(state: ScheduleState, now_us: int) -> int | None:

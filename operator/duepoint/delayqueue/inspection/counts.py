@@ -39,6 +39,7 @@ class IndexView:
     Attributes:
         state: ``stable``, or what a change of the number of shards has come to.
         workers: the living ones, and until when each counts as living.
+        troubles: what the living workers say is wrong with them, by name.
         memory_limit: 0 = none.
     """
 
@@ -48,6 +49,7 @@ class IndexView:
     now_us: int
     server: str
     workers: tuple[tuple[str, int], ...]
+    troubles: tuple[tuple[str, str], ...]
     memory_used: int
     memory_resident: int
     memory_limit: int
@@ -117,11 +119,12 @@ class Counts:
 
     async def index_view(self) -> IndexView:
         """Raises ``queue_errors.Uninitialised`` when there is no index."""
-        record, time, workers = await self.index.read(
+        record, time, workers, troubles = await self.index.read(
             "look at the index",
             ("HMGET", self.index.keys.layout, "layout", "shards", "state", "epoch"),
             ("TIME",),
             ("ZRANGE", self.index.keys.workers, 0, -1, "WITHSCORES"),
+            ("HGETALL", self.index.keys.troubles),
         )
         if record[0] is None:
             raise queue_errors.Uninitialised("there is no index yet: the operator makes it")
@@ -129,16 +132,19 @@ class Counts:
         nodes = await self.index.servers.everywhere([("INFO", "server"), ("INFO", "memory")])
         infos = [scripting.good(replies, "look at the servers") for replies in nodes]
         memories = [memory for _, memory in infos]
+        alive = [(name, int(until)) for name, until in scripting.scored(workers) if until > now]
+        living = {name for name, _ in alive}
         return IndexView(
             layout=messages.Layout(number=int(record[0]), shards=int(record[1])),
             state=(record[2] or b"stable").decode(errors="replace"),
             epoch=layouts.number_of(record[3]),
             now_us=now,
             server=_server_name(infos[0][0]),
-            workers=tuple(
-                (name.decode(errors="replace"), int(until))
-                for name, until in scripting.scored(workers)
-                if until > now
+            workers=tuple((name.decode(errors="replace"), until) for name, until in alive),
+            troubles=tuple(
+                (name.decode(errors="replace"), text.decode(errors="replace"))
+                for name, text in sorted(troubles.items())
+                if name in living
             ),
             memory_used=_sum_of(memories, "used_memory"),
             memory_resident=_sum_of(memories, "used_memory_rss"),

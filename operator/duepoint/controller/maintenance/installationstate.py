@@ -1,0 +1,146 @@
+"""How the installation is, as an annotation of its Lease, for people without access to it.
+
+The leader renews its Lease every two seconds anyway; a line of JSON that travels with it costs no
+write. The chart lets every user of the cluster read this one Lease, so that ``duepoint why`` can
+name a worker that is missing, a Redis that does not answer or a clock that is wrong to somebody who
+may see a namespace of their own only. Therefore it holds no address, no key and no text of a
+server: versions, counts, and which part is in trouble since when. Where no leader writes it, the
+Lease itself says so by its renewTime.
+
+Redis is asked every 15 s. ``InstallationState`` is also what reads the annotation back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from duepoint import __version__, errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.kube import times
+
+ANNOTATION = "duepoint.dev/installation"
+#: Redis is asked this often.
+LOOK_SECONDS = 15.0
+_MOST_SECONDS = 3.0
+#: Parts of which the text is our own and tells no address.
+_PLAIN_PARTS = frozenset({"clock"})
+_SECOND_US = 1_000_000
+
+
+class InstallationState(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """What is known of an installation.
+
+    Attributes:
+        at: when this was true, RFC 3339.
+        redis: name and version of the server; empty while it has not been read.
+        redis_down_since: since when Redis does not answer, RFC 3339; empty where it does.
+        troubles: of the leader: parts that are not well; with a text where that is our own.
+        worker_troubles: the same of each living worker.
+        workers: living workers; None while Redis has not answered yet.
+        due, lag_seconds: points that are due, and how long the oldest has been.
+        memory_limit_bytes: 0 = none.
+    """
+
+    at: str = ""
+    version: str = ""
+    redis: str = ""
+    redis_down_since: str = ""
+    troubles: dict[str, str] = msgspec.field(default_factory=dict)
+    worker_troubles: dict[str, str] = msgspec.field(default_factory=dict)
+    workers: int | None = None
+    due: int = 0
+    lag_seconds: float = 0.0
+    clock_skew_seconds: float | None = None
+    memory_used_bytes: int = 0
+    memory_limit_bytes: int = 0
+
+
+def read(annotations: Mapping[str, str]) -> InstallationState | None:
+    """The state that a Lease carries; None where it carries none, or one of another version."""
+    try:
+        return msgspec.json.decode(annotations.get(ANNOTATION, ""), type=InstallationState)
+    except msgspec.DecodeError:
+        return None
+
+
+class InstallationReport:
+    """Keeps the annotation; one for each term of a leader.
+
+    Args:
+        annotate: puts annotations on the Lease, with its next renewal.
+    """
+
+    def __init__(
+        self,
+        *,
+        queue: DelayQueue,
+        clock: Clock,
+        health: services.Health,
+        annotate: Callable[[Mapping[str, str]], None],
+    ) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._health = health
+        self._annotate = annotate
+        self._state = InstallationState(version=__version__)
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        while True:
+            self._state = msgspec.structs.replace(
+                await self._looked(), at=self._now(), troubles=_bare(self._health.troubles())
+            )
+            self._annotate({ANNOTATION: msgspec.json.encode(self._state).decode()})
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def _looked(self) -> InstallationState:
+        skew_us = getattr(self._clock, "skew_us", None)
+        skew = None if skew_us is None else round(skew_us / _SECOND_US, 3)
+        try:
+            async with asyncio.timeout(_MOST_SECONDS):
+                seen = await self._queue.counts.index_view()
+                await self._queue.layouts.read()
+                totals = await self._queue.counts.totals()
+        except (TimeoutError, errors.TryLater, errors.WorldChanged) as trouble:
+            telemetry.logger.debug("the queue was not looked at", error=str(trouble))
+            since = self._state.redis_down_since or self._now()
+            return msgspec.structs.replace(
+                self._state, redis_down_since=since, clock_skew_seconds=skew
+            )
+        return msgspec.structs.replace(
+            self._state,
+            redis=seen.server,
+            redis_down_since="",
+            workers=len(seen.workers),
+            worker_troubles={name: _bare_text(text) for name, text in seen.troubles},
+            due=totals.due,
+            lag_seconds=round(totals.lag_us / _SECOND_US, 1),
+            clock_skew_seconds=skew,
+            memory_used_bytes=seen.memory_used,
+            memory_limit_bytes=seen.memory_limit,
+        )
+
+    def _now(self) -> str:
+        now_us = self._clock.now_us()
+        return times.time_text(now_us - now_us % _SECOND_US)
+
+
+def _bare(troubles: Mapping[str, str]) -> dict[str, str]:
+    return {part: text if part in _PLAIN_PARTS else "" for part, text in sorted(troubles.items())}
+
+
+def _bare_text(text: str) -> str:
+    """The parts that a worker names, ``part: text; part: text``, without the texts of servers."""
+    parts = [part.partition(": ") for part in text.split("; ")]
+    shown = [
+        f"{name}: {said}" if name in _PLAIN_PARTS else name
+        for name, colon, said in parts
+        if colon and name.replace(" ", "").isalpha()
+    ]
+    return "; ".join(shown)

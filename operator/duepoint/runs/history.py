@@ -1,0 +1,136 @@
+"""The last slots of a schedule: when they were due, how late they began, how they ended and why.
+
+``fold(history, event)`` returns the history after an event. Runs, and slots that ended without one
+(missed, skipped), are one entry each; several slots that ended alike in one event are one entry
+with a count. A slot that is tried again keeps its entry. Events arrive at least once and out of
+order: an entry that has ended stays as it is, and one that is older than the oldest of a full
+history is not taken back. Newest first. Pure; instants in microseconds since the epoch, 0 = never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from duepoint.runs.run import ENDED, RunEvent, RunState, cut
+
+#: Slots that a status shows.
+MOST = 10
+#: Longest message of an entry, in characters: ten of them stand in every status.
+MESSAGE_LIMIT = 200
+
+_REGULAR = frozenset({"Schedule", "CatchUp"})
+_WITHOUT_RUN = frozenset({RunState.MISSED, RunState.SKIPPED})
+_OVER = ENDED | _WITHOUT_RUN
+_SHOWN = _OVER | {RunState.RUNNING}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastSlot:
+    """A slot, or ``count`` slots that ended alike.
+
+    Attributes:
+        slot_us: the slot; of several the newest.
+        since_us: of several the oldest; 0 = ``slot_us`` alone is known.
+        outcome: Running, Succeeded, Failed, Replaced, Missed or Skipped.
+        started_us: when its target was first tried or its Job created.
+    """
+
+    slot_us: int
+    trigger: str
+    outcome: RunState
+    reason: str = ""
+    message: str = ""
+    started_us: int = 0
+    finished_us: int = 0
+    attempts: int = 0
+    job_name: str = ""
+    http_status: int | None = None
+    since_us: int = 0
+    count: int = 1
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Newer is greater: a run of an old slot, made by hand, is as new as its start."""
+        return max(self.started_us, self.slot_us), self.slot_us
+
+    @property
+    def is_over(self) -> bool:
+        return self.outcome in _OVER
+
+
+History = tuple[PastSlot, ...]
+
+
+def fold(history: History, event: RunEvent) -> History:
+    """The history after an event; the same object where it says nothing new."""
+    if event.state not in _SHOWN or event.count < 1:
+        return history
+    known = next((entry for entry in history if _is_of(entry, event)), None)
+    if known is None:
+        return added(history, _entry(event))
+    if known.is_over:
+        return history
+    others = (entry for entry in history if entry is not known)
+    return _newest((_updated(known, event), *others))
+
+
+def added(history: History, entry: PastSlot) -> History:
+    """The history with another entry, if that is among the newest."""
+    listed = _newest((entry, *history))
+    return listed if entry in listed else history
+
+
+def left(before: History, after: History) -> History:
+    """What has ended and is in the earlier history alone: pushed out by newer slots."""
+    if before is after:
+        return ()
+    kept = {(entry.slot_us, entry.trigger, entry.job_name) for entry in after}
+    return tuple(
+        entry
+        for entry in before
+        if entry.is_over and (entry.slot_us, entry.trigger, entry.job_name) not in kept
+    )
+
+
+def _newest(entries: Iterable[PastSlot]) -> History:
+    return tuple(sorted(entries, key=lambda entry: entry.order, reverse=True)[:MOST])
+
+
+def _is_of(entry: PastSlot, event: RunEvent) -> bool:
+    if entry.slot_us != event.slot_us:
+        return False
+    if entry.trigger in _REGULAR:
+        return event.trigger in _REGULAR
+    is_same_job = not (entry.job_name and event.job_name) or entry.job_name == event.job_name
+    return entry.trigger == event.trigger and is_same_job
+
+
+def _entry(event: RunEvent) -> PastSlot:
+    has_run = event.state not in _WITHOUT_RUN
+    return PastSlot(
+        slot_us=event.slot_us,
+        trigger=event.trigger,
+        outcome=event.state,
+        reason=event.reason,
+        message=cut(event.message, MESSAGE_LIMIT),
+        started_us=(event.started_us or event.at_us) if has_run else 0,
+        finished_us=event.finished_us if has_run else 0,
+        attempts=event.attempts,
+        job_name=event.job_name,
+        http_status=event.http_status,
+        since_us=event.since_us if event.count > 1 else 0,
+        count=event.count,
+    )
+
+
+def _updated(known: PastSlot, event: RunEvent) -> PastSlot:
+    newer = _entry(event)
+    return replace(
+        newer,
+        trigger=known.trigger,
+        started_us=known.started_us or newer.started_us,
+        attempts=max(known.attempts, newer.attempts),
+        job_name=newer.job_name or known.job_name,
+        http_status=known.http_status if newer.http_status is None else newer.http_status,
+    )

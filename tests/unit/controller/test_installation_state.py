@@ -1,0 +1,84 @@
+"""What the Lease says of an installation to people who may see nothing else of it."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+from duepoint import errors, services
+from duepoint.controller.maintenance import installationstate
+from tests.fakes.fakeclock import FakeClock
+
+
+class Counts:
+    def __init__(self):
+        self.is_down = False
+
+    async def index_view(self):
+        if self.is_down:
+            raise errors.QueueUnavailable("redis.example:6379: no answer")
+        return SimpleNamespace(
+            server="Valkey 9.1.0",
+            workers=(("w1", 0), ("w2", 0)),
+            troubles=(("w1", "clock: 3600.0 s behind; queue: redis.example:6379 is away"),),
+            memory_used=5,
+            memory_limit=0,
+        )
+
+    async def totals(self):
+        return SimpleNamespace(due=3, lag_us=2_000_000)
+
+
+async def _read():
+    return None
+
+
+def scene():
+    clock, notes, counts = FakeClock(), {}, Counts()
+    queue = SimpleNamespace(counts=counts, layouts=SimpleNamespace(read=_read))
+    health = services.Health()
+    report = installationstate.InstallationReport(
+        queue=queue, clock=clock, health=health, annotate=notes.update
+    )
+    return clock, notes, counts, health, report
+
+
+async def test_it_tells_counts_and_versions_and_no_address():
+    clock, notes, _, health, report = scene()
+    health.unwell("queue", "redis.example:6379 is away")
+    running = asyncio.create_task(report.run())
+    await clock.advance(1)
+    text = notes[installationstate.ANNOTATION]
+    state = installationstate.read(notes)
+    running.cancel()
+    assert "redis.example" not in text
+    assert (state.workers, state.due, state.lag_seconds) == (2, 3, 2.0)
+    assert state.redis == "Valkey 9.1.0"
+    assert state.troubles == {"queue": ""}
+    assert state.worker_troubles == {"w1": "clock: 3600.0 s behind; queue"}
+
+
+async def test_since_when_redis_is_silent_stays_the_first_moment_until_it_answers():
+    clock, notes, counts, _, report = scene()
+    running = asyncio.create_task(report.run())
+    await clock.advance(1)
+    counts.is_down = True
+    await clock.advance(60)
+    first = installationstate.read(notes)
+    await clock.advance(60)
+    second = installationstate.read(notes)
+    assert first.redis_down_since == second.redis_down_since != ""
+    assert second.at > first.at
+    assert second.workers == 2  # as was seen last
+    counts.is_down = False
+    await clock.advance(20)
+    assert installationstate.read(notes).redis_down_since == ""
+    running.cancel()
+
+
+def test_an_annotation_of_another_version_is_read_as_far_as_it_is_known():
+    read = installationstate.read
+    assert read({}) is None
+    assert read({installationstate.ANNOTATION: "no JSON"}) is None
+    state = read({installationstate.ANNOTATION: '{"workers": 3, "newField": [1]}'})
+    assert state.workers == 3

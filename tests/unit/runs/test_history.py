@@ -1,0 +1,171 @@
+"""The last slots of a schedule, folded from events that come twice and out of order."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from duepoint.controller.status import recent
+from duepoint.runs import history
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.watermark import OpenSlot, OpenSlots
+
+SECOND = 1_000_000
+T0 = 1_798_761_600 * SECOND  # 2027-01-01T00:00:00Z
+
+
+def an_event(number=0, state=RunState.SUCCEEDED, **fields):
+    slot_us = T0 + number * 60 * SECOND
+    usual = {
+        "trigger": "Schedule",
+        "reason": state.value,
+        "at_us": slot_us + SECOND,
+        "started_us": slot_us + SECOND // 4,
+        "finished_us": slot_us + SECOND if state is not RunState.RUNNING else 0,
+        "attempts": 1,
+    }
+    usual |= fields
+    return RunEvent(
+        uid="u", namespace="n", name="s", generation=1, slot_us=slot_us, state=state, **usual
+    )
+
+
+def folded(*events):
+    kept = ()
+    for event in events:
+        kept = history.fold(kept, event)
+    return kept
+
+
+def rows(kept, open_slots=None, last=None):
+    return recent.fields(kept, open_slots or OpenSlots(), last or {}).get("recentRuns", [])
+
+
+def test_only_the_newest_ten_slots_are_kept_newest_first():
+    kept = folded(*(an_event(number) for number in range(25)))
+    assert [entry.slot_us for entry in kept] == [
+        T0 + number * 60 * SECOND for number in range(24, 14, -1)
+    ]
+
+
+def test_the_order_and_the_number_of_deliveries_of_events_change_nothing():
+    events = [an_event(number) for number in range(6)]
+    events += [an_event(6, RunState.MISSED, reason="QuotaExceeded"), an_event(7, RunState.FAILED)]
+    wanted = folded(*events)
+    for seed in range(20):
+        shuffled = events * 2
+        random.Random(seed).shuffle(shuffled)
+        assert folded(*shuffled) == wanted
+
+
+def test_a_retried_slot_is_one_entry_with_its_first_start_and_all_attempts():
+    began = an_event(0, RunState.RUNNING, reason="Network", message="refused", finished_us=0)
+    ended = an_event(
+        0, RunState.FAILED, reason="Timeout", message="slow", attempts=4, started_us=T0 + 9 * SECOND
+    )
+    (row,) = rows(folded(began, ended))
+    assert row == {
+        "scheduledTime": "2027-01-01T00:00:00Z",
+        "startTime": "2027-01-01T00:00:00.250000Z",
+        "finishTime": "2027-01-01T00:00:01Z",
+        "outcome": "Failed",
+        "reason": "Timeout",
+        "message": "slow",
+        "attempts": 4,
+    }
+
+
+def test_a_start_that_comes_after_its_end_does_not_open_the_slot_again():
+    kept = folded(an_event(), an_event(0, RunState.RUNNING, reason="Created", finished_us=0))
+    assert [entry.outcome for entry in kept] == [RunState.SUCCEEDED]
+
+
+def test_several_missed_slots_are_one_entry_with_their_count_and_no_start():
+    event = an_event(
+        5, RunState.MISSED, reason="CatchUpPolicy", count=4, since_us=T0 + 120 * SECOND
+    )
+    (row,) = rows(folded(event))
+    assert row == {
+        "scheduledTime": "2027-01-01T00:05:00Z",
+        "since": "2027-01-01T00:02:00Z",
+        "count": 4,
+        "outcome": "Missed",
+        "reason": "CatchUpPolicy",
+    }
+
+
+def test_a_slot_run_again_by_hand_is_an_entry_of_its_own_and_as_new_as_its_start():
+    regular = [an_event(number) for number in range(12)]
+    again = an_event(
+        0, trigger="Backfill", job_name="s-1-abc", started_us=T0 + 3600 * SECOND, run_uid="r"
+    )
+    kept = folded(*regular, again)
+    assert kept[0].trigger == "Backfill"
+    assert len(kept) == history.MOST
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        an_event(0),
+        an_event(0, RunState.FAILED, reason="JobFailed", message="m", job_name="s-1"),
+        an_event(0, RunState.RUNNING, reason="Network", message="refused", finished_us=0),
+        an_event(0, RunState.RUNNING, reason="Created", job_name="s-1", finished_us=0),
+        an_event(0, RunState.SKIPPED, reason="Suspended", count=7),
+        an_event(0, RunState.REPLACED, reason="Replaced", trigger="Manual"),
+        an_event(0, trigger="CatchUp", attempts=3),
+    ],
+    ids=lambda event: f"{event.state}-{event.reason}-{event.trigger}",
+)
+def test_what_a_status_shows_is_read_back_to_the_same_rows(event):
+    shown = rows(folded(event))
+    again = recent.history({"recentRuns": shown})
+    assert rows(again) == shown
+    assert history.fold(again, event) == again or not again[0].is_over
+
+
+@pytest.mark.parametrize(
+    "row",
+    [{}, {"outcome": "Succeeded"}, {"scheduledTime": "2027-01-01T00:00:00Z", "outcome": "New"}, 7],
+    ids=["empty", "no-slot", "an-outcome-of-another-version", "no-object"],
+)
+def test_entries_that_are_not_ours_are_left_out(row):
+    assert recent.history({"recentRuns": [row]}) == ()
+    assert recent.history({"recentRuns": row}) == ()
+
+
+def waiting(number, reason="QuotaExceeded", message="quota: pods 1 of 1"):
+    slots = OpenSlots()
+    slot_us = T0 + number * 60 * SECOND
+    slots.put(
+        OpenSlot(slot_us=slot_us, due_us=slot_us, told_us=slot_us, reason=reason, message=message)
+    )
+    return slots
+
+
+def test_a_slot_that_was_put_off_waits_with_its_reason_and_is_not_history():
+    shown = rows(folded(an_event(0)), waiting(1))
+    assert [row["outcome"] for row in shown] == ["Waiting", "Succeeded"]
+    assert (shown[0]["reason"], shown[0]["message"]) == ("QuotaExceeded", "quota: pods 1 of 1")
+    assert len(recent.history({"recentRuns": shown})) == 1
+
+
+def test_after_a_takeover_a_waiting_slot_keeps_the_published_reason_until_a_newer_one():
+    before = {"recentRuns": rows((), waiting(1))}
+    assert rows((), waiting(1, reason="", message=""), before) == before["recentRuns"]
+    (row,) = rows((), waiting(1, reason="Forbidden", message="no"), before)
+    assert row["reason"] == "Forbidden"
+
+
+def test_what_newer_slots_push_out_is_known_once_it_has_ended():
+    kept, gone = (), []
+    running = an_event(0, RunState.RUNNING, reason="Network", finished_us=0)
+    for event in itertools.chain([running], (an_event(number) for number in range(1, 14))):
+        after = history.fold(kept, event)
+        gone += history.left(kept, after)
+        kept = after
+    assert [entry.slot_us for entry in gone] == [
+        T0 + number * 60 * SECOND for number in range(1, 4)
+    ]
