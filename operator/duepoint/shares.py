@@ -87,13 +87,9 @@ class FairPlaces(Generic[OwnerT]):
         #: In the order in which owners got a place last.
         self._waiting: dict[OwnerT, collections.deque[asyncio.Future[None]]] = {}
 
-    def may_take(self, owner: OwnerT) -> bool:
-        """Whether there is a place for this owner right now."""
-        return owner not in self._waiting and self._shares.has_room(owner)
-
     def take(self, owner: OwnerT) -> bool:
         """Whether there is a place right now; then it is the owner's, who must ``leave``."""
-        if not self.may_take(owner):
+        if owner in self._waiting or not self._shares.has_room(owner):
             return False
         self._shares.take(owner)
         return True

@@ -20,7 +20,6 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from duepoint import clock as clocks
 from duepoint import errors, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
@@ -261,9 +260,6 @@ class Firer:
         Until the chain has moved on, the claim holds the chain and not yet its planned slot.
         """
         settler = work.settler
-        if (left := self._seconds_to_lull(attempts[0])) > 0:
-            await self._clock.sleep(left)
-            await self._few.turn()
         for number, attempt in enumerate(attempts):
             place = self._slots.of(attempt, is_crowded=None if number else work.is_crowded)
             async with place as wait_seconds:
@@ -281,15 +277,6 @@ class Firer:
                 if work.is_over:
                     self._end(work)
         work.holding.ended(1)
-
-    def _seconds_to_lull(self, attempt: Attempt) -> float:
-        """How long one that will most likely be put off waits for that; 0.0 where it may begin.
-
-        To put off hundreds takes as long as to fire as many. It is done when no others are due.
-        """
-        if not self._slots.has_none_for(attempt):
-            return 0.0
-        return clocks.seconds_to_lull(self._clock.now_us())
 
     async def _fire_one(self, settler: Settler, attempt: Attempt) -> Closing:
         """How one attempt ends; a delivery that takes long is reported meanwhile."""

@@ -83,17 +83,6 @@ class AttemptSlots:
         size = template.size if isinstance(template, actions.PackedTemplate) else 0
         return self.jobs.turn(known.namespace, large_bytes=size, is_crowded=is_crowded)
 
-    def has_none_for(self, attempt: Attempt) -> bool:
-        """Whether this attempt would be put off now, as the others of its namespace have been."""
-        known = attempt.definition
-        outline = self._actions.outline(known.namespace, known.target)
-        if isinstance(outline, ActionUnreadable):
-            return False
-        if not isinstance(outline.target, actions.JobAction):
-            return self._receivers.has_none_for(known.namespace)
-        is_large = isinstance(outline.target.template, actions.PackedTemplate)
-        return is_large and self.jobs.large.has_none_for(known.namespace)
-
     @contextlib.asynccontextmanager
     async def of_check(self, namespace: str) -> AsyncIterator[float]:
         """For a look at what a definition refers to."""
@@ -143,14 +132,13 @@ class JobSlots:
     Attributes:
         length: attempts that wait or are under way.
         unknown: claimed points of which is not known yet whether they are Jobs.
-        large: the places of large ones.
     """
 
     def __init__(self, clock: clocks.Clock, places: int = transport.REQUEST_CONNECTIONS) -> None:
         self._clock = clock
         # A creation ends by itself in a moment: no reserve is needed, only the order.
         self._places: shares.FairPlaces[str] = shares.FairPlaces(places, greed=None)
-        self.large = LargeJobs(clock)
+        self._large = LargeJobs(clock)
         self._pace = pace.Pace(clock.monotonic())
         self._in_hand = _IN_HAND * places
         self._least = places
@@ -192,7 +180,7 @@ class JobSlots:
             is_crowded: as it was when all Jobs of one claim began to wait; None = as it is.
         """
         self._makes_jobs = True
-        large = self.large.turn(namespace, large_bytes) if large_bytes else None
+        large = self._large.turn(namespace, large_bytes) if large_bytes else None
         async with large or contextlib.nullcontext(self._put_off(namespace, is_crowded)) as seconds:
             if seconds:
                 yield seconds
@@ -263,10 +251,6 @@ class LargeJobs:
             finally:
                 heapq.heappush(self._rested, usable_at)
 
-    def has_none_for(self, namespace: str) -> bool:
-        """Whether a large Job of this namespace would be put off now."""
-        return self._places.has_none_for(namespace)
-
     async def _rest(self, usable_at: float, size: int) -> None:
         """Until the place may be used; of many large Jobs none begins when other slots are due."""
         while (left := self._seconds_left(usable_at, size)) > 0:
@@ -311,22 +295,22 @@ class ReceiverSlots:
         finally:
             self.leave(namespace)
 
-    def has_none_for(self, namespace: str) -> bool:
-        """Whether an attempt of this namespace would be put off now."""
-        known = self._paces.get(namespace)
-        if known is None or self._places.may_take(namespace):
-            return False
-        return self._seconds_to_wait(namespace, known, self._clock.monotonic()) is None
-
     async def enter(self, namespace: str) -> float:
         """0.0 = there is a place, who has it must ``leave``; else seconds to try again after."""
         if self._places.take(namespace):
             return 0.0
         now = self._clock.monotonic()
         known = self._paces.setdefault(namespace, pace.Pace(now))
-        expected = self._seconds_to_wait(namespace, known, now)
-        if expected is None:
-            return known.put_off(now)
+        expected = known.seconds_to_wait(self._places.waiting(namespace), now)
+        stands_still = now - known.moved_at > pace.PATIENCE_SECONDS
+        has_any = self._places.held(namespace) or self._places.waiting(namespace)
+        if not has_any:  # the next place is its own: the pace is that of others
+            expected = 0.0
+        elif stands_still or expected > _MOST_WAIT_SECONDS:
+            # To put off hundreds takes as long as to fire as many: not while others are due.
+            await self._clock.sleep(clocks.seconds_to_lull(self._clock.now_us()))
+            has_place = self._places.take(namespace)
+            return 0.0 if has_place else known.put_off(self._clock.monotonic())
         if await self._places.wait(namespace, max(pace.PATIENCE_SECONDS, 2 * expected)):
             return 0.0
         return known.put_off(self._clock.monotonic())
@@ -339,11 +323,3 @@ class ReceiverSlots:
         self._places.leave(namespace)
         if known is not None and not self._places.held(namespace):
             self._paces.pop(namespace, None)
-
-    def _seconds_to_wait(self, namespace: str, known: pace.Pace, now: float) -> float | None:
-        """How long a place is waited for; None where that is too long."""
-        if not (self._places.held(namespace) or self._places.waiting(namespace)):
-            return 0.0  # the next place is its own: the pace is that of others
-        expected = known.seconds_to_wait(self._places.waiting(namespace), now)
-        stands_still = now - known.moved_at > pace.PATIENCE_SECONDS
-        return None if stands_still or expected > _MOST_WAIT_SECONDS else expected

@@ -103,9 +103,10 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
 
 #: What was put off comes back at one of these moments: thousands of slots of a namespace whose
 #: receivers hang are then a few claims, and not a claim and a settlement each, for which the slots
-#: of others would wait. Most of those are due at whole seconds, and have the beginning of each.
+#: of others would wait. Most of those are due at whole seconds, and have the beginning of each
+#: (``clock.seconds_to_lull``).
 #: An attempt that hangs until its time limit ends at such a moment again.
-_TOGETHER_US = (350_000, 500_000, 650_000, 800_000)
+_TOGETHER_US = (350_000, 475_000, 600_000, 725_000)
 
 
 def _together(due_us: int, give_up_us: int) -> int:
