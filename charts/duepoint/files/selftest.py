@@ -1,14 +1,15 @@
 """`helm test`: a Schedule is accepted, armed, fires once into a stream, and goes again.
 
-Runs in Duepoint's own image with the standard library only. The account of this Pod may create, read and delete
-Schedules in one namespace. Exit code 0 and one line on success; otherwise one line that says what did not happen,
-with what the Schedule's conditions say.
+Runs in Duepoint's own image with the standard library only. The account of this Pod may create,
+read and delete Schedules in one namespace. Exit code 0 and one line on success; otherwise one line
+that says what did not happen, with what the Schedule's conditions say.
 
-Environment: TEST_NAMESPACE, TEST_NAME, TEST_FIRES ("true" where streams in Duepoint's own Redis are allowed),
-TEST_SECONDS (the longest wait), and for tests outside a Pod TEST_SERVER, TEST_TOKEN_FILE and TEST_CA_FILE.
+Environment: TEST_NAMESPACE, TEST_NAME, TEST_FIRES ("true" where streams in Duepoint's own Redis are
+allowed), TEST_SECONDS (the longest wait), and for tests outside a Pod TEST_SERVER, TEST_TOKEN_FILE
+and TEST_CA_FILE.
 """
 
-import datetime
+import datetime as dt
 import json
 import os
 import ssl
@@ -16,6 +17,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from pathlib import Path
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount/"
 POLL_SECONDS = 0.5
@@ -34,8 +37,7 @@ def server() -> str:
 
 def ask(method: str, path: str, body: object = None) -> dict:
     """The object in the answer; {} for one that does not exist."""
-    with open(os.environ.get("TEST_TOKEN_FILE", ACCOUNT + "token")) as file:
-        token = file.read().strip()
+    token = Path(os.environ.get("TEST_TOKEN_FILE", ACCOUNT + "token")).read_text().strip()
     request = urllib.request.Request(
         server() + path,
         method=method,
@@ -50,13 +52,17 @@ def ask(method: str, path: str, body: object = None) -> dict:
         if error.code == 404 and method != "POST":
             return {}
         told = json.loads(error.read() or b"{}").get("message", error.reason)
-        raise Failed(f"the API server refused {method} of a Schedule ({error.code}): {told}") from error
+        said = f"the API server refused {method} of a Schedule ({error.code}): {told}"
+        raise Failed(said) from error
 
 
 def troubles(schedule: dict) -> str:
     """What the conditions say that is not well."""
     conditions = schedule.get("status", {}).get("conditions", [])
-    said = [f"{one['type']}={one['status']} {one.get('reason', '')}: {one.get('message', '')}" for one in conditions]
+    said = [
+        f"{one['type']}={one['status']} {one.get('reason', '')}: {one.get('message', '')}"
+        for one in conditions
+    ]
     return "; ".join(said) or "it has no status: no operator has looked at it"
 
 
@@ -69,7 +75,7 @@ def has_fired(schedule: dict) -> bool:
     return schedule.get("status", {}).get("runs", {}).get("succeeded", 0) == 1
 
 
-def wait_until(holds, path: str, what: str, seconds: float) -> None:
+def wait_until(holds: Callable[[dict], bool], path: str, what: str, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while True:
         schedule = ask("GET", path)
@@ -85,7 +91,7 @@ def run() -> str:
     fires = os.environ["TEST_FIRES"] == "true"
     seconds = float(os.environ.get("TEST_SECONDS", "60"))
     collection = f"/apis/duepoint.dev/v1alpha1/namespaces/{namespace}/schedules"
-    slot = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=5)
+    slot = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=5)
     spec = {
         "schedule": f"@at {slot:%Y-%m-%dT%H:%M:%SZ}",
         "stream": {"name": name, "maxLength": 1},
@@ -93,17 +99,25 @@ def run() -> str:
     if not fires:  # nothing that leaves the installation: a slot that nobody waits for
         spec = {"schedule": "@yearly", "webhook": {"url": "https://duepoint.invalid/"}}
     ask("DELETE", f"{collection}/{name}")
-    wait_until(lambda schedule: not schedule, f"{collection}/{name}", "of an earlier test is still there", 10)
-    ask("POST", collection, {
-        "apiVersion": "duepoint.dev/v1alpha1",
-        "kind": "Schedule",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
-    })
+    is_gone = "of an earlier test is still there"
+    wait_until(lambda schedule: not schedule, f"{collection}/{name}", is_gone, 10)
+    ask(
+        "POST",
+        collection,
+        {
+            "apiVersion": "duepoint.dev/v1alpha1",
+            "kind": "Schedule",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": spec,
+        },
+    )
     try:
         wait_until(is_ready, f"{collection}/{name}", "is not Ready", seconds)
         if not fires:
-            return "a Schedule is accepted and armed; streams in Duepoint's own Redis are off, so none was fired"
+            return (
+                "a Schedule is accepted and armed; streams in Duepoint's own Redis are off, "
+                "so none was fired"
+            )
         wait_until(has_fired, f"{collection}/{name}", "has not fired", seconds)
     finally:
         ask("DELETE", f"{collection}/{name}")
@@ -112,7 +126,7 @@ def run() -> str:
 
 if __name__ == "__main__":
     try:
-        print(run())
+        sys.stdout.write(run() + "\n")
     except Failed as failed:
         sys.exit(str(failed))
     except (OSError, ValueError) as error:
