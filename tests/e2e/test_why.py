@@ -140,8 +140,10 @@ FUTURE = (dt.datetime.now(dt.UTC) + dt.timedelta(days=2)).strftime("%Y-%m-%dT%H:
 def troubles(stack: Stack) -> dict[str, tuple[dict, str, str]]:
     """Name to spec, cause, and a part of the message."""
     secret = {"secretKeyRefs": [{"name": "absent", "key": "a"}]}
-    wrong_name = copy.deepcopy(template())
-    wrong_name["spec"]["template"]["spec"]["containers"][0]["name"] = "Not_A_Name"
+    no_volume = copy.deepcopy(template())
+    no_volume["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] = [
+        {"name": "nowhere", "mountPath": "/data"}
+    ]
     unschedulable = copy.deepcopy(template())
     unschedulable["spec"]["template"]["spec"]["nodeSelector"] = {"no": "such-node"}
     second, port = "@every 2s", stack.receiver_port
@@ -252,9 +254,9 @@ def troubles(stack: Stack) -> dict[str, tuple[dict, str, str]]:
             "insecureSkipVerify",
         ),
         "bad-template": (
-            {"schedule": "@daily", "jobTemplate": wrong_name},
+            {"schedule": "@daily", "jobTemplate": no_volume},
             "InvalidJobTemplate",
-            "Not_A_Name",
+            "nowhere",
         ),
         "job-failed": (
             {"schedule": in_seconds(2), "jobTemplate": template(outcome="fail")},
