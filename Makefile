@@ -18,6 +18,10 @@ VERSION = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2]
 # Without a wish for an interpreter the environment that is there will do.
 ANY_STAMP := $(if $(filter file,$(origin PYTHON)),$(firstword $(wildcard $(VENV)/.complete-*)))
 STAMP := $(or $(ANY_STAMP),$(VENV)/.complete-$(VERSION))
+# Without the development environment `make demo` makes a smaller one, in half the time.
+DEMO_VENV := $(if $(wildcard $(VENV)/.complete-*),$(VENV),.venv-demo)
+DEMO_STAMP = $(if $(filter $(VENV),$(DEMO_VENV)),$(STAMP),$(DEMO_VENV)/.complete-$(VERSION))
+FILES ?= examples
 PYTEST_ARGS ?=
 # The supported versions; continuous integration runs the unit tests on each that is installed.
 PYTHONS ?= python3.11 python3.12 python3.13
@@ -58,6 +62,8 @@ lock: ## resolve the dependencies again and write the lock files (needs uv)
 	  --extra cli --group dev --extra kafka --output-file requirements-dev.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --extra cli --extra kafka --output-file requirements-kafka.lock pyproject.toml
+	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
+	  --extra run --output-file requirements-run.lock pyproject.toml
 
 ##@ Checking
 
@@ -124,6 +130,21 @@ ci: lint types contract test-pythons test-redis-server ## exactly what continuou
 	@$(PY) -m tools.without redis-server openssl kubectl -- $(MAKE) test
 
 ##@ Running
+
+.PHONY: demo
+demo: $(DEMO_STAMP) ## the examples without a cluster, in seconds, with a live view (FILES=folder)
+	@PYTHONPATH=operator $(DEMO_VENV)/bin/python -m duepoint run -f $(FILES) --receive 8089
+
+# What is imported is compiled when it is, which is a tenth of everything.
+.venv-demo/.complete-%: requirements-run.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Duepoint needs Python 3.11 or later; choose one: make PYTHON=python3.12 demo" >&2; exit 1; }
+	@echo "Creating .venv-demo with Python $(VERSION) (usually 20 s)" >&2
+	@$(PYTHON) -m venv --clear .venv-demo \
+	  || { echo "venv is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@.venv-demo/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes \
+	  --requirement requirements-run.lock
+	@touch $@
 
 .PHONY: cluster
 cluster: $(STAMP) ## start a Kubernetes control plane and Valkey, without root or Docker

@@ -12,7 +12,7 @@ import functools
 import gc
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -23,7 +23,9 @@ from duepoint.election import elector
 from duepoint.election import watchdog as watchdogs
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, leases
+from duepoint.kube import port as kube_port
 from duepoint.net import dialling, egressrules, ownservers
+from duepoint.runs import run
 from duepoint.schedules import ownstreams
 from duepoint.targets import endpoints, target
 from duepoint.targets.job import activejobs
@@ -36,6 +38,9 @@ from duepoint.targets.webhook import admission, circuitbreaker
 from duepoint.targets.webhook import credentials as webhookcredentials
 from duepoint.targets.webhook import target as webhooktarget
 from duepoint.worker import claimer, ownership, pipeline
+
+if TYPE_CHECKING:
+    from duepoint.controller import leadership
 
 _KEY_BYTES = 32
 #: A worker has so many points in hand for each one it can try at a time: what keeps its targets
@@ -69,91 +74,116 @@ def _run(chosen: settings.Settings, process: Coroutine[Any, Any, None]) -> None:
 
 
 async def _worker(chosen: settings.WorkerSettings) -> None:
-    # Points are claimed by the clock of this machine and Redis's, whichever is behind; targets
-    # get, and signatures carry, the time that the clocks agree on.
-    own = clocks.SystemClock()
-    clock = agreedclock.AgreedClock(own)
+    clock = agreedclock.AgreedClock(clocks.SystemClock())
     health = services.Health()
     access = credentials.found(chosen.kubeconfig, chosen.context)
     async with serving(chosen, health), api_session(access, "worker", clock) as api:
-        queue = open_queue(chosen, own)
         server = (await access.login()).server
-        own_hosts = ownservers.own_servers(chosen.redis_url, server)
-        dialler = dialling.Dialler(
-            egress_policy(chosen), lambda: (*own_hosts, *queue.health.hosts())
-        )
-        source = webhookcredentials.Vault(
-            references.objects_of(api, clock),
-            references.tokens_of(api, clock),
-            clock,
-            secret_rules(chosen),
-            lambda: webhookcredentials.audiences_of(
+        async with working(
+            chosen,
+            api=api,
+            clock=clock,
+            health=health,
+            own_hosts=ownservers.own_servers(chosen.redis_url, server),
+            audiences=lambda: webhookcredentials.audiences_of(
                 known.token if (known := access.known()) else None
             ),
-        )
-        webhook = webhooktarget.WebhookTarget(
-            dialler,
-            endpoints.service_cache(api, clock),
-            source,
-            clock,
-            # circuits that all workers share, and this worker's limits
-            admission=admission.Admission(
-                admission.HostLimits(
-                    clock, per_host=chosen.webhook_host_concurrency, places=chosen.concurrency
-                ),
-                circuitbreaker.CircuitBreaker(queue.circuits, clock),
-            ),
-        )
-        owned = ownership.Ownership(api, queue, clock, namespace=chosen.namespace)
-        jobs_api = ownership.OwnJobs(api, owned)
-        stream, kafka = _stream_targets(chosen, clock, dialler, api)
-        targets = target.Targets(
-            job=jobtarget.JobTarget(jobs_api, clock),
-            webhook=webhook,
-            stream=stream,
-            kafka=kafka,
-        )
-        loop = claimer.Claimer(
-            queue,
-            pipeline.Pipeline(
-                queue=queue,
-                target=targets,
-                clock=own,
-                bounds=pipeline.Bounds(
-                    concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds
-                ),
-                jobs=activejobs.ActiveJobs(jobs_api),
-            ),
-            own,
-            health,
-            worker=chosen.identity,
-            limits=claimer.Limits(
-                batch=chosen.batch,
-                under_way=_POINTS_IN_HAND * chosen.concurrency,
-                lease_seconds=chosen.lease_seconds,
-                grace_seconds=chosen.grace_seconds,
-            ),
-            watch=agreedclock.ClockWatch(clock, health, ask_api=functools.partial(_ask_time, api)),
-            before_claims=owned.before_claims,
-        )
-        draining_on_signals(loop.drain)
-        asking = asyncio.create_task(owned.run())
-        try:
+        ) as loop:
+            draining_on_signals(loop.drain)
             await loop.run()
-        finally:
-            asking.cancel()
-            await stream.close()
-            await kafka.close()
-            await webhook.close()
-            await queue.close()
     telemetry.logger.info("stopped", worker=chosen.identity)
+
+
+@contextlib.asynccontextmanager
+async def working(
+    chosen: settings.WorkerSettings,
+    *,
+    api: kube_port.Api,
+    clock: agreedclock.AgreedClock,
+    health: services.Health,
+    own_hosts: tuple[tuple[str, int], ...],
+    audiences: Callable[[], tuple[str, ...]],
+) -> AsyncIterator[claimer.Claimer]:
+    """The worker over an API server; the loop is to be run inside, and everything closed after.
+
+    Args:
+        clock: what the machine's own clock, Redis's and the API server's agree on.
+        own_hosts: host and port of our own servers, which no webhook may reach.
+        audiences: those of the worker's own token.
+    """
+    # Points are claimed by the clock of this machine and Redis's, whichever is behind; targets
+    # get, and signatures carry, the time that the clocks agree on.
+    own = clocks.SystemClock()
+    queue = open_queue(chosen, own)
+    dialler = dialling.Dialler(egress_policy(chosen), lambda: (*own_hosts, *queue.health.hosts()))
+    source = webhookcredentials.Vault(
+        references.objects_of(api, clock),
+        references.tokens_of(api, clock),
+        clock,
+        secret_rules(chosen),
+        audiences,
+    )
+    webhook = webhooktarget.WebhookTarget(
+        dialler,
+        endpoints.service_cache(api, clock),
+        source,
+        clock,
+        # circuits that all workers share, and this worker's limits
+        admission=admission.Admission(
+            admission.HostLimits(
+                clock, per_host=chosen.webhook_host_concurrency, places=chosen.concurrency
+            ),
+            circuitbreaker.CircuitBreaker(queue.circuits, clock),
+        ),
+    )
+    owned = ownership.Ownership(api, queue, clock, namespace=chosen.namespace)
+    jobs_api = ownership.OwnJobs(api, owned)
+    stream, kafka = _stream_targets(chosen, clock, dialler, api)
+    targets = target.Targets(
+        job=jobtarget.JobTarget(jobs_api, clock),
+        webhook=webhook,
+        stream=stream,
+        kafka=kafka,
+    )
+    loop = claimer.Claimer(
+        queue,
+        pipeline.Pipeline(
+            queue=queue,
+            target=targets,
+            clock=own,
+            bounds=pipeline.Bounds(
+                concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds
+            ),
+            jobs=activejobs.ActiveJobs(jobs_api),
+        ),
+        own,
+        health,
+        worker=chosen.identity,
+        limits=claimer.Limits(
+            batch=chosen.batch,
+            under_way=_POINTS_IN_HAND * chosen.concurrency,
+            lease_seconds=chosen.lease_seconds,
+            grace_seconds=chosen.grace_seconds,
+        ),
+        watch=agreedclock.ClockWatch(clock, health, ask_api=functools.partial(_ask_time, api)),
+        before_claims=owned.before_claims,
+    )
+    asking = asyncio.create_task(owned.run())
+    try:
+        yield loop
+    finally:
+        asking.cancel()
+        await stream.close()
+        await kafka.close()
+        await webhook.close()
+        await queue.close()
 
 
 def _stream_targets(
     chosen: settings.WorkerSettings,
     clock: clocks.Clock,
     dialler: dialling.Dialler,
-    api: kubeapi.ApiSession,
+    api: kube_port.Api,
 ) -> tuple[streamtarget.StreamTarget, kafkatarget.KafkaTarget]:
     """Those whose servers are ours, or stand in a Secret."""
     reader = servers.ConnectionReader(references.objects_of(api, clock), chosen.secret_reader_role)
@@ -194,50 +224,81 @@ def secret_rules(chosen: settings.WorkerSettings) -> webhookcredentials.Credenti
 
 async def _operator(chosen: settings.OperatorSettings) -> None:
     # kopf costs 30 MB; a worker must not pay for it.
-    from duepoint.controller import leadership  # noqa: PLC0415
+    from duepoint.controller.watching import kopfthread  # noqa: PLC0415
 
     clock = agreedclock.AgreedClock(clocks.SystemClock())
     health = services.Health()
     access = credentials.found(chosen.kubeconfig, chosen.context)
     async with serving(chosen, health), api_session(access, "operator", clock) as api:
-        queue = open_queue(chosen, clock)
-        work = leadership.Leadership(
-            settings=chosen,
-            api=api,
-            queue=queue,
-            credentials=access,
-            clock=clock,
-            health=health,
-            own_streams=own_streams(chosen),
-        ).work
+        watch = functools.partial(kopfthread.KopfThread, credentials=access)
         watchdog = watchdogs.Watchdog()
-        elected = elector.Elector(
-            leases.KubeLease(api, chosen.namespace, chosen.lease_name, health),
-            clock,
-            chosen.identity,
-            known_epoch=queue.layouts.newest_epoch,
-            watchdog=watchdog,
-            on_change=_note_leadership,
-        )
-        watch = agreedclock.ClockWatch(
-            clock,
-            health,
-            ask_api=functools.partial(_ask_time, api),
-            ahead_limit_us=agreedclock.AGREE_US,
-            consequence="slots are armed by the time that the others agree on",
-        )
-        watching = asyncio.create_task(watch.run(functools.partial(_redis_time, queue)))
-        leading = asyncio.create_task(elected.run(work))
-        draining_on_signals(leading.cancel)
-        try:
-            await leading
-        except asyncio.CancelledError:
-            telemetry.logger.info("stopped", operator=chosen.identity)
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+        async with operating(
+            chosen, api=api, clock=clock, health=health, watch=watch, watchdog=watchdog
+        ) as leading:
+            draining_on_signals(leading.cancel)
+            try:
+                await leading
+            except asyncio.CancelledError:
+                telemetry.logger.info("stopped", operator=chosen.identity)
+
+
+@contextlib.asynccontextmanager
+async def operating(
+    chosen: settings.OperatorSettings,
+    *,
+    api: kube_port.Api,
+    clock: agreedclock.AgreedClock,
+    health: services.Health,
+    watch: leadership.MakeWatch,
+    watchdog: watchdogs.Watchdog | None = None,
+    on_run: Callable[[run.RunEvent], None] | None = None,
+) -> AsyncIterator[asyncio.Task[None]]:
+    """The operator over an API server: a task that leads whenever it can, until it is cancelled.
+
+    Args:
+        watch: makes the watch of each term.
+        watchdog: ends the process where the event loop is stuck at the end of a term.
+        on_run: hears every event of a run.
+    """
+    from duepoint.controller import leadership  # noqa: PLC0415 - a worker must not pay for it
+
+    queue = open_queue(chosen, clock)
+    work = leadership.Leadership(
+        settings=chosen,
+        api=api,
+        queue=queue,
+        watch=watch,
+        clock=clock,
+        health=health,
+        own_streams=own_streams(chosen),
+        on_run=on_run,
+    ).work
+    elected = elector.Elector(
+        leases.KubeLease(api, chosen.namespace, chosen.lease_name, health),
+        clock,
+        chosen.identity,
+        known_epoch=queue.layouts.newest_epoch,
+        watchdog=watchdog,
+        on_change=_note_leadership,
+    )
+    compared = agreedclock.ClockWatch(
+        clock,
+        health,
+        ask_api=functools.partial(_ask_time, api),
+        ahead_limit_us=agreedclock.AGREE_US,
+        consequence="slots are armed by the time that the others agree on",
+    )
+    watching = asyncio.create_task(compared.run(functools.partial(_redis_time, queue)))
+    leading = asyncio.create_task(elected.run(work))
+    try:
+        yield leading
+    finally:
+        for task in (leading, watching):
+            task.cancel()
+        await asyncio.gather(leading, watching, return_exceptions=True)
+        if watchdog is not None:
             watchdog.close()
-            await queue.close()
+        await queue.close()
 
 
 async def _redis_time(queue: delayqueue.DelayQueue) -> int:
@@ -290,7 +351,7 @@ def api_session(
     return kubeapi.ApiSession(access, component=component, observe=count, hear_time=hear_time)
 
 
-async def _ask_time(api: kubeapi.ApiSession) -> None:
+async def _ask_time(api: kube_port.Api) -> None:
     """Any answer carries the time, a refusal as well."""
     await api.request("GET", "/version")
 

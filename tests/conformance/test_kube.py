@@ -1,4 +1,4 @@
-"""What Duepoint relies on of an API server, held against the fake and a real one."""
+"""What Duepoint relies on of an API server, held against the fake, our local one and a real one."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from duepoint.kube import (
     leases,
     port,
     schedules,
+    schedulesets,
     services,
 )
+from duepoint.kube.local.api import LocalApi
 from duepoint.schedules.conditions import Reason
 from duepoint.services import Health
 from tests.fakes.fakekubernetes import FakeKubernetes
@@ -111,11 +113,14 @@ async def eventually(
             await asyncio.sleep(0.02)
 
 
-@pytest.fixture(params=["fake", "real"])
+@pytest.fixture(params=["fake", "local", "real"])
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     if request.param == "fake":
         fake = FakeKubernetes()
         yield World(fake, "team", fake=fake)
+        return
+    if request.param == "local":
+        yield World(LocalApi(SystemClock().now_us, namespaces=("team",)), "team")
         return
     plane: ControlPlane = request.getfixturevalue("duepoint_plane")
     namespace = request.getfixturevalue("kube_namespace")
@@ -365,6 +370,71 @@ async def test_the_answer_to_a_status_has_no_spec_where_the_server_can_leave_it_
     assert ("spec" in answer) == (world.fake is not None)
 
 
+OTHERS = "example.com/kept"
+
+
+async def a_set(world: World) -> schedulesets.ScheduleSet:
+    """A set that another controller's finalizer keeps, too."""
+    await world.create(
+        schedulesets.collection(world.namespace),
+        {
+            "apiVersion": schedules.API_VERSION,
+            "kind": schedules.SET_KIND,
+            "metadata": {"name": "kept", "namespace": world.namespace, "finalizers": [OTHERS]},
+            "spec": {"stream": {"name": "ticks"}},
+        },
+    )
+    return await the_set(world)
+
+
+async def the_set(world: World) -> schedulesets.ScheduleSet:
+    found = await schedulesets.read(world.api, world.namespace, "kept")
+    assert found is not None
+    return found
+
+
+async def changed(
+    world: World,
+    change: Callable[[port.Api, schedulesets.ScheduleSet], Awaitable[schedulesets.Held]],
+) -> None:
+    """The finalizer is changed, whatever an operator that looks on does meanwhile."""
+
+    async def attempt() -> schedulesets.Held:
+        return await change(world.api, await the_set(world))
+
+    await eventually(attempt, lambda held: held is schedulesets.Held.DONE)
+
+
+async def test_a_finalizer_joins_others_and_is_written_once(world: World):
+    before = await a_set(world)
+    await changed(world, schedulesets.hold)
+    held = await the_set(world)
+    assert set(held.metadata.finalizers) == {OTHERS, schedulesets.FINALIZER}
+    assert await schedulesets.hold(world.api, held) is schedulesets.Held.DONE
+    assert (await the_set(world)).metadata.resource_version == held.metadata.resource_version
+    # what was read before the other's change must not undo it
+    assert await schedulesets.hold(world.api, before) is schedulesets.Held.STALE
+
+
+async def test_a_deleted_object_stays_until_the_last_finalizer_is_gone(world: World):
+    await a_set(world)
+    await changed(world, schedulesets.hold)
+    path = schedules.path(world.namespace, "kept", plural=schedules.SET_PLURAL)
+    await world.api.request("DELETE", path)
+    deleted = await the_set(world)
+    assert deleted.metadata.deletion_timestamp is not None
+    assert deleted.metadata.generation == 2
+    await changed(world, schedulesets.release)
+    left = await the_set(world)
+    assert left.metadata.finalizers == (OTHERS,)
+    await world.api.request(
+        "PATCH", path, [{"op": "remove", "path": "/metadata/finalizers"}],
+        content_type=port.JSON_PATCH,
+    )  # fmt: skip
+    assert await schedulesets.read(world.api, world.namespace, "kept") is None
+    assert await schedulesets.release(world.api, deleted) is schedulesets.Held.GONE
+
+
 async def test_a_namesake_of_a_deleted_schedule_is_never_written_to(world: World):
     object_ = await world.a_schedule()
     ours = {"observedGeneration": OURS}
@@ -474,6 +544,51 @@ async def test_a_watch_with_a_selector_sees_only_those(world: World):
     async with asyncio.timeout(30), contextlib.aclosing(changes):
         first = await anext(changes)
     assert first.item.metadata.name == (await world.job())["metadata"]["name"]
+
+
+async def test_a_watch_sees_an_object_leave_and_enter_its_selector(world: World):
+    path = jobs.collection(world.namespace)
+    version = (await anext(world.api.list_pages(path, jobs.Job))).metadata.resource_version
+    job = await world.job()
+    name, labels = job["metadata"]["name"], dict(job["metadata"]["labels"])
+    await world.create(path, job)
+    for value in (None, labels[jobbuilder.SCHEDULE_LABEL]):
+        patch = {"metadata": {"labels": {jobbuilder.SCHEDULE_LABEL: value}}}
+        await world.api.request(
+            "PATCH", jobs.path(world.namespace, name), patch, content_type=port.MERGE_PATCH
+        )
+    await world.api.request("DELETE", jobs.path(world.namespace, name))
+    changes = world.api.watch(
+        path, jobs.Job, version, query={"labelSelector": jobbuilder.SCHEDULE_LABEL}
+    )
+    seen: list[str] = []
+    async with asyncio.timeout(30), contextlib.aclosing(changes):
+        async for change in changes:
+            if change.type is not port.ChangeType.MODIFIED:
+                seen.append(change.type)
+            if seen.count("DELETED") == 2:
+                break
+    assert seen == ["ADDED", "DELETED", "ADDED", "DELETED"]
+
+
+async def test_an_edit_of_the_spec_counts_generations_and_one_of_labels_does_not(world: World):
+    await world.a_schedule()
+    path = schedules.path(world.namespace, "nightly")
+    found = []
+    for patch in ({"metadata": {"labels": {"a": "b"}}}, {"spec": {"schedule": "1 0 1 1 *"}}):
+        await world.api.request("PATCH", path, patch, content_type=port.MERGE_PATCH)
+        found.append((await world.read(path))["metadata"]["generation"])
+    assert found == [1, 2]
+
+
+async def test_what_a_deleted_schedule_owned_goes_too(world: World):
+    if world.fake is not None:
+        pytest.skip("nothing is collected in the fake")
+    object_ = await world.a_schedule(OWNER)
+    world.owner_uid = object_.uid
+    await world.create(jobs.collection(world.namespace), await world.job())
+    await world.api.request("DELETE", schedules.path(world.namespace, OWNER))
+    await eventually(world.found, lambda found: not found)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class Cluster:
         self.made: collections.Counter[str] = collections.Counter()
 
     async def run(self) -> None:
-        version = str(self.world.api._version)
+        version = str(self.world.api.version)
         async with asyncio.TaskGroup() as endings:
             async for change in self.world.api.watch(jobs.collection(), jobs.Job, version):
                 if change.type is port.ChangeType.ADDED:

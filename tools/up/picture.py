@@ -15,9 +15,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from duepoint.cli.local import view
 from tools.devcluster import state as states
 from tools.devcluster.errors import DevClusterError
-from tools.up import view
 from tools.up.watching import Watcher
 
 COLUMNS, ROWS = 118, 26

@@ -15,12 +15,14 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 from rich.live import Live
 
+from duepoint.cli.local import view
+from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
 from tools.devcluster import apiserver
 from tools.devcluster.errors import DevClusterError
 from tools.devcluster.state import Record
-from tools.up import applications, view
+from tools.up import applications
 from tools.up.applications import Workplace
-from tools.up.observation import Delivery, Schedule, Source
+from tools.up.observation import Source
 
 TICK_SECONDS = 0.5
 FIRST_SECONDS = 180.0
@@ -35,9 +37,9 @@ class Watcher:
         self._place = place
         self._record = record
         self._source = source
-        self.schedules: list[Schedule] = []
-        self.jobs: list[Delivery] = []
-        self.webhooks: list[Delivery] = []
+        self.schedules: list[ScheduleRow] = []
+        self.jobs: list[ArrivalRow] = []
+        self.webhooks: list[ArrivalRow] = []
         self.notices: list[str] = []
 
     def look(self) -> None:

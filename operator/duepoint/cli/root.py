@@ -24,6 +24,7 @@ from duepoint.cli import output
 
 #: Where each subcommand is: its module below ``duepoint.cli`` and its name there.
 _HOMES = {
+    "run": ("local.command", "run"),
     "next": ("expression", "next_slots"),
     "previous": ("expression", "previous_slots"),
     "explain": ("expression", "explain"),
@@ -42,6 +43,8 @@ _HOMES = {
     "doctor": ("doctor", "doctor"),
     "queue": ("queue.queue", "queue"),
     "dlq": ("queue.deadletters", "dlq"),
+    "set": ("sets.sets", "sets"),
+    "load": ("load.load", "load"),
     "operator": ("processes", "operator"),
     "worker": ("processes", "worker"),
     "completion": ("completion", "completion"),
@@ -114,7 +117,7 @@ def commands() -> None:
     """Schedules for Kubernetes that are never early and never lost.
 
     With a cluster: list, describe, why, suspend, resume, trigger, backfill, logs and doctor. With
-    Redis: queue and dlq. The others need neither.
+    Redis: queue and dlq; with the HTTP API: set and load. The others need neither.
     """
 
 

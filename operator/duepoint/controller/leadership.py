@@ -10,7 +10,7 @@ it: without a leader statuses are late and nothing is repaired, and every slot s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from duepoint import errors, services, settings, telemetry
@@ -18,8 +18,10 @@ from duepoint.clock import Clock
 from duepoint.controller import term as terms
 from duepoint.controller.maintenance import fallbacks, installationstate, partitioner
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
+from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import scheduleruns
 from duepoint.controller.schedules.dryruns import DryRuns
+from duepoint.controller.schedulesets import setpublishing
 from duepoint.controller.term import TermContext
 from duepoint.controller.termservices import (
     USUAL_TIMINGS,
@@ -28,14 +30,13 @@ from duepoint.controller.termservices import (
     TermServices,
     Timings,
 )
-from duepoint.controller.watching.kopfthread import KopfThread
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import layouts, messages, serverhealth
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import clusters, events
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port as kube_port
-from duepoint.kube.credentials import Credentials
+from duepoint.runs.run import RunEvent
 from duepoint.schedules import ownstreams
 
 #: Parts of a leader's health; a standby has none of these troubles.
@@ -49,6 +50,7 @@ PARTS = (
     "outcomes",
     "partition",
     scheduleruns.PART,
+    setpublishing.PART,
     fallbacks.PART,
 )
 
@@ -65,6 +67,25 @@ class LeaseTerm(Protocol):
     def annotate(self, notes: Mapping[str, str]) -> None: ...
 
 
+class Watch(Protocol):
+    """Shows every change of an object."""
+
+    async def run(self) -> None: ...
+
+
+class MakeWatch(Protocol):
+    """Makes the watch of a term, whose observations go to these callbacks."""
+
+    def __call__(
+        self,
+        term: TermContext,
+        *,
+        observe: Callable[[Observed], None],
+        observe_run: Callable[[Observed], None],
+        observe_set: Callable[[Observed], None],
+    ) -> Watch: ...
+
+
 class Leadership:
     """Makes and runs the services of each term.
 
@@ -72,9 +93,10 @@ class Leadership:
         settings: of the operator.
         api: the API server.
         queue: the delay queue, started.
-        credentials: for kopf, which has a session of its own.
+        watch: makes the watch of each term: kopf's, or that of an API server in memory.
         health: takes the state of each part while a term lasts.
         own_streams: what the installation allows of streams in our Redis.
+        on_run: hears every event of a run.
     """
 
     def __init__(
@@ -83,20 +105,22 @@ class Leadership:
         settings: settings.OperatorSettings,
         api: kube_port.Api,
         queue: DelayQueue,
-        credentials: Credentials,
+        watch: MakeWatch,
         clock: Clock,
         health: services.Health,
         own_streams: ownstreams.OwnStreams = ownstreams.USUAL,
         timings: Timings = USUAL_TIMINGS,
+        on_run: Callable[[RunEvent], None] | None = None,
     ) -> None:
         self._settings = settings
         self._api = api
         self._queue = queue
-        self._credentials = credentials
+        self._watch = watch
         self._clock = clock
         self._health = health
         self._own_streams = own_streams
         self._timings = timings
+        self._on_run = on_run
         self._is_identified = False
         self._dry_runs = DryRuns(api)
         self._others = OtherInstalls(
@@ -182,11 +206,13 @@ class Leadership:
         term.events.layout_changed.subscribe(
             lambda changed: lease.annotate(partitioner.note_of(changed))
         )
-        kopf = KopfThread(
+        if (on_run := self._on_run) is not None:
+            term.events.run_changed.subscribe(lambda event, _ack: on_run(event))
+        watch = self._watch(
             term,
-            credentials=self._credentials,
             observe=followers.observations.observe,
             observe_run=followers.run_reads.observe,
+            observe_set=followers.sets.observe,
         )
         resynced = maintenance.resync.first_done
         async with asyncio.TaskGroup() as group:
@@ -196,7 +222,7 @@ class Leadership:
                 group.create_task(run())
             # kopf walks through 100,000 objects for a minute, with the interpreter to itself half
             # of that time: what a takeover must arm comes first, by a list of our own.
-            group.create_task(_after(followers.listed, kopf.run))
+            group.create_task(_after(followers.listed, watch.run))
             for run in (*followers.once_resynced(), maintenance.sweeper.run):
                 group.create_task(_after(resynced, run))
 

@@ -1,7 +1,7 @@
 """The seam between what Duepoint says to an API server and how it gets there.
 
-``api.ApiSession`` speaks HTTP to a real one, ``tests.fakes.fakekubernetes.FakeKubernetes`` answers
-from memory, and one conformance suite holds both to the same behaviour. Everything else in this
+``api.ApiSession`` speaks HTTP to a real one, ``local.api.LocalApi`` answers from memory, and one
+conformance suite holds both to the same behaviour. Everything else in this
 package takes an ``Api`` and never asks which.
 """
 
@@ -58,6 +58,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
+    finalizers: tuple[str, ...] | None = None
 
 
 def version_of(metadata: Metadata) -> int:

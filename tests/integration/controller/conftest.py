@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -21,6 +22,7 @@ from duepoint import services, settings
 from duepoint.clock import SystemClock
 from duepoint.controller.leadership import Leadership
 from duepoint.controller.termservices import Timings
+from duepoint.controller.watching.kopfthread import KopfThread
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import api as kubeapi
@@ -37,8 +39,18 @@ __all__ = ["duepoint_plane"]
 BLOB_KEY = b"a key of thirty-two bytes, really"
 SHARDS = 4
 RULES = [
-    {"apiGroups": ["duepoint.dev"], "resources": ["schedules"], "verbs": ["list", "watch"]},
-    {"apiGroups": ["duepoint.dev"], "resources": ["schedules/status"], "verbs": ["patch"]},
+    {
+        "apiGroups": ["duepoint.dev"],
+        "resources": ["schedules", "scheduleruns", "schedulesets"],
+        "verbs": ["list", "watch"],
+    },
+    {"apiGroups": ["duepoint.dev"], "resources": ["schedulesets"], "verbs": ["patch"]},
+    {
+        "apiGroups": ["duepoint.dev"],
+        "resources": ["schedules/status", "scheduleruns/status", "schedulesets/status"],
+        "verbs": ["patch"],
+    },
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
     {
         "apiGroups": ["batch"],
         "resources": ["jobs"],
@@ -109,7 +121,7 @@ class Installation:
                 settings=chosen,
                 api=self.api,
                 queue=queue,
-                credentials=self._account,
+                watch=functools.partial(KopfThread, credentials=self._account),
                 clock=SystemClock(),
                 health=self.health,
                 timings=self.timings,

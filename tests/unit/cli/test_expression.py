@@ -252,7 +252,7 @@ def test_an_unknown_output_is_one_line_and_exit_code_2(refused):
 
 def test_an_unknown_command_is_told_with_the_nearest_one(refused):
     assert 'did you mean "next"?' in refused("nxt")
-    assert "write one of next, previous" in refused("frobnicate")
+    assert "write one of run, next, previous" in refused("frobnicate")
 
 
 def test_the_version_is_one_word(duepoint):

@@ -126,7 +126,7 @@ async def test_many_missing_objects_are_believed_only_a_minute_later():
         for number in range(6):
             await world.apply(f"s{number}")
         world.watches = False
-        objects = dict(world.api._objects)
+        objects = dict(world.api.objects)
         for number in range(5):
             await world.delete(f"s{number}")
         world.listed.clear()
@@ -134,7 +134,7 @@ async def test_many_missing_objects_are_believed_only_a_minute_later():
         await world.clock.advance(30)
         assert len(world.definitions()) == 6
         assert world.listed.is_set()  # nobody's status waits for the second look
-        world.api._objects["schedules", "reports", "s0"] = objects["schedules", "reports", "s0"]
+        world.api.objects["schedules", "reports", "s0"] = objects["schedules", "reports", "s0"]
         await world.clock.advance(31)
         await comparing
         await world.clock.settle()

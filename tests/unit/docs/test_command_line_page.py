@@ -15,7 +15,7 @@ from duepoint import cli
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 PAGE = (REFERENCE / "command-line.md").read_text()
 DESCRIBED_HERE = (
-    *("next", "previous", "explain", "validate", "simulate", "trigger", "backfill"),
+    *("run", "next", "previous", "explain", "validate", "simulate", "trigger", "backfill"),
     *("list", "describe", "why", "suspend", "resume", "logs", "doctor"),
 )
 EXAMPLE = re.compile(r"^```\n\$ duepoint (.*)\n((?:.*\n)*?)```$", re.MULTILINE)

@@ -36,9 +36,9 @@ def test_continuous_integration_ends_with_the_tests():
     assert (REPOSITORY / ".ci" / "run").read_text().rstrip().endswith("exec make ci")
 
 
-def test_the_two_commands_of_the_readme_exist():
+def test_the_first_commands_of_the_readme_exist():
     readme = (REPOSITORY / "README.md").read_text()
 
-    for target in ("up", "test"):
+    for target in ("demo", "up", "test"):
         assert re.search(rf"^make {target}\b", readme, re.MULTILINE)
         assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)

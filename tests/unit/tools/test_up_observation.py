@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.up import observation, receiver
+from duepoint.cli.local import receiver as localreceiver
+from duepoint.cli.local import rows
+from tools.up import observation
 from tools.up.accounts import Server
 
 NOON = dt.datetime(2026, 11, 21, 12, 0, 0, tzinfo=dt.UTC)
@@ -27,11 +29,11 @@ def condition(kind: str, reason: str = "R", message: str = "M") -> dict[str, str
 
 
 def a_delivery(body: object, **headers: str) -> dict:
-    return receiver.described(NOON, "/hooks/a", headers, json.dumps(body))
+    return localreceiver.described(NOON, "/hooks/a", headers, json.dumps(body))
 
 
 def test_a_schedule_shows_its_last_run_and_how_late_it_was():
-    seen = observation.schedule(
+    seen = rows.schedule(
         a_schedule(
             conditions=[condition("Ready")],
             nextScheduleTime="2026-11-21T12:00:05Z",
@@ -64,17 +66,17 @@ def test_a_schedule_shows_its_last_run_and_how_late_it_was():
     ids=["suspended", "stalled", "not yet run", "nobody has looked at it"],
 )
 def test_the_result_says_what_matters_most(spec, status, result):
-    assert observation.schedule(a_schedule(spec, **status)).result == result
+    assert rows.schedule(a_schedule(spec, **status)).result == result
 
 
 def test_a_troubled_schedule_carries_its_message():
     status = {"conditions": [condition("Stalled", "NeverFires", "no such day")]}
 
-    assert observation.schedule(a_schedule(**status)).message == "NeverFires: no such day"
+    assert rows.schedule(a_schedule(**status)).message == "NeverFires: no such day"
 
 
 def test_a_job_is_a_delivery_of_its_slot():
-    seen = observation.job(
+    seen = rows.job(
         {
             "metadata": {
                 "name": "one-1",

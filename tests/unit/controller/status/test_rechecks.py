@@ -18,7 +18,7 @@ def lie(world: World, **fields) -> None:
     """Somebody writes these fields through the status subresource."""
     stored = world.object()
     status = {**stored["status"], **fields}
-    world.api._store("MODIFIED", ("schedules", NAMESPACE, "nightly"), stored | {"status": status})
+    world.api.put(("schedules", NAMESPACE, "nightly"), stored | {"status": status})
 
 
 async def test_a_status_that_somebody_edits_is_put_right_within_moments():

@@ -287,9 +287,7 @@ async def test_a_refused_status_is_dropped_and_the_newer_one_believed():
         newer["runs"] = {**newer["runs"], "started": 7, "succeeded": 7}
         stored = world.api.stored("schedules", NAMESPACE, "nightly")
         world.watches = False
-        world.api._store(
-            "MODIFIED", ("schedules", NAMESPACE, "nightly"), stored | {"status": newer}
-        )
+        world.api.put(("schedules", NAMESPACE, "nightly"), stored | {"status": newer})
         await world.clock.advance(310)
         await world.tell(made["metadata"]["uid"], event(made, FIRST))
         await world.clock.advance(10)

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tools.up.observation import Delivery, Schedule
+from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
 
 WIDE = 110
 RESULT_STYLES = {
@@ -28,8 +28,8 @@ RESULT_STYLES = {
 
 
 def screen(
-    schedules: Sequence[Schedule],
-    deliveries: Sequence[Delivery],
+    schedules: Sequence[ScheduleRow],
+    deliveries: Sequence[ArrivalRow],
     notices: Sequence[str],
     *,
     now: dt.datetime,
@@ -58,41 +58,45 @@ def title(now: dt.datetime, width: int) -> Text:
     return Text.assemble(("Duepoint", "bold"), clock.rjust(width - len("Duepoint")))
 
 
-def schedule_table(schedules: Sequence[Schedule], now: dt.datetime, *, wide: bool) -> Table:
-    table = _table("SCHEDULE", "WHEN", "NEXT", "LAST")
+def schedule_table(schedules: Sequence[ScheduleRow], now: dt.datetime, *, wide: bool) -> Table:
+    table = _table()
+    # On a narrow terminal what is left after the answers is shared by name and expression.
+    for name in ("SCHEDULE", "WHEN"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=None if wide else 1)
+    for name in ("NEXT", "LAST"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
     # Answers keep their width; names and expressions give way.
     table.add_column("RESULT", no_wrap=True, min_width=len("Reconciling"))
     table.add_column("LATE", justify="right", no_wrap=True, min_width=len("123 ms"))
     table.add_column("RUNS", justify="right", no_wrap=True, min_width=len("RUNS"))
     if wide:
         table.add_column("TARGET", no_wrap=True, overflow="ellipsis", ratio=1)
-    several = len({one.namespace for one in schedules}) > 1
-    for one in schedules:
-        name = f"{one.namespace}/{one.name}" if several else one.name
+    several = len({row.namespace for row in schedules}) > 1
+    for row in schedules:
+        name = f"{row.namespace}/{row.name}" if several else row.name
         cells = [
             Text(name, no_wrap=True, overflow="ellipsis"),
-            Text(one.when[: 40 if wide else 20]),
-            Text(until(one.next, now)),
-            Text(clock(one.last, now)),
-            Text(one.result, style=RESULT_STYLES.get(one.result, "dim")),
-            Text(milliseconds(one.lateness)),
-            Text(str(one.started)),
+            Text(row.when[: 40 if wide else 20]),
+            Text(until(row.next, now)),
+            Text(clock(row.last, now)),
+            Text(row.result, style=RESULT_STYLES.get(row.result, "dim")),
+            Text(milliseconds(row.lateness)),
+            Text(str(row.started)),
         ]
-        table.add_row(*cells, *([Text(one.message or one.target)] if wide else []))
+        table.add_row(*cells, *([Text(row.message or row.target)] if wide else []))
     return table
 
 
-def delivery_table(deliveries: Sequence[Delivery], *, wide: bool) -> Table:
+def delivery_table(deliveries: Sequence[ArrivalRow], *, wide: bool) -> Table:
     table = _table("ARRIVED", "WHAT", "SCHEDULE", "SLOT")
     table.add_column("LATE", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
-    for one in deliveries:
-        # The API server notes creation in whole seconds; a webhook's arrival is exact.
-        exact = one.kind == "webhook" and one.slot is not None
-        late = one.at - one.slot if exact and one.slot else None
-        at = f"{one.at:%H:%M:%S}" + (f".{one.at.microsecond // 1000:03d}" if wide and exact else "")
-        slot = f"{one.slot:%H:%M:%S}" if one.slot else ""
-        table.add_row(at, one.kind, one.schedule, slot, milliseconds(late), one.text)
+    for row in deliveries:
+        exact = row.is_exact and row.slot is not None
+        late = row.at - row.slot if exact and row.slot else None
+        at = f"{row.at:%H:%M:%S}" + (f".{row.at.microsecond // 1000:03d}" if wide and exact else "")
+        slot = f"{row.slot:%H:%M:%S}" if row.slot else ""
+        table.add_row(at, row.kind, row.schedule, slot, milliseconds(late), row.text)
     return table
 
 

@@ -7,13 +7,13 @@ import datetime as dt
 import pytest
 from rich.console import Console
 
-from tools.up import view
-from tools.up.observation import Delivery, Schedule
+from duepoint.cli.local import view
+from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
 
 NOON = dt.datetime(2026, 11, 21, 12, 0, 0, tzinfo=dt.UTC)
 
 
-def schedule(name: str = "one", **changes: object) -> Schedule:
+def schedule(name: str = "one", **changes: object) -> ScheduleRow:
     values: dict = {
         "namespace": "default",
         "name": name,
@@ -26,13 +26,18 @@ def schedule(name: str = "one", **changes: object) -> Schedule:
         "started": 4,
         "message": "",
     }
-    return Schedule(**values | changes)
+    return ScheduleRow(**values | changes)
 
 
-def delivery(second: int) -> Delivery:
+def delivery(second: int) -> ArrivalRow:
     at = NOON - dt.timedelta(seconds=second)
-    return Delivery(
-        at=at + dt.timedelta(milliseconds=6), kind="webhook", schedule="one", slot=at, text="/hook"
+    return ArrivalRow(
+        at=at + dt.timedelta(milliseconds=6),
+        kind="webhook",
+        schedule="one",
+        slot=at,
+        text="/hook",
+        is_exact=True,
     )
 
 

@@ -1,0 +1,216 @@
+"""Operator and worker of the product in this process, over an API server in memory and a Valkey.
+
+Everything that decides is the product's: reconcile, queue, claims, targets, statuses. What a
+cluster would bring is small and ours: the API server (``kube.local``), a Job controller (``jobs``),
+and manifests of this machine in place of ``kubectl apply``. There is one of each process, so the
+operator leads at once.
+
+The egress guard is open to this machine and its network, because the person who writes the
+manifests owns both; Duepoint's own Valkey stays closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import secrets
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from duepoint import agreedclock, app, services, settings
+from duepoint import clock as clocks
+from duepoint.cli.local import jobs
+from duepoint.controller.watching import directwatch
+from duepoint.kube import port, schedules
+from duepoint.kube.local.api import LocalApi
+from duepoint.net import ownservers
+from duepoint.runs.run import RunEvent
+
+#: Of the installation; Schedules are in the namespaces of their manifests.
+SYSTEM_NAMESPACE = "duepoint-system"
+#: How long deliveries under way may go on at the end.
+GRACE_SECONDS = 5.0
+#: Statuses are for a person who looks on.
+_STATUS_WRITES_PER_SECOND = 200
+
+_LOOPBACK = ("127.0.0.1/32", "::1/128")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalService:
+    """A port of a Service of the cluster, played by an address of this machine or its network.
+
+    Attributes:
+        namespace: of the Schedules that call it.
+        service_port: number or name, as ``webhook.service.port`` has it.
+        address: an IP address.
+        port: where it listens.
+    """
+
+    namespace: str
+    name: str
+    service_port: str
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callbacks:
+    """Who hears of what.
+
+    Attributes:
+        on_run: every event of a run.
+        on_output: a namespaced Job name and a line that it wrote.
+    """
+
+    on_run: Callable[[RunEvent], None]
+    on_output: jobs.OnOutput
+
+
+class Engine:
+    """The parts that run; made by ``running``.
+
+    Attributes:
+        api: takes the objects.
+        healths: what operator and worker say of themselves.
+    """
+
+    def __init__(self, api: LocalApi, healths: tuple[services.Health, ...]) -> None:
+        self.api = api
+        self.healths = healths
+
+    def troubles(self) -> list[str]:
+        """What is not well, a line each."""
+        found = (health.troubles() for health in self.healths)
+        return [
+            f"{part}: {why}" for each in found for part, why in each.items() if why != "starting"
+        ]
+
+    async def listed(self, plural: str) -> list[dict[str, Any]]:
+        """All Schedules or ScheduleRuns as they are now, by namespace and name."""
+        body = await self.api.request("GET", schedules.collection(plural=plural))
+        items: list[dict[str, Any]] = msgspec.json.decode(body)["items"]
+        return items
+
+
+@contextlib.asynccontextmanager
+async def running(
+    redis_url: str,
+    folder: Path,
+    *,
+    executes: bool,
+    local_services: tuple[LocalService, ...],
+    callbacks: Callbacks,
+) -> AsyncIterator[Engine]:
+    """Operator, worker and Jobs run inside; they are drained at the end.
+
+    Args:
+        folder: of ours alone, for the key that signs what is kept in the queue.
+        executes: run the commands of Jobs on this machine.
+
+    Raises:
+        ExceptionGroup: one of the parts has failed, which is a bug.
+    """
+    key = folder / "blob-key"
+    key.touch(mode=0o600)
+    key.write_bytes(secrets.token_bytes(32))
+    common = {
+        "redis_url": redis_url,
+        "blob_key_file": str(key),
+        "namespace": SYSTEM_NAMESPACE,
+        "http_port": "0",
+    }
+    clock = agreedclock.AgreedClock(clocks.SystemClock())
+    api = LocalApi(clock.now_us, namespaces=("default", SYSTEM_NAMESPACE))
+    await _add_services(api, local_services)
+    healths = services.Health(), services.Health()
+    of_operator = {
+        "identity": "operator",
+        "status_writes_per_second": str(_STATUS_WRITES_PER_SECOND),
+    }
+    of_worker = {
+        "identity": "worker",
+        "grace_seconds": str(GRACE_SECONDS),
+        "egress_mode": "open",
+        "egress_allowed_cidrs": _allowed(local_services),
+        "egress_allow_http": "true",
+    }
+    # The environment is the person's, and may hold the settings of another installation.
+    operator = settings.read(settings.OperatorSettings, {}, common | of_operator)
+    worker = settings.read(settings.WorkerSettings, {}, common | of_worker)
+    runner = jobs.JobRunner(api, clock, executes=executes, on_output=callbacks.on_output)
+    async with (
+        app.operating(
+            operator,
+            api=api,
+            clock=clock,
+            health=healths[0],
+            watch=directwatch.DirectWatch,
+            on_run=callbacks.on_run,
+        ),
+        app.working(
+            worker,
+            api=api,
+            clock=clock,
+            health=healths[1],
+            own_hosts=ownservers.own_servers(redis_url),
+            audiences=tuple,
+        ) as claimer,
+    ):
+        claiming = asyncio.create_task(claimer.run())
+        running_jobs = asyncio.create_task(runner.run())
+        try:
+            yield Engine(api, healths)
+        finally:
+            claimer.drain()
+            await asyncio.gather(claiming, return_exceptions=True)
+            running_jobs.cancel()
+            await asyncio.gather(running_jobs, return_exceptions=True)
+
+
+def _allowed(local_services: tuple[LocalService, ...]) -> str:
+    """The loopback addresses and those of Services, each by itself."""
+    named = (str(ipaddress.ip_network(each.address)) for each in local_services)
+    return ",".join(dict.fromkeys((*_LOOPBACK, *named)))
+
+
+async def _add_services(api: LocalApi, wanted: tuple[LocalService, ...]) -> None:
+    """Services without a selector, each port with an endpoint of its own."""
+    by_name: dict[tuple[str, str], list[LocalService]] = {}
+    for each in wanted:
+        by_name.setdefault((each.namespace, each.name), []).append(each)
+    for (namespace, name), ports in by_name.items():
+        api.add_namespace(namespace)
+        service = {
+            "metadata": {"name": name},
+            "spec": {"clusterIP": "None", "ports": [_service_port(each) for each in ports]},
+        }
+        await api.request("POST", port.path("/api/v1", namespace, "services"), service)
+        slices = port.path("/apis/discovery.k8s.io/v1", namespace, "endpointslices")
+        for each in ports:
+            await api.request("POST", slices, _endpoints(each))
+
+
+def _service_port(of: LocalService) -> dict[str, Any]:
+    is_number = of.service_port.isdecimal()
+    number = int(of.service_port) if is_number else of.port
+    return {"name": _port_name(of), "port": number}
+
+
+def _port_name(of: LocalService) -> str:
+    return f"port-{of.service_port}" if of.service_port.isdecimal() else of.service_port
+
+
+def _endpoints(of: LocalService) -> dict[str, Any]:
+    labels = {"kubernetes.io/service-name": of.name}
+    return {
+        "metadata": {"generateName": f"{of.name}-", "labels": labels},
+        "addressType": "IPv6" if ":" in of.address else "IPv4",
+        "endpoints": [{"addresses": [of.address]}],
+        "ports": [{"name": _port_name(of), "port": of.port}],
+    }

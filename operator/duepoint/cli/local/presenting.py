@@ -1,0 +1,105 @@
+"""How a session is shown: JSON lines, lines of text, or the live view of ``make up``.
+
+Log lines of the engine go to standard error, errors alone: what is not well, and every failed run,
+is a record. The live view has the terminal to itself, so there they go nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import sys
+from collections.abc import AsyncIterator, Iterator
+
+import uvloop
+from rich.console import Console
+from rich.live import Live
+
+from duepoint import telemetry
+from duepoint.cli import output
+from duepoint.cli.local import receiver, reports, view
+from duepoint.cli.local.reports import Record
+from duepoint.cli.local.session import RunRequest, RunSession
+
+TICK_SECONDS = 0.5
+_MOST_NOTICES = 6
+
+_NO_CONTAINER = "Jobs complete after a second: NO CONTAINER RUNS (--exec runs their commands here)"
+_NO_CONTAINER_EXEC = "Jobs run as processes of this machine: NO CONTAINER, no image, no limits"
+
+
+def present(request: RunRequest, form: str, receive_port: int | None) -> int:
+    """Run it and show it; the exit code."""
+    return uvloop.run(_present(request, form, receive_port))
+
+
+async def _present(request: RunRequest, form: str, receive_port: int | None) -> int:
+    writer = {"json": _write_json, "text": _write_text, "view": _write_nothing}[form]
+    session = RunSession(request, writer)
+    with _logging(form):
+        async with _receiving(session, receive_port):
+            if form != "view":
+                if form == "text":
+                    output.say(_jobs_note(request))
+                return await session.run()
+            return await _in_view(session, request, receive_port)
+
+
+def _write_json(record: Record) -> None:
+    output.write([record], "json")
+    sys.stdout.flush()
+
+
+def _write_text(record: Record) -> None:
+    output.say(reports.line_of(record))
+    sys.stdout.flush()
+
+
+def _write_nothing(_record: Record) -> None:
+    pass
+
+
+@contextlib.contextmanager
+def _logging(form: str) -> Iterator[None]:
+    if form == "view":
+        with telemetry.silence():
+            yield
+        return
+    telemetry.configure_logging("error", "json" if form == "json" else "text")
+    yield
+
+
+@contextlib.asynccontextmanager
+async def _receiving(session: RunSession, port: int | None) -> AsyncIterator[None]:
+    if port is None:
+        yield
+        return
+    async with receiver.receiving(port, session.on_request):
+        yield
+
+
+async def _in_view(session: RunSession, request: RunRequest, receive_port: int | None) -> int:
+    console = Console()
+    running = asyncio.create_task(session.run())
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while not running.done():
+            notices = session.notices[:_MOST_NOTICES]
+            notices.append(_jobs_note(request))
+            if receive_port is not None:
+                taken = f"{session.received} webhooks"
+                notices.append(f"The receiver at http://127.0.0.1:{receive_port} took {taken}")
+            shown = view.screen(
+                session.schedules,
+                session.arrivals,
+                notices,
+                now=dt.datetime.now(dt.UTC),
+                size=(console.width, console.height),
+            )
+            live.update(shown, refresh=True)
+            await asyncio.wait({running}, timeout=TICK_SECONDS)
+    return running.result()
+
+
+def _jobs_note(request: RunRequest) -> str:
+    return _NO_CONTAINER_EXEC if request.executes else _NO_CONTAINER

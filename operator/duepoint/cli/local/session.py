@@ -1,0 +1,317 @@
+"""One run of ``duepoint run``: from the manifests to the end, with everything reported on the way.
+
+Order: read the manifests, start Valkey, start the engine, write the objects, then look at the files
+and the statuses until it is time to end. A report goes to standard output as it happens, or into
+the live view. With ``once`` no regular slot runs: each Schedule is suspended and run by a
+ScheduleRun, and the end of the last one is the end of the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import signal
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from duepoint import errors
+from duepoint.cli import instants, output
+from duepoint.cli.local import applying, engine, jobs, manifestfiles, reports, rows, valkey
+from duepoint.cli.local.manifestfiles import LocalObject, ObjectName, Wrong
+from duepoint.cli.local.reports import Record
+from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
+from duepoint.kube import jobs as kubejobs
+from duepoint.kube import schedules, times
+from duepoint.schedules import slots
+from duepoint.schedules import spec as specs
+
+LOOK_SECONDS = 0.25
+#: Exit codes beside those of every command.
+FAILED = 1
+NOT_ENDED = 3
+
+_ONCE_SUFFIX = "-once"
+_TROUBLE = ("Stalled", "CircuitOpen", "Overdue", "Missed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What the command line asks for.
+
+    Attributes:
+        seconds: how long to run; None = until Ctrl-C.
+        once: run each Schedule once, now, and end.
+    """
+
+    files: tuple[str, ...]
+    namespace: str
+    executes: bool
+    seconds: float | None
+    once: bool
+    local_services: tuple[engine.LocalService, ...]
+
+
+class RunSession:
+    """What runs, and what is known of it.
+
+    Attributes:
+        arrivals: what Schedules have brought about, for the view.
+        schedules: the rows of all Schedules, for the view.
+        notices: what a person should know, for the view.
+        received: webhooks that the receiver took.
+    """
+
+    def __init__(self, request: RunRequest, report: Callable[[Record], None]) -> None:
+        self._request = request
+        self._report = report
+        self._files = manifestfiles.ManifestFiles(
+            request.files, namespace=request.namespace, now_us=instants.now_us
+        )
+        self._kinds: dict[tuple[str, str], str] = {}
+        self._log = reports.RunLog(lambda *name: self._kinds.get(name, ""))
+        self._wrong: dict[str, list[Wrong]] = {}
+        self._conditions: dict[tuple[str, str, str], str] = {}
+        self._troubles: list[str] = []
+        self._refused = False
+        self._stop = asyncio.Event()
+        self._valkey: valkey.EmbeddedValkey
+        self.schedules: list[ScheduleRow] = []
+        self.received = 0
+
+    @property
+    def arrivals(self) -> list[ArrivalRow]:
+        return self._log.rows
+
+    @property
+    def notices(self) -> list[str]:
+        wrong = [str(each) for each in self._all_wrong() if not each.is_note]
+        return [*self._troubles, *wrong]
+
+    def stop(self) -> None:
+        """End it; what is under way may end within a few seconds."""
+        self._stop.set()
+
+    async def run(self) -> int:
+        """The exit code; raises errors.InvalidSetting where it cannot begin."""
+        self._files.start()
+        if not self._files.contents:
+            listed = ", ".join(self._request.files)
+            message = f"{errors.quoted(listed)} has no file that ends in .yaml, .yml or .json"
+            raise errors.InvalidSetting("--filename", message)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        with tempfile.TemporaryDirectory(prefix="duepoint-run-") as folder:
+            self._valkey = valkey.EmbeddedValkey(Path(folder))
+            try:
+                await self._valkey.start()
+                return await self._run(Path(folder))
+            finally:
+                self._valkey.stop()
+
+    async def _run(self, folder: Path) -> int:
+        callbacks = engine.Callbacks(on_run=self._on_run, on_output=self._on_output)
+        async with engine.running(
+            self._valkey.url,
+            folder,
+            executes=self._request.executes,
+            local_services=self._request.local_services,
+            callbacks=callbacks,
+        ) as running:
+            self._say("ready", redisUrl=self._valkey.url)
+            applier = applying.Applier(running.api)
+            await self._apply(applier, self._files.contents)
+            watching = asyncio.create_task(self._watch_jobs(running))
+            try:
+                ended = await self._look_on(running, applier)
+            finally:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+        self._say("stopped", message=self._summary())
+        if self._request.once and not ended:
+            return NOT_ENDED
+        return FAILED if self._is_checked and (self._log.failed or self._refused) else 0
+
+    @property
+    def _is_checked(self) -> bool:
+        """Whether a script asked, for which the exit code is the answer."""
+        return self._request.once or self._request.seconds is not None
+
+    def _summary(self) -> str:
+        failed = self._log.failed
+        return f"{failed} run{'s' * (failed != 1)} failed" if failed else "no run failed"
+
+    async def _look_on(self, running: engine.Engine, applier: applying.Applier) -> bool:
+        """Until it is time to end; whether everything that was to run once has ended."""
+        loop = asyncio.get_running_loop()
+        seconds = self._request.seconds
+        ends_at = None if seconds is None else loop.time() + seconds
+        while not self._stop.is_set():
+            await self._look(running)
+            if self._request.once and await self._all_ended(running):
+                return True
+            if not self._request.once and (changed := self._files.look()):
+                await self._apply(applier, changed)
+            if self._valkey.has_ended:
+                raise errors.InvalidSetting("run", "the Valkey server has ended; start again")
+            now = loop.time()
+            if ends_at is not None and now >= ends_at:
+                return False
+            wait = LOOK_SECONDS if ends_at is None else min(LOOK_SECONDS, ends_at - now)
+            try:
+                await asyncio.wait_for(self._stop.wait(), wait)
+            except TimeoutError:
+                continue
+        return False
+
+    # -- manifests -----------------------------------------------------------------------------
+
+    async def _apply(self, applier: applying.Applier, files: Iterable[str]) -> None:
+        """Write what the files say now, and report what changed and what is wrong."""
+        wanted, twice = self._files.objects()
+        self._kinds = {
+            key[1:]: rows.target_kind(each.document["spec"])
+            for key, each in wanted.items()
+            if key[0] == schedules.KIND
+        }
+        if self._request.once:
+            wanted = _run_once(wanted)
+        changes, refused = await applier.apply(wanted)
+        for change in changes:
+            kind, namespace, name = change.key
+            found = {"kind": kind, "namespace": namespace, "name": name, "file": change.file}
+            self._say("object", change=change.what, **found)
+        for file in files:
+            self._wrong.pop(file, None)
+        for file in sorted(set(files)):
+            said = [*self._files.contents[file].wrong] if file in self._files.contents else []
+            said += [each for each in (*twice, *refused) if each.file == file]
+            if said:
+                self._wrong[file] = said
+            for each in said:
+                self._report_wrong(each)
+
+    def _report_wrong(self, wrong: Wrong) -> None:
+        if wrong.is_note:
+            self._say("note", message=str(wrong))
+            return
+        self._refused = True
+        found = {"where": wrong.where, "file": wrong.file, "field": wrong.field}
+        self._say("refused", **found, message=wrong.message, text=str(wrong))
+
+    def _all_wrong(self) -> list[Wrong]:
+        return [each for file in sorted(self._wrong) for each in self._wrong[file]]
+
+    # -- what happens ----------------------------------------------------------------------------
+
+    async def _look(self, running: engine.Engine) -> None:
+        """The statuses as they are now; a condition that a person should see is reported once."""
+        troubles = running.troubles()
+        for trouble in troubles:
+            if trouble not in self._troubles:
+                self._say("note", message=trouble)
+        self._troubles = troubles
+        items = await running.listed(schedules.PLURAL)
+        self.schedules = [self._row(item) for item in items]
+        for item in items:
+            self._look_at(item)
+
+    def _row(self, item: dict[str, Any]) -> ScheduleRow:
+        """As the status has it, which may be seconds behind, and what is newer than that."""
+        row = self._log.newest(rows.schedule(item))
+        now = dt.datetime.now(dt.UTC)
+        if row.next is None or row.next > now or item["spec"].get("jitter"):
+            return row
+        return replace(row, next=_next_slot(item, now) or row.next)
+
+    def _look_at(self, item: dict[str, Any]) -> None:
+        metadata = item["metadata"]
+        name = metadata["namespace"], metadata["name"]
+        for condition in item.get("status", {}).get("conditions", ()):
+            key, said = (*name, condition["type"]), condition.get("message", "")
+            if condition["type"] not in _TROUBLE or condition["status"] != "True":
+                self._conditions.pop(key, None)
+            elif self._conditions.get(key) != condition.get("reason"):
+                self._conditions[key] = condition.get("reason", "")
+                found = {"namespace": name[0], "schedule": name[1], "type": condition["type"]}
+                self._say("condition", **found, reason=condition.get("reason", ""), message=said)
+
+    async def _watch_jobs(self, running: engine.Engine) -> None:
+        """Report each Job as it would be created."""
+        verb = "runs" if self._request.executes else "would run"
+        async for change in running.api.watch(kubejobs.collection(), jobs.StoredJob, "0"):
+            if change.type == "ADDED":
+                metadata = change.item.metadata
+                name = f"{metadata.namespace}/{metadata.name}"
+                shown = jobs.shown_command(change.item)
+                self._say("job", job=name, verb=verb, command=shown, spec=change.item.spec)
+
+    def _on_run(self, event: Any) -> None:  # noqa: ANN401 - a RunEvent
+        if (record := self._log.record(event)) is not None:
+            self._report(record)
+
+    def _on_output(self, job: str, line: str) -> None:
+        self._say("output", job=job, line=line)
+
+    def on_request(self, request: dict[str, Any]) -> None:
+        """Report a webhook that the receiver took."""
+        self.received += 1
+        self._say("received", **request)
+
+    async def _all_ended(self, running: engine.Engine) -> bool:
+        runs = await running.listed(schedules.RUN_PLURAL)
+        return all(_has_ended(each) for each in runs)
+
+    def _say(self, event: str, /, **fields: Any) -> None:  # noqa: ANN401 - any JSON
+        self._report({"event": event, "at": output.time(instants.now_us()), **fields})
+
+
+def _next_slot(item: dict[str, Any], now: dt.datetime) -> dt.datetime | None:
+    """The next slot by the code that arms it; None where there is none, or no valid spec."""
+    metadata = item["metadata"]
+    created_us = times.parse_us(metadata["creationTimestamp"])
+    try:
+        spec = specs.parse(
+            msgspec.json.encode(item["spec"]),
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            uid=metadata["uid"],
+            generation=metadata["generation"],
+            created_us=created_us,
+        )
+    except errors.InvalidSpec:
+        return None
+    timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=created_us)
+    following = timeline.next_after(int(now.timestamp() * 1e6))
+    return None if following is None else rows.instant(output.time(following.slot_us))
+
+
+def _has_ended(run: dict[str, Any]) -> bool:
+    conditions = run.get("status", {}).get("conditions", ())
+    return any(
+        each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions
+    )
+
+
+def _run_once(wanted: dict[ObjectName, LocalObject]) -> dict[ObjectName, LocalObject]:
+    """The same with each Schedule suspended, and a ScheduleRun for each."""
+    made: dict[ObjectName, LocalObject] = {}
+    for key, each in wanted.items():
+        if key[0] != schedules.KIND:
+            made[key] = each
+            continue
+        spec = dict(each.document["spec"])
+        spec.pop("suspendUntil", None)
+        made[key] = replace(each, document={**each.document, "spec": {**spec, "suspend": True}})
+        run = {
+            "apiVersion": schedules.API_VERSION,
+            "kind": schedules.RUN_KIND,
+            "metadata": {"name": key[2] + _ONCE_SUFFIX, "namespace": key[1]},
+            "spec": {"scheduleName": key[2], "trigger": {}},
+        }
+        made[schedules.RUN_KIND, key[1], key[2] + _ONCE_SUFFIX] = replace(each, document=run)
+    return made

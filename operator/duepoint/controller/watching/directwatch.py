@@ -1,0 +1,85 @@
+"""Watching through our own ``kube.port.Api``, for an API server in memory.
+
+kopf speaks HTTP to a server; in ``duepoint run`` there is none to speak to, and a socket that
+serves Secrets to every process of the machine would be worse than none. What the services of a term
+see is the same: the metadata of each changed object, and word of every list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from duepoint.controller import observed
+from duepoint.controller.observed import Observed
+from duepoint.controller.term import TermContext
+from duepoint.kube import errors, port, schedules
+
+#: Between two lists, where one watch after another ends.
+_AGAIN_SECONDS = 0.2
+
+
+class MetadataOnly(msgspec.Struct, frozen=True):
+    """An object without its texts."""
+
+    metadata: port.Metadata
+
+
+class DirectWatch:
+    """The service; takes the arguments of ``KopfThread``, credentials apart."""
+
+    def __init__(
+        self,
+        term: TermContext,
+        *,
+        observe: Callable[[Observed], None],
+        observe_run: Callable[[Observed], None],
+        observe_set: Callable[[Observed], None],
+    ) -> None:
+        self._term = term
+        self._takers: Mapping[str, Callable[[Observed], None]] = {
+            schedules.PLURAL: observe,
+            schedules.RUN_PLURAL: observe_run,
+            schedules.SET_PLURAL: observe_set,
+        }
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for plural in self._takers:
+                for namespace in self._term.namespaces or (None,):
+                    group.create_task(self._follow(plural, namespace))
+
+    async def _follow(self, plural: str, namespace: str | None) -> None:
+        path = schedules.collection(namespace, plural=plural)
+        while True:
+            version = await self._list(plural, path)
+            try:
+                async for change in self._term.api.watch(path, MetadataOnly, version):
+                    self._take(plural, change.item.metadata, change.type)
+            except errors.Gone:
+                await self._term.clock.sleep(_AGAIN_SECONDS)
+
+    async def _list(self, plural: str, path: str) -> str:
+        version = ""
+        async for page in self._term.api.list_pages(path, MetadataOnly):
+            version = page.metadata.resource_version
+            for item in page.items:
+                self._take(plural, item.metadata, None)
+        self._term.health.well("watch")
+        self._term.events.watch_listed()
+        return version
+
+    def _take(self, plural: str, metadata: port.Metadata, kind: str | None) -> None:
+        self._takers[plural](
+            observed.of_name(
+                metadata.namespace,
+                metadata.name,
+                metadata.uid,
+                generation=metadata.generation,
+                version=port.version_of(metadata),
+                deleted=kind == port.ChangeType.DELETED or metadata.deletion_timestamp is not None,
+            )
+        )

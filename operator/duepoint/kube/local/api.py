@@ -1,0 +1,358 @@
+"""An API server in memory: a ``kube.port.Api`` with the behaviour that Duepoint relies on.
+
+Names are unique (409), writes carry versions (409), status is a subresource with a JSON Patch that
+may test, lists come in pages and with selectors, watches resume from a version or are Gone, a
+namespace may be absent, terminating or over its quota of Jobs. Deleting an object deletes what it
+owns, and Events are dropped after an hour, as in a cluster. There are no users, no schemas and no
+Pods; nothing runs a Job. The suite ``tests/conformance/test_kube.py`` holds it to the behaviour of
+a real API server.
+
+A watch holds its place in the log. ``changes_after`` wakes all watches at once, so one that reads
+slowly holds up no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from duepoint.kube import errors, port, times, wire
+from duepoint.kube.local import documents, paths, rules
+from duepoint.kube.local.paths import NamedObject
+from duepoint.kube.local.store import Change, LocalStore
+
+ItemT = TypeVar("ItemT", bound=port.KubeObject)
+
+#: An Event is kept so long, as ``--event-ttl`` of kube-apiserver has it.
+EVENT_TTL_US = 3_600_000_000
+
+#: A decoded body of any shape.
+_Json = Any
+
+
+class LocalApi:
+    """The server. Use it on one event loop.
+
+    Args:
+        now_us: clock for creation times, in microseconds since the epoch.
+        namespaces: those that exist from the start, beside ``kube-system``.
+    """
+
+    def __init__(self, now_us: Callable[[], int], *, namespaces: tuple[str, ...] = ()) -> None:
+        self._now_us = now_us
+        self._store = LocalStore()
+        for name in ("kube-system", *namespaces):
+            self.add_namespace(name)
+
+    def add_namespace(self, name: str) -> None:
+        """Create a namespace unless it exists."""
+        key = ("namespaces", "", name)
+        if key not in self._store.objects:
+            self._store.put(key, {"metadata": {"name": name, "uid": str(uuid.uuid4())}})
+
+    # -- port.Api --------------------------------------------------------------------------
+
+    async def request(
+        self,
+        verb: str,
+        path: str,
+        body: object = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = port.JSON,
+        accept: str = port.JSON,
+        timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
+        purpose: port.Purpose = port.Purpose.REQUEST,
+    ) -> bytes:
+        """See ``port.Api.request``."""
+        del timeout_seconds, purpose
+        await asyncio.sleep(0)  # let others in between, as a network would
+        target = paths.parse(verb, path)
+        answer = self._answer(verb, target, _document(body), dict(query or {}), content_type)
+        if accept == port.JSON_METADATA and "items" not in answer:
+            kind = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+            answer = {**kind, "metadata": answer.get("metadata", {})}
+        return msgspec.json.encode(answer)
+
+    async def list_pages(
+        self,
+        path: str,
+        item_type: type[ItemT],
+        *,
+        limit: int = port.PAGE_LIMIT,
+        query: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[port.ListPage[ItemT]]:
+        """See ``port.Api.list_pages``."""
+        decoder = msgspec.json.Decoder(port.ListPage[item_type])  # type: ignore[valid-type]
+        asked = {**(query or {}), "limit": str(limit)}
+        while True:
+            body = await self.request("GET", path, query=asked)
+            page = wire.decoded(decoder, body, f"GET {path}")
+            yield page
+            if not page.metadata.continue_token:
+                return
+            asked["continue"] = page.metadata.continue_token
+
+    async def watch(
+        self,
+        path: str,
+        item_type: type[ItemT],
+        resource_version: str,
+        *,
+        query: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[port.WatchEvent[ItemT]]:
+        """See ``port.Api.watch``."""
+        target = paths.parse("WATCH", path)
+        asked = dict(query or {})
+        decoder = msgspec.json.Decoder(item_type)
+        async for change in self._store.changes_after(int(resource_version)):
+            if (kind := _shown_as(change, target, asked)) is not None:
+                body = msgspec.json.encode(change.document)
+                item = wire.decoded(decoder, body, f"WATCH {path}")
+                yield port.WatchEvent(kind, item)
+        raise paths.refusal(target, 410, "Expired", "too old resource version")
+
+    # -- verbs -----------------------------------------------------------------------------
+
+    def _answer(
+        self,
+        verb: str,
+        target: NamedObject,
+        document: _Json,
+        query: dict[str, str],
+        content_type: str,
+    ) -> dict[str, Any]:
+        match verb:
+            case "POST" if target.subresource == "token":
+                message = "this server issues no tokens for ServiceAccounts"
+                raise paths.refusal(target, 404, "NotFound", message)
+            case "GET" if target.name:
+                return self._existing(target)
+            case "GET":
+                return self._listed(target, query)
+            case "POST":
+                return self._create(target, document, dry_run=query.get("dryRun") == "All")
+            case "PUT":
+                return self._replace(target, document)
+            case "PATCH":
+                return self._patch(target, document, content_type)
+            case "DELETE":
+                return self._delete(target, document or {})
+            case _:
+                raise paths.refusal(target, 405, "MethodNotAllowed", "no such verb")
+
+    def _existing(self, target: NamedObject) -> dict[str, Any]:
+        found = self._store.objects.get(target.key)
+        if found is None:
+            raise paths.not_found(target)
+        return found
+
+    def _listed(self, target: NamedObject, query: dict[str, str]) -> dict[str, Any]:
+        version, after = str(self._store.version), ("", "")
+        if token := query.get("continue"):
+            version, *rest = token.split("|")
+            after = (rest[0], rest[1])
+            if int(version) < self._store.oldest:
+                raise paths.refusal(target, 410, "Expired", "the continue token is too old")
+        found = [
+            (key, self._store.objects[key])
+            for key in self._store.keys(target.resource)
+            if key[1:] > after and _selects(target, query, key[1], self._store.objects[key])
+        ]
+        limit = int(query.get("limit") or len(found) or 1)
+        metadata = {"resourceVersion": version}
+        if len(found) > limit:
+            metadata["continue"] = "|".join([version, *found[limit - 1][0][1:]])
+        return {"metadata": metadata, "items": [document for _, document in found[:limit]]}
+
+    def _create(
+        self, target: NamedObject, document: dict[str, Any], *, dry_run: bool
+    ) -> dict[str, Any]:
+        metadata = document.setdefault("metadata", {})
+        name = metadata.get("name") or metadata.get("generateName", "") + uuid.uuid4().hex[:5]
+        key = (target.resource, target.namespace, name)
+        rules.check_new(target, document)
+        self._check_namespace(target)
+        self._check_quota(target, name)
+        if key in self._store.objects:
+            message = f'{target.resource} "{name}" already exists'
+            raise paths.refusal(target, 409, "AlreadyExists", message)
+        metadata |= {
+            "name": name,
+            "namespace": target.namespace,
+            "uid": str(uuid.uuid4()),
+            "generation": 1,
+            "creationTimestamp": times.time_text(self._now_us()),
+        }
+        if target.resource in rules.BORN_UNSEEN:
+            document["status"] = {"observedGeneration": -1}
+        if target.resource == "events":
+            self._drop_old_events()
+        if not dry_run:
+            self._store.put(key, document)
+        return document
+
+    def _replace(self, target: NamedObject, document: dict[str, Any]) -> dict[str, Any]:
+        existing = self._existing(target)
+        before, metadata = existing["metadata"], document["metadata"]
+        if metadata.get("resourceVersion") not in (None, before["resourceVersion"]):
+            raise paths.refusal(target, 409, "Conflict", "the object has been modified")
+        _check_uid(target, existing, metadata.get("uid"))
+        is_changed = document.get("spec") != existing.get("spec")
+        metadata |= {key: before[key] for key in _KEPT if key in before}
+        metadata["generation"] = before["generation"] + is_changed
+        if "status" in existing:
+            document["status"] = existing["status"]
+        self._store.put(target.key, document)
+        return document
+
+    def _patch(self, target: NamedObject, patch: _Json, content_type: str) -> dict[str, Any]:
+        existing = self._existing(target)
+        document = documents.copied(existing)
+        if content_type == port.JSON_PATCH:
+            if not all(documents.apply_operation(document, operation) for operation in patch):
+                message = "the server rejected our request due to an error in our request"
+                raise paths.refusal(target, 422, "Invalid", message)
+        elif content_type == port.MERGE_PATCH:
+            documents.merge(document, patch)
+        else:
+            raise paths.refusal(target, 415, "UnsupportedMediaType", content_type)
+        if target.subresource == "status":
+            rules.check_status(target, existing.get("status") or {}, document.get("status") or {})
+            document = {**documents.copied(existing), "status": document.get("status")}
+        elif document.get("spec") != existing.get("spec"):
+            document["metadata"]["generation"] = existing["metadata"]["generation"] + 1
+        self._store.put(target.key, document)
+        if document["metadata"].get("deletionTimestamp") and not _finalizers(document):
+            self._remove(target)
+        return document
+
+    def _delete(self, target: NamedObject, options: dict[str, Any]) -> dict[str, Any]:
+        existing = self._existing(target)
+        uid = (options.get("preconditions") or {}).get("uid")
+        _check_uid(target, existing, uid)
+        if target.resource == "namespaces":
+            terminating = {**documents.copied(existing), "status": {"phase": "Terminating"}}
+            self._store.put(target.key, terminating)
+            return terminating
+        if not _finalizers(existing):
+            self._remove(target)
+            return {"kind": "Status", "status": "Success"}
+        if existing["metadata"].get("deletionTimestamp"):
+            return existing
+        deleted = documents.copied(existing)
+        deleted["metadata"] |= {
+            "deletionTimestamp": times.time_text(self._now_us()),
+            "generation": existing["metadata"]["generation"] + 1,
+        }
+        self._store.put(target.key, deleted)
+        return deleted
+
+    def _remove(self, target: NamedObject) -> None:
+        uid = self._store.objects[target.key]["metadata"]["uid"]
+        self._store.remove(target.key)
+        self._collect(uid)
+
+    # -- what controllers of a cluster do ------------------------------------------------------
+
+    def _collect(self, uid: str) -> None:
+        """Delete what the deleted object owned, as the garbage collector does."""
+        for key in self._store.dependents(uid):
+            document = self._store.objects.get(key)
+            if document is not None:  # not deleted with another dependent
+                self._store.remove(key)
+                self._collect(document["metadata"]["uid"])
+
+    def _check_namespace(self, target: NamedObject) -> None:
+        if not target.namespace:
+            return
+        found = self._store.objects.get(("namespaces", "", target.namespace))
+        if found is None:
+            message = f'namespaces "{target.namespace}" not found'
+            raise paths.refusal(target, 404, "NotFound", message)
+        if (found.get("status") or {}).get("phase") == "Terminating":
+            raise terminating(target)
+
+    def _check_quota(self, target: NamedObject, name: str) -> None:
+        """Quotas of the number of Jobs; others are not counted."""
+        if target.resource != "jobs":
+            return
+        used = sum(key[1] == target.namespace for key in self._store.keys("jobs"))
+        for key in self._store.keys("resourcequotas"):
+            hard = self._store.objects[key].get("spec", {}).get("hard") or {}
+            limit = hard.get("count/jobs.batch")
+            if key[1] == target.namespace and limit is not None and used >= int(limit):
+                message = f'jobs.batch "{name}" is forbidden: exceeded quota: {key[2]}'
+                raise paths.refusal(target, 403, "Forbidden", message)
+
+    def _drop_old_events(self) -> None:
+        oldest_us = self._now_us() - EVENT_TTL_US
+        for key in self._store.keys("events"):
+            created = self._store.objects[key]["metadata"]["creationTimestamp"]
+            if times.parse_us(created) < oldest_us:
+                self._store.remove(key)
+
+
+def terminating(target: NamedObject) -> errors.ApiError:
+    """The refusal of a new object in a namespace that is being deleted."""
+    message = (
+        f"unable to create new content in namespace {target.namespace} because it is being "
+        "terminated"
+    )
+    causes = [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]
+    return paths.refusal(target, 403, "Forbidden", message, causes)
+
+
+#: What a request that replaces an object cannot change, or leaves as it is.
+_KEPT = ("uid", "creationTimestamp", "finalizers", "deletionTimestamp")
+
+
+def _finalizers(document: Mapping[str, Any]) -> list[str]:
+    return document["metadata"].get("finalizers") or []
+
+
+def _check_uid(target: NamedObject, existing: Mapping[str, Any], uid: str | None) -> None:
+    if uid not in (None, existing["metadata"]["uid"]):
+        message = "Precondition failed: UID in precondition"
+        raise paths.refusal(target, 409, "Conflict", message)
+
+
+def _selects(
+    target: NamedObject, query: Mapping[str, str], namespace: str, document: Mapping[str, Any]
+) -> bool:
+    return (
+        target.namespace in ("", namespace)
+        and documents.has_labels(document, query.get("labelSelector", ""))
+        and documents.has_fields(document, paths.fields_of(target, query))
+    )
+
+
+def _shown_as(
+    change: Change, target: NamedObject, query: Mapping[str, str]
+) -> port.ChangeType | None:
+    """The change as a watch with these selectors sees it; None where it does not."""
+    if change.key[0] != target.resource:
+        return None
+    namespace = change.key[1]
+    was = change.before is not None and _selects(target, query, namespace, change.before)
+    is_now = change.type != "DELETED" and _selects(target, query, namespace, change.document)
+    match was, is_now:
+        case True, True:
+            return port.ChangeType.MODIFIED
+        case False, True:
+            return port.ChangeType.ADDED
+        case True, False:
+            return port.ChangeType.DELETED
+        case _:
+            return None
+
+
+def _document(body: object) -> _Json:
+    if body is None:
+        return None
+    encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    return msgspec.json.decode(encoded)
