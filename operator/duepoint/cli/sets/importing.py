@@ -247,7 +247,7 @@ class _Import:
         seconds = time.monotonic() - self._began
         counts = {name: self._at.counts.get(name, 0) for name in (*_OUTCOMES, "Refused")}
         codes = dict(self.refusals.codes.most_common())
-        if form == "json":
+        if output.is_data(form):
             row = {
                 "rows": self._at.rows,
                 **{name.lower(): count for name, count in counts.items()},
@@ -255,7 +255,7 @@ class _Import:
                 "continuedFrom": self.continued,
                 "seconds": round(seconds, 3),
             }
-            output.write([row], "json")
+            output.write([row], form)
         else:
             parts = ", ".join(f"{count:,} {name.lower()}" for name, count in counts.items())
             why = f" ({', '.join(f'{code} {count:,}' for code, count in codes.items())})"
