@@ -1,10 +1,10 @@
 """How the commands about a set find the API and say who asks.
 
-The URL comes from ``--server`` or ``DUEPOINT_API_URL``. Who asks: a token that is given, else a
-token that TokenRequest makes for ``--service-account``, else the token of the kubeconfig's context,
-so that whoever uses kubectl with a token needs to give none. A certificate of a kubeconfig says
-nothing to this API; the message then names the ways to a token. The namespace is that of the
-context, as for kubectl.
+The URL comes from ``--server`` or ``DUEPOINT_API_URL``. Who asks: what an option says, else what
+the environment says, else the token of the kubeconfig's context, so that who uses kubectl with a
+token needs to give none; in a Pod that is the token of its ServiceAccount. A certificate of a
+kubeconfig says nothing to this API; the message then names the ways to a token. The namespace is
+that of the context, as for kubectl.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ import msgspec
 
 from duepoint import client, errors
 from duepoint.cli import cluster, options, output
+from duepoint.client import tokens
 from duepoint.kube import credentials
 from duepoint.kube import errors as kube_errors
 
@@ -82,7 +85,6 @@ of_api = options.gathered(
     click.option(
         "--token",
         metavar="TEXT",
-        envvar="DUEPOINT_API_TOKEN",
         help="Others on this machine can read it here; rather set the variable."
         " [DUEPOINT_API_TOKEN]",
     ),
@@ -90,7 +92,6 @@ of_api = options.gathered(
         "--token-file",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        envvar="DUEPOINT_API_TOKEN_FILE",
         help="Read again when it is replaced. [DUEPOINT_API_TOKEN_FILE]",
     ),
     click.option(
@@ -171,7 +172,7 @@ def _denied(denied: client.AccessDenied) -> str:
     if denied.status == 401:
         return f"the API does not know it ({denied.detail}); {_HOW}"
     return (
-        f"{denied.detail}; the roles duepoint-scheduleset-viewer and -editor of the chart give it"
+        f"{denied.detail}; the ClusterRoles view and edit, bound in the namespace, give the right"
     )
 
 
@@ -186,21 +187,61 @@ async def _who(place: ApiPlace) -> _Who:
     login = await _login(place)
     namespace = place.namespace or ("default" if login is None else login.namespace)
     try:
-        if place.token is not None:
-            return _Who(token=client.TokenSource(place.token), namespace=namespace)
-        if place.token_file is not None:
-            return _Who(token=client.TokenInFile(place.token_file), namespace=namespace)
+        token = _given_token(place)
     except (OSError, ValueError) as error:
         option = "--token" if place.token is not None else "--token-file"
         why = getattr(error, "strerror", None) or str(error)
         raise errors.InvalidSetting(option, f"{place.token_file or ''} {why}".strip()) from None
+    if token is None and (account := place.service_account) is not None:
+        token = await RenewedToken.made(lambda: _made_token(place, account, namespace))
+    if token is None and login is not None and login.token:
+        token = RenewedToken(login.token, lambda: _token_of_context(place))
+    if token is None:
+        why = "there is no kubeconfig" if login is None else "the kubeconfig's user has no token"
+        raise errors.InvalidSetting("--token", f"is missing, and {why}; {_HOW}")
+    return _Who(token=token, namespace=namespace)
+
+
+def _given_token(place: ApiPlace) -> client.TokenSource | None:
+    """Of an option or, where there is none of the three, of the environment."""
+    if place.token is not None:
+        return client.TokenSource(place.token)
+    if place.token_file is not None:
+        return client.TokenInFile(place.token_file)
     if place.service_account is not None:
-        token = await _made_token(place, place.service_account, namespace)
-        return _Who(token=client.TokenSource(token), namespace=namespace)
-    if login is not None and login.token:
-        return _Who(token=client.TokenSource(login.token), namespace=namespace)
-    why = "there is no kubeconfig" if login is None else "the kubeconfig's user has no token"
-    raise errors.InvalidSetting("--token", f"is missing, and {why}; {_HOW}")
+        return None
+    return tokens.of_environment(os.environ)
+
+
+class RenewedToken(client.TokenSource):
+    """A token that is made again when the API no longer takes it: an import may outlive it."""
+
+    def __init__(self, token: str, make: Callable[[], Coroutine[Any, Any, str]]) -> None:
+        super().__init__(token)
+        self._make = make
+
+    @classmethod
+    async def made(cls, make: Callable[[], Coroutine[Any, Any, str]]) -> RenewedToken:
+        """With its first token."""
+        return cls(await make(), make)
+
+    def renew(self) -> bool:
+        """Waits for it, in a thread with a loop of its own: an event loop may run in this one."""
+        with futures.ThreadPoolExecutor(max_workers=1) as threads:
+            try:
+                token = threads.submit(lambda: asyncio.run(self._make())).result()
+            except errors.DuepointError:
+                return False  # the 401 says what there is to say
+        changed, self._token = token != self._token, token
+        return changed
+
+
+async def _token_of_context(place: ApiPlace) -> str:
+    """As it is now."""
+    login = await credentials.found(place.kubeconfig, place.context).login()
+    if not login.token:
+        raise errors.InvalidSetting("--token", "the kubeconfig's user has none any more")
+    return login.token
 
 
 async def _login(place: ApiPlace) -> credentials.Login | None:

@@ -162,10 +162,12 @@ class AsyncClient:
             call = set_.bulk([lines[n] for n in sent], delete=delete, durability=durability)
             arrived, error = await self._arrived(call)
             answers.update(zip(sent, arrived, strict=False))
-            if error is None and len(arrived) != len(sent):
+            if len(arrived) > len(sent):
+                raise batches.miscounted(arrived, sent)
+            if error is None and len(arrived) < len(sent):
                 error = batches.miscounted(arrived, sent)
             waiting = [n for n in sent if n not in answers or batches.is_passing(answers[n])]
-            if not waiting and error is None:
+            if not waiting:
                 break
             if len(waiting) < len(sent):
                 attempts.begin_anew()  # rows went through, so the API is there
@@ -200,7 +202,7 @@ class AsyncClient:
                 body += piece
                 if len(body) > _LONGEST_ANSWER:
                     raise problems.ServiceUnreachable(
-                        f"the answer is longer than {_LONGEST_ANSWER} bytes: no Duepoint API is it"
+                        f"the answer is longer than {_LONGEST_ANSWER} bytes: no Duepoint API"
                     )
         return bytes(body)
 
@@ -272,7 +274,10 @@ class AsyncSetClient:
         return await self._send(self.calls.patch(id_, changes, options))
 
     async def delete(self, id_: str, *, options: calls.ChangeOptions = calls.ALWAYS) -> bool:
-        """There is no member of this id; False where there was none before."""
+        """There is no member of this id; False where there was none before.
+
+        After a lost answer False may also mean that the first attempt removed it.
+        """
         try:
             await self._send(self.calls.delete(id_, options))
         except problems.NothingThere as error:

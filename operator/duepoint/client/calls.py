@@ -1,8 +1,8 @@
 """Requests of the API as values: the one place that knows its paths and the names in its JSON.
 
 A call says what to send and how to read the answer; the clients send it. Ids and names are
-percent-encoded whole, so no id can name another path. A change carries an ``Idempotency-Key`` made
-here, once for all attempts.
+percent-encoded whole, so no id can name another path. A change that must not be made twice carries
+an ``Idempotency-Key`` made here, once for all attempts.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class ChangeOptions:
         if_absent: only if there is no such member.
         durability: answer only when the change is as safe as this: ``replicas=1``, ``aof`` or
             both with a comma; refused where the servers cannot give it.
-        idempotency_key: unset: a random one for each call. Write your own where a call may be
-            repeated by another process, up to a day later.
+        idempotency_key: unset: a random one where a repetition would matter. Write your own where
+            a call may be repeated by another process, up to a day later.
     """
 
     if_match: str = ""
@@ -63,8 +63,15 @@ class ChangeOptions:
     durability: str = ""
     idempotency_key: str = ""
 
-    def headers(self) -> dict[str, str]:
-        found = {"Idempotency-Key": self.idempotency_key or secrets.token_hex(16)}
+    def headers(self, *, is_repeatable: bool = True) -> dict[str, str]:
+        """Of a request; a key costs the API two round trips, so not every change has one.
+
+        Args:
+            is_repeatable: without conditions the same request again changes nothing.
+        """
+        found: dict[str, str] = {}
+        if self.idempotency_key or self.if_match or self.if_absent or not is_repeatable:
+            found["Idempotency-Key"] = self.idempotency_key or secrets.token_hex(16)
         if self.if_match:
             found["If-Match"] = f'"{self.if_match}"'
         if self.if_absent:
@@ -135,14 +142,16 @@ class SetCalls:
     ) -> ApiCall[members.MemberView]:
         return ApiCall(
             method="POST", path=f"{self.base}/schedules", answer=members.MemberView,
-            headers={"Content-Type": JSON, **options.headers()}, body=encoded(spec),
+            headers={"Content-Type": JSON, **options.headers(is_repeatable=False)},
+            body=encoded(spec),
         )  # fmt: skip
 
     def trigger(self, id_: str, payload: object, options: ChangeOptions) -> ApiCall[Triggered]:
         body = {} if payload is UNSET else {"payload": payload}
         return ApiCall(
             method="POST", path=f"{self._member(id_)}/trigger", answer=Triggered,
-            headers={"Content-Type": JSON, **options.headers()}, body=encoded(body),
+            headers={"Content-Type": JSON, **options.headers(is_repeatable=False)},
+            body=encoded(body),
         )  # fmt: skip
 
     def next_times(self, id_: str, count: int) -> ApiCall[members.ItemPage[str]]:
@@ -197,7 +206,8 @@ class SetCalls:
         return ApiCall(
             method="POST", path=f"{self.base}/deadletters:replay",
             answer=ReplayAnswer,
-            headers={"Content-Type": JSON, **ALWAYS.headers()}, body=encoded({"ids": letters}),
+            headers={"Content-Type": JSON, **ALWAYS.headers(is_repeatable=False)},
+            body=encoded({"ids": letters}),
         )  # fmt: skip
 
     def bulk(self, lines: Sequence[bytes], *, delete: bool, durability: str) -> ApiCall[None]:

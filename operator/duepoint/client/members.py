@@ -77,6 +77,7 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         payload: None also where the member has none of its own.
         state: ``Active``, ``Suspended`` or ``Completed``.
         next_due_time: None where there is none, or while a worker has claimed it.
+        uid, created_time, claimed: known after ``get`` and lists; a change does not answer them.
     """
 
     id: str

@@ -19,10 +19,11 @@ def checked_server(url: str) -> str:
     example = "write one such as https://duepoint-api.duepoint-system.svc:8443"
     try:
         parts = parse.urlsplit(url)
-        _ = parts.port
-    except ValueError as error:
+        _ = parts.port, httpx2.URL(url)
+    except (ValueError, httpx2.InvalidURL) as error:
         raise ValueError(f"{errors.quoted(url)} is no URL ({error}); {example}") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    is_text = url.isprintable() and " " not in url
+    if parts.scheme not in ("http", "https") or not parts.hostname or not is_text:
         raise ValueError(f"{errors.quoted(url)} is no URL of a server; {example}")
     if parts.username or parts.password or parts.query or parts.fragment:
         # Not repeated: it may hold a password.

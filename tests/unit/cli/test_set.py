@@ -31,6 +31,30 @@ def test_what_is_given_goes_first(duepoint, api, tmp_path):
     assert "NotFound" in duepoint("set", "stats", "reminders", "-n", "x", "--token", "other").err
 
 
+def test_an_option_goes_before_the_environment(duepoint, monkeypatch, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("good")
+    monkeypatch.setenv("DUEPOINT_API_TOKEN", "of the environment")
+
+    assert duepoint("set", "stats", "reminders", "--token-file", str(token)).code == 0
+    assert duepoint("set", "stats", "reminders").code == 2
+    monkeypatch.setenv("DUEPOINT_API_TOKEN", "good")
+    assert duepoint("set", "stats", "reminders").code == 0
+
+
+def test_a_token_that_expires_meanwhile_is_made_again(duepoint, api, environment):
+    changed = {**KUBECONFIG, "users": [{"name": "u", "user": {"token": "new"}}]}
+
+    async def expire(_):
+        api.tokens = {"new"}
+        environment.write_text(json.dumps(changed))
+        return memoryapi.problem(401, "Unauthenticated", "the token has expired")
+
+    api.faults.append(expire)
+    assert duepoint("set", "stats", "reminders").code == 0
+    assert len(api.requests) == 2
+
+
 def test_without_a_kubeconfig_a_token_is_enough(duepoint, environment):
     environment.unlink()
     assert duepoint("set", "stats", "reminders", "--token", "good", "-n", "shop").code == 0

@@ -76,8 +76,9 @@ def test_a_cut_export_goes_on_where_it_was(duepoint, api, tmp_path, requests):
     assert first.code == 2
     api.faults.clear()
     # What was written behind the checkpoint, and a half line, are not kept.
+    assert not path.exists()
     if requests > 1:
-        with path.open("ab") as data:
+        with path.with_name("members.ndjson.part").open("ab") as data:
             data.write(b'{"id": "half')
 
     second = duepoint("set", "export", "reminders", str(path), "-o", "json")
@@ -85,7 +86,7 @@ def test_a_cut_export_goes_on_where_it_was(duepoint, api, tmp_path, requests):
     assert second.code == 0
     assert ids(path) == sorted(api.members)
     assert second.rows[0]["continuedFrom"] == max(requests - 1, 0) * 4
-    assert not (tmp_path / "members.ndjson.checkpoint").exists()
+    assert [each.name for each in tmp_path.glob("members*")] == ["members.ndjson"]
 
 
 async def _gone(_):
@@ -99,6 +100,10 @@ def test_a_file_that_is_there_is_not_replaced_by_accident(duepoint, refused, api
 
     assert "write --restart to replace it" in refused("set", "export", "reminders", str(path))
     assert path.read_text() == "precious\n"
+    api.faults.extend([None, *[_gone] * 3])
+    assert duepoint("set", "export", "reminders", str(path), "--restart").code == 2
+    assert path.read_text() == "precious\n"
+    api.faults.clear()
     assert duepoint("set", "export", "reminders", str(path), "--restart").code == 0
     assert len(ids(path)) == 3
 
@@ -122,7 +127,7 @@ def test_a_file_shorter_than_its_checkpoint_is_not_continued(duepoint, refused, 
     api.faults.extend([None] * 3 + [_gone] * 3)
     duepoint("set", "export", "reminders", str(path))
     api.faults.clear()
-    path.write_bytes(b"")
+    path.with_name("members.ndjson.part").write_bytes(b"")
 
     assert "shorter than its checkpoint" in refused("set", "export", "reminders", str(path))
 

@@ -26,24 +26,39 @@ def rows(count):
     [memoryapi.busy(503), memoryapi.busy(429), memoryapi.busy(502), memoryapi.hang_up],
     ids=["unwell", "too many", "bad gateway", "hang-up"],
 )
-def test_a_change_is_repeated_under_the_same_key(reminders, api, fault):
-    api.faults.extend([fault, fault])
+def test_a_change_is_repeated_and_one_that_must_not_be_made_twice_under_the_same_key(
+    reminders, api, fault
+):
+    api.faults.extend([fault, fault, None, fault, fault])
     reminders.put("a", SPEC)
+    assert ["Idempotency-Key" in headers for _, _, headers in api.requests] == [False] * 3
 
-    keys = {headers["Idempotency-Key"] for _, _, headers in api.requests}
-    assert len(api.requests) == 3
-    assert len(keys) == 1
+    reminders.create(SPEC)
+    assert len(api.members) == 2
+    assert len({headers["Idempotency-Key"] for _, _, headers in api.requests[3:]}) == 1
+
+
+def test_a_one_off_whose_answer_was_lost_is_made_once(reminders, api):
+    async def lose_the_answer(request):
+        answer = await api._create(request)
+        api.answers[request.headers["Idempotency-Key"]] = (201, answer.text)
+        request.transport.close()
+        return web.Response()
+
+    api.faults.append(lose_the_answer)
+    made = reminders.create(SPEC)
+    assert list(api.members) == [made.id]
 
 
 def test_two_changes_have_two_keys(reminders, api):
-    reminders.put("a", SPEC)
-    reminders.put("a", SPEC)
+    reminders.create(SPEC)
+    reminders.create(SPEC)
 
     assert len({headers["Idempotency-Key"] for _, _, headers in api.requests}) == 2
 
 
-def test_a_deletion_whose_answer_was_lost_still_says_that_there_was_one(reminders, api):
-    reminders.put("a", SPEC)
+def test_a_deletion_of_a_version_says_after_a_lost_answer_that_there_was_one(reminders, api):
+    etag = reminders.put("a", SPEC).etag
 
     async def lose_the_answer(request):
         del api.members["a"]
@@ -52,7 +67,7 @@ def test_a_deletion_whose_answer_was_lost_still_says_that_there_was_one(reminder
         return web.Response()
 
     api.faults.append(lose_the_answer)
-    assert reminders.delete("a") is True
+    assert reminders.delete("a", options=client.ChangeOptions(if_match=etag)) is True
 
 
 def test_it_waits_as_long_as_the_api_asks(reminders, api):
@@ -190,8 +205,9 @@ def test_what_cannot_be_a_token_is_refused(connect, token):
 
 
 @pytest.mark.parametrize(
-    "url", ["", "api", "ftp://api", "http://", "http://u:p@api", "http://api?x=1", "http://api:x"]
-)
+    "url", ["", "api", "ftp://api", "http://", "http://u:p@api", "http://api?x=1", "http://api:x",
+     "http://api:99999", "http://[::1", "http://a b"],
+)  # fmt: skip
 def test_what_is_no_url_is_refused_without_repeating_a_password(connect, url):
     with pytest.raises(ValueError, match="write one such as") as caught:
         connect(url or " ")

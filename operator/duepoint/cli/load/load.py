@@ -204,8 +204,12 @@ class _Load:
     async def remove_rest(self) -> None:
         """What has not arrived must not arrive later, at somebody else's receiver."""
         late = [n for n in self._submitted.accepted if not self.arrivals.first_us[n]]
-        async for _ in self._asked.delete_many([self.plan.id_of(number) for number in late]):
-            pass
+        try:
+            async for _ in self._asked.delete_many([self.plan.id_of(number) for number in late]):
+                pass
+        except client.ClientError as error:
+            begin = f"duepoint set delete SET --prefix {self.plan.run}-"
+            output.complain(f"what is left could not be deleted ({error}); {begin} does it")
 
     def report(self, name: str) -> lateness.LoadReport:
         accepted, arrivals = self._submitted.accepted, self.arrivals

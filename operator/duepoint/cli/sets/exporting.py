@@ -2,9 +2,9 @@
 
 A line is what ``import`` and the API's bulk requests take. Pages are read one after the other, each
 consistent in itself; members that are written meanwhile may or may not be among them, and one that
-stays as it is the whole time is there exactly once. After each page the file is on the disk and the
-checkpoint says so; the same command again goes on from there. A file that is not complete has its
-checkpoint beside it.
+stays as it is the whole time is there exactly once. Rows go to ``FILE.part``, and a checkpoint says
+up to where they are on the disk; the same command again goes on from there. At the end the part
+becomes FILE, so a FILE is always whole, and an export that fails leaves the former one as it was.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class _Export:
     def __init__(self, asked: client.AsyncSetClient, file: Path, checkpoint: Path) -> None:
         self._asked = asked
         self._file = file
+        self._part = file.with_name(f"{file.name}.part")
         self._checkpoint = checkpoint
         self._began = time.monotonic()
         self._continued = 0
@@ -76,43 +77,37 @@ class _Export:
         self._at = checkpoints.Checkpoint(work=work)
 
     def opened(self, *, restart: bool) -> BinaryIO:
-        """The file at the place where it goes on.
+        """The part that is there so far, at the place where it goes on.
 
         Raises:
-            errors.InvalidSetting: it is there and is none that can be continued.
+            errors.InvalidSetting: the file is there, or the part is none that can be continued.
         """
         try:
             if restart:
                 self._checkpoint.unlink(missing_ok=True)
-                return self._file.open("wb")
+                return self._part.open("wb")
             known = checkpoints.read(self._checkpoint, self._at.work)
             if known is None:
-                return self._new_file()
-            data = self._file.open("r+b")
+                if self._file.exists():
+                    message = f"{self._file} is there already; write --restart to replace it"
+                    raise errors.InvalidSetting("FILE", message)
+                return self._part.open("wb")
+            data = self._part.open("r+b")
             if data.seek(0, os.SEEK_END) < known.offset:
                 data.close()
-                raise errors.InvalidSetting(
-                    "FILE", f"{self._file} is shorter than its checkpoint says; write --restart"
-                )
+                message = f"{self._part} is shorter than its checkpoint says; write --restart"
+                raise errors.InvalidSetting("FILE", message)
             data.truncate(known.offset)
             data.seek(known.offset)
         except OSError as error:
-            raise errors.InvalidSetting("FILE", f"{self._file}: {error.strerror}") from None
+            raise errors.InvalidSetting("FILE", f"{self._part}: {error.strerror}") from None
         self._at, self._continued = known, known.rows
         return data
 
-    def _new_file(self) -> BinaryIO:
-        try:
-            return self._file.open("xb")
-        except FileExistsError:
-            raise errors.InvalidSetting(
-                "FILE", f"{self._file} is there already; write --restart to replace it"
-            ) from None
-
     async def run(self, data: BinaryIO) -> None:
-        """Write what is left of the set, and remove the checkpoint."""
+        """Write what is left of the set; the part becomes the file, and the checkpoint goes."""
         if not self._continued:
-            self._save(data)  # from now on the file is one that can be continued
+            self._save(data)
         members = (await self._asked.info()).members
         with progress.bar("export", max(members, self._at.rows)) as advance:
             try:
@@ -124,6 +119,7 @@ class _Export:
         data.flush()
         os.fsync(data.fileno())
         self._checkpoint.unlink(missing_ok=True)
+        self._part.replace(self._file)
 
     async def _page(self, data: BinaryIO) -> bool:
         """Write one page; whether there are more."""
