@@ -43,7 +43,7 @@ from duepoint.delayqueue.definitions import (
     upsert,
 )
 from duepoint.delayqueue.inspection import counts, upcoming
-from duepoint.delayqueue.members import lanes, lookups, members, sets, triggers, writing
+from duepoint.delayqueue.members import lanes, letters, lookups, members, sets, triggers, writing
 from duepoint.delayqueue.repair import collector, mending, suspectpoints, sweeper
 from duepoint.delayqueue.resharding import export, resharding
 from duepoint.delayqueue.wire import connecting, servers
@@ -87,6 +87,15 @@ class DelayQueue:
             shared, known, self.numbering, self.interned, self.signed_blobs, self.moves
         )
         self.occurrences = occurrences.Occurrences(shared, known, self.numbering, self.moves)
+        # A worker's turn.
+        self.server_clocks = wakeups.ServerClocks(shared)
+        self.prefetch = prefetch.Prefetch()
+        self.claims = claiming.Claims(
+            shared, known, reader, self.moves, self.prefetch, self.server_clocks
+        )
+        self.settlements = settling.Settlements(shared, known, self.prefetch, quotas, self.streams)
+        self.concurrency = admission.Concurrency(shared, known, self.numbering)
+        self.dead_letters = deadletters.DeadLetters(shared, reader)
         # Members of ScheduleSets.
         set_lanes = lanes.SetLanes(shared, reader, self.interned)
         self.sets = sets.Sets(shared, known, self.numbering, self.interned, self.signed_blobs)
@@ -105,16 +114,8 @@ class DelayQueue:
                 shared, known, reader, set_lanes, self.interned, self.signed_blobs
             ),
             triggers.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
+            letters.MemberLetters(shared, known, reader, self.dead_letters, self.signed_blobs),
         )
-        # A worker's turn.
-        self.server_clocks = wakeups.ServerClocks(shared)
-        self.prefetch = prefetch.Prefetch()
-        self.claims = claiming.Claims(
-            shared, known, reader, self.moves, self.prefetch, self.server_clocks
-        )
-        self.settlements = settling.Settlements(shared, known, self.prefetch, quotas, self.streams)
-        self.concurrency = admission.Concurrency(shared, known, self.numbering)
-        self.dead_letters = deadletters.DeadLetters(shared, reader)
         # Another number of shards; repair.
         self.export = export.Export(shared, reader, self.moves)
         self.resharding = resharding.Resharding(shared, known, self.membership, reader, self.export)
