@@ -42,8 +42,17 @@ from duepoint.delayqueue.definitions import (
     signedblobs,
     upsert,
 )
-from duepoint.delayqueue.inspection import counts, upcoming
-from duepoint.delayqueue.members import lanes, letters, lookups, members, sets, triggers, writing
+from duepoint.delayqueue.inspection import counts, durability, upcoming
+from duepoint.delayqueue.members import (
+    lanes,
+    letters,
+    lookups,
+    members,
+    removal,
+    sets,
+    triggers,
+    writing,
+)
 from duepoint.delayqueue.repair import collector, mending, suspectpoints, sweeper
 from duepoint.delayqueue.resharding import export, resharding
 from duepoint.delayqueue.wire import connecting, servers
@@ -99,6 +108,9 @@ class DelayQueue:
         # Members of ScheduleSets.
         set_lanes = lanes.SetLanes(shared, reader, self.interned)
         self.sets = sets.Sets(shared, known, self.numbering, self.interned, self.signed_blobs)
+        member_reader = lookups.MemberReader(
+            shared, known, reader, set_lanes, self.interned, self.signed_blobs
+        )
         self.members = members.Members(
             writing.MemberWriter(
                 shared,
@@ -110,11 +122,12 @@ class DelayQueue:
                 self.signed_blobs,
                 self.moves,
             ),
-            lookups.MemberReader(
-                shared, known, reader, set_lanes, self.interned, self.signed_blobs
-            ),
+            member_reader,
             triggers.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
             letters.MemberLetters(shared, known, reader, self.dead_letters, self.signed_blobs),
+        )
+        self.set_removals = removal.SetRemovals(
+            shared, known, set_lanes, self.interned, self.sets, member_reader
         )
         # Another number of shards; repair.
         self.export = export.Export(shared, reader, self.moves)
@@ -126,6 +139,7 @@ class DelayQueue:
         self.counts = counts.Counts(shared, reader)
         self.upcoming = upcoming.Upcoming(shared, reader, self.counts)
         self.held_claims = upcoming.HeldClaims(shared, self.counts, self.upcoming)
+        self.durability = durability.DurabilityProbe(shared)
 
     async def start(self) -> None:
         """Connect and load the scripts; raises QueueUnavailable when no server answers."""
