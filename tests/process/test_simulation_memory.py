@@ -25,7 +25,7 @@ def test_a_long_simulation_needs_no_more_memory_than_a_short_one(tmp_path):
     def peak_kib(to, down):
         command = [
             sys.executable, "-c", script, "simulate", "-f", str(file), "--from", "2026-12-01",
-            "--to", to, "--down", f"2026-12-01T01:00:00Z/{down}",
+            "--to", to, "--down", f"2026-12-01T01:00:00Z/{down}", "-o", "json",
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         outcomes = Counter(json.loads(line)["outcome"] for line in done.stdout.splitlines())

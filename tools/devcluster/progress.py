@@ -61,7 +61,7 @@ class SideBySide:
     def finish(self, name: str) -> None:
         """One of them is done."""
         self._finished += self._usual.pop(name)
-        say(f"  {name} is ready; {self.line()}")
+        say(f"  {name} is ready; {self.line()}" if self._usual else f"  {name} is ready")
 
     def line(self) -> str:
         """How long it has taken, what is under way, and how long that will take."""

@@ -2,15 +2,16 @@
 
 ``root`` knows the names of the subcommands and nothing else, so that each call pays only for what
 it runs. ``processes`` starts operator and worker; ``expression``, ``check`` and ``cronjob`` answer
-without a cluster, from the same pure functions that the processes use; ``queue``, ``run``
-and ``webhook`` look at and act on an installation. ``options`` holds options and their meaning,
-``output`` prints, ``cluster`` is the session with an API server. Clocks are read and texts are
-written here and nowhere below.
+without a cluster, from the same pure functions that the processes use; ``schedules``, ``doctor``,
+``queue``, ``run`` and ``webhook`` look at and act on an installation. ``options`` holds options and
+their meaning, ``output`` prints, ``cluster`` is the session with an API server. Clocks are read and
+texts are written here and nowhere below.
 
-Exit codes: 0; 1 there is nothing to show; 2 the input is wrong, with one line on standard error
+Exit codes: 0, also where there is nothing to show; 1 the answer is no (a run failed, a check found
+something wrong); 2 the command could not do its work, with one line on standard error
 (``validate`` prints one line a problem).
 """
 
-from duepoint.cli.root import commands, main
+from duepoint.cli.root import commands, main, plugin
 
-__all__ = ["commands", "main"]
+__all__ = ["commands", "main", "plugin"]

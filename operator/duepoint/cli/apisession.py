@@ -286,4 +286,4 @@ def identity(asked: client.AsyncSetClient) -> tuple[str, str]:
 def nothing(text: str) -> int:
     """Say that there is nothing to show; its exit code."""
     output.complain(text)
-    return output.NOTHING
+    return output.FAILED

@@ -6,11 +6,13 @@ when they run.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from duepoint.cli import options
+from duepoint import errors
+from duepoint.cli import options, output
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, port
 
@@ -25,8 +27,20 @@ class ClusterSession:
 
 @contextlib.asynccontextmanager
 async def session(place: options.Place) -> AsyncIterator[ClusterSession]:
-    """A session with the cluster; raises errors.InvalidSetting where no credentials are found."""
+    """A session with the cluster.
+
+    Raises:
+        errors.InvalidSetting: no credentials are found, or ``place.patience_seconds`` are over.
+    """
     access = credentials.found(place.kubeconfig, place.context)
-    async with kubeapi.ApiSession(access, component="cli") as api:
-        login = await access.login()
-        yield ClusterSession(api=api, namespace=place.namespace or login.namespace)
+    try:
+        async with (
+            asyncio.timeout(place.patience_seconds),
+            kubeapi.ApiSession(access, component="cli") as api,
+        ):
+            login = await access.login()
+            yield ClusterSession(api=api, namespace=place.namespace or login.namespace)
+    except TimeoutError:
+        waited = output.span(place.patience_seconds or 0)
+        message = f"the cluster did not answer within {waited}; write a longer one"
+        raise errors.InvalidSetting("--timeout", message) from None

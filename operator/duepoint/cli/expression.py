@@ -86,7 +86,6 @@ def _show_slots(
     if output.write(rows, form, widths=_WIDTHS) == 0:
         when = instants.utc_text(asked.from_us)
         output.complain(f"{errors.quoted(asked.text)} has no slot {side} {when}")
-        raise click.exceptions.Exit(output.NOTHING)
 
 
 def _slot(slot_us: int, local: instants.LocalTime) -> dict[str, str]:
@@ -95,7 +94,7 @@ def _slot(slot_us: int, local: instants.LocalTime) -> dict[str, str]:
 
 @click.command("explain")
 @options.asking
-@options.text_format
+@options.output_format
 def explain(form: str, asked: AskedExpression) -> None:
     """Say in plain words when the expression EXPR runs.
 
@@ -112,8 +111,8 @@ def explain(form: str, asked: AskedExpression) -> None:
         "clockChanges": list(_clock_changes(asked, local)),
         "cronJob": list(_cronjob(asked, local)),
     }
-    if form == "json":
-        output.write([found], "json")
+    if output.is_data(form):
+        output.write([found], form)
     else:
         output.say(found["expression"])
         output.say(f"  {found['meaning']}")
@@ -125,7 +124,6 @@ def explain(form: str, asked: AskedExpression) -> None:
             output.say(f"  CronJob: {line}")
     if not found["next"]:
         output.complain(f"{errors.quoted(asked.text)} has no slot after --from")
-        raise click.exceptions.Exit(output.NOTHING)
 
 
 # -- daylight saving -------------------------------------------------------------------------

@@ -9,6 +9,7 @@ wrong; ``@every`` is anchored where ``--anchor`` says, else at the instant that 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import inspect
 import re
@@ -61,7 +62,10 @@ def words(*known: str) -> Converted:
         for word in known:
             if word.lower() == text.lower():
                 return word
-        raise ValueError(f"{errors.quoted(text)}: write {' or '.join(known)}")
+        near = difflib.get_close_matches(text.lower(), [word.lower() for word in known], n=1)
+        meant = next((word for word in known if [word.lower()] == near), "")
+        hint = f'; did you mean "{meant}"?' if meant else ""
+        raise ValueError(f"{errors.quoted(text)}: write {' or '.join(known)}{hint}")
 
     return Converted(read)
 
@@ -90,7 +94,8 @@ def _zone(text: str) -> str:
         raise ValueError(str(error)) from None
 
 
-def _identity(text: str) -> str:
+def namespaced(text: str) -> str:
+    """``namespace/name`` of an object; raises ValueError."""
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name) or "/" in name or not text.isprintable() or " " in text:
         raise ValueError(f"{errors.quoted(text)}: write namespace/name, such as reports/nightly")
@@ -138,7 +143,7 @@ def gathered(
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def gather(**given: Any) -> Any:  # noqa: ANN401 - click's values
-            made = make(**{each: given.pop(each) for each in own})
+            made = make(**{each: given.pop(each) for each in own if each in given})
             return command(**given, **{name: made})
 
         gathering: Callable[..., Any] = together(*options)(gather)
@@ -166,37 +171,62 @@ def of_settings(
     )
 
 
-def rows_format(unset: str) -> Callable[[CommandT], CommandT]:
-    """``--output`` of a command that prints rows; ``unset`` describes its default."""
-    return click.option(
-        "--output",
-        "-o",
-        "form",
-        metavar="json|table",
-        type=words("json", "table"),
-        default=lambda: "table" if sys.stdout.isatty() else "json",
-        help=f"Unset: {unset}, elsewhere JSON, one object a line.",
-    )
-
-
-output_format = rows_format("a table on a terminal")
-text_format = click.option(
+#: ``--output`` of every command: a table, or text, for people, also where it is piped.
+output_format = click.option(
     "--output",
     "-o",
     "form",
-    default="text",
-    metavar="json|text",
-    type=words("json", "text"),
-    help="Unset: text.",
+    metavar="table|wide|json|yaml",
+    type=words("table", "wide", "json", "yaml"),
+    default="table",
+    show_default=True,
+    help="json is one object a line, yaml one document each.",
 )
-files = click.option(
-    "--filename",
-    "-f",
+
+
+def _chosen_files(
+    *, paths: tuple[str, ...], filenames: tuple[str, ...], recursive: bool
+) -> tuple[str, ...]:
+    """The files that are meant, those of a folder by name; raises errors.InvalidSetting."""
+    given = (*paths, *filenames)
+    if not given:
+        message = "is missing: write a file or a folder, or - for standard input"
+        raise errors.InvalidSetting("FILE", message)
+    return tuple(file for each in given for file in _files_of(each, recursive=recursive))
+
+
+def _files_of(given: str, *, recursive: bool) -> list[str]:
+    folder = Path(given)
+    if given == "-" or not folder.is_dir():
+        return [given]
+    found = sorted(
+        str(path)
+        for path in folder.glob("**/*" if recursive else "*")
+        if path.suffix in _MANIFESTS and path.is_file()
+    )
+    if not found:
+        hint = "" if recursive else "; -R looks into its folders, too"
+        message = f"{errors.quoted(given)} has no file that ends in {', '.join(_MANIFESTS)}{hint}"
+        raise errors.InvalidSetting("FILE", message)
+    return found
+
+
+#: Files that a folder stands for, as kubectl takes them.
+_MANIFESTS = (".yaml", ".yml", ".json")
+#: Files and folders of manifests, by position or with -f, as ``files``.
+files = gathered(
     "files",
-    metavar="FILE",
-    multiple=True,
-    required=True,
-    help="YAML or JSON; - is standard input. May be repeated.",
+    _chosen_files,
+    click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1),
+    click.option(
+        "--filename",
+        "-f",
+        "filenames",
+        metavar="FILE",
+        multiple=True,
+        help="The same as FILE: YAML or JSON, or a folder; - is standard input. May be repeated.",
+    ),
+    click.option("--recursive", "-R", is_flag=True, help="Of a folder its folders, too."),
 )
 namespace = click.option(
     "--namespace",
@@ -227,11 +257,18 @@ def count(most: int) -> Callable[[CommandT], CommandT]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where to look: a kubeconfig, a context of it, a namespace; None = kubectl's defaults."""
+    """Where to look: a kubeconfig, a context of it, a namespace; None = kubectl's defaults.
+
+    Attributes:
+        everywhere: in every namespace.
+        patience_seconds: how long the cluster may take for all of it; None = as long as it takes.
+    """
 
     kubeconfig: Path | None
     context: str | None
     namespace: str | None
+    everywhere: bool = False
+    patience_seconds: float | None = None
 
 
 of_cluster = together(
@@ -239,6 +276,74 @@ of_cluster = together(
         "--kubeconfig", type=click.Path(path_type=Path), help="Unset: as kubectl finds it."
     ),
     click.option("--context", metavar="NAME", help="Of the kubeconfig; unset: the current one."),
+)
+
+
+def _timeout_seconds(text: str) -> float | None:
+    """As kubectl has it: a duration such as 30s or 2m; 0 = as long as it takes."""
+    if text in ("0", "0s"):
+        return None
+    return durations.parse_duration_us(text) / 1e6
+
+
+def _place_of_one(
+    *,
+    namespace: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    patience_seconds: float | None,
+) -> Place:
+    return Place(
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace,
+        patience_seconds=patience_seconds,
+    )
+
+
+def _place_of_many(
+    *,
+    namespace: str | None,
+    everywhere: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    patience_seconds: float | None,
+) -> Place:
+    if everywhere and namespace is not None:
+        raise errors.InvalidSetting("--all-namespaces", "leave out -n, or write -n alone")
+    return Place(
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace,
+        everywhere=everywhere,
+        patience_seconds=patience_seconds,
+    )
+
+
+_namespace_of_cluster = click.option(
+    "--namespace",
+    "-n",
+    metavar="NAME",
+    type=NAME,
+    help="Unset: the namespace of the context.",
+)
+_patience = click.option(
+    "--timeout",
+    "patience_seconds",
+    metavar="DURATION",
+    type=Converted(_timeout_seconds),
+    help="Give up after this, such as 30s; 0 or unset: never.",
+)
+#: Where one object is, as ``place``.
+of_one = gathered("place", _place_of_one, _namespace_of_cluster, of_cluster, _patience)
+#: Where many are, as ``place``.
+of_many = gathered(
+    "place",
+    _place_of_many,
+    _namespace_of_cluster,
+    click.option("--all-namespaces", "-A", "everywhere", is_flag=True, help="In every namespace."),
+    of_cluster,
+    _patience,
 )
 
 
@@ -347,7 +452,7 @@ asking = gathered(
     click.option(
         "--identity",
         metavar="NAMESPACE/NAME",
-        type=Converted(_identity),
+        type=Converted(namespaced),
         help="The object whose name H hashes.",
     ),
     click.option(

@@ -18,7 +18,8 @@ from typing import Any
 
 from duepoint.cli import instants
 
-NOTHING = 1
+#: The answer is no: a run failed, a check found something wrong.
+FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 
@@ -32,6 +33,7 @@ Columns = Mapping[str, str | Callable[[Row], str]]
 
 #: Of JSON, which needs none.
 _NO_WIDTHS: Mapping[str, int] = {}
+_NO_COLUMNS: Columns = {}
 
 _encoded = json.JSONEncoder(check_circular=False).encode
 
@@ -42,12 +44,27 @@ def write(rows: Iterable[Row], form: str, *, widths: Mapping[str, int] = _NO_WID
     for row in rows:
         if form == "json":
             sys.stdout.write(_encoded(row) + "\n")
+        elif form == "yaml":
+            sys.stdout.write("---\n" + _document(row))
         else:
             if count == 0:
                 sys.stdout.write(_aligned({name: name for name in widths}, widths))
             sys.stdout.write(_aligned(row, widths))
         count += 1
     return count
+
+
+def is_data(form: str) -> bool:
+    """Whether the output is for programs: everything in it, and no words around it."""
+    return form in ("json", "yaml")
+
+
+def _document(row: Row) -> str:
+    import yaml  # noqa: PLC0415 - most calls need no YAML
+
+    plain = json.loads(_encoded(row))
+    written: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False, width=1 << 20)
+    return written
 
 
 def say(text: str = "") -> None:
@@ -102,18 +119,22 @@ def show_rows(
     form: str,
     columns: Columns,
     *,
+    wide: Columns = _NO_COLUMNS,
     spare: Sequence[str] = (),
     may_cut: str = "",
 ) -> int:
     """Write a list that fits the terminal; how many rows it has.
 
     Args:
+        wide: columns that ``wide`` adds at the end.
         spare: columns that may go where the terminal is too narrow, the first one first.
         may_cut: the column, the last one, whose texts may be cut.
     """
     listed = list(rows)
-    if form == "json" or not listed:
-        return write(listed, "json")
+    if is_data(form) or not listed:
+        return write(listed, form)
+    if form == "wide":
+        columns, spare, may_cut = {**columns, **wide}, (), ""
     lines = [
         {name: text(row[of]) if isinstance(of, str) else of(row) for name, of in columns.items()}
         for row in listed
@@ -136,8 +157,8 @@ def show_rows(
 
 def show_row(row: Row, form: str, cells: Cells) -> int:
     """Write one row: as JSON, or one line a cell."""
-    if form == "json":
-        return write([row], "json")
+    if is_data(form):
+        return write([row], form)
     widest = max(map(len, cells))
     for name, cell in cells.items():
         say(f"{name.ljust(widest)}  {cell}".rstrip())

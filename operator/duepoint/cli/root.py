@@ -34,12 +34,20 @@ _HOMES = {
     "trigger": ("run.trigger", "trigger"),
     "backfill": ("run.backfill", "backfill"),
     "webhook": ("webhook.webhook", "webhook"),
+    "list": ("schedules.listing", "list_schedules"),
+    "describe": ("schedules.listing", "describe"),
+    "why": ("schedules.why", "why"),
+    "suspend": ("schedules.suspension", "suspend"),
+    "resume": ("schedules.suspension", "resume"),
+    "logs": ("schedules.logs", "logs"),
+    "doctor": ("doctor", "doctor"),
     "queue": ("queue.queue", "queue"),
     "dlq": ("queue.deadletters", "dlq"),
     "set": ("sets.sets", "sets"),
     "load": ("load.load", "load"),
     "operator": ("processes", "operator"),
     "worker": ("processes", "worker"),
+    "completion": ("completion", "completion"),
     "version": ("root", "version"),
 }
 
@@ -101,12 +109,15 @@ class Commands(click.Group):
         return code if isinstance(code, int) else 0
 
 
-@click.group(cls=Commands, name="duepoint")
+@click.group(
+    cls=Commands, name="duepoint", context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, "--version", message="%(version)s", help="Print the version.")
 def commands() -> None:
     """Schedules for Kubernetes that are never early and never lost.
 
-    run, next, previous, explain, validate and simulate need no cluster; trigger and backfill run a
-    Schedule of one by hand.
+    With a cluster: list, describe, why, suspend, resume, trigger, backfill, logs and doctor. With
+    Redis: queue and dlq; with the HTTP API: set and load. The others need neither.
     """
 
 
@@ -119,6 +130,19 @@ def version() -> None:
 def main() -> None:
     """Entry point; never shows a traceback for a wrong input."""
     commands()
+
+
+def plugin() -> None:
+    """Entry point of ``kubectl duepoint``, which is the same command."""
+    commands(prog_name="kubectl duepoint")
+
+
+def complete_for_kubectl() -> None:
+    """Entry point of ``kubectl_complete-duepoint``, which kubectl calls to complete our words."""
+    from duepoint.cli import completion  # noqa: PLC0415 - only this asks for it
+
+    for line in completion.for_kubectl(commands, sys.argv[1:]):
+        click.echo(line)
 
 
 def _write_no_more() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 
@@ -167,3 +168,36 @@ async def test_what_happens_to_sets_between_two_terms_is_put_right(
         await scene.until_ready(1, "comes")
         assert (await scene.object("stays"))["metadata"] == stays["metadata"]
         assert await scene.counted("stays") == 5
+
+
+async def test_rows_of_a_config_map_are_followed_and_come_back_after_a_loss(
+    installation: Installation, scene: SetScene
+):
+    installation.timings = Timings(look_seconds=0.5)
+    path = f"/api/v1/namespaces/{scene.namespace}/configmaps"
+    rows = [{"id": f"c{number}", "schedule": "0 0 1 1 *"} for number in range(1_000)]
+    data = {"rows.ndjson": "\n".join(json.dumps(row) for row in rows)}
+    await scene.user.request("POST", path, {"metadata": {"name": "customers"}, "data": data})
+    async with installation.leading():
+        await scene.create(rows={"configMapRef": {"name": "customers"}})
+        status = await scene.until_ready(1)
+        assert status["rows"]["applied"] == 1_000
+        assert await scene.counted() == 1_000
+        assert (await scene.record()).is_managed
+        data = {"rows.ndjson": json.dumps(rows[5]) + "\n" + json.dumps({"id": "x", "at": "noon"})}
+        await scene.user.request(
+            "PATCH",
+            f"{path}/customers",
+            {"data": data},
+            content_type="application/merge-patch+json",
+        )
+        status = await scene.until(lambda status: condition(status, "RowsInvalid") is not None)
+        assert "rows.ndjson: line 2: at" in condition(status, "RowsInvalid")["message"]
+        assert await scene.counted() == 1
+        with installation._server.client() as client:
+            for key in client.scan_iter(match=f"{installation._prefix}*", count=1000):
+                client.delete(key)
+        deadline = time.monotonic() + 60
+        while await scene.counted() != 1:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)

@@ -40,6 +40,9 @@ def duepoint():
     """Arguments -> Answer; anything but an exit is a bug and passes through."""
 
     def run(*arguments: str, given: str | bytes | None = None) -> Answer:
+        of_rows = arguments[:1] in (("next",), ("previous",), ("simulate",))
+        if of_rows and not {"-o", "--output", "-h"} & set(arguments):
+            arguments = (*arguments, "-o", "json")  # tests read the rows of these
         result = CliRunner().invoke(cli.commands, arguments, input=given)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

@@ -555,9 +555,9 @@ def test_json_has_one_object_for_each_manifest(duepoint):
 
 
 @pytest.mark.parametrize("given", ["", "# nothing\n", "---\n---\n", OTHER], ids=repr)
-def test_nothing_to_check_is_exit_code_1(duepoint, given):
+def test_nothing_to_check_is_success_and_said(duepoint, given):
     answer = duepoint("validate", "-f", "-", given=given)
-    assert (answer.code, answer.out) == (1, "")
+    assert (answer.code, answer.out) == (0, "")
     assert "there is no Schedule, ScheduleSet, ScheduleRun or CronJob" in answer.err
 
 
@@ -623,11 +623,13 @@ def test_windows_line_ends_and_a_byte_order_mark_are_read(duepoint):
 
 
 def test_files_that_are_none_are_told(duepoint, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
     huge = tmp_path / "huge.yaml"
     with huge.open("wb") as opened:
         opened.truncate(100 << 20)
     for file, says in (
-        (tmp_path, "cannot be read: Is a directory"),
+        (empty, "has no file that ends in .yaml"),
         (tmp_path / "missing.yaml", "cannot be read: No such file"),
         (huge, "is larger than 32 MiB"),
         ("a\0b", "null byte"),
@@ -654,3 +656,26 @@ def test_merge_keys_are_followed():
 
     (document,) = yamltext.documents(b"base: &b {x: 1, y: 2}\nmade: {<<: *b, y: 3}\n")
     assert document["made"] == {"x": 1, "y": 3}
+
+
+def test_files_and_folders_come_by_position_and_a_folder_is_its_manifests(duepoint, tmp_path):
+    manifest = """\
+apiVersion: duepoint.dev/v1alpha1
+kind: Schedule
+metadata: {name: NAME}
+spec: {schedule: "@daily", webhook: {url: "https://a.example/"}}
+"""
+    (tmp_path / "b.yaml").write_text(manifest.replace("NAME", "b"))
+    (tmp_path / "a.yml").write_text(manifest.replace("NAME", "a"))
+    (tmp_path / "notes.txt").write_text("none of it")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "c.txt").write_text("{}")
+    (tmp_path / "deep" / "d.yaml").write_text(manifest.replace("NAME", "d"))
+
+    def names(*arguments):
+        return [row["name"] for row in duepoint("validate", *arguments, "-o", "json").rows]
+
+    assert names(str(tmp_path)) == ["a", "b"]
+    assert names(str(tmp_path), "-R") == ["a", "b", "d"]
+    assert names(str(tmp_path / "b.yaml"), "-f", str(tmp_path / "a.yml")) == ["b", "a"]
+    assert "write a file or a folder" in duepoint("validate").err

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from duepoint import errors, services
 from duepoint.controller.maintenance import installationstate
+from duepoint.kube import installation
 from tests.fakes.fakeclock import FakeClock
 
 
@@ -48,8 +49,8 @@ async def test_it_tells_counts_and_versions_and_no_address():
     health.unwell("queue", "redis.example:6379 is away")
     running = asyncio.create_task(report.run())
     await clock.advance(1)
-    text = notes[installationstate.ANNOTATION]
-    state = installationstate.read(notes)
+    text = notes[installation.ANNOTATION]
+    state = installation.read(notes)
     running.cancel()
     assert "redis.example" not in text
     assert (state.workers, state.due, state.lag_seconds) == (2, 3, 2.0)
@@ -64,21 +65,21 @@ async def test_since_when_redis_is_silent_stays_the_first_moment_until_it_answer
     await clock.advance(1)
     counts.is_down = True
     await clock.advance(60)
-    first = installationstate.read(notes)
+    first = installation.read(notes)
     await clock.advance(60)
-    second = installationstate.read(notes)
+    second = installation.read(notes)
     assert first.redis_down_since == second.redis_down_since != ""
     assert second.at > first.at
     assert second.workers == 2  # as was seen last
     counts.is_down = False
     await clock.advance(20)
-    assert installationstate.read(notes).redis_down_since == ""
+    assert installation.read(notes).redis_down_since == ""
     running.cancel()
 
 
 def test_an_annotation_of_another_version_is_read_as_far_as_it_is_known():
-    read = installationstate.read
+    read = installation.read
     assert read({}) is None
-    assert read({installationstate.ANNOTATION: "no JSON"}) is None
-    state = read({installationstate.ANNOTATION: '{"workers": 3, "newField": [1]}'})
+    assert read({installation.ANNOTATION: "no JSON"}) is None
+    state = read({installation.ANNOTATION: '{"workers": 3, "newField": [1]}'})
     assert state.workers == 3

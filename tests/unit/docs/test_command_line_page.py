@@ -15,14 +15,8 @@ from duepoint import cli
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 PAGE = (REFERENCE / "command-line.md").read_text()
 DESCRIBED_HERE = (
-    "run",
-    "next",
-    "previous",
-    "explain",
-    "validate",
-    "simulate",
-    "trigger",
-    "backfill",
+    *("run", "next", "previous", "explain", "validate", "simulate", "trigger", "backfill"),
+    *("list", "describe", "why", "suspend", "resume", "logs", "doctor"),
 )
 EXAMPLE = re.compile(r"^```\n\$ duepoint (.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 
@@ -42,11 +36,13 @@ def test_every_option_has_a_row_and_every_row_an_option(name):
         for option in (*each.opts, *each.secondary_opts)
     }
     if name == "explain":  # "options as above"
-        told = set(re.findall(r"`(--?[a-z][-a-z]*)`", section("explain") + section("next")))
+        told = set(re.findall(r"`(--?[A-Za-z][-a-z]*)`", section("explain") + section("next")))
         assert options | {"--count"} == told
         return
+    if name == "resume":  # one section for both
+        options |= {"--reason", "--until"}
     cells = [line.split("|")[1] for line in section(name).splitlines() if line.startswith("| `-")]
-    told = {option for cell in cells for option in re.findall(r"`(--?[a-z][-a-z]*)`", cell)}
+    told = {option for cell in cells for option in re.findall(r"`(--?[A-Za-z][-a-z]*)`", cell)}
     assert told == options
 
 
@@ -58,7 +54,7 @@ def test_every_option_of_webhook_commands_has_a_row_and_every_row_an_option(name
         option for each in command.params if isinstance(each, click.Option) for option in each.opts
     }
     rows = [line for line in section(f"webhook {name}").splitlines() if line.startswith("| `-")]
-    told = {one for row in rows for one in re.findall(r"`(--?[a-z][-a-z]*)`", row.split("|")[1])}
+    told = {one for row in rows for one in re.findall(r"`(--?[A-Za-z][-a-z]*)`", row.split("|")[1])}
     assert told == options
 
 

@@ -113,7 +113,6 @@ def simulate(
     rows = heapq.merge(*time_lines, key=lambda pair: pair[0])
     if output.write((row for _, row in rows), form, widths=_WIDTHS) == 0:
         output.complain(f"there is no slot from {from_} to {to}")
-        raise click.exceptions.Exit(output.NOTHING)
 
 
 def _windows(

@@ -112,7 +112,7 @@ def _of_plain_http(target: actions.Target) -> Iterator[Problem]:
     "--newer-kubernetes", is_flag=True,
     help=f"Only note fields of a jobTemplate that Kubernetes {structure.KUBERNETES} does not have.",
 )  # fmt: skip
-@options.text_format
+@options.output_format
 def validate(*, files: tuple[str, ...], namespace: str, newer_kubernetes: bool, form: str) -> None:
     """Check Schedules, ScheduleSets, ScheduleRuns and CronJobs in YAML or JSON files.
 
@@ -131,7 +131,6 @@ def validate(*, files: tuple[str, ...], namespace: str, newer_kubernetes: bool, 
         output.complain(
             f"{', '.join(files)}: there is no Schedule, ScheduleSet, ScheduleRun or CronJob"
         )
-        raise click.exceptions.Exit(output.NOTHING)
 
 
 def _checked(
@@ -154,14 +153,14 @@ def _show(found: CheckedManifest, form: str, now_us: int) -> None:
             notes += cronjob_notes.notes(manifest.content, found.spec, now_us)
     if found.set_spec is not None:
         notes += doubts_of_target(found.set_spec.action.target)
-    if form == "json":
+    if output.is_data(form):
         row: dict[str, Any] = {"file": manifest.file, "document": manifest.document}
         if not manifest.trouble:
             row |= {"item": manifest.item, "kind": manifest.kind, "name": manifest.name}
         row |= {"valid": found.is_valid, "problems": [_fields(each) for each in problems]}
         if not manifest.trouble:
             row["notes"] = [_fields(each) for each in notes]
-        output.write([row], "json")
+        output.write([row], form)
         return
     if found.is_valid:
         output.say(f"{manifest.where}: {_standing(found, now_us)}")

@@ -125,7 +125,6 @@ def _end(made: int, wrong: int, passed_over: int) -> None:
         raise click.exceptions.Exit(output.BAD_INPUT)
     if not made:
         output.complain("there is no CronJob")
-        raise click.exceptions.Exit(output.NOTHING)
 
 
 def _write_yaml(imported: Imported, *, is_first: bool) -> None:

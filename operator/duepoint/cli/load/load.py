@@ -106,7 +106,7 @@ _of_load = options.gathered(
         "--svg", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
         help="Also draw a picture.",
     ),
-    options.text_format,
+    options.output_format,
 )  # fmt: skip
 
 
@@ -133,8 +133,8 @@ async def load(asked: client.AsyncSetClient, *, wanted: LoadOptions) -> int:
             wanted.svg.write_text(drawn, encoding="utf-8")
         except OSError as error:
             raise errors.InvalidSetting("--svg", f"{wanted.svg}: {error.strerror}") from None
-    if wanted.form == "json":
-        output.write([report.row()], "json")
+    if output.is_data(wanted.form):
+        output.write([report.row()], wanted.form)
     else:
         for line in report.lines():
             output.say(line)
@@ -143,7 +143,7 @@ async def load(asked: client.AsyncSetClient, *, wanted: LoadOptions) -> int:
             f"no event arrived at {host}:{port}: does the webhook of {name} point there, and do the"
             " egress rules allow it? kubectl describe scheduleset shows what went wrong"
         )
-    return 0 if report.is_good else output.NOTHING
+    return 0 if report.is_good else output.FAILED
 
 
 class _Load:

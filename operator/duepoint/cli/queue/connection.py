@@ -2,8 +2,8 @@
 
 Each ``redis_*`` setting is a flag and an environment variable here as it is there, so what a worker
 was given reaches the same server from a shell. Nothing else is needed to look: no key, no API
-server. What goes wrong on the way is one line and exit code 2; an index that does not exist is
-nothing to show. What is imported for it is imported when such a command runs.
+server. What goes wrong on the way is one line and exit code 2, also an index that does not exist;
+nothing to show is success. What is imported for it is imported when such a command runs.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import click
-
 from duepoint import clock, settings
-from duepoint.cli import options, output
+from duepoint.cli import options
 
 _FIELDS = dataclasses.fields(settings.QueueSettings)
 #: Blobs are not opened here, so nothing needs the installation's key.
@@ -30,7 +28,7 @@ Look = Callable[..., Coroutine[Any, Any, int]]
 
 
 def looking(check: Callable[..., None] | None = None) -> Callable[[Look], Callable[..., None]]:
-    """Makes a command of a coroutine ``look(opened, **options)``, which counts what it showed.
+    """Makes a command of a coroutine ``look(opened, **options)``.
 
     Args:
         check: called with the command's options before Redis is asked; raises InvalidSetting.
@@ -44,26 +42,21 @@ def looking(check: Callable[..., None] | None = None) -> Callable[[Look], Callab
             if check is not None:
                 check(**given)
             chosen = settings.from_environment(settings.QueueSettings, where)
-            if not asyncio.run(_look(chosen, functools.partial(look, **given))):
-                raise click.exceptions.Exit(output.NOTHING)
+            asyncio.run(_look(chosen, functools.partial(look, **given)))
 
         return command
 
     return decorate
 
 
-async def _look(chosen: settings.QueueSettings, look: Look) -> int:
+async def _look(chosen: settings.QueueSettings, look: Look) -> None:
     from duepoint import telemetry  # noqa: PLC0415 - only these commands pay for it
     from duepoint.delayqueue import delayqueue  # noqa: PLC0415 - only these commands pay for it
-    from duepoint.delayqueue import errors as queue_errors  # noqa: PLC0415
 
     queue = delayqueue.open_queue(chosen, clock.SystemClock(), _NO_KEY)
     try:
         with telemetry.silence():
             await queue.layouts.read()
-            return await look(queue)
-    except queue_errors.Uninitialised as nothing:
-        output.complain(str(nothing))
-        return 0
+            await look(queue)
     finally:
         await queue.close()

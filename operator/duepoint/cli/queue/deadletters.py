@@ -10,7 +10,7 @@ them. A replayed letter goes back through the queue once, with the id that its e
 attempts and ages count anew, and what fails again is a dead letter again. Where its Schedule is
 gone, or the letter does not name its slot, it stays and the row says why.
 
-Exit codes of both: 0 every chosen letter was replayed or purged (or would be), 1 there was none, or
+Exit codes of both: 0 every chosen letter was replayed or purged (or would be), or there was none; 1
 some could not be.
 """
 
@@ -103,8 +103,10 @@ async def show_letter(opened: DelayQueue, *, letter_id: tuple[int, int, str], fo
     letter = await opened.dead_letters.find(*letter_id)
     if letter is None:
         layout, shard, entry = letter_id
-        output.complain(f"there is no dead letter {layout}.{shard}/{entry}")
-        return 0
+        message = (
+            f"there is no dead letter {layout}.{shard}/{entry}; dlq list shows those there are"
+        )
+        raise errors.InvalidSetting("ID", message)
     row = views.row_of(letter)
     row |= {"fields": letter.entry, "member": letter.member.hex()}
     row["replay"] = await _replayability(opened, letter, row)
@@ -266,7 +268,7 @@ class _Results:
     def add(self, row: output.Row, result: str, why: str = "") -> None:
         self.done, self.left = self.done + (not why), self.left + bool(why)
         self._rows.append({**row, "result": result, "why": why})
-        if self.form == "json":
+        if output.is_data(self.form):
             self._flush()
 
     def _flush(self) -> None:
@@ -276,14 +278,16 @@ class _Results:
         self._rows.clear()
 
     def end(self, verb: str, *, dry: bool) -> int:
-        """How many were done, 0 where any was left, for the exit code."""
+        """How many were done; ends the command with 1 where any was left."""
         self._flush()
         if not self.done and not self.left:
             output.complain("there is no such dead letter")
         elif self.left:
             would = "would be " if dry else ""
             output.complain(f"{self.done} {would}{verb}, {self.left} not; the rows say why")
-        return 0 if self.left else self.done
+        if self.left:
+            raise click.exceptions.Exit(output.FAILED)
+        return self.done
 
 
 _RESULT_COLUMNS: output.Columns = {

@@ -67,7 +67,7 @@ def _check(*, shards: int | None, status: bool, **_: object) -> None:
     type=options.whole(10**7),
     help="Wait so long at most; it goes on all the same.",
 )
-@options.rows_format("a line that changes on a terminal")
+@options.output_format
 @connection.looking(_check)
 async def partition(
     opened: DelayQueue,
@@ -102,7 +102,9 @@ async def partition(
     shown.end()
     if end:
         output.complain(end)
-    return 0 if end else 1
+    if end:
+        raise click.exceptions.Exit(output.FAILED)
+    return 1
 
 
 async def _watch(
@@ -143,14 +145,14 @@ class _Shown:
     def __init__(self, form: str) -> None:
         self._form = form
         self._last: resharding.ReshardingProgress | None = None
-        self._moves_cursor = form == "table" and sys.stdout.isatty()
+        self._moves_cursor = not output.is_data(form) and sys.stdout.isatty()
 
     def show(self, seen: resharding.ReshardingProgress) -> None:
         if seen == self._last:
             return
         self._last = seen
-        if self._form == "json":
-            output.write([_row(seen)], "json")
+        if output.is_data(self._form):
+            output.write([_row(seen)], self._form)
         elif self._moves_cursor:
             sys.stdout.write(f"\r\x1b[K{_line(seen)}")
         else:

@@ -83,7 +83,7 @@ def backfill(
             newest_first=order == "NewestFirst",
         )
         count = _previewed(known, asked, run_options.form, dry_run=dry_run)
-        if dry_run or not (yes or _agreed(count)):
+        if dry_run or not count or not (yes or _agreed(count)):
             return None
         what = {
             "from": instants.utc_text(from_us),
@@ -114,7 +114,6 @@ def _previewed(known: ScheduleSpec, asked: Backfill, form: str, *, dry_run: bool
 
     Raises:
         errors.InvalidSetting: the operator would refuse it.
-        click.exceptions.Exit: there is no slot.
     """
     line = manualruns.timeline_of(known.rule, identity=known.identity, created_us=known.created_us)
     after_us, through_us = asked.from_us - 1, asked.through_us
@@ -132,7 +131,7 @@ def _previewed(known: ScheduleSpec, asked: Backfill, form: str, *, dry_run: bool
     else:
         first, last = (list(itertools.islice(end, _SHOWN)) for end in (first_, last_))
         last.reverse()
-    if form == "text":
+    if not output.is_data(form):
         _show(known, asked, count, (first, last))
     elif dry_run:
         row = {
@@ -143,11 +142,9 @@ def _previewed(known: ScheduleSpec, asked: Backfill, form: str, *, dry_run: bool
             "last": [instants.utc_text(slot_us) for slot_us in last],
             "notes": list(_notes(known, asked)),
         }
-        output.write([row], "json")
-    if count == 0:
-        if form == "json":
-            output.complain("there is no slot in the range")
-        raise click.exceptions.Exit(output.NOTHING)
+        output.write([row], form)
+    if count == 0 and output.is_data(form):
+        output.complain("there is no slot in the range")
     return count
 
 

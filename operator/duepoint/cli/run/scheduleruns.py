@@ -93,7 +93,7 @@ def options_of_run(*, wait: bool) -> Callable[..., Any]:
             type=options.DURATION_US,
             help="Wait no longer than this, such as 90s or 2h.",
         ),
-        options.text_format,
+        options.output_format,
         options.of_cluster,
         click.option("--wait/--no-wait", default=wait, show_default=True, help="Wait for its end."),
     )
@@ -176,7 +176,7 @@ async def create(
         except kube_errors.Conflict:  # an earlier attempt made it, and its answer was lost
             body = await cluster.api.request("GET", f"{path}/{name}")
             break
-    if run_options.form == "text":  # JSON says it with the end
+    if not output.is_data(run_options.form):  # JSON says it with the end
         output.say(f"schedulerun.duepoint.dev/{name} created: {slots}")
     return msgspec.json.decode(body, type=schedules.ScheduleRun)
 
@@ -333,7 +333,7 @@ def _is_watched() -> bool:
 def _show_end(run: schedules.ScheduleRun, form: str, *, waited: bool) -> None:
     """Say how it stands, and leave with the exit code if the command waited for it."""
     read = status_of(run)
-    if form == "json":
+    if output.is_data(form):
         row = {
             "namespace": run.metadata.namespace,
             "name": run.metadata.name,
@@ -342,7 +342,7 @@ def _show_end(run: schedules.ScheduleRun, form: str, *, waited: bool) -> None:
             "runs": msgspec.to_builtins(read.runs or _Counts()),
             "message": read.message,
         }
-        output.write([row], "json")
+        output.write([row], form)
     elif waited:
         output.say(f"{read.state}: {read.message or 'not looked at yet'}")
     if not waited or read.state == "Complete":

@@ -35,7 +35,7 @@ _EVERY_SECONDS = 1.0
     help="Unset: FILE.checkpoint.",
 )  # fmt: skip
 @click.option("--restart", is_flag=True, help="Begin anew where FILE or its checkpoint is there.")
-@options.text_format
+@options.output_format
 @apisession.asking
 async def command(
     asked: client.AsyncSetClient,
@@ -142,10 +142,10 @@ class _Export:
 
     def report(self, form: str) -> None:
         seconds = time.monotonic() - self._began
-        if form == "json":
+        if output.is_data(form):
             row = {"members": self._at.rows, "bytes": self._at.offset,
                    "continuedFrom": self._continued, "seconds": round(seconds, 3)}  # fmt: skip
-            output.write([row], "json")
+            output.write([row], form)
             return
         before = f" ({self._continued:,} of them before)" if self._continued else ""
         output.say(

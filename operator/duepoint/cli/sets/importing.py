@@ -55,7 +55,7 @@ _OUTCOMES = ("Created", "Replaced", "Unchanged")
     "--ignore", "ignored", metavar="CODE", multiple=True,
     help="Rows refused with this code are no failure, such as TooLate. May be repeated.",
 )  # fmt: skip
-@options.text_format
+@options.output_format
 @apisession.asking
 async def command(
     asked: client.AsyncSetClient,
@@ -247,7 +247,7 @@ class _Import:
         seconds = time.monotonic() - self._began
         counts = {name: self._at.counts.get(name, 0) for name in (*_OUTCOMES, "Refused")}
         codes = dict(self.refusals.codes.most_common())
-        if form == "json":
+        if output.is_data(form):
             row = {
                 "rows": self._at.rows,
                 **{name.lower(): count for name, count in counts.items()},
@@ -255,7 +255,7 @@ class _Import:
                 "continuedFrom": self.continued,
                 "seconds": round(seconds, 3),
             }
-            output.write([row], "json")
+            output.write([row], form)
         else:
             parts = ", ".join(f"{count:,} {name.lower()}" for name, count in counts.items())
             why = f" ({', '.join(f'{code} {count:,}' for code, count in codes.items())})"
@@ -265,4 +265,4 @@ class _Import:
                 f"{self._at.rows:,} rows{before}: {parts}{why if codes else ''};"
                 f" {output.span(seconds)}, {rate:,.0f} rows/s"
             )
-        return output.NOTHING if set(codes) - set(ignored) or not self._at.rows else 0
+        return output.FAILED if set(codes) - set(ignored) or not self._at.rows else 0

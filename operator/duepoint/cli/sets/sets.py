@@ -279,7 +279,7 @@ def _spec(**given: object) -> client.MemberSpec:
 @click.option("--all", "everything", is_flag=True, help="All members, instead of IDs.")
 @click.option("--if-match", metavar="ETAG", default="", help="Only if the etag of ID is this.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before --prefix and --all.")
-@options.text_format
+@options.output_format
 @apisession.asking
 async def delete(
     asked: client.AsyncSetClient,
@@ -301,7 +301,7 @@ async def delete(
         what = "all members" if everything else f"all members whose id begins with {prefix}"
         without = "write --yes to delete without a question"
         if not options.confirmed(f"Delete {what}?", option="--yes", without_terminal=without):
-            return output.NOTHING
+            return output.FAILED
     counts = {"Removed": 0, "Absent": 0, "Refused": 0}
     if ids:
         await _count(asked, counts, ids)
@@ -339,13 +339,13 @@ async def _count(
 
 
 def _say_deleted(counts: Mapping[str, int], form: str) -> int:
-    if form == "json":
-        output.write([{name.lower(): count for name, count in counts.items()}], "json")
+    if output.is_data(form):
+        output.write([{name.lower(): count for name, count in counts.items()}], form)
     else:
         absent = f", {counts['Absent']:,} were not there" if counts["Absent"] else ""
         refused = f", {counts['Refused']:,} could not be" if counts["Refused"] else ""
         output.say(f"{counts['Removed']:,} deleted{absent}{refused}")
-    return 0 if counts["Removed"] and not counts["Refused"] else output.NOTHING
+    return 0 if counts["Removed"] and not counts["Refused"] else output.FAILED
 
 
 @sets.command("trigger")
@@ -355,7 +355,7 @@ def _say_deleted(counts: Mapping[str, int], form: str) -> int:
     "--payload", metavar="JSON|@FILE", type=options.PAYLOAD,
     help="In place of the member's, this once.",
 )  # fmt: skip
-@options.text_format
+@options.output_format
 @apisession.asking
 async def trigger(asked: client.AsyncSetClient, *, id_: str, payload: object, form: str) -> int:
     """Fire the member ID of SET once, now; its slots stay as they are."""
@@ -363,8 +363,8 @@ async def trigger(asked: client.AsyncSetClient, *, id_: str, payload: object, fo
         run = await asked.trigger(id_, UNSET if payload is None else payload)
     except client.NothingThere as missing:
         return await _no_member(asked, id_, missing)
-    if form == "json":
-        output.write([{"id": id_, "run": run}], "json")
+    if output.is_data(form):
+        output.write([{"id": id_, "run": run}], form)
     else:
         output.say(f"{id_} fires now, as run {run}")
     return 0

@@ -243,7 +243,7 @@ def _without(value: str, hidden: tuple[str, ...]) -> str:
 def show(result: SampleResult, form: str) -> None:
     """Print the request and what came of it."""
     body = (result.body or b"").decode(errors="replace")
-    if form == "json":
+    if output.is_data(form):
         row = {
             "method": result.method,
             "url": result.url,
@@ -253,7 +253,7 @@ def show(result: SampleResult, form: str) -> None:
             "status": result.status,
             "message": result.message,
         }
-        output.write([row], "json")
+        output.write([row], form)
         return
     output.say(f"{result.method} {result.url}")
     for name, value in result.headers:

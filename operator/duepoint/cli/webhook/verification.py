@@ -200,7 +200,7 @@ def _why_not(
 def show(verdict: SignatureVerdict, form: str) -> None:
     """Print the verdict."""
     sent = "" if verdict.sent_us is None else instants.utc_text(verdict.sent_us)
-    if form == "json":
+    if output.is_data(form):
         row = {
             "valid": verdict.is_valid,
             "webhookId": verdict.webhook_id,
@@ -208,7 +208,7 @@ def show(verdict: SignatureVerdict, form: str) -> None:
             "secret": verdict.secret or None,
             "reason": verdict.reason,
         }
-        output.write([row], "json")
+        output.write([row], form)
     elif verdict.is_valid:
         output.say(f"valid: {verdict.webhook_id}, sent {sent}, signed with secret {verdict.secret}")
     else:

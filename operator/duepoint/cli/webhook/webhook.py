@@ -77,7 +77,7 @@ def webhook() -> None:
     help="The slot that the sample is of.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the request and send nothing.")
-@options.text_format
+@options.output_format
 def test(
     *,
     file: str,
@@ -118,7 +118,7 @@ def test(
     sent = asyncio.run(sample.run(wanted, send=not dry_run))
     sample.show(sent, form)
     if sent.accepted is False:
-        raise click.exceptions.Exit(output.NOTHING)
+        raise click.exceptions.Exit(output.FAILED)
 
 
 def _chosen(file: str, name: str | None, namespace: str) -> ScheduleSpec:
@@ -168,7 +168,7 @@ def _chosen(file: str, name: str | None, namespace: str) -> ScheduleSpec:
     help="How far its time may be from --at; 0s does not look at it.",
 )
 @click.option("--at", default="now", metavar="TIME", show_default=True, help="When it came.")
-@options.text_format
+@options.output_format
 def verify(
     *,
     secrets: tuple[str, ...],
@@ -195,4 +195,4 @@ def verify(
     )
     verification.show(verdict, form)
     if not verdict.is_valid:
-        raise click.exceptions.Exit(output.NOTHING)
+        raise click.exceptions.Exit(output.FAILED)

@@ -7,7 +7,7 @@ may see a namespace of their own only. Therefore it holds no address, no key and
 server: versions, counts, and which part is in trouble since when. Where no leader writes it, the
 Lease itself says so by its renewTime.
 
-Redis is asked every 15 s. ``InstallationState`` is also what reads the annotation back.
+Redis is asked every 15 s. ``kube.installation`` reads the annotation back.
 """
 
 from __future__ import annotations
@@ -19,54 +19,17 @@ import msgspec
 
 from duepoint import __version__, errors, services, telemetry
 from duepoint.clock import Clock
+from duepoint.delayqueue import serverhealth
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import times
+from duepoint.kube.installation import ANNOTATION, InstallationState
 
-ANNOTATION = "duepoint.dev/installation"
 #: Redis is asked this often.
 LOOK_SECONDS = 15.0
 _MOST_SECONDS = 3.0
 #: Parts of which the text is our own and tells no address.
-_PLAIN_PARTS = frozenset({"clock"})
+_PLAIN_PARTS = frozenset({"clock", serverhealth.PART})
 _SECOND_US = 1_000_000
-
-
-class InstallationState(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
-):
-    """What is known of an installation.
-
-    Attributes:
-        at: when this was true, RFC 3339.
-        redis: name and version of the server; empty while it has not been read.
-        redis_down_since: since when Redis does not answer, RFC 3339; empty where it does.
-        troubles: of the leader: parts that are not well; with a text where that is our own.
-        worker_troubles: the same of each living worker.
-        workers: living workers; None while Redis has not answered yet.
-        due, lag_seconds: points that are due, and how long the oldest has been.
-        memory_limit_bytes: 0 = none.
-    """
-
-    at: str = ""
-    version: str = ""
-    redis: str = ""
-    redis_down_since: str = ""
-    troubles: dict[str, str] = msgspec.field(default_factory=dict)
-    worker_troubles: dict[str, str] = msgspec.field(default_factory=dict)
-    workers: int | None = None
-    due: int = 0
-    lag_seconds: float = 0.0
-    clock_skew_seconds: float | None = None
-    memory_used_bytes: int = 0
-    memory_limit_bytes: int = 0
-
-
-def read(annotations: Mapping[str, str]) -> InstallationState | None:
-    """The state that a Lease carries; None where it carries none, or one of another version."""
-    try:
-        return msgspec.json.decode(annotations.get(ANNOTATION, ""), type=InstallationState)
-    except msgspec.DecodeError:
-        return None
 
 
 class InstallationReport:

@@ -1,0 +1,383 @@
+"""``duepoint doctor``: whether an installation is in order, and what to do where it is not.
+
+Everything is read from the API server with the rights of the person who asks: the CRDs, the
+operator's Lease and what it says of Redis, workers, lag and clocks, rights of this person and of
+Duepoint's own accounts, the settings of the worker's Deployment, and the Schedules. What may not be
+read is ``unknown`` and no trouble. Exit code 1: something is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from duepoint import __version__
+from duepoint.cli import instants, options, output
+from duepoint.schedules.conditions import ConditionType
+
+if TYPE_CHECKING:
+    from duepoint.cli.cluster import ClusterSession
+    from duepoint.cli.schedules.facts import LeaseFacts
+
+_CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}.duepoint.dev"
+_REVIEWS = "/apis/authorization.k8s.io/v1/"
+#: Of this person: verb, group, resource.
+_OWN_RIGHTS = (
+    ("list", "duepoint.dev", "schedules"),
+    ("patch", "duepoint.dev", "schedules"),
+    ("create", "duepoint.dev", "scheduleruns"),
+    ("run", "duepoint.dev", "schedules"),
+)
+#: Of Duepoint's accounts, by component.
+_ACCOUNT_RIGHTS = {
+    "operator": (
+        ("list", "duepoint.dev", "schedules", ""),
+        ("patch", "duepoint.dev", "schedules", "status"),
+        ("list", "batch", "jobs", ""),
+    ),
+    "worker": (("create", "batch", "jobs", ""), ("get", "batch", "jobs", "")),
+}
+_LONG_LAG_SECONDS = 5.0
+_SKEW_SECONDS = 0.5
+_FULL = 0.9
+_TELL = "kubectl logs -n {ns} deploy/{name}-{part} --tail=50"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        state: ``ok``, ``warning``, ``failed``, or ``unknown`` where it may not be read.
+        do: what to do; empty where nothing has to be done.
+    """
+
+    name: str
+    state: str
+    found: str
+    do: str = ""
+
+
+@click.command()
+@click.option(
+    "--lease",
+    metavar="NAMESPACE/NAME",
+    type=options.Converted(options.namespaced),
+    default="duepoint-system/duepoint-operator",
+    show_default=True,
+    help="Lease of the operator: the installation that is meant.",
+)
+@options.output_format
+@options.of_many
+def doctor(*, lease: str, form: str, place: options.Place) -> None:
+    """Check an installation, and say what to do where something is wrong."""
+    found = asyncio.run(_checked(place, lease))
+    rows = [
+        {"check": one.name, "state": one.state, "found": one.found, "do": one.do} for one in found
+    ]
+    columns: output.Columns = {
+        "check": "check",
+        "state": "state",
+        "found": "found",
+    }
+    if output.is_data(form):
+        output.write(rows, form)
+    else:
+        output.show_rows(rows, form, columns, may_cut="found")
+        for row in rows:
+            if row["do"]:
+                output.say(f"{row['check']}: {row['found']}")
+                output.say(f"  do  {row['do']}")
+    if any(one.state == "failed" for one in found):
+        raise click.exceptions.Exit(output.FAILED)
+
+
+async def _checked(place: options.Place, lease: str) -> list[Check]:
+    from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
+    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - the same
+
+    namespace, _, name = lease.partition("/")
+    async with cluster.session(place) as server:
+        found = await gathering.lease_facts(server, lease, is_certain=True)
+        release = name.removesuffix("-operator")
+        return [
+            *[one async for one in _crds(server)],
+            *_of_lease(found, lease),
+            *_of_state(found, namespace, release),
+            *[one async for one in _rights(server, namespace, release)],
+            *[one async for one in _deployments(server, namespace, release)],
+            *[one async for one in _schedules(server, place)],
+        ]
+
+
+# -- the API -------------------------------------------------------------------------------------
+
+
+async def _crds(server: ClusterSession) -> AsyncIterator[Check]:
+    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - see above
+    from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - see above
+
+    apply = "helm upgrade with this version's chart, or kubectl apply --server-side -f crds/"
+    for plural in ("schedules", "scheduleruns"):
+        try:
+            found = await gathering.get(server, _CRD.format(plural))
+        except kube_errors.NotFound:
+            yield Check(name=f"crd {plural}", state="failed", found="is not installed", do=apply)
+            continue
+        except kube_errors.ApiError as refused:
+            yield Check(name=f"crd {plural}", state="unknown", found=str(refused))
+            continue
+        conditions = (found.get("status") or {}).get("conditions") or ()
+        wrong = [
+            f"{one.get('type')}: {one.get('message')}"
+            for one in conditions
+            if (one.get("type"), one.get("status"))
+            in (("Established", "False"), ("NamesAccepted", "False"), ("Terminating", "True"))
+        ]
+        if wrong:
+            yield Check(name=f"crd {plural}", state="failed", found="; ".join(wrong), do=apply)
+        elif plural == "schedules" and not _has_recent_runs(found):
+            text = "is of an older version: status.recentRuns is missing"
+            yield Check(name=f"crd {plural}", state="failed", found=text, do=apply)
+        else:
+            yield Check(name=f"crd {plural}", state="ok", found="installed, of this version")
+
+
+def _has_recent_runs(crd: dict[str, Any]) -> bool:
+    versions = (crd.get("spec") or {}).get("versions") or ()
+    for version in versions:
+        schema = ((version.get("schema") or {}).get("openAPIV3Schema") or {}).get(
+            "properties"
+        ) or {}
+        if "recentRuns" in ((schema.get("status") or {}).get("properties") or {}):
+            return True
+    return False
+
+
+async def _rights(server: ClusterSession, namespace: str, release: str) -> AsyncIterator[Check]:
+    refused = [
+        f"{verb} {resource}"
+        for verb, group, resource in _OWN_RIGHTS
+        if not await _may(server, verb, group, resource)
+    ]
+    found = f"you may not {', '.join(refused)}" if refused else "you may do all that this needs"
+    do = "ask for the role edit in this namespace" if refused else ""
+    state = "warning" if refused else "ok"
+    yield Check(name="your rights", state=state, found=f"in {server.namespace}: {found}", do=do)
+    for component, rights in _ACCOUNT_RIGHTS.items():
+        user = f"system:serviceaccount:{namespace}:{release}-{component}"
+        answers = [await _account_may(server, user, right) for right in rights]
+        name = f"rights of the {component}"
+        if None in answers:
+            yield Check(name=name, state="unknown", found="you may not ask what others may do")
+        elif not all(answers):
+            lacking = [
+                f"{verb} {resource}{'/' * bool(sub)}{sub}"
+                for (verb, _, resource, sub), may in zip(rights, answers, strict=True)
+                if not may
+            ]
+            text = f"in {server.namespace} it may not {', '.join(lacking)}"
+            do = "install the chart's roles; with watchNamespaces, add this namespace"
+            yield Check(name=name, state="failed", found=text, do=do)
+        else:
+            yield Check(name=name, state="ok", found=f"complete in {server.namespace}")
+
+
+async def _may(server: ClusterSession, verb: str, group: str, resource: str) -> bool:
+    spec = {
+        "resourceAttributes": {
+            "namespace": server.namespace,
+            "verb": verb,
+            "group": group,
+            "resource": resource,
+        }
+    }
+    return bool(await _review(server, "SelfSubjectAccessReview", spec))
+
+
+async def _account_may(
+    server: ClusterSession, user: str, right: tuple[str, str, str, str]
+) -> bool | None:
+    verb, group, resource, subresource = right
+    attributes = {
+        "namespace": server.namespace,
+        "verb": verb,
+        "group": group,
+        "resource": resource,
+        "subresource": subresource,
+    }
+    return await _review(
+        server, "SubjectAccessReview", {"resourceAttributes": attributes, "user": user}
+    )
+
+
+async def _review(server: ClusterSession, kind: str, spec: dict[str, Any]) -> bool | None:
+    import msgspec  # noqa: PLC0415 - see above
+
+    from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - see above
+
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+    try:
+        answer = await server.api.request("POST", f"{_REVIEWS}{kind.lower()}s", body)
+    except kube_errors.ApiError:
+        return None
+    return bool((msgspec.json.decode(answer).get("status") or {}).get("allowed"))
+
+
+# -- the installation ----------------------------------------------------------------------------
+
+
+def _of_lease(found: LeaseFacts | None, lease: str) -> list[Check]:
+    namespace, _, name = lease.partition("/")
+    look = f"kubectl get pods -n {namespace}; kubectl logs -n {namespace} deploy/{name} --tail=50"
+    if found is None:
+        text = f"you may not read the Lease {lease}"
+        do = "write --lease NAMESPACE/NAME, or have installationReaders of the chart name you"
+        return [Check(name="leader", state="unknown", found=text, do=do)]
+    if found.leads:
+        return [Check(name="leader", state="ok", found=found.holder)]
+    text = f"no operator leads; the Lease {lease} "
+    if not found.renewed_us:
+        text += "does not exist"
+    else:
+        text += f"was renewed last at {instants.utc_text(found.renewed_us)}"
+    return [Check(name="leader", state="failed", found=text, do=look)]
+
+
+def _of_state(found: LeaseFacts | None, namespace: str, release: str) -> list[Check]:
+    state = None if found is None else found.state
+    if found is None or state is None or not found.leads:
+        names = ("version", "redis", "workers", "lag", "clocks")
+        return [Check(name=name, state="unknown", found="no leader says so") for name in names]
+    operators = _TELL.format(ns=namespace, name=release, part="operator")
+    workers = _TELL.format(ns=namespace, name=release, part="worker")
+    checks = [_version(state.version)]
+    if state.redis_down_since:
+        text = f"does not answer the operator since {state.redis_down_since}"
+        do = f"see whether it runs and lets the operator in; {operators}"
+        checks.append(Check(name="redis", state="failed", found=text, do=do))
+    else:
+        checks.append(_redis(state.redis, state.memory_used_bytes, state.memory_limit_bytes))
+    for part, text in state.troubles.items():
+        said = f"{part}: {text}" if text else part
+        checks.append(
+            Check(name="operator", state="failed", found=f"is not ready: {said}", do=operators)
+        )
+    troubles = "; ".join(f"{name}: {text}" for name, text in state.worker_troubles.items())
+    living = "unknown" if state.workers is None else f"{state.workers} live"
+    if not state.workers or troubles:
+        is_known = state.workers is not None
+        checks.append(
+            Check(
+                name="workers",
+                state="failed" if is_known else "unknown",
+                found=f"{living}; {troubles}" if troubles else living,
+                do=workers,
+            )
+        )
+    else:
+        checks.append(Check(name="workers", state="ok", found=living))
+    lag = f"{state.due} points are due, the oldest for {output.span(state.lag_seconds)}"
+    is_late = state.lag_seconds > _LONG_LAG_SECONDS
+    do = "more workers, or targets that answer sooner: duepoint queue stats --by namespace"
+    checks.append(
+        Check(name="lag", state="warning" if is_late else "ok", found=lag, do=do if is_late else "")
+    )
+    checks.append(_clocks(state.clock_skew_seconds))
+    return checks
+
+
+def _version(version: str) -> Check:
+    if version == __version__:
+        return Check(name="version", state="ok", found=version)
+    text = f"the operator is {version or 'older'}, this command {__version__}"
+    do = "use the command of the installation's version"
+    return Check(name="version", state="warning", found=text, do=do)
+
+
+def _redis(server: str, used: int, limit: int) -> Check:
+    room = f"{output.size(used)} of {output.size(limit)} used" if limit else "no memory limit"
+    if limit and used > _FULL * limit:
+        do = "raise maxmemory: a full server refuses edits and retries"
+        return Check(name="redis", state="warning", found=f"{server}, {room}", do=do)
+    return Check(name="redis", state="ok", found=f"{server}, {room}")
+
+
+def _clocks(skew: float | None) -> Check:
+    if skew is None:
+        return Check(name="clocks", state="unknown", found="not compared yet")
+    found = (
+        f"the operator's clock is {abs(skew):.3f} s {'ahead of' if skew > 0 else 'behind'} Redis's"
+    )
+    if abs(skew) <= _SKEW_SECONDS:
+        return Check(name="clocks", state="ok", found=found)
+    return Check(name="clocks", state="failed", found=found, do="set the clock that is wrong")
+
+
+async def _deployments(
+    server: ClusterSession, namespace: str, release: str
+) -> AsyncIterator[Check]:
+    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - see above
+    from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - see above
+    from duepoint.kube import port  # noqa: PLC0415 - see above
+
+    path = port.path("/apis/apps/v1", namespace, "deployments", f"{release}-worker")
+    try:
+        found = await gathering.get(server, path)
+    except kube_errors.ApiError:
+        text = (
+            f"you may not read the Deployment {namespace}/{release}-worker, or it has another name"
+        )
+        for name in ("chart", "egress"):
+            yield Check(name=name, state="unknown", found=text)
+        return
+    labels = (found.get("metadata") or {}).get("labels") or {}
+    chart = labels.get("helm.sh/chart") or labels.get("app.kubernetes.io/version") or "no label"
+    yield Check(name="chart", state="ok", found=str(chart))
+    settings: dict[str, str] = {}
+    with contextlib.suppress(KeyError, TypeError):
+        for container in found["spec"]["template"]["spec"]["containers"]:
+            settings |= {one["name"]: one.get("value", "") for one in container.get("env") or ()}
+    mode = settings.get("DUEPOINT_EGRESS_MODE") or "guarded"
+    text = f"mode {mode}; plain http to public hosts is "
+    text += "allowed" if settings.get("DUEPOINT_EGRESS_ALLOW_HTTP") == "true" else "refused"
+    is_open = mode == "open"
+    do = "egress.mode: every author can reach every private address; guarded is safer"
+    yield Check(
+        name="egress", state="warning" if is_open else "ok", found=text, do=do if is_open else ""
+    )
+
+
+# -- the Schedules -------------------------------------------------------------------------------
+
+
+async def _schedules(server: ClusterSession, place: options.Place) -> AsyncIterator[Check]:
+    from duepoint import errors  # noqa: PLC0415 - beside the others
+    from duepoint.cli.schedules import facts, listing  # noqa: PLC0415 - see above
+
+    try:
+        found = [facts.of_object(one) for one in await listing.listed(server, place, None)]
+    except errors.DuepointError as refused:
+        yield Check(name="schedules", state="unknown", found=str(refused))
+        return
+    troubled = [
+        one.identity
+        for one in found
+        if one.observed < one.generation
+        or not {ConditionType.STALLED, ConditionType.RECONCILING, ConditionType.OVERDUE}.isdisjoint(
+            one.conditions
+        )
+    ]
+    text = f"{len(found)} there are, {len(troubled)} in trouble"
+    if troubled:
+        text += f": {', '.join(troubled[:3])}{', ...' if len(troubled) > 3 else ''}"
+        namespace, _, name = troubled[0].partition("/")
+        do = f"kubectl duepoint why {name} -n {namespace}"
+        yield Check(name="schedules", state="warning", found=text, do=do)
+    else:
+        yield Check(name="schedules", state="ok", found=text)

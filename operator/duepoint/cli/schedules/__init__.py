@@ -1,0 +1,1 @@
+"""Schedules as their owners handle them: list, describe, why, suspend, resume, logs."""

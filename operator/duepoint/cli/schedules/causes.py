@@ -1,0 +1,403 @@
+"""Why a Schedule does not run, or why one slot of it did not: the true cause out of what is known.
+
+``now(facts)`` answers for the Schedule as it stands, ``of_slot(facts, slot_us)`` for one slot. The
+first finding is the cause; further findings are true besides. The facts are asked in a fixed order,
+what explains the most first: a Schedule that is refused or suspended has no slots to ask
+about; a slot that was put off names its reason itself; a slot of which nothing was heard was not
+claimed, and then the installation is asked: operator, Redis, workers, clocks. Pure; the instant of
+now is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from duepoint.cli import instants, output
+from duepoint.cli.schedules import advice
+from duepoint.cli.schedules.facts import JobFacts, ScheduleFacts, ShownSlot
+from duepoint.schedules.conditions import ConditionType, Reason
+
+_SECOND_US = 1_000_000
+#: A slot is expected to show in the status so long after its due.
+_SHOWN_WITHIN_US = 15 * _SECOND_US
+#: An object is expected to be looked at so long after its creation or edit.
+_LOOKED_AT_WITHIN_US = 10 * _SECOND_US
+#: A state on the Lease that is older was not renewed by the leader.
+_STATE_AGES_US = 60 * _SECOND_US
+#: Points that wait for longer although workers live are claimed by none of them.
+_LONG_LAG_SECONDS = 5.0
+
+#: Conditions that explain a slot that did not run, the worst first.
+_PROBLEMS = (
+    ConditionType.ENDPOINT_GONE,
+    ConditionType.PODS_REFUSED,
+    ConditionType.NAME_CONFLICT,
+    ConditionType.CIRCUIT_OPEN,
+    ConditionType.OVERDUE,
+    ConditionType.MISSED,
+)
+_DID_NOT_RUN = frozenset({"Missed", "Skipped"})
+_GOES_ON = frozenset({"Waiting", "Retrying", "Running"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that is so.
+
+    Attributes:
+        cause: one word, as in the reference of errors and reasons.
+        text: a sentence.
+        since_us: since when; 0 = unknown.
+    """
+
+    cause: str
+    text: str
+    since_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The cause, what is true besides, and the slot that was asked about; 0 = the Schedule."""
+
+    findings: tuple[Finding, ...]
+    slot_us: int = 0
+
+    @property
+    def cause(self) -> Finding:
+        return self.findings[0]
+
+
+# -- the Schedule as it stands -------------------------------------------------------------------
+
+
+def now(facts: ScheduleFacts, now_us: int) -> Diagnosis:
+    """Why it does not run now, or that nothing is wrong."""
+    found = tuple(_now(facts, now_us))
+    return Diagnosis(findings=found or (_well(facts),))
+
+
+def _now(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
+    """From what stops every slot to what the last ones show."""
+    if facts.is_deleting:
+        text = f"the namespace {facts.namespace} is being deleted"
+        yield Finding(cause=Reason.NAMESPACE_TERMINATING, text=text)
+        return
+    stopped = tuple(_stopped(facts, now_us))
+    yield from stopped
+    if stopped:
+        return
+    unclaimed = unclaimed_us(facts, now_us)
+    if unclaimed:
+        yield from _unclaimed(facts, unclaimed, now_us)
+    problems = tuple(_of_conditions(facts))
+    yield from problems
+    if not problems and not unclaimed:
+        yield from _of_newest(facts)
+    ready = facts.conditions.get(ConditionType.READY)
+    if ready is not None and ready.reason == Reason.COMPLETED:
+        text = ready.message or "no slot is left"
+        yield Finding(cause=Reason.COMPLETED, text=text, since_us=ready.since_us)
+
+
+def _stopped(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
+    """What keeps it from having slots at all."""
+    conditions = facts.conditions
+    if facts.observed < facts.generation:
+        yield from _unobserved(facts, now_us)
+        return
+    if stalled := conditions.get(ConditionType.STALLED):
+        yield Finding(cause=stalled.reason, text=stalled.message, since_us=stalled.since_us)
+    elif waits := conditions.get(ConditionType.RECONCILING):
+        yield Finding(cause=waits.reason, text=waits.message, since_us=waits.since_us)
+        if waits.reason in (Reason.SECRETS_PENDING, Reason.QUEUE_UNAVAILABLE):
+            yield from installation(facts, now_us)
+    elif suspended := suspension(facts, now_us):
+        yield suspended
+
+
+def suspension(facts: ScheduleFacts, now_us: int) -> Finding | None:
+    """That it is suspended, by whom and since when, as far as the object says."""
+    if facts.spec is None:
+        return None
+    timing = facts.spec.rule.timing
+    until_us = timing.suspend_until_us
+    if not timing.suspend or (until_us is not None and until_us <= now_us):
+        return None
+    text = "spec.suspend is true"
+    if until_us is not None:
+        text = f"suspended until {instants.utc_text(until_us)}"
+    writer = facts.written.get("suspend")
+    if writer is not None and writer.by:
+        text += f", written by {writer.by}"
+    if facts.spec.suspend_reason:
+        text += f': "{facts.spec.suspend_reason}"'
+    return Finding(
+        cause=Reason.SUSPENDED, text=text, since_us=0 if writer is None else writer.at_us
+    )
+
+
+def _unobserved(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
+    """No operator has looked at the newest edit."""
+    changed_us = max(
+        [facts.created_us, *(written.at_us for written in facts.written.values())], default=0
+    )
+    what = "it" if facts.observed < 0 else f"generation {facts.generation} of it"
+    text = f"no operator has looked at {what} yet"
+    found = tuple(installation(facts, now_us))
+    if now_us - changed_us < _LOOKED_AT_WITHIN_US and not found:
+        text += ", and it was written a moment ago"
+    yield from found
+    yield Finding(cause=advice.NOT_OBSERVED, text=text, since_us=changed_us)
+
+
+def _of_conditions(facts: ScheduleFacts) -> Iterator[Finding]:
+    for type_ in _PROBLEMS:
+        if (condition := facts.conditions.get(type_)) is not None:
+            since_us = _streak_us(facts.recent, condition.reason) or condition.since_us
+            yield Finding(cause=condition.reason, text=condition.message, since_us=since_us)
+
+
+def _of_newest(facts: ScheduleFacts) -> Iterator[Finding]:
+    """What the newest slots show where no condition says more."""
+    newest = facts.recent[0] if facts.recent else None
+    if newest is None or newest.outcome in ("Succeeded", "Replaced"):
+        return
+    if newest.outcome == "Running":
+        yield from _of_running(facts, newest)
+        return
+    since_us = _streak_us(facts.recent, newest.why) or newest.slot_us
+    yield Finding(cause=newest.why, text=_told(newest), since_us=since_us)
+
+
+def _of_running(facts: ScheduleFacts, slot: ShownSlot) -> Iterator[Finding]:
+    job = next((job for job in facts.jobs or () if job.name == slot.job_name), None)
+    if job is not None and job.pod_trouble:
+        text = f"Job {job.name} exists, and its Pod does not run: {job.pod_trouble}"
+        yield Finding(cause=advice.POD_STARTING, text=text, since_us=slot.started_us)
+        return
+    cause = Reason.CREATED if slot.job_name else Reason.RUNNING
+    yield Finding(cause=cause, text=_told(slot), since_us=slot.started_us)
+
+
+def _well(facts: ScheduleFacts) -> Finding:
+    newest = next((slot for slot in facts.recent if slot.outcome == "Succeeded"), None)
+    said = "no slot was due yet" if newest is None else _told(newest)
+    following = f"; the next is {instants.utc_text(facts.next_us)}" if facts.next_us else ""
+    return Finding(cause=advice.WELL, text=f"nothing is wrong: {said}{following}")
+
+
+def _streak_us(recent: Iterable[ShownSlot], reason: str) -> int:
+    """The oldest of the newest slots in a row that show this reason; 0 = the newest does not."""
+    since_us = 0
+    for slot in recent:
+        if slot.why != reason:
+            break
+        since_us = slot.since_us or slot.slot_us
+    return since_us
+
+
+# -- slots of which nothing was heard ------------------------------------------------------------
+
+
+def unclaimed_us(facts: ScheduleFacts, now_us: int) -> tuple[int, ...]:
+    """Slots that were due and of which the status says nothing, newest first, at most a hundred."""
+    timeline = facts.timeline
+    if timeline is None or facts.spec is None or not facts.settled.through_us:
+        return ()
+    if any(facts.conditions.get(type_) for type_ in (ConditionType.STALLED,)):
+        return ()
+    found: list[int] = []
+    for slot_us in timeline.walk_back(now_us, max(facts.settled.through_us, facts.created_us)):
+        if timeline.due_slot(slot_us).due_us + _SHOWN_WITHIN_US > now_us:
+            continue
+        if not any(shown.is_regular and shown.covers(slot_us) for shown in facts.recent):
+            found.append(slot_us)
+        if len(found) == 100:
+            break
+    return tuple(found)
+
+
+def _unclaimed(facts: ScheduleFacts, slots_us: tuple[int, ...], now_us: int) -> Iterator[Finding]:
+    oldest_us = slots_us[-1]
+    count = "the slot" if len(slots_us) == 1 else f"{len(slots_us)} slots since the one"
+    text = f"{count} of {instants.utc_text(oldest_us)} {_was(slots_us)} not claimed"
+    if facts.jobs and any(job.slot_us in slots_us for job in facts.jobs):
+        text = "slots have run, and the status does not show them yet: it is late"
+    found = tuple(installation(facts, now_us))
+    yield from found
+    yield Finding(cause=advice.NOT_CLAIMED, text=text, since_us=oldest_us)
+
+
+def _was(slots_us: tuple[int, ...]) -> str:
+    return "was" if len(slots_us) == 1 else "were"
+
+
+def installation(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
+    """What is wrong with the installation, as its Lease says; nothing where that is not known."""
+    lease = facts.lease
+    if lease is None:
+        return
+    if not lease.leads:
+        text = "no operator leads" if not lease.holder else "the operator does not renew its Lease"
+        yield Finding(cause=advice.NO_OPERATOR, text=text, since_us=lease.renewed_us)
+    state = lease.state
+    if state is None:
+        return
+    at_us = _instant_us(state.at)
+    is_fresh = lease.leads and now_us - at_us <= _STATE_AGES_US
+    if not is_fresh and lease.leads:
+        return
+    if state.redis_down_since:
+        since_us = _instant_us(state.redis_down_since)
+        yield Finding(
+            cause=advice.QUEUE_DOWN, text="Redis does not answer the operator", since_us=since_us
+        )
+        return
+    for worker, trouble in state.worker_troubles.items():
+        if "clock" in trouble:
+            yield Finding(cause=advice.CLOCK, text=f"worker {worker}: {trouble}")
+    if clock := state.troubles.get("clock"):
+        yield Finding(cause=advice.CLOCK, text=f"operator: {clock}")
+    if state.workers == 0:
+        yield Finding(cause=advice.NO_WORKER, text="no worker lives", since_us=0)
+    elif state.lag_seconds > _LONG_LAG_SECONDS and lease.leads:
+        lag = output.span(state.lag_seconds)
+        text = f"{state.due} points are due, the oldest for {lag}, with {state.workers} workers"
+        yield Finding(cause=advice.NOT_CLAIMED, text=text)
+
+
+def _instant_us(text: str) -> int:
+    try:
+        return instants.strict_us(text)
+    except ValueError:
+        return 0
+
+
+# -- one slot ------------------------------------------------------------------------------------
+
+
+def of_slot(facts: ScheduleFacts, at_us: int, now_us: int) -> Diagnosis:
+    """What became of the slot at an instant, or which slots are next to it."""
+    return Diagnosis(findings=tuple(_of_slot(facts, at_us, now_us)), slot_us=at_us)
+
+
+def _of_slot(facts: ScheduleFacts, at_us: int, now_us: int) -> Iterator[Finding]:
+    shown = tuple(_shown(facts, at_us))
+    stands = facts.observed >= facts.generation and ConditionType.STALLED not in facts.conditions
+    suspended = suspension(facts, now_us)
+    if shown:
+        for slot in shown:
+            yield from _of_shown(facts, slot)
+    elif (outside := _no_slot(facts, at_us)) is not None:
+        yield outside
+    elif at_us > now_us:
+        text = f"it is due in {output.span((at_us - now_us) / _SECOND_US)}"
+        yield Finding(cause=advice.NOT_YET, text=text)
+    elif suspended is not None and suspended.since_us <= at_us:
+        yield suspended
+    elif not stands:
+        yield from _stopped(facts, now_us)
+    elif facts.settled.is_open(at_us):
+        put_off = Finding(cause=advice.NOT_CLAIMED, text="it was put off, and is tried again")
+        yield from tuple(_of_conditions(facts)) or (put_off,)
+    elif at_us <= facts.settled.through_us:
+        yield _of_records(facts, at_us)
+    elif at_us in unclaimed_us(facts, now_us):
+        yield from _unclaimed(facts, (at_us,), now_us)
+    else:
+        yield Finding(cause=advice.NOT_YET, text="it was due a moment ago; ask again")
+
+
+def _shown(facts: ScheduleFacts, at_us: int) -> Iterator[ShownSlot]:
+    for slot in facts.recent:
+        if slot.covers(at_us):
+            yield slot
+
+
+def _of_shown(facts: ScheduleFacts, slot: ShownSlot) -> Iterator[Finding]:
+    if slot.outcome == "Running":
+        yield from _of_running(facts, slot)
+    else:
+        yield Finding(cause=slot.why, text=_told(slot), since_us=slot.since_us or slot.slot_us)
+
+
+def _no_slot(facts: ScheduleFacts, at_us: int) -> Finding | None:
+    """That the instant is no slot of the Schedule, or one that never counts."""
+    timeline = facts.timeline
+    if timeline is None or facts.spec is None:
+        return Finding(cause=Reason.INVALID_SCHEDULE, text=facts.invalid)
+    timing = facts.spec.rule.timing
+    if timing.start_us is not None and at_us < timing.start_us:
+        text = f"it lies before spec.startTime, {instants.utc_text(timing.start_us)}"
+        return Finding(cause=advice.OUTSIDE_WINDOW, text=text)
+    if timing.end_us is not None and at_us >= timing.end_us:
+        text = f"it does not lie before spec.endTime, {instants.utc_text(timing.end_us)}"
+        return Finding(cause=advice.OUTSIDE_WINDOW, text=text)
+    if timeline.at_or_before(at_us) != at_us:
+        before_us, after = timeline.at_or_before(at_us), timeline.next_after(at_us)
+        local = instants.LocalTime(facts.zone)
+        near = [] if before_us is None else [f"before it {local.text(before_us)}"]
+        near += [] if after is None else [f"after it {local.text(after.slot_us)}"]
+        text = f"{local.text(at_us)} is no slot; {', '.join(near) or 'there is none near it'}"
+        return Finding(cause=advice.NOT_A_SLOT, text=text)
+    if at_us <= facts.created_us:
+        text = f"the Schedule was created after it, at {instants.utc_text(facts.created_us)}"
+        return Finding(cause=advice.BEFORE_CREATION, text=text)
+    return None
+
+
+def _of_records(facts: ScheduleFacts, at_us: int) -> Finding:
+    """It has ended, and the last slots do not reach back to it."""
+    job = next((job for job in facts.jobs or () if job.slot_us == at_us), None)
+    if job is not None:
+        return _of_job(job)
+    instant = instants.utc_text(at_us)
+    for reason, note in facts.notes:
+        if instant in note:
+            return Finding(cause=reason, text=note, since_us=at_us)
+    edited_us = max((one.at_us for one in facts.written.values()), default=0)
+    text = "it has ended, and what is kept of the last slots does not reach back to it"
+    if at_us < edited_us:
+        text += (
+            f"; the spec was written at {instants.utc_text(edited_us)}, and slots before an edit of"
+            " the timing do not run"
+        )
+    return Finding(cause=advice.NO_RECORD, text=text)
+
+
+def _of_job(job: JobFacts) -> Finding:
+    if job.pod_trouble:
+        text = f"Job {job.name} exists, and its Pod does not run: {job.pod_trouble}"
+        return Finding(cause=advice.POD_STARTING, text=text)
+    state = "has ended" if job.is_over else "exists and has not ended"
+    return Finding(
+        cause=Reason.SUCCEEDED if job.is_over else Reason.CREATED,
+        text=f"it ran: Job {job.name} {state}",
+    )
+
+
+def _told(slot: ShownSlot) -> str:
+    """What became of a slot, in a sentence."""
+    local = instants.utc_text(slot.slot_us)
+    many = slot.count > 1
+    which = f"{slot.count} slots up to {local}" if many else f"the slot of {local}"
+    if slot.outcome in _DID_NOT_RUN:
+        verb = f"{'were' if many else 'was'} {slot.outcome.lower()}"
+    elif slot.outcome == "Waiting":
+        verb = "has not started"
+    elif slot.outcome == "Retrying":
+        verb = "is tried again"
+    elif slot.outcome == "Running":
+        verb = "runs"
+    else:
+        verb = {"Succeeded": "succeeded", "Failed": "failed", "Replaced": "was replaced"}.get(
+            slot.outcome, slot.outcome
+        )
+    late = ""
+    if slot.started_us and not many:
+        late = f", started {output.span(max(0, slot.started_us - slot.slot_us) / _SECOND_US)} late"
+    attempts = f", {slot.attempts} attempts" if slot.attempts > 1 else ""
+    reason = f" ({slot.reason})" if slot.reason and slot.reason != slot.outcome else ""
+    message = f": {slot.message}" if slot.message else ""
+    return f"{which} {verb}{reason}{late}{attempts}{message}"

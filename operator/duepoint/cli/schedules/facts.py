@@ -1,0 +1,264 @@
+"""What is known of one Schedule: its object as the API server gives it, taken apart once.
+
+Fields that are missing, or that another version wrote, count as absent: this reads what anybody may
+have written to a status. Instants in microseconds, 0 = unknown. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from duepoint import errors
+from duepoint.controller.status import texts
+from duepoint.kube import installation
+from duepoint.runs.watermark import Watermark
+from duepoint.schedules import slots
+from duepoint.schedules import spec as specs
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownCondition:
+    """A condition of a status."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    since_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownSlot:
+    """An entry of ``status.recentRuns``.
+
+    Attributes:
+        outcome: as in the status: ``Waiting`` and ``Retrying`` besides the states of a run.
+        count: so many slots, ``since_us`` the oldest and ``slot_us`` the newest.
+    """
+
+    slot_us: int
+    outcome: str
+    reason: str = ""
+    message: str = ""
+    trigger: str = "Schedule"
+    started_us: int = 0
+    finished_us: int = 0
+    attempts: int = 0
+    job_name: str = ""
+    http_status: int | None = None
+    since_us: int = 0
+    count: int = 1
+
+    @property
+    def is_regular(self) -> bool:
+        return self.trigger in ("Schedule", "CatchUp")
+
+    @property
+    def why(self) -> str:
+        """The word for the cause; a success has none of its own."""
+        return self.reason or self.outcome
+
+    def covers(self, slot_us: int) -> bool:
+        return slot_us == self.slot_us or 0 < self.since_us <= slot_us <= self.slot_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """A Job of the Schedule, and why its Pods do not run, where they do not."""
+
+    name: str
+    slot_us: int
+    is_over: bool
+    pod_trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseFacts:
+    """The operator's Lease.
+
+    Attributes:
+        holder: empty where none leads.
+        is_stale: it was not renewed for longer than it lasts.
+    """
+
+    holder: str
+    renewed_us: int
+    is_stale: bool
+    state: installation.InstallationState | None = None
+
+    @property
+    def leads(self) -> bool:
+        return bool(self.holder) and not self.is_stale
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Who last wrote a field of the spec, and when."""
+
+    by: str
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleFacts:
+    """Everything that is known of a Schedule.
+
+    Attributes:
+        observed: newest generation that an operator has looked at; -1 = none.
+        spec: None where this version cannot read it; ``invalid`` then says why.
+        conditions: by type; those that are not True, Ready besides, are left out.
+        recent: newest first.
+        jobs: None where they may not be read.
+        lease: None where it may not be read, or is not named by the status.
+        notes: of Events about the Schedule: reason and text, newest first.
+        is_deleting: the namespace is being deleted.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    observed: int
+    created_us: int
+    spec: specs.ScheduleSpec | None
+    invalid: str
+    conditions: Mapping[str, ShownCondition]
+    recent: tuple[ShownSlot, ...]
+    settled: Watermark
+    next_us: int
+    target: str
+    managed_by: str
+    written: Mapping[str, Written]
+    jobs: tuple[JobFacts, ...] | None = None
+    lease: LeaseFacts | None = None
+    notes: tuple[tuple[str, str], ...] = ()
+    is_deleting: bool = False
+
+    @property
+    def identity(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def zone(self) -> str:
+        return "Etc/UTC" if self.spec is None else self.spec.rule.timing.time_zone
+
+    @property
+    def timeline(self) -> slots.Slots | None:
+        """The slots as they would be if no suspension held them up."""
+        if self.spec is None:
+            return None
+        timing = msgspec.structs.replace(
+            self.spec.rule.timing, suspend=False, suspend_until_us=None
+        )
+        rule = msgspec.structs.replace(self.spec.rule, timing=timing)
+        return slots.for_rule(rule, identity=self.identity, created_us=self.created_us)
+
+    def known(self, **more: Any) -> ScheduleFacts:  # noqa: ANN401 - fields of this class
+        """With further facts."""
+        return replace(self, **more)
+
+
+def of_object(found: Object) -> ScheduleFacts:
+    """The facts of a Schedule as the API server gives it."""
+    metadata, status = _mapping(found.get("metadata")), _mapping(found.get("status"))
+    created_us = texts.instant_us(metadata.get("creationTimestamp"))
+    spec, invalid = _spec(found, metadata, created_us)
+    return ScheduleFacts(
+        namespace=str(metadata.get("namespace") or ""),
+        name=str(metadata.get("name") or ""),
+        uid=str(metadata.get("uid") or ""),
+        generation=_number(metadata.get("generation"), 0),
+        observed=_number(status.get("observedGeneration"), -1),
+        created_us=created_us,
+        spec=spec,
+        invalid=invalid,
+        conditions={condition.type: condition for condition in _conditions(status)},
+        recent=tuple(_slots(status.get("recentRuns"))),
+        settled=texts.watermark(status),
+        next_us=texts.instant_us(status.get("nextScheduleTime")),
+        target=str(status.get("target") or ""),
+        managed_by=str(status.get("managedBy") or ""),
+        written=dict(_written(metadata)),
+    )
+
+
+def _spec(
+    found: Object, metadata: Object, created_us: int
+) -> tuple[specs.ScheduleSpec | None, str]:
+    try:
+        spec = specs.parse(
+            msgspec.json.encode(found.get("spec") or {}),
+            namespace=str(metadata.get("namespace") or ""),
+            name=str(metadata.get("name") or ""),
+            uid=str(metadata.get("uid") or ""),
+            generation=_number(metadata.get("generation"), 0),
+            created_us=created_us,
+        )
+    except errors.InvalidSpec as invalid:
+        return None, str(invalid)
+    return spec, ""
+
+
+def _conditions(status: Object) -> Iterator[ShownCondition]:
+    for one in _mappings(status.get("conditions")):
+        condition = ShownCondition(
+            type=str(one.get("type") or ""),
+            status=str(one.get("status") or ""),
+            reason=str(one.get("reason") or ""),
+            message=str(one.get("message") or ""),
+            since_us=texts.instant_us(one.get("lastTransitionTime")),
+        )
+        if condition.status == "True" or condition.type == "Ready":
+            yield condition
+
+
+def _slots(listed: object) -> Iterator[ShownSlot]:
+    for row in _mappings(listed):
+        slot_us = texts.instant_us(row.get("scheduledTime"))
+        if not slot_us:
+            continue
+        yield ShownSlot(
+            slot_us=slot_us,
+            outcome=str(row.get("outcome") or ""),
+            reason=str(row.get("reason") or ""),
+            message=str(row.get("message") or ""),
+            trigger=str(row.get("trigger") or "Schedule"),
+            started_us=texts.instant_us(row.get("startTime")),
+            finished_us=texts.instant_us(row.get("finishTime")),
+            attempts=_number(row.get("attempts"), 1 if row.get("startTime") else 0),
+            job_name=str(row.get("jobName") or ""),
+            http_status=row.get("httpStatus"),
+            since_us=texts.instant_us(row.get("since")),
+            count=_number(row.get("count"), 1),
+        )
+
+
+def _written(metadata: Object) -> Iterator[tuple[str, Written]]:
+    """The newest writer of each field of the spec, from the managed fields."""
+    entries = _mappings(metadata.get("managedFields"))
+    for entry in sorted(entries, key=lambda entry: str(entry.get("time") or "")):
+        fields = _mapping(_mapping(entry.get("fieldsV1")).get("f:spec"))
+        writer = Written(
+            by=str(entry.get("manager") or ""), at_us=texts.instant_us(entry.get("time"))
+        )
+        for field in fields:
+            yield str(field).removeprefix("f:"), writer
+
+
+def _mapping(value: object) -> Object:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: object) -> list[Object]:
+    listed = value if isinstance(value, list) else []
+    return [one for one in listed if isinstance(one, Mapping)]
+
+
+def _number(value: object, otherwise: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise

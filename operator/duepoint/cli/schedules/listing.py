@@ -1,0 +1,184 @@
+"""``duepoint list`` and ``describe``: Schedules as they stand, and one with its history."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from duepoint.cli import instants, options, output
+from duepoint.cli.schedules import causes, facts, history, why
+from duepoint.cli.schedules.facts import ScheduleFacts
+from duepoint.schedules.conditions import ConditionType
+
+if TYPE_CHECKING:
+    from duepoint.cli.cluster import ClusterSession
+
+_UPCOMING = 5
+_PAGE = "500"
+
+
+@click.command("list")
+@options.output_format
+@options.of_many
+@click.option("--selector", "-l", metavar="LABELS", help="Only Schedules with such labels.")
+def list_schedules(*, form: str, place: options.Place, selector: str | None) -> None:
+    """List Schedules: when they run next, how they ran last, whether they are ready."""
+    rows = [_row(facts.of_object(found)) for found in asyncio.run(_listed(place, selector))]
+    if not rows:
+        where = "any namespace" if place.everywhere else "this namespace"
+        output.complain(f"there is no Schedule in {where}")
+    shown = ("namespace", *_COLUMNS) if place.everywhere else tuple(_COLUMNS)
+    columns: output.Columns = {"namespace": "namespace", **_COLUMNS}
+    output.show_rows(
+        rows,
+        form,
+        {name: columns[name] for name in shown},
+        wide=_WIDE,
+        spare=("age", "last"),
+        may_cut="message",
+    )
+
+
+async def _listed(place: options.Place, selector: str | None) -> list[dict[str, Any]]:
+    from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
+
+    async with cluster.session(place) as server:
+        return await listed(server, place, selector)
+
+
+async def listed(
+    server: ClusterSession, place: options.Place, selector: str | None
+) -> list[dict[str, Any]]:
+    """The Schedules of a namespace or of the cluster, with such labels.
+
+    Raises:
+        errors.InvalidSetting: there is no CRD.
+        kube_errors.ApiError: they may not be listed, or the API server does not answer.
+    """
+    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - libraries that --help needs not
+    from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - the same
+    from duepoint.kube import schedules  # noqa: PLC0415 - the same
+
+    path = schedules.collection(None if place.everywhere else server.namespace)
+    found: list[dict[str, Any]] = []
+    query = {"limit": _PAGE} | ({"labelSelector": selector} if selector else {})
+    while True:
+        try:
+            page = await gathering.get(server, path, **query)
+        except kube_errors.NotFound:
+            raise gathering.no_crd() from None
+        found += [one for one in page.get("items") or () if isinstance(one, dict)]
+        token = (page.get("metadata") or {}).get("continue")
+        if not token:
+            return found
+        query["continue"] = token
+
+
+def _row(known: ScheduleFacts) -> output.Row:
+    ready = known.conditions.get(ConditionType.READY)
+    last = next((slot for slot in known.recent if slot.started_us), None)
+    newest = known.recent[0] if known.recent else None
+    suspended = causes.suspension(known, instants.now_us())
+    timing = None if known.spec is None else known.spec.rule.timing
+    return {
+        "namespace": known.namespace,
+        "name": known.name,
+        "schedule": "" if timing is None else ", ".join(timing.schedules),
+        "timeZone": known.zone,
+        "suspended": suspended is not None,
+        "next": output.time(known.next_us or None),
+        "last": output.time(None if last is None else last.slot_us),
+        "result": "" if newest is None else newest.outcome,
+        "ready": "" if ready is None else ready.status,
+        "reason": "NotObserved" if ready is None else ready.reason,
+        "message": "no operator has looked at it yet" if ready is None else ready.message,
+        "target": known.target,
+        "created": output.time(known.created_us or None),
+    }
+
+
+def _age(row: output.Row) -> str:
+    if row["created"] is None:
+        return ""
+    return output.span((instants.now_us() - instants.strict_us(row["created"])) / 1_000_000)
+
+
+_COLUMNS: output.Columns = {
+    "name": "name",
+    "schedule": "schedule",
+    "suspended": lambda row: "yes" if row["suspended"] else "",
+    "next": "next",
+    "last": "last",
+    "result": "result",
+    "ready": "ready",
+    "age": _age,
+}
+_WIDE: output.Columns = {"time zone": "timeZone", "target": "target", "message": "message"}
+
+
+# -- describe ------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("name")
+@options.output_format
+@options.of_one
+def describe(name: str, *, form: str, place: options.Place) -> None:
+    """Show the Schedule NAME: how it stands, its last slots and its next five times."""
+    known = asyncio.run(why.gathered(place, name, None))
+    now_us = instants.now_us()
+    answer = causes.now(known, now_us)
+    slots = [history.row(slot) for slot in known.recent]
+    if output.is_data(form):
+        output.write(
+            [
+                {
+                    **_row(known),
+                    "why": why.row(known, answer),
+                    "upcoming": [
+                        instants.utc_text(slot_us) for slot_us in _upcoming(known, now_us)
+                    ],
+                    "recent": slots,
+                }
+            ],
+            form,
+        )
+        return
+    _show(known, answer, now_us)
+    output.say("last slots" if slots else "last slots: none")
+    output.show_rows(slots, "table", history.columns(known.zone), spare=("took",), may_cut="why")
+
+
+def _show(known: ScheduleFacts, answer: causes.Diagnosis, now_us: int) -> None:
+    row = _row(known)
+    cells = {
+        "schedule": f"{known.namespace}/{known.name}",
+        "when": f"{row['schedule']} ({known.zone})",
+        "target": known.target,
+        "ready": ": ".join(filter(None, (row["ready"] or "no", row["reason"]))),
+    }
+    output.show_row(row, "table", {key: cell for key, cell in cells.items() if cell})
+    for line in list(why.lines(known, answer))[1:]:
+        output.say(line.removeprefix("  ").replace("  ", "     ", 1))
+    local = instants.LocalTime(known.zone)
+    upcoming = [local.text(slot_us) for slot_us in _upcoming(known, now_us)]
+    output.say("next five times" if upcoming else "next five times: none")
+    for text in upcoming:
+        output.say(f"  {text}")
+
+
+def _upcoming(known: ScheduleFacts, now_us: int) -> list[int]:
+    """The next slots; none while it is refused, or suspended without an end."""
+    spec, timeline = known.spec, known.timeline
+    is_refused = ConditionType.STALLED in known.conditions
+    if spec is None or timeline is None or is_refused:
+        return []
+    timing = spec.rule.timing
+    from_us = now_us
+    if timing.suspend:
+        if timing.suspend_until_us is None:
+            return []
+        from_us = max(now_us, timing.suspend_until_us - 1)
+    return timeline.upcoming(from_us, _UPCOMING)

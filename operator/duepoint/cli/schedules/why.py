@@ -1,0 +1,124 @@
+"""``duepoint why``: why a Schedule does not run, or what became of one of its slots.
+
+Answers from the API server alone, with the rights of the person who asks: the Schedule, its Jobs
+and Events, and the Lease of the operator. The answer is the cause, since when, and what to do next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+
+import click
+
+from duepoint.cli import instants, options, output
+from duepoint.cli.schedules import advice, causes
+from duepoint.cli.schedules.facts import ScheduleFacts
+from duepoint.expressions import timezones
+
+_TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
+_DAY_US = 86_400_000_000
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="The slot that is meant: RFC 3339, or HH:MM for the last such time; without an offset in"
+    " the Schedule's zone. Unset: how it stands now.",
+)
+@click.option(
+    "--lease",
+    metavar="NAMESPACE/NAME",
+    type=options.Converted(options.namespaced),
+    help="Lease of the operator. Unset: the one that the status names.",
+)
+@options.output_format
+@options.of_one
+def why(name: str, *, at: str | None, lease: str | None, form: str, place: options.Place) -> None:
+    """Say why the Schedule NAME does not run, since when, and what to do next."""
+    facts = asyncio.run(gathered(place, name, lease))
+    now_us = instants.now_us()
+    if at is None:
+        answer = causes.now(facts, now_us)
+    else:
+        answer = causes.of_slot(facts, _asked_us(at, facts, now_us), now_us)
+    show(facts, answer, form)
+
+
+async def gathered(place: options.Place, name: str, lease: str | None) -> ScheduleFacts:
+    """The facts of a Schedule."""
+    from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
+    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - the same
+
+    async with cluster.session(place) as server:
+        return await gathering.facts(server, name, lease=lease)
+
+
+def _asked_us(text: str, facts: ScheduleFacts, now_us: int) -> int:
+    """The instant; a time of day alone is the last one that has passed."""
+    parts = _TIME_OF_DAY.fullmatch(text)
+    if parts is None:
+        return instants.parse_us(text, zone=facts.zone, name="--at")
+    zone = timezones.load(facts.zone)
+    offset = zone.offset_at(now_us // 1_000_000)
+    for days in (0, 1):
+        midnight = (now_us // 1_000_000 + offset) // 86_400 - days
+        day = instants.utc_text(midnight * _DAY_US)[:10]
+        at_us = instants.parse_us(f"{day}T{text}", zone=facts.zone, name="--at")
+        if at_us <= now_us:
+            return at_us
+    return at_us
+
+
+# -- showing -------------------------------------------------------------------------------------
+
+
+def show(facts: ScheduleFacts, answer: causes.Diagnosis, form: str) -> None:
+    """The answer for people, or as one object."""
+    if output.is_data(form):
+        output.write([row(facts, answer)], form)
+        return
+    for line in lines(facts, answer):
+        output.say(line)
+
+
+def row(facts: ScheduleFacts, answer: causes.Diagnosis) -> output.Row:
+    """The answer under the names of the JSON output."""
+    first = answer.cause
+    return {
+        "namespace": facts.namespace,
+        "schedule": facts.name,
+        "slot": output.time(answer.slot_us or None),
+        "cause": first.cause,
+        "message": first.text,
+        "since": output.time(first.since_us or None),
+        "do": list(advice.of(first.cause, namespace=facts.namespace, name=facts.name)),
+        "also": [
+            {"cause": one.cause, "message": one.text, "since": output.time(one.since_us or None)}
+            for one in answer.findings[1:]
+        ],
+        "next": output.time(facts.next_us or None),
+    }
+
+
+def lines(facts: ScheduleFacts, answer: causes.Diagnosis) -> Iterator[str]:
+    """The answer in lines: cause, since when, what to do, what else, and the last slots."""
+    first = answer.cause
+    slot = f", slot {instants.LocalTime(facts.zone).text(answer.slot_us)}" if answer.slot_us else ""
+    yield f"{facts.identity}{slot}: {first.cause}"
+    yield f"  cause  {first.text or first.cause}"
+    if first.since_us:
+        ago = output.span((instants.now_us() - first.since_us) / 1_000_000)
+        since = instants.utc_text(first.since_us - first.since_us % 1_000_000)
+        yield f"  since  {since} ({ago} ago)"
+    for number, step in enumerate(
+        advice.of(first.cause, namespace=facts.namespace, name=facts.name)
+    ):
+        yield f"  {'do   ' if number == 0 else '     '}  {step}"
+    for one in answer.findings[1:]:
+        yield f"  also   {one.cause}: {one.text}"
+    if facts.next_us:
+        yield f"  next   {instants.LocalTime(facts.zone).text(facts.next_us)}"

@@ -1,0 +1,546 @@
+"""`kubectl duepoint why` names the true cause of each injected trouble, to a developer.
+
+The developer's account may do what the chart's `edit` and Kubernetes' own give in one namespace,
+and nothing in the namespace of the installation. Each row of the tables is a trouble of its own,
+made on the real API server with real processes; the command runs as a person starts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import datetime as dt
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_crashes import in_seconds
+from tests.e2e.test_jobs import endless, jobs_path, seconds_of, template
+from tests.support import receiver
+from tests.support.stack import Stack, eventually
+
+BIN = Path(sys.executable).parent
+RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/{kind}"
+#: What `edit` of the chart and of Kubernetes give in a namespace, as far as the commands need it.
+RULES = [
+    {"apiGroups": ["duepoint.dev"], "resources": ["schedules", "scheduleruns"], "verbs": ["*"]},
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "create", "delete"]},
+    {
+        "apiGroups": [""],
+        "resources": ["pods", "pods/log", "events"],
+        "verbs": ["get", "list"],
+    },
+]
+NO_RETRY = {"maxAttempts": 1}
+SLOW_RETRY = {"initialBackoff": "30s", "maxBackoff": "60s"}
+
+
+class Developer:
+    """A person with the rights of a namespace."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        admin, ns = stack.plane.admin(), stack.namespace
+        self.kubeconfig = stack.plane.service_account_kubeconfig(ns, "developer", stack.folder)
+        admin.apply(RBAC.format(ns=ns, kind="roles/developer"), _rbac(ns, "Role", rules=RULES))
+        binding = _rbac(
+            ns,
+            "RoleBinding",
+            roleRef={
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "Role",
+                "name": "developer",
+            },
+            subjects=[{"kind": "ServiceAccount", "name": "developer", "namespace": ns}],
+        )
+        admin.apply(RBAC.format(ns=ns, kind="rolebindings/developer"), binding)
+
+    async def run(self, *arguments: str, code: int = 0) -> str:
+        def call() -> str:
+            done = subprocess.run(
+                [str(BIN / "kubectl-duepoint"), *arguments, "--kubeconfig", str(self.kubeconfig)],
+                capture_output=True,
+                text=True,
+                check=False,
+                env=os.environ | {"TERM": "dumb"},
+            )
+            assert done.returncode == code, done.stdout + done.stderr
+            return done.stdout + done.stderr
+
+        return await asyncio.to_thread(call)
+
+    async def why(self, name: str, *more: str) -> dict:
+        return json.loads(await self.run("why", name, "-o", "json", *more))
+
+    async def sees(self, name: str, cause: str, *more: str, says: str = "") -> dict:
+        """The answer, once it names this cause."""
+        last: list[dict] = []
+
+        async def is_named() -> bool:
+            last[:] = [await self.why(name, *more)]
+            return last[0]["cause"] == cause and says in last[0]["message"]
+
+        try:
+            await eventually(is_named, f"why {name} says {cause} {says!r}")
+        except TimeoutError:
+            raise AssertionError(f"{name}: wanted {cause} {says!r}, got {last}") from None
+        return last[0]
+
+
+def _rbac(namespace: str, kind: str, **fields) -> dict:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "developer", "namespace": namespace},
+        **fields,
+    }
+
+
+@pytest.fixture
+async def developer(stack: Stack) -> Developer:
+    return await asyncio.to_thread(Developer, stack)
+
+
+def closed_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return held.getsockname()[1]
+
+
+def hook(stack: Stack, path: str = "/hook", **more) -> dict:
+    return stack.webhook(path, **{"retry": SLOW_RETRY, **more})
+
+
+def by_path(usual):
+    """A receiver that misbehaves as the path says."""
+    kinds = {
+        "/500": receiver.status(500),
+        "/410": receiver.status(410),
+        "/403": receiver.status(403),
+        "/hang": receiver.hang,
+    }
+
+    async def answer(request, writer):
+        await kinds.get(request.target, usual)(request, writer)
+
+    return answer
+
+
+# -- troubles of one Schedule, all at once -------------------------------------------------------
+
+FUTURE = (dt.datetime.now(dt.UTC) + dt.timedelta(days=2)).strftime("%Y-%m-%dT%H:00:00Z")
+
+
+def troubles(stack: Stack) -> dict[str, tuple[dict, str, str]]:
+    """Name to spec, cause, and a part of the message."""
+    secret = {"secretKeyRefs": [{"name": "absent", "key": "a"}]}
+    no_volume = copy.deepcopy(template())
+    no_volume["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] = [
+        {"name": "nowhere", "mountPath": "/data"}
+    ]
+    unschedulable = copy.deepcopy(template())
+    unschedulable["spec"]["template"]["spec"]["nodeSelector"] = {"no": "such-node"}
+    second, port = "@every 2s", stack.receiver_port
+    return {
+        "unreadable-secret": (
+            {"schedule": "@daily", "webhook": hook(stack, signing=secret)},
+            "SecretForbidden",
+            "kubectl create rolebinding",
+        ),
+        "closed-port": (
+            {
+                "schedule": in_seconds(2),
+                "webhook": {"url": f"http://127.0.0.1:{closed_port()}/", "retry": SLOW_RETRY},
+            },
+            "Network",
+            "Connection refused",
+        ),
+        "open-circuit": (
+            {
+                "schedule": "@every 1s",
+                "webhook": {
+                    "url": f"http://127.0.0.1:{closed_port()}/",
+                    "retry": {"initialBackoff": "1s", "maxBackoff": "2s"},
+                },
+            },
+            "CircuitOpen",
+            "Connection refused",
+        ),
+        "no-tls-there": (
+            {
+                "schedule": in_seconds(2),
+                "webhook": {"url": f"https://127.0.0.1:{port}/", "retry": SLOW_RETRY},
+            },
+            "Network",
+            "TLS",
+        ),
+        "answers-500": (
+            {"schedule": in_seconds(2), "webhook": hook(stack, "/500")},
+            "Rejected",
+            "500",
+        ),
+        "answers-403-for-good": (
+            {"schedule": in_seconds(2), "webhook": hook(stack, "/403", retry=NO_RETRY)},
+            "Rejected",
+            "403",
+        ),
+        "answers-410": (
+            {"schedule": in_seconds(2), "webhook": hook(stack, "/410")},
+            "EndpointGone",
+            "410",
+        ),
+        "hangs": (
+            {"schedule": in_seconds(2), "webhook": hook(stack, "/hang", timeoutSeconds=1)},
+            "Timeout",
+            "",
+        ),
+        "blocked-address": (
+            {
+                "schedule": in_seconds(2),
+                "webhook": {"url": "http://169.254.169.254/", "retry": SLOW_RETRY},
+            },
+            "BlockedAddress",
+            "169.254.169.254",
+        ),
+        "no-service": (
+            {
+                "schedule": in_seconds(2),
+                "webhook": {"service": {"name": "nowhere", "port": 80}, "retry": SLOW_RETRY},
+            },
+            "Network",
+            "nowhere",
+        ),
+        "suspended": (
+            {
+                "schedule": second,
+                "suspend": True,
+                "suspendReason": "INC-42",
+                "webhook": hook(stack),
+            },
+            "Suspended",
+            "INC-42",
+        ),
+        "suspended-until": (
+            {
+                "schedule": second,
+                "suspend": True,
+                "suspendUntil": FUTURE,
+                "webhook": hook(stack),
+            },
+            "Suspended",
+            FUTURE,
+        ),
+        "completed": (
+            {"schedule": second, "maxRuns": 1, "webhook": hook(stack)},
+            "Completed",
+            "maxRuns",
+        ),
+        "never": ({"schedule": "0 0 30 2 *", "webhook": hook(stack)}, "NeverFires", ""),
+        "bad-tls-setting": (
+            {
+                "schedule": "@daily",
+                "webhook": {
+                    "url": f"https://127.0.0.1:{port}/",
+                    "tls": {"insecureSkipVerify": True},
+                },
+            },
+            "InvalidWebhook",
+            "insecureSkipVerify",
+        ),
+        "bad-template": (
+            {"schedule": "@daily", "jobTemplate": no_volume},
+            "InvalidJobTemplate",
+            "nowhere",
+        ),
+        "job-failed": (
+            {"schedule": in_seconds(2), "jobTemplate": template(outcome="fail")},
+            "JobFailed",
+            "",
+        ),
+        "forbid": (
+            {
+                "schedule": second,
+                "concurrencyPolicy": "Forbid",
+                "jobTemplate": endless(),
+            },
+            "ConcurrencyForbidden",
+            "",
+        ),
+        "queue-full": (
+            {
+                "schedule": second,
+                "concurrencyPolicy": "Queue",
+                "queueLimit": 1,
+                "jobTemplate": endless(),
+            },
+            "QueueFull",
+            "",
+        ),
+        "unschedulable": (
+            {"schedule": in_seconds(2), "jobTemplate": unschedulable},
+            "PodNotStarted",
+            "",
+        ),
+        "runs-on": ({"schedule": in_seconds(2), "jobTemplate": endless()}, "Created", ""),
+        "wrong-type": (
+            {"schedule": in_seconds(6), "stream": {"name": "taken"}},
+            "WrongType",
+            "",
+        ),
+        "well": ({"schedule": second, "webhook": hook(stack)}, "Well", "nothing is wrong"),
+    }
+
+
+async def unnamed(developer: Developer, made: dict[str, tuple[dict, str, str]]) -> dict[str, dict]:
+    """What is said of those whose cause is not named within four minutes."""
+    last: dict[str, dict] = {name: {} for name in made}
+    deadline = time.monotonic() + 240
+
+    async def ask(name: str) -> None:
+        _, cause, says = made[name]
+        answer = last[name] = await developer.why(name)
+        if answer["cause"] == cause and says in answer["message"] and answer["do"]:
+            assert answer["since"] or cause in ("Well", "NeverFires"), answer
+            del last[name]
+
+    while last and time.monotonic() < deadline:
+        names = list(last)
+        for pair in zip(names[::2], [*names[1::2], None], strict=False):
+            await asyncio.gather(*(ask(name) for name in pair if name is not None))
+    return last
+
+
+@pytest.mark.timeout(600)
+async def test_each_trouble_of_a_schedule_is_named(stack: Stack, developer: Developer) -> None:
+    stack.answer = by_path(stack.answer)
+    await stack.running()
+    with stack.redis.client() as client:
+        client.set(f"dp:stream:{stack.namespace}:taken", "text")
+    made = troubles(stack)
+    for name, (spec, _, _) in made.items():
+        await stack.apply(name, spec)
+    assert await unnamed(developer, made) == {}
+
+    # one slot of it, in the words of a person who asks about last night
+    past = (dt.datetime.now(dt.UTC) - dt.timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    later = (dt.datetime.now(dt.UTC) + dt.timedelta(days=9)).strftime("%Y-%m-%dT00:00:00Z")
+    await developer.sees("unreadable-secret", "NotASlot", "--at", f"{past[:10]}T11:11:11Z")
+    await developer.sees("unreadable-secret", "BeforeCreation", "--at", f"{past[:10]}T00:00:00Z")
+    await developer.sees("unreadable-secret", "NotYet", "--at", later)
+    await stack.apply(
+        "window", {"schedule": "@daily", "startTime": FUTURE, "webhook": stack.webhook()}
+    )
+    await developer.sees("window", "OutsideWindow", "--at", f"{past[:10]}T00:00:00Z")
+    said = await developer.run("why", "forbidd", code=2)
+    assert 'did you mean "forbid"?' in said
+    text = await developer.run("why", "suspended")
+    assert "kubectl duepoint resume suspended" in text
+
+
+async def test_what_a_namespace_refuses_is_named(stack: Stack, developer: Developer) -> None:
+    """Quota, Pod Security, a Job of another owner that has the name."""
+    await stack.running()
+    at = in_seconds(4)
+    squatter = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": f"squatted-{seconds_of(at.removeprefix('@at '))}",
+            "namespace": stack.namespace,
+        },
+        "spec": endless()["spec"],
+    }
+    await stack.api.request("POST", jobs_path(stack), squatter)
+    await stack.apply("squatted", {"schedule": at, "jobTemplate": template()})
+    await developer.sees("squatted", "NameConflict", says="squatted-")
+
+    label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    await stack.api.request(
+        "PATCH",
+        f"/api/v1/namespaces/{stack.namespace}",
+        label,
+        content_type="application/merge-patch+json",
+    )
+    await stack.apply("insecure", {"schedule": in_seconds(2), "jobTemplate": template()})
+    await developer.sees("insecure", "PodsRefused", says="PodSecurity")
+
+    quotas = f"/api/v1/namespaces/{stack.namespace}/resourcequotas"
+    quota = {"metadata": {"name": "no-jobs"}, "spec": {"hard": {"count/jobs.batch": "0"}}}
+    await stack.api.request("POST", quotas, quota)
+
+    async def is_counted() -> bool:
+        listed = json.loads(await stack.api.request("GET", quotas))
+        return bool(listed["items"][0].get("status", {}).get("hard"))
+
+    await eventually(is_counted, "the quota is in force")
+    await stack.apply(
+        "tight",
+        {"schedule": in_seconds(3), "startingDeadlineSeconds": 4, "jobTemplate": template()},
+    )
+    answer = await developer.sees("tight", "QuotaExceeded", says="quota")
+    assert answer["slot"] is None
+    slots = json.loads(await developer.run("describe", "tight", "-o", "json"))["recent"]
+    assert slots[0]["reason"] == "QuotaExceeded"
+
+
+# -- troubles of the installation ----------------------------------------------------------------
+
+
+async def test_a_paused_redis_is_named_and_then_nothing(stack: Stack, developer: Developer) -> None:
+    await stack.running()
+    await stack.apply("call", {"schedule": "@every 2s", "webhook": stack.webhook()})
+    await stack.wait_for_deliveries(1, "call")
+    await developer.sees("call", "Well")
+    stack.redis.pause()
+    try:
+        answer = await developer.sees("call", "QueueUnavailable", says="Redis does not answer")
+        assert answer["since"]
+    finally:
+        stack.redis.resume()
+    await developer.sees("call", "Well")
+
+
+async def test_a_missing_worker_and_what_it_missed_are_named(
+    stack: Stack, developer: Developer
+) -> None:
+    _, worker = await stack.running()
+    for name, more in {
+        "call": {},
+        "hasty": {"startingDeadlineSeconds": 5, "catchUpPolicy": "All"},
+    }.items():
+        await stack.apply(name, {"schedule": "@every 10s", "webhook": stack.webhook(), **more})
+    await stack.wait_for_deliveries(1, "call")
+    await stack.wait_for_deliveries(1, "hasty")
+    await worker.drain()
+    answer = await developer.sees("call", "NoWorker")
+    assert any(one["cause"] == "NotClaimed" for one in answer["also"])
+    again = stack.worker("again")
+    await again.wait_until_ready()
+
+    async def reasons(name: str) -> set[str]:
+        shown = json.loads(await developer.run("describe", name, "-o", "json"))
+        return {one["reason"] for one in shown["recent"]}
+
+    async def both_are_told() -> bool:
+        by_policy = "CatchUpPolicy" in await reasons("call")
+        return by_policy and "DeadlineExceeded" in await reasons("hasty")
+
+    await eventually(both_are_told, "the history has what was missed, and why")
+
+
+async def test_a_missing_operator_is_named_for_an_edit_that_waits(
+    stack: Stack, developer: Developer
+) -> None:
+    operator, _ = await stack.running()
+    await stack.apply("call", {"schedule": "@every 2s", "webhook": stack.webhook()})
+    await stack.wait_until_ready("call")
+    await operator.drain()
+    await stack.apply("call", {"schedule": "@every 3s", "webhook": stack.webhook()})
+    answer = await developer.sees("call", "NoOperator")
+    assert any(one["cause"] == "NotObserved" for one in answer["also"])
+
+
+async def test_a_frozen_operator_is_named_too(stack: Stack, developer: Developer) -> None:
+    operator, _ = await stack.running()
+    await stack.apply("call", {"schedule": "@every 1h", "webhook": stack.webhook()})
+    await stack.wait_until_ready("call")
+    operator.send(signal.SIGSTOP)
+    try:
+        await stack.apply("call", {"schedule": "@every 2h", "webhook": stack.webhook()})
+        await developer.sees("call", "NoOperator", says="does not renew its Lease")
+    finally:
+        operator.send(signal.SIGCONT)
+
+
+async def test_a_wrong_clock_of_the_only_worker_is_named(
+    stack: Stack, developer: Developer
+) -> None:
+    operator = stack.operator()
+    await operator.wait_until_ready()
+    stack.worker(off=-3600.0)
+    await stack.apply("call", {"schedule": "@every 2s", "webhook": stack.webhook()})
+    await stack.wait_until_ready("call")
+    await developer.sees("call", "WrongClock", says="behind Redis's")
+
+
+# -- the other commands --------------------------------------------------------------------------
+
+
+async def test_suspend_and_resume_all_of_a_namespace_with_a_reason(
+    stack: Stack, developer: Developer
+) -> None:
+    await stack.running()
+    for name in ("one", "two"):
+        await stack.apply(name, {"schedule": "@every 2s", "webhook": stack.webhook()})
+        await stack.wait_until_ready(name)
+    empty = await developer.run("list", "-l", "team=none")
+    assert "there is no Schedule" in empty
+    said = await developer.run("suspend", "--all", "--reason", "INC-7", "--until", "2h")
+    assert said.count("suspended") == 2
+    await developer.sees("one", "Suspended", says="INC-7")
+    shown = [json.loads(line) for line in (await developer.run("list", "-o", "json")).splitlines()]
+    assert [row["suspended"] for row in shown] == [True, True]
+    assert "already suspended" in await developer.run("suspend", "one", "--reason", "INC-7")
+    assert (await developer.run("resume", "--all")).count("resumed") == 2
+    found = await stack.wait_until_ready("one", generation=3)
+    assert "suspendReason" not in found["spec"]
+    await stack.wait_for_deliveries(1, "one")
+
+
+async def test_doctor_says_what_is_in_order_and_what_is_not(
+    stack: Stack, developer: Developer
+) -> None:
+    _, worker = await stack.running()
+    lease = f"{stack.system}/duepoint-operator"
+    admin = str(stack.plane.kubeconfig)
+
+    async def checks(code: int, *more: str) -> dict[str, dict]:
+        def call() -> str:
+            done = subprocess.run(
+                [
+                    *(str(BIN / "duepoint"), "doctor", "--lease", lease, "-o", "json"),
+                    *("-n", stack.namespace, "--kubeconfig", admin),
+                ],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == code, done.stdout + done.stderr
+            return done.stdout
+
+        rows = map(json.loads, (await asyncio.to_thread(call)).splitlines())
+        return {row["check"]: row for row in rows}
+
+    async def knows_the_worker() -> bool:
+        seen = json.loads("{}")
+        try:
+            seen = await checks(0)
+        except AssertionError:
+            return False
+        return seen["workers"]["state"] == "ok"
+
+    await eventually(knows_the_worker, "all is in order")
+    found = await checks(0)
+    for name in ("crd schedules", "leader", "version", "redis", "lag", "clocks"):
+        assert found[name]["state"] == "ok", found[name]
+    assert found["rights of the operator"]["state"] == "ok"
+    assert found["rights of the worker"]["state"] == "ok"
+    assert "Valkey" in found["redis"]["found"]
+    of_developer = await developer.run("doctor", "--lease", lease)
+    assert "unknown" in of_developer  # others' rights
+    await worker.drain()
+
+    async def misses_it() -> bool:
+        try:
+            return (await checks(1))["workers"]["state"] == "failed"
+        except AssertionError:
+            return False
+
+    await eventually(misses_it, "the missing worker")

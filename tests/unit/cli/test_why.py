@@ -1,0 +1,256 @@
+"""The cause out of what is known: each row is a state of the world, and the cause that follows."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.cli.schedules import advice, causes, facts
+from duepoint.cli.schedules.facts import LeaseFacts
+from duepoint.kube.installation import InstallationState
+from duepoint.schedules.conditions import Reason
+from tests.support.builders import at
+
+NOW = at("2026-03-02 12:00:30")
+CREATED = "2026-03-01T11:59:30Z"
+
+
+def a_schedule(*, spec=None, status=None, conditions=(), generation=1, **metadata):
+    listed = [
+        {
+            "type": kind,
+            "status": value,
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": "2026-03-02T11:00:00Z",
+        }
+        for kind, value, reason, message in conditions or [("Ready", "True", "Armed", "armed")]
+    ]
+    return facts.of_object(
+        {
+            "metadata": {
+                "name": "report",
+                "namespace": "team-a",
+                "uid": "u",
+                "generation": generation,
+                "creationTimestamp": CREATED,
+                **metadata,
+            },
+            "spec": {
+                "schedule": "0 * * * *",
+                "webhook": {"url": "https://a.example/"},
+                **(spec or {}),
+            },
+            "status": {
+                "observedGeneration": 1,
+                "settledThrough": "2026-03-02T12:00:00Z",
+                "conditions": listed,
+                **(status or {}),
+            },
+        }
+    )
+
+
+def a_lease(**state):
+    return LeaseFacts(
+        holder="operator",
+        renewed_us=NOW - 1_000_000,
+        is_stale=False,
+        state=InstallationState(at="2026-03-02T12:00:20Z", **{"workers": 2, **state}),
+    )
+
+
+GONE = LeaseFacts(holder="", renewed_us=NOW - 60_000_000, is_stale=True)
+SUCCESS = {
+    "scheduledTime": "2026-03-02T12:00:00Z",
+    "startTime": "2026-03-02T12:00:00.250000Z",
+    "finishTime": "2026-03-02T12:00:01Z",
+    "outcome": "Succeeded",
+}
+LATE = {"settledThrough": "2026-03-02T09:00:00Z"}
+
+
+def a_slot(outcome, reason="", **more):
+    return {"recentRuns": [{**SUCCESS, "outcome": outcome, "reason": reason, **more}]}
+
+
+NOW_ROWS = {
+    "nothing is wrong": (a_schedule(status={"recentRuns": [SUCCESS]}), "Well"),
+    "no slot was due yet": (a_schedule(), "Well"),
+    "refused": (
+        a_schedule(conditions=[("Stalled", "True", "NeverFires", "no such date")]),
+        "NeverFires",
+    ),
+    "waits for a Secret": (
+        a_schedule(conditions=[("Reconciling", "True", "MissingSecret", "no Secret a")]),
+        "MissingSecret",
+    ),
+    "suspended": (a_schedule(spec={"suspend": True}), "Suspended"),
+    "a suspension that is over": (
+        a_schedule(
+            spec={"suspend": True, "suspendUntil": "2026-03-02T10:00:00Z"},
+            status={"recentRuns": [SUCCESS]},
+        ),
+        "Well",
+    ),
+    "a problem of a completed one comes first": (
+        a_schedule(
+            conditions=[
+                ("Ready", "True", "Completed", "no slot is left"),
+                ("NameConflict", "True", "NameConflict", "Job x is in the way"),
+            ]
+        ),
+        "NameConflict",
+    ),
+    "the newest slot failed": (a_schedule(status=a_slot("Failed", "Timeout")), "Timeout"),
+    "the newest slot was skipped": (
+        a_schedule(status=a_slot("Skipped", "ConcurrencyForbidden")),
+        "ConcurrencyForbidden",
+    ),
+    "a Pod that does not start": (
+        a_schedule(status=a_slot("Running", jobName="report-1")).known(
+            jobs=(facts.JobFacts(name="report-1", slot_us=0, is_over=False, pod_trouble="no node"),)
+        ),
+        "PodNotStarted",
+    ),
+    "an edit that nobody saw": (a_schedule(generation=2), "NotObserved"),
+    "an edit without an operator": (
+        a_schedule(generation=2).known(lease=GONE),
+        "NoOperator",
+    ),
+    "not claimed, and nothing is known": (a_schedule(status=LATE), "NotClaimed"),
+    "not claimed without a worker": (
+        a_schedule(status=LATE).known(lease=a_lease(workers=0)),
+        "NoWorker",
+    ),
+    "not claimed without Redis": (
+        a_schedule(status=LATE).known(lease=a_lease(redis_down_since="2026-03-02T10:00:00Z")),
+        "QueueUnavailable",
+    ),
+    "not claimed by a worker with a wrong clock": (
+        a_schedule(status=LATE).known(
+            lease=a_lease(worker_troubles={"w": "clock: this machine's clock is 3600 s behind"})
+        ),
+        "WrongClock",
+    ),
+    "not claimed by workers that are too slow": (
+        a_schedule(status=LATE).known(lease=a_lease(due=9, lag_seconds=900.0)),
+        "NotClaimed",
+    ),
+    "the namespace goes": (a_schedule().known(is_deleting=True), "NamespaceTerminating"),
+}
+
+
+@pytest.mark.parametrize(("known", "cause"), NOW_ROWS.values(), ids=NOW_ROWS)
+def test_the_cause_of_how_it_stands(known, cause):
+    assert causes.now(known, NOW).cause.cause == cause
+
+
+SLOT_ROWS = {
+    "a slot that failed": (
+        a_schedule(status=a_slot("Failed", "Network")),
+        "2026-03-02 12:00:00",
+        "Network",
+    ),
+    "one of several that were missed": (
+        a_schedule(status=a_slot("Missed", "CatchUpPolicy", since="2026-03-02T08:00:00Z", count=5)),
+        "2026-03-02 10:00:00",
+        "CatchUpPolicy",
+    ),
+    "no slot": (a_schedule(), "2026-03-02 11:30:00", "NotASlot"),
+    "to come": (a_schedule(), "2026-03-02 13:00:00", "NotYet"),
+    "before the creation": (a_schedule(), "2026-03-01 08:00:00", "BeforeCreation"),
+    "before startTime": (
+        a_schedule(spec={"startTime": "2026-03-02T00:00:00Z"}),
+        "2026-03-01 20:00:00",
+        "OutsideWindow",
+    ),
+    "at endTime": (
+        a_schedule(spec={"endTime": "2026-03-02T10:00:00Z"}),
+        "2026-03-02 10:00:00",
+        "OutsideWindow",
+    ),
+    "an Event remembers it": (
+        a_schedule().known(notes=(("RunMissed", "the slot of 2026-03-02T03:00:00Z was missed"),)),
+        "2026-03-02 03:00:00",
+        "RunMissed",
+    ),
+    "nothing remembers it": (a_schedule(), "2026-03-02 03:00:00", "NoRecord"),
+    "not claimed": (
+        a_schedule(status=LATE).known(lease=a_lease(workers=0)),
+        "2026-03-02 11:00:00",
+        "NoWorker",
+    ),
+    "in a suspension": (
+        a_schedule(
+            spec={"suspend": True},
+            status=LATE,
+            managedFields=[
+                {
+                    "manager": "kubectl-edit",
+                    "time": "2026-03-02T09:30:00Z",
+                    "fieldsV1": {"f:spec": {"f:suspend": {}}},
+                }
+            ],
+        ),
+        "2026-03-02 10:00:00",
+        "Suspended",
+    ),
+}
+
+
+@pytest.mark.parametrize(("known", "when", "cause"), SLOT_ROWS.values(), ids=SLOT_ROWS)
+def test_the_cause_of_one_slot(known, when, cause):
+    assert causes.of_slot(known, at(when), NOW).cause.cause == cause
+
+
+def test_who_suspended_it_and_since_when_is_read_off_the_managed_fields():
+    known, _, _ = SLOT_ROWS["in a suspension"]
+    found = causes.now(known, NOW).cause
+    assert "kubectl-edit" in found.text
+    assert found.since_us == at("2026-03-02 09:30:00")
+
+
+def test_since_when_is_the_oldest_of_the_slots_in_a_row_that_failed_so():
+    rows = [
+        {
+            **SUCCESS,
+            "scheduledTime": f"2026-03-02T{hour}:00:00Z",
+            "outcome": "Failed",
+            "reason": why,
+        }
+        for hour, why in (("12", "Timeout"), ("11", "Timeout"), ("10", "Network"))
+    ]
+    found = causes.now(a_schedule(status={"recentRuns": rows}), NOW).cause
+    assert (found.cause, found.since_us) == ("Timeout", at("2026-03-02 11:00:00"))
+
+
+def test_a_status_of_another_version_is_read_as_far_as_it_goes():
+    known = facts.of_object(
+        {"metadata": {"name": "x"}, "spec": {}, "status": {"recentRuns": [1, {}], "conditions": 3}}
+    )
+    assert known.recent == ()
+    assert causes.now(known, NOW).cause.text
+
+
+def test_each_reason_has_advice_and_each_advice_names_the_schedule_where_it_names_a_command():
+    without = {"StaleVersion", "RetriesExhausted", "OtherInstall"}
+    of_runs = {
+        "Retrying",
+        "ScheduleNotFound",
+        "ScheduleNotReady",
+        "InvalidSpec",
+        "TooManySlots",
+        "RunFailed",
+        "ScheduleDeleted",
+    }
+    of_sets = {
+        *("ConfigMapMissing", "Deleting", "FormerSet", "MembersLost", "RowsInvalid", "RowsPending"),
+    }
+    missing = {reason.value for reason in Reason} - set(advice.ADVICE) - without - of_runs - of_sets
+    assert missing == set()
+    for cause in advice.ADVICE:
+        for step in advice.of(cause, namespace="team-a", name="report"):
+            assert step
+            assert "{" not in step
+            if "kubectl duepoint" in step:
+                assert "-n team-a" in step

@@ -1,0 +1,95 @@
+"""Members as JSON: what is taken, and what is refused with its field."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.schedules import rule as rules
+from duepoint.schedules.sets import members, setspec
+
+NOW_US = 1_795_000_000_000_000
+SETTINGS = setspec.SetSettings(
+    defaults=setspec.MemberDefaults(
+        time_zone="Europe/Rome", jitter_ms=5_000, policy=rules.Policy(deadline_seconds=60)
+    ),
+    limits=setspec.SetLimits(payload_bytes=64),
+)
+
+
+def row(text: bytes, settings=SETTINGS):
+    return members.RowReader(settings).row(text, now_us=NOW_US)
+
+
+def test_what_a_member_does_not_say_comes_from_its_set():
+    found = row(b'{"id": "a", "schedule": "0 9 * * *"}')
+    timing = found.rule.timing
+    assert (timing.time_zone, timing.jitter_ms) == ("Europe/Rome", 5_000)
+    assert found.rule.policy.deadline_seconds == 60
+    assert (found.at_us, found.payload) == (None, b"")
+
+
+def test_what_a_member_says_goes_before_its_set():
+    text = (
+        b'{"id": "a", "schedule": "0 9 * * *", "timeZone": "Etc/UTC", "jitter": "1s",'
+        b' "startingDeadlineSeconds": 5, "catchUpPolicy": "All", "catchUpLimit": 2,'
+        b' "concurrencyPolicy": "Forbid", "suspend": true, "dst": {"gap": "Skip"},'
+        b' "payload": [1]}'
+    )
+    found = row(text)
+    assert found.rule.timing.time_zone == "Etc/UTC"
+    assert (found.rule.timing.jitter_ms, found.rule.timing.gap) == (1_000, "Skip")
+    assert found.rule.timing.suspend
+    assert found.rule.policy == rules.Policy(
+        deadline_seconds=5, catch_up="All", catch_up_limit=2, concurrency="Forbid"
+    )
+    assert found.payload == b"[1]"
+
+
+def test_a_one_off_has_its_instant_beside_a_rule_that_others_share():
+    first = row(b'{"id": "a", "at": "2030-01-01T00:00:00Z"}')
+    assert first.at_us == 1_893_456_000_000_000
+    assert first.rule.timing.schedules == rules.ONCE
+
+
+def test_members_that_say_the_same_share_the_rule_object():
+    reader = members.RowReader(SETTINGS)
+    first, second = (
+        reader.row(b'{"id": "%b", "schedule": "@daily"}' % name, now_us=NOW_US)
+        for name in (b"a", b"b")
+    )
+    assert first.rule is second.rule
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        (b'{"schedule": "@daily"}', "id"),
+        (b'{"id": "a/b", "schedule": "@daily"}', "id"),
+        (b'{"id": "", "schedule": "@daily"}', "id"),
+        (b'{"id": "a"}', ""),
+        (b'{"id": "a", "schedule": "@daily", "at": "2030-01-01T00:00:00Z"}', ""),
+        (b'{"id": "a", "schedule": "61 * * * *"}', "schedule"),
+        (b'{"id": "a", "at": "noon"}', "at"),
+        (b'{"id": "a", "at": "2030-01-01T00:00:00"}', "at"),
+        (b'{"id": "a", "at": "2020-01-01T00:00:00Z"}', "at"),
+        (b'{"id": "a", "delay": "5m"}', "delay"),
+        (b'{"id": "a", "schedule": "@daily", "timeZone": "Europe/Atlantis"}', "timeZone"),
+        (b'{"id": "a", "schedule": "@daily", "jitter": "soon"}', "jitter"),
+        (b'{"id": "a", "schedule": "@daily", "colour": 1}', "colour"),
+        (b'{"id": "a", "schedule": "@daily", "suspend": "no"}', "suspend"),
+        (b'{"id": "a", "schedule": "@daily", "dst": {"gap": "Twice"}}', "dst.gap"),
+        (b'{"id": "a", "schedule": "@daily", "payload": "' + b"x" * 80 + b'"}', "payload"),
+        (b'{"id": "a", "id": "b", "schedule": "@daily"}', ""),
+        (b'{"id": "a", "schedule": "@daily", "payload": NaN}', ""),
+        (b'{"id": "a", "schedule": "@daily", "payload": 1e400}', ""),
+        (b'\xef\xbb\xbf{"id": "a", "schedule": "@daily"}', ""),
+        (b'{"id": "a", "schedule": "@daily"', ""),
+        (b"[]", ""),
+        (b'{"id": "a", "payload": ' + b"[" * 10_000 + b"]" * 10_000 + b"}", ""),
+    ],
+)
+def test_what_is_wrong_is_an_answer_that_names_the_field(text, field):
+    found = row(text)
+    assert isinstance(found, members.RowError), found
+    assert found.field == field
+    assert found.detail
