@@ -45,6 +45,7 @@ from duepoint.delayqueue.definitions import (
 from duepoint.delayqueue.inspection import counts, durability, upcoming
 from duepoint.delayqueue.members import (
     lanes,
+    letters,
     lookups,
     members,
     removal,
@@ -95,6 +96,15 @@ class DelayQueue:
             shared, known, self.numbering, self.interned, self.signed_blobs, self.moves
         )
         self.occurrences = occurrences.Occurrences(shared, known, self.numbering, self.moves)
+        # A worker's turn.
+        self.server_clocks = wakeups.ServerClocks(shared)
+        self.prefetch = prefetch.Prefetch()
+        self.claims = claiming.Claims(
+            shared, known, reader, self.moves, self.prefetch, self.server_clocks
+        )
+        self.settlements = settling.Settlements(shared, known, self.prefetch, quotas, self.streams)
+        self.concurrency = admission.Concurrency(shared, known, self.numbering)
+        self.dead_letters = deadletters.DeadLetters(shared, reader)
         # Members of ScheduleSets.
         set_lanes = lanes.SetLanes(shared, reader, self.interned)
         self.sets = sets.Sets(shared, known, self.numbering, self.interned, self.signed_blobs)
@@ -114,19 +124,11 @@ class DelayQueue:
             ),
             member_reader,
             triggers.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
+            letters.MemberLetters(shared, known, reader, self.dead_letters, self.signed_blobs),
         )
         self.set_removals = removal.SetRemovals(
             shared, known, set_lanes, self.interned, self.sets, member_reader
         )
-        # A worker's turn.
-        self.server_clocks = wakeups.ServerClocks(shared)
-        self.prefetch = prefetch.Prefetch()
-        self.claims = claiming.Claims(
-            shared, known, reader, self.moves, self.prefetch, self.server_clocks
-        )
-        self.settlements = settling.Settlements(shared, known, self.prefetch, quotas, self.streams)
-        self.concurrency = admission.Concurrency(shared, known, self.numbering)
-        self.dead_letters = deadletters.DeadLetters(shared, reader)
         # Another number of shards; repair.
         self.export = export.Export(shared, reader, self.moves)
         self.resharding = resharding.Resharding(shared, known, self.membership, reader, self.export)

@@ -165,6 +165,15 @@ async def test_a_one_off_that_is_given_up_stays_with_its_dead_letter(shop):
     assert (found.state, found.payload) == (definition.State.COMPLETED, b"7")
     (outcome,) = await shop.outcomes()
     assert outcome.failed == 1
+    page = await shop.queue.members.dead_letters(shop.set, limit=10)
+    ((letter_id, letter),) = page.letters
+    assert (letter.entry["name"], letter.entry["set"], page.cursor) == ("a", "reminders", "")
+    replayed = await shop.queue.members.replay(shop.set, [letter_id, "1.0.5-5", "nonsense"])
+    assert [answer.value for answer in replayed.values()] == ["replayed", "gone", "gone"]
+    async with shop.working():
+        await _until(lambda: len(shop.target.fired) == 2)
+    assert bytes(shop.target.fired[-1].action.payload) == b"7"
+    assert (await shop.queue.members.dead_letters(shop.set, limit=10)).letters == []
 
 
 async def test_an_ended_one_off_stays_as_long_as_its_set_says(harness):

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from duepoint.delayqueue.members import lookups, triggers, values, writing
+from duepoint.delayqueue import deadletters
+from duepoint.delayqueue.members import letters, lookups, triggers, values, writing
 from duepoint.delayqueue.wire import nodes
 from duepoint.schedules.sets.setrecord import SetRecord
 
@@ -22,6 +23,7 @@ class Members:
     writer: writing.MemberWriter
     reader: lookups.MemberReader
     triggers: triggers.MemberTriggers
+    given_up: letters.MemberLetters
 
     async def put(
         self,
@@ -86,3 +88,13 @@ class Members:
         for a receiver.
         """
         return await self.triggers.trigger(set_, name, run_uid, payload)
+
+    async def dead_letters(
+        self, set_: SetRecord, cursor: str = "", *, limit: int
+    ) -> letters.LetterPage:
+        """Some slots of members that were given up; bounded work. Raises InvalidCursor."""
+        return await self.given_up.page(set_, cursor, limit=limit)
+
+    async def replay(self, set_: SetRecord, ids: Sequence[str]) -> dict[str, deadletters.Replayed]:
+        """Run the slots of these dead letters again; what became of each."""
+        return await self.given_up.replay(set_, ids)

@@ -1,0 +1,167 @@
+"""Members of sets in bytes: ids, populations, records, cursors."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duepoint.delayqueue import keys
+from duepoint.delayqueue.definitions import codec, signedblobs
+from duepoint.delayqueue.members import cursors, values
+from duepoint.schedules import points
+from duepoint.schedules import rule as rules
+from duepoint.schedules.definition import State
+from duepoint.schedules.sets import entries, identity, setrecord, setspec
+
+SIGNED = signedblobs.SignedBlobs(b"a key of thirty-two bytes, really")
+OWNER = identity.SetIdentity(str(uuid.UUID(int=7)), "shop", "reminders", 3)
+FACTS = {
+    "state": State.ARMED,
+    "version": b"vers",
+    "fingerprint": b"\x01\x02\x03\x04",
+    "uid": uuid.UUID(int=9).bytes,
+    "created_us": 1_767_225_600_000_000,
+    "not_before_us": 1_767_225_599_999_999,
+    "kind": codec.kind_bytes(300, 300, 70_000),
+    "name": b"customer-7",
+    "inline": b"",
+    "once_us": None,
+    "payload": b"",
+    "payload_mac": b"",
+}
+RULE = rules.Rule(timing=rules.Timing(schedules=("0 9 * * *",)))
+
+
+def test_a_plain_member_is_a_usual_record():
+    record = codec.member_record(**FACTS)
+    assert record == bytes.fromhex(
+        "010000766572730102030400000000000000000000000000000009"
+        "01010080f2d6ca0601ac02ac02f0a2040a637573746f6d65722d37"
+    )
+
+
+@given(
+    name=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=128),
+    payload=st.binary(max_size=200),
+    once_us=st.none() | st.integers(min_value=0, max_value=2**52 - 1),
+    inline=st.booleans(),
+    state=st.sampled_from(State),
+)
+def test_what_is_written_is_read_back(name, payload, once_us, inline, state):
+    text = rules.text(RULE) if inline else b""
+    mac = b"8 bytes!" if payload else b""
+    record = codec.member_record(
+        **{
+            **FACTS,
+            "state": state,
+            "name": name.encode(),
+            "payload": payload,
+            "payload_mac": mac,
+            "once_us": once_us,
+            "inline": text,
+            "kind": codec.kind_bytes(300, 300, 0 if inline else 5),
+        }
+    )
+    found = codec.unpack(record)
+    assert (found.name, found.payload, found.payload_mac) == (name, payload, mac)
+    assert (found.once_us, found.state, found.timing_version) == (once_us, state, b"vers")
+    assert found.rule == (text or 5)
+    assert (found.namespace, found.target, found.uid) == (300, 300, str(uuid.UUID(int=9)))
+    moved = codec.unpack(codec.renumbered(record, {300: 2, 5: 9}))
+    assert (moved.namespace, moved.target, moved.payload) == (2, 2, payload)
+    for end in range(0, len(record), 7):
+        with pytest.raises(codec.UnknownRecord):
+            codec.unpack(record[:end])
+
+
+def test_a_once_rule_gets_its_instant_back():
+    once = rules.Rule(timing=rules.Timing(schedules=rules.ONCE))
+    resolved = rules.at_instant(once, 1_795_695_000_250_000)
+    assert resolved.timing.schedules == ("@at 2026-11-26T12:10:00.25Z",)
+    assert rules.at_instant(once, 0).timing.schedules == ("@at 1970-01-01T00:00:00Z",)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 16, 64, 256, 4096])
+@pytest.mark.parametrize("spread", [0, 1, 5, 10])
+def test_every_member_lies_in_a_population_of_its_shard(shards, spread):
+    owner = msgspec.structs.replace(OWNER, spread=spread)
+    used = set()
+    populations_of = functools.cache(
+        lambda shard: frozenset(keys.set_populations(owner.uid, spread, shard, shards))
+    )
+    for number in range(500):
+        member = int.from_bytes(points.member_id(owner, f"member-{number}"))
+        shard = member % shards
+        used.add(shard)
+        populations = populations_of(shard)
+        assert keys.place_of_number(member, 1) in populations
+        assert len(populations) <= max(1, 2 ** (6 + spread - 2))
+    reachable = min(shards, 64 << max(0, min(spread, shards.bit_length() - 7)))
+    assert len(used) <= reachable
+    assert len(used) > min(reachable, 500) // 3
+
+
+def test_an_entry_says_what_may_happen():
+    record = setrecord.SetRecord(
+        namespace="shop",
+        name="reminders",
+        uid="u",
+        generation=1,
+        state=setrecord.SetState.SUSPENDED,
+        spread=0,
+        target="digest",
+        settings=setspec.SetSettings(retention_seconds=60),
+    )
+    assert entries.text(record) == "pdigest:60"
+    assert entries.parse(b"pdigest:60") == entries.SetEntry("p", "digest")
+    assert entries.parse(b"odigest:0").letter == "o"
+    for damaged in (b"", b"x", b"o\xff:1"):
+        assert entries.parse(damaged).is_paused
+
+
+def test_a_record_counts_in_its_own_place_alone():
+    record = setrecord.SetRecord(
+        namespace="shop",
+        name="reminders",
+        uid="u",
+        generation=3,
+        state=setrecord.SetState.READY,
+        spread=4,
+        target="digest",
+        settings=setspec.SetSettings(limits=setspec.SetLimits(members=7)),
+        is_managed=True,
+    )
+    packed = setrecord.pack(record, SIGNED.mac)
+    assert setrecord.unpack("shop/reminders", packed, SIGNED.mac) == record
+    for place, data in (("shop/other", packed), ("shop/reminders", packed[:-1]), ("a/b", b"")):
+        with pytest.raises(setrecord.UnknownSetRecord):
+            setrecord.unpack(place, data, SIGNED.mac)
+
+
+class Place(msgspec.Struct, array_like=True):
+    number: int
+
+
+class Other(msgspec.Struct, array_like=True):
+    number: int
+
+
+def test_a_cursor_is_read_by_its_own_list_alone():
+    text = cursors.text(SIGNED, OWNER, Place(7))
+    assert cursors.parse(SIGNED, OWNER, Place, text) == Place(7)
+    another = msgspec.structs.replace(OWNER, name="others")
+    stranger = signedblobs.SignedBlobs(b"another key of thirty-two bytes!")
+    wrong = [
+        (SIGNED, OWNER, Other, text),
+        (SIGNED, another, Place, text),
+        (stranger, OWNER, Place, text),
+        *((SIGNED, OWNER, Place, each) for each in (text[1:], "", "é", "=", "A" * 600, "\0")),
+    ]
+    for signed, owner, kind, cursor in wrong:
+        with pytest.raises(values.InvalidCursor):
+            cursors.parse(signed, owner, kind, cursor)
