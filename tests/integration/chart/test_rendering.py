@@ -50,6 +50,7 @@ EDIT = {
 EVERYWHERE = {
     "Role duepoint-operator-lease": LEASE,
     "Role duepoint-identity": {"/namespaces=duepoint-system": "get"},
+    "Role duepoint-installation-reader": {"coordination.k8s.io/leases=duepoint-operator": "get"},
     "ClusterRole duepoint-secret-reader": {"/secrets /configmaps": "get"},
     "ClusterRole duepoint-view": {SCHEDULES: "get list watch", STATUS: "get"},
     "ClusterRole duepoint-edit": EDIT,
@@ -115,6 +116,7 @@ def test_nobody_is_bound_to_more_than_its_own_role(helm: Helm) -> None:
         "duepoint-operator has Role duepoint-identity in duepoint-system",
         "duepoint-worker has Role duepoint-identity in duepoint-system",
         "duepoint-test has Role duepoint-test in duepoint-system",
+        "system:authenticated has Role duepoint-installation-reader in duepoint-system",
     }
 
 
