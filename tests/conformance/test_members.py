@@ -264,6 +264,28 @@ async def test_what_is_due_in_a_window_comes_by_due(harness, stored_set):
     assert [one.due_us for one in found] == sorted(one.due_us for one in found)
 
 
+@pytest.mark.parametrize("limit", [7, 400])
+async def test_thousands_that_are_due_at_one_instant_are_all_listed_once(
+    harness, stored_set, limit
+):
+    at_us = harness.now_us() + 3_600_000_000
+    writes = [a_write(f"m{n}", rule=ONCE, at_us=at_us) for n in range(1_500)]
+    writes.append(a_write("later", rule=ONCE, at_us=at_us + 1))
+    await harness.queue.members.put(stored_set, writes)
+    found, cursor = [], ""
+    while True:
+        page = await harness.queue.members.due(stored_set, 0, at_us + 2, limit=limit, cursor=cursor)
+        found += [one.id for one in page.members]
+        if cursor and len(found) < 100:  # the last of a page may be gone before the next
+            gone = values.MemberRemoval(id=found[-1])
+            await harness.queue.members.remove(stored_set, [gone])
+        cursor = page.cursor
+        if not cursor:
+            break
+    assert len(found) == len(set(found))
+    assert set(found) == {write.id for write in writes}
+
+
 async def test_counts_say_what_is_next(harness, stored_set):
     nothing = await harness.queue.members.counts(stored_set)
     assert (nothing.members, nothing.armed, nothing.next_due_us) == (0, 0, None)

@@ -43,9 +43,11 @@ class _Walked(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Due(msgspec.Struct, frozen=True, array_like=True):
-    """The last point that is behind."""
+    """The last point that is behind: points are in the order of dues, and of shards within one."""
 
+    layout: int
     due_us: int
+    shard: messages.ShardId
     member: bytes
 
 
@@ -302,47 +304,80 @@ class MemberReader:
         Raises InvalidCursor.
         """
         owner = set_.identity
-        behind = _Due(since_us, b"")
+        layout = self.index.known_layout()
+        behind: _Due | None = None
         if cursor:
             behind = cursors.parse(self.signed_blobs, owner, _Due, cursor)
-            since_us = max(since_us, behind.due_us)
-        layout = self.index.known_layout()
-        numbers: dict[messages.ShardId, int] = {}
-        for each in filter(None, (layout.former, layout)):
-            numbers.update(await self._lanes_in(each, sharding.own_shards(each), owner))
+            if behind.layout != layout.number:
+                layout = await self.layouts.read()
+            if behind.layout != layout.number:
+                raise values.InvalidCursor(
+                    "the index was resharded since that cursor was given; begin again without one"
+                )
+        numbers = await self._all_lanes(owner)
         last_us = min(until_us, points.DUE_LIMIT_US)
-        # As many more as the page before may have named of the same instant.
-        most = limit + (_SAME_DUE if cursor else 0)
+        most = limit + 1
         replies = await self.index.read_many(
             "read what is due",
             [
                 (
                     *("ZRANGE", self.index.shard(shard).lane(lane)),
-                    *(since_us, f"({last_us}", "BYSCORE", "LIMIT", 0, most, "WITHSCORES"),
+                    *(_first_due(shard, since_us, behind), f"({last_us}", "BYSCORE"),
+                    *("LIMIT", 0, most, "WITHSCORES"),
                 )
                 for shard, lane in numbers.items()
             ],
         )
-        window = heapq.nsmallest(
-            limit + 1,
-            (
-                (int(score), member, shard)
-                for shard, reply in zip(numbers, replies, strict=True)
-                for member, score in scripting.scored(reply)
-                if len(member) == points.CHAIN_LENGTH
-                and (int(score), member) > (behind.due_us, behind.member)
-            ),
-        )
-        chosen = window[:limit]
-        found = {
-            (one.id): one for one in await self._of_points(numbers, [row[1:] for row in chosen])
-        }
+        #: The place up to which every shard was read.
+        horizon: tuple[int, messages.ShardId, bytes] | None = None
+        listed: list[tuple[int, messages.ShardId, bytes]] = []
+        for shard, reply in zip(numbers, replies, strict=True):
+            scored = [(int(score), member) for member, score in scripting.scored(reply)]
+            is_cut = len(scored) == most
+            if behind is not None and shard == behind.shard:
+                lane = self.index.shard(shard).lane(numbers[shard])
+                scored, is_cut = await self._after(lane, behind, last_us, most)
+            listed += [(due_us, shard, member) for due_us, member in scored]
+            if is_cut:
+                end = (scored[-1][0], shard, scored[-1][1])
+                horizon = end if horizon is None else min(horizon, end)
+        window = sorted(each for each in listed if horizon is None or each <= horizon)
+        chains = [each for each in window if len(each[2]) == points.CHAIN_LENGTH]
+        chosen = chains[:limit]
+        last = chosen[-1] if len(chains) > limit else horizon
+        found = await self._of_points(numbers, [(member, shard) for _, shard, member in chosen])
         next_cursor = ""
-        if len(window) > limit:
-            due_us, member, _ = chosen[-1]
-            next_cursor = cursors.text(self.signed_blobs, owner, _Due(due_us, member))
-        ordered = sorted(found.values(), key=lambda one: (one.due_us or 0, one.id))
+        if last is not None:
+            next_cursor = cursors.text(self.signed_blobs, owner, _Due(layout.number, *last))
+        ordered = sorted(found, key=lambda one: (one.due_us or 0, one.id))
         return values.MemberPage(members=ordered, cursor=next_cursor)
+
+    async def _after(
+        self, lane: str, behind: _Due, last_us: int, most: int
+    ) -> tuple[list[tuple[int, bytes]], bool]:
+        """The next points of a lane behind this one, and whether there may be more."""
+        low, high = await self.index.read(
+            "read what is due",
+            ("ZCOUNT", lane, "-inf", f"({behind.due_us}"),
+            ("ZCOUNT", lane, "-inf", behind.due_us),
+        )
+        # Points of one due are in the order of their bytes, so a search by halves finds the place.
+        while low < high:
+            middle = (low + high) // 2
+            (reply,) = await self.index.read("read what is due", ("ZRANGE", lane, middle, middle))
+            if reply and reply[0] <= behind.member:
+                low = middle + 1
+            else:
+                high = middle
+        (reply,) = await self.index.read(
+            "read what is due", ("ZRANGE", lane, low, low + most - 1, "WITHSCORES")
+        )
+        scored = [(int(score), member) for member, score in scripting.scored(reply)]
+        found = [
+            each for each in scored if (behind.due_us, behind.member) < each and each[0] < last_us
+        ]
+        is_cut = bool(found) and len(scored) == most and scored[-1][0] < last_us
+        return found, is_cut
 
     async def _of_points(
         self,
@@ -507,7 +542,12 @@ class MemberReader:
         )
 
 
-#: Members of one instant that a page may have to pass over.
-_SAME_DUE = 1_000
+def _first_due(shard: messages.ShardId, since_us: int, behind: _Due | None) -> str:
+    """The least due of the points of a shard that are not behind, as ZRANGE takes it."""
+    if behind is None:
+        return str(since_us)
+    return f"({behind.due_us}" if shard < behind.shard else str(behind.due_us)
+
+
 #: Points of a shard that are looked at for retries.
 _LOOKED_AT = 1_000
