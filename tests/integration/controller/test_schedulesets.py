@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 
 import pytest
 
+from duepoint import errors
 from duepoint.controller.termservices import Timings
 from duepoint.delayqueue.members import values
 from duepoint.kube import schedulesets
@@ -123,7 +125,8 @@ async def test_a_new_leader_ends_a_deletion_that_the_former_one_began(
         await scene.put(10_000)
     await scene.delete()
     async with installation.leading():
-        await scene.until(lambda status: "deletion" in status)
+        # on a quick machine the former one is done already
+        await scene.until(lambda status: "deletion" in status or not status)
     async with installation.leading():
         await scene.until_gone()
     assert await scene.record() is None
@@ -198,6 +201,9 @@ async def test_rows_of_a_config_map_are_followed_and_come_back_after_a_loss(
             for key in client.scan_iter(match=f"{installation._prefix}*", count=1000):
                 client.delete(key)
         deadline = time.monotonic() + 60
-        while await scene.counted() != 1:
+        found = 0
+        while found != 1:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)
+            with contextlib.suppress(errors.WorldChanged):  # the index is made anew
+                found = await scene.counted()

@@ -144,6 +144,7 @@ class SetRows:
     ) -> bool:
         """The set is equal to its rows; False where another try is needed soon."""
         uid, spec = state.seen.uid, state.spec
+        assert spec is not None  # noqa: S101 - it has been looked at
         try:
             wrong = await self._equalise(record, found)
         except queue_errors.LayoutChanged:
@@ -152,8 +153,10 @@ class SetRows:
         if wrong is None:
             self._missing(state)
             return False
-        if self._states.get(uid) is not state or state.spec is not spec or spec is None:
-            return False  # edited meanwhile
+        newest = state.spec
+        is_edited = newest is None or newest.generation != spec.generation
+        if self._states.get(uid) is not state or is_edited:
+            return False
         named = (*found.wrong, *wrong)
         self._applied[uid] = (spec.generation, source.version)
         progress = RowsProgress(

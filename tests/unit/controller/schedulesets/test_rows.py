@@ -169,3 +169,21 @@ async def test_ten_thousand_rows_are_followed_in_parts(world):
         await world.apply_set(rows={"inline": daily("r1")})
         await world.clock.settle()
         assert set(stored(world)) == {"r1"}
+
+
+async def test_a_look_at_the_object_while_rows_are_written_does_not_begin_anew(world):
+    """The index may be doubted again and again while the servers are slow."""
+    async with world.leader() as term:
+        put = world.queue.members.put
+
+        async def doubted(record, rows):
+            term.events.index_doubted()
+            for _ in range(50):
+                await world.clock.sleep(0)
+            return await put(record, rows)
+
+        world.queue.members.put = doubted
+        await world.apply_set(rows={"inline": daily(*(f"r{number}" for number in range(1_200)))})
+        await world.clock.advance(5)
+        assert world.set_ready() == ("True", "Armed")
+        assert len(stored(world)) == 1_200
