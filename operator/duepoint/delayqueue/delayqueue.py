@@ -20,6 +20,7 @@ from duepoint import clock as clocks
 from duepoint import settings
 from duepoint.delayqueue import (
     admission,
+    apirequests,
     circuits,
     deadletters,
     index,
@@ -105,6 +106,7 @@ class DelayQueue:
                 shared, known, reader, set_lanes, self.interned, self.signed_blobs
             ),
         )
+        self.api_requests = apirequests.ApiRequests(shared)
         # A worker's turn.
         self.server_clocks = wakeups.ServerClocks(shared)
         self.prefetch = prefetch.Prefetch()

@@ -1,0 +1,540 @@
+"""A member of a ScheduleSet as JSON: text -> a row to store, or what is wrong; and back.
+
+The HTTP API, rows of a set and files of ``duepoint set import`` share this form. What a member
+does not say comes from the set's defaults. What is read can be written again unchanged: names that
+only an answer has are passed over. A ``MemberReader`` belongs to one version of a set's settings,
+and gives members that say the same one and the same rule object. Pure.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime as dt
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from duepoint import errors
+from duepoint.expressions import durations, timezones
+from duepoint.expressions.expression import FIRST_US, LAST_US, SECOND_US
+from duepoint.schedules import policies, slots, specfields
+from duepoint.schedules import rule as rules
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.sets import setspec, strictjson
+
+ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:~@-]{0,127}$"
+TAG_PATTERN: Final = r"^[0-9a-f]{8}$"
+LONGEST_EXPRESSION: Final = 200
+
+_ID = re.compile(ID_PATTERN[:-1])
+_TAG = re.compile(TAG_PATTERN[:-1])
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_MOST_RULES = 4_096
+_NULL = b"null"
+
+#: Names that only an answer has.
+READ_ONLY: Final = ("etag", "uid", "state", "createdTime", "nextDueTime", "claimed")
+
+
+class Code:
+    """What can be wrong with a row, as problems of the API name it."""
+
+    INVALID_JSON = "InvalidJson"
+    INVALID_FIELD = "InvalidField"
+    UNKNOWN_FIELD = "UnknownField"
+    MISSING_FIELD = "MissingField"
+    INVALID_ID = "InvalidId"
+    PAYLOAD_TOO_LARGE = "PayloadTooLarge"
+    TOO_LATE = "TooLate"
+
+
+class RowError(NamedTuple):
+    """Why a row is refused.
+
+    Attributes:
+        code: one of ``Code``, or the reason why an expression is wrong.
+        field: the field as it is written, such as ``dst.gap``; empty = the whole row.
+    """
+
+    code: str
+    field: str
+    detail: str
+    id: str = ""
+
+
+class Row(NamedTuple):
+    """A member to be stored.
+
+    Attributes:
+        at_us: the instant of a member that fires once; its rule then has ``rules.ONCE``.
+        payload: JSON text; empty = the set's.
+        if_match: only where the member has this tag; empty = in any case.
+        if_absent: only where there is no such member.
+    """
+
+    id: str
+    rule: rules.Rule
+    at_us: int | None
+    payload: bytes
+    if_match: str = ""
+    if_absent: bool = False
+
+
+class _Dst(msgspec.Struct, forbid_unknown_fields=True):
+    gap: str | None = None
+    overlap: str | None = None
+
+
+class _Member(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    id: str | None = None
+    schedule: str | None = None
+    at: dt.datetime | None = None
+    delay: str | None = None
+    time_zone: str | None = None
+    dst: _Dst | None = None
+    jitter: str | None = None
+    starting_deadline_seconds: int | None = None
+    catch_up_policy: str | None = None
+    catch_up_limit: int | None = None
+    concurrency_policy: str | None = None
+    suspend: bool | None = None
+    payload: msgspec.Raw = msgspec.Raw()
+    if_match: str | None = None
+    if_none_match: str | None = None
+    etag: msgspec.Raw = msgspec.Raw()
+    uid: msgspec.Raw = msgspec.Raw()
+    state: msgspec.Raw = msgspec.Raw()
+    created_time: msgspec.Raw = msgspec.Raw()
+    next_due_time: msgspec.Raw = msgspec.Raw()
+    claimed: msgspec.Raw = msgspec.Raw()
+
+
+_decoder = msgspec.json.Decoder(_Member)
+_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def is_id(text: str) -> bool:
+    """Whether a member may have this id."""
+    return _ID.fullmatch(text) is not None
+
+
+def is_tag(text: str) -> bool:
+    return _TAG.fullmatch(text) is not None
+
+
+class _Refused(Exception):
+    def __init__(self, code: str, field: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code, self.field, self.detail = code, field, detail
+
+
+class MemberReader:
+    """Reads members of a set with these settings."""
+
+    def __init__(self, settings: setspec.SetSettings) -> None:
+        self.settings = settings
+        self._rules: collections.OrderedDict[tuple[object, ...], rules.Rule] = (
+            collections.OrderedDict()
+        )
+
+    def row(self, text: bytes | msgspec.Raw, *, now_us: int) -> Row | RowError:
+        """The row of one line of NDJSON, or of one element of a list: it has an id."""
+        return self._read(text, None, now_us, is_row=True)
+
+    def body(self, text: bytes, *, id_: str, now_us: int) -> Row | RowError:
+        """The body of a request for one member, whose id the URL or the server says."""
+        return self._read(text, id_, now_us, is_row=False)
+
+    def _read(
+        self, text: bytes | msgspec.Raw, id_: str | None, now_us: int, *, is_row: bool
+    ) -> Row | RowError:
+        raw = bytes(text)
+        if (problem := strictjson.problem(raw)) is not None:
+            return RowError(Code.INVALID_JSON, "", f"the JSON {problem}")
+        member = None
+        try:
+            member = _decoded(raw)
+            return self._row(member, id_, now_us, is_row=is_row)
+        except _Refused as refused:
+            named = (None if member is None else member.id) or ""
+            shown = named if is_id(named) else ""
+            return RowError(refused.code, refused.field, refused.detail, shown)
+
+    def _row(self, member: _Member, id_: str | None, now_us: int, *, is_row: bool) -> Row:
+        named = member.id
+        if is_row:
+            if named is None:
+                raise _Refused(Code.MISSING_FIELD, "id", "is missing; write the id of the member")
+            id_ = named
+        elif named is not None and named != id_:
+            message = f"{errors.quoted(named)} is not the id of the URL; leave it out"
+            raise _Refused(Code.INVALID_FIELD, "id", message)
+        assert id_ is not None  # noqa: S101 - for the type checker
+        if not is_id(id_):
+            raise _Refused(Code.INVALID_ID, "id", wrong_id(id_))
+        if_match, if_absent = _conditions(member, is_row=is_row)
+        at_us = self._at_us(member, now_us, is_row=is_row)
+        rule = self._rule(member, now_us, once=at_us is not None)
+        if at_us is not None and not member.suspend and _is_too_late(at_us, rule.policy, now_us):
+            message = "lies further in the past than the deadline allows; write a later time"
+            raise _Refused(Code.TOO_LATE, "at" if member.delay is None else "delay", message)
+        return Row(id_, rule, at_us, self._payload(member.payload), if_match, if_absent)
+
+    def _payload(self, text: msgspec.Raw) -> bytes:
+        payload = bytes(text)
+        most = self.settings.limits.payload_bytes
+        if len(payload) > most:
+            message = (
+                f"has {len(payload)} bytes; at most {most} are handed on, so put a reference "
+                "to larger data in it"
+            )
+            raise _Refused(Code.PAYLOAD_TOO_LARGE, "payload", message)
+        return b"" if payload == _NULL else payload
+
+    def _at_us(self, member: _Member, now_us: int, *, is_row: bool) -> int | None:
+        given = (member.schedule is not None, member.at is not None, member.delay is not None)
+        if sum(given) != 1:
+            code = Code.INVALID_FIELD if any(given) else Code.MISSING_FIELD
+            names = "schedule and at" if is_row else "schedule, at and delay"
+            raise _Refused(code, "", f"write exactly one of {names}")
+        if member.schedule is not None:
+            return None
+        if member.delay is not None:
+            return self._delayed_us(member.delay, now_us, is_row=is_row)
+        assert member.at is not None  # noqa: S101 - for the type checker
+        at_us = _instant_us(member.at)
+        if self.settings.whole_seconds and at_us % SECOND_US:
+            message = "a jobTemplate needs a whole second; leave the fraction out"
+            raise _Refused(Code.INVALID_FIELD, "at", message)
+        return at_us
+
+    def _delayed_us(self, text: str, now_us: int, *, is_row: bool) -> int:
+        if is_row:
+            message = "counts from a request, and a row may be sent twice; write at"
+            raise _Refused(Code.INVALID_FIELD, "delay", message)
+        try:
+            at_us = now_us + durations.parse_duration_us(text)
+        except ValueError as error:
+            raise _Refused(Code.INVALID_FIELD, "delay", str(error)) from None
+        if at_us > LAST_US:
+            message = "ends beyond the year 2112; write a shorter one"
+            raise _Refused(Code.INVALID_FIELD, "delay", message)
+        if self.settings.whole_seconds:
+            at_us = -(-at_us // SECOND_US) * SECOND_US
+        return at_us
+
+    def _rule(self, member: _Member, now_us: int, *, once: bool) -> rules.Rule:
+        """The same object for the same fields."""
+        dst = member.dst
+        key = (
+            member.schedule,
+            once,
+            member.time_zone,
+            None if dst is None else (dst.gap, dst.overlap),
+            member.jitter,
+            member.starting_deadline_seconds,
+            member.catch_up_policy,
+            member.catch_up_limit,
+            member.concurrency_policy,
+            member.suspend,
+        )
+        found = self._rules.get(key)
+        if found is not None:
+            self._rules.move_to_end(key)
+            return found
+        made = _rule(member, self.settings, now_us, once=once)
+        self._rules[key] = made
+        if len(self._rules) > _MOST_RULES:
+            self._rules.popitem(last=False)
+        return made
+
+
+def wrong_id(text: str) -> str:
+    """What is wrong with a text that is no id."""
+    return (
+        f"{errors.quoted(text)} is no id; write a letter or digit, then letters, digits and "
+        ". _ : ~ @ - only, 128 characters at most"
+    )
+
+
+def _decoded(raw: bytes) -> _Member:
+    try:
+        return _decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$")
+        field = where.rstrip("`").lstrip(".")
+        unknown = re.search(r"unknown field `(.*)`", what, re.DOTALL)
+        if unknown is not None:
+            name = f"{field}.{unknown[1]}".lstrip(".")
+            message = f"{errors.quoted(name)} is no field of a member"
+            raise _Refused(Code.UNKNOWN_FIELD, name[:120], message) from None
+        if field == "at":
+            what = "is no time; write it as 2026-12-24T18:00:00Z"
+        raise _Refused(Code.INVALID_FIELD, field, what) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _Refused(Code.INVALID_JSON, "", f"is not JSON: {error}"[:200]) from None
+
+
+def _conditions(member: _Member, *, is_row: bool) -> tuple[str, bool]:
+    if member.if_match is None and member.if_none_match is None:
+        return "", False
+    if not is_row:
+        name = "ifMatch" if member.if_match is not None else "ifNoneMatch"
+        message = f"{name} is a field of bulk rows; send a header"
+        raise _Refused(Code.UNKNOWN_FIELD, name, message)
+    if member.if_match is not None and member.if_none_match is not None:
+        raise _Refused(Code.INVALID_FIELD, "ifNoneMatch", "cannot stand beside ifMatch")
+    if member.if_match is not None:
+        if not is_tag(member.if_match):
+            message = "is no tag; write the eight hexadecimal digits of an etag"
+            raise _Refused(Code.INVALID_FIELD, "ifMatch", message)
+        return member.if_match, False
+    if member.if_none_match != "*":
+        raise _Refused(Code.INVALID_FIELD, "ifNoneMatch", 'write "*"')
+    return "", True
+
+
+def _instant_us(given: dt.datetime) -> int:
+    if given.tzinfo is None:
+        message = "has no offset; write one, such as 2026-12-24T18:00:00Z"
+        raise _Refused(Code.INVALID_FIELD, "at", message)
+    at_us = (given - _EPOCH) // _MICROSECOND
+    if not FIRST_US <= at_us <= LAST_US:
+        message = "lies outside the years 1970 to 2112; write a time within them"
+        raise _Refused(Code.INVALID_FIELD, "at", message)
+    return at_us
+
+
+def _is_too_late(at_us: int, policy: rules.Policy, now_us: int) -> bool:
+    late_us = now_us - at_us
+    if policy.catch_up == "None" and late_us > policies.ON_TIME_US:
+        return True
+    return policy.deadline_us is not None and late_us > policy.deadline_us
+
+
+def _rule(
+    member: _Member, settings: setspec.SetSettings, now_us: int, *, once: bool
+) -> rules.Rule:
+    defaults, findings = settings.defaults, specfields.SpecFindings()
+    dst = member.dst or _Dst()
+    zone = defaults.time_zone if member.time_zone is None else member.time_zone
+    timing = rules.Timing(
+        schedules=rules.ONCE if once else (_expression_text(member),),
+        time_zone=zone,
+        gap=_choice(dst.gap, specfields.GAPS, defaults.gap, "dst.gap", findings),
+        overlap=_choice(
+            dst.overlap, specfields.OVERLAPS, defaults.overlap, "dst.overlap", findings
+        ),
+        jitter_ms=(
+            defaults.jitter_ms
+            if member.jitter is None
+            else specfields.jitter_ms(member.jitter, "jitter", findings)
+        ),
+        suspend=bool(member.suspend),
+        zone_data="" if member.time_zone is None and once else _zone_data(zone),
+    )
+    rule = rules.Rule(
+        timing=timing,
+        policy=_policy(member, defaults.policy, findings),
+        whole_seconds=settings.whole_seconds,
+    )
+    if findings.errors:
+        first = findings.errors[0]
+        raise _Refused(Code.INVALID_FIELD, first.path, first.message)
+    if not once:
+        _check_expression(rule, now_us)
+    return rule
+
+
+def _zone_data(zone: str) -> str:
+    try:
+        return "" if zone == rules.DEFAULT_ZONE else timezones.data_of(zone)
+    except errors.InvalidExpression as error:
+        raise _Refused(error.reason, "timeZone", str(error)) from None
+
+
+def _expression_text(member: _Member) -> str:
+    text = (member.schedule or "").strip()
+    if len(text) > LONGEST_EXPRESSION:
+        message = f"has {len(text)} characters; write at most {LONGEST_EXPRESSION}"
+        raise _Refused(Reason.INVALID_SCHEDULE, "schedule", message)
+    return text
+
+
+def _check_expression(rule: rules.Rule, now_us: int) -> None:
+    try:
+        slots.check(rule.timing.schedules[0], rule, identity="member", created_us=now_us)
+    except errors.InvalidExpression as error:
+        zone = error.reason == Reason.UNKNOWN_TIME_ZONE
+        field = "timeZone" if zone else "schedule"
+        raise _Refused(error.reason, field, str(error)) from None
+
+
+def _policy(
+    member: _Member, usual: rules.Policy, findings: specfields.SpecFindings
+) -> rules.Policy:
+    deadline = specfields.at_least(
+        member.starting_deadline_seconds, 0, "startingDeadlineSeconds", findings
+    )
+    deadline = specfields.at_most(deadline, 2**63 - 1, "startingDeadlineSeconds", findings)
+    limit = specfields.at_least(member.catch_up_limit, 1, "catchUpLimit", findings)
+    limit = specfields.at_most(limit, specfields.MOST_CAUGHT_UP, "catchUpLimit", findings)
+    return msgspec.structs.replace(
+        usual,
+        deadline_seconds=usual.deadline_seconds if deadline is None else deadline,
+        catch_up=_choice(
+            member.catch_up_policy,
+            specfields.CATCH_UP_POLICIES,
+            usual.catch_up,
+            "catchUpPolicy",
+            findings,
+        ),
+        catch_up_limit=usual.catch_up_limit if limit is None else limit,
+        concurrency=_choice(
+            member.concurrency_policy or None,
+            ("Allow", "Forbid"),
+            usual.concurrency,
+            "concurrencyPolicy",
+            findings,
+        ),
+    )
+
+
+def _choice(
+    value: str | None,
+    known: tuple[str, ...],
+    usual: str,
+    path: str,
+    findings: specfields.SpecFindings,
+) -> str:
+    return usual if value is None else specfields.choice(value, known, path, findings)
+
+
+# -- as answers show it --------------------------------------------------------------------------
+
+
+class Readable(Protocol):
+    """A stored member, as far as it is shown; instants in microseconds since the epoch."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def tag(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def rule(self) -> rules.Rule: ...
+    @property
+    def at_us(self) -> int | None: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def created_us(self) -> int: ...
+    @property
+    def due_us(self) -> int | None: ...
+    @property
+    def claimed(self) -> bool: ...
+
+
+class Own(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The fields of a member that may be written again."""
+
+    id: str
+    schedule: str | None = None
+    at: str | None = None
+    time_zone: str | None = None
+    dst: dict[str, str] | None = None
+    jitter: str | None = None
+    starting_deadline_seconds: int | None = None
+    catch_up_policy: str | None = None
+    catch_up_limit: int | None = None
+    concurrency_policy: str | None = None
+    suspend: bool = False
+    payload: msgspec.Raw | None = None
+
+
+class Shown(Own, rename="camel", kw_only=True):
+    """A member as an answer has it."""
+
+    etag: str
+    uid: str
+    state: str
+    created_time: str
+    next_due_time: str | msgspec.Raw
+    claimed: bool
+
+
+_NOTHING = msgspec.Raw(_NULL)
+
+
+def shown(member: Readable, state: str, settings: setspec.SetSettings) -> Shown:
+    """A member as JSON shows it."""
+    due_us = member.due_us
+    return Shown(
+        **_own(member, settings),
+        etag=member.tag,
+        uid=member.uid,
+        state=state,
+        created_time=instant_text(member.created_us),
+        next_due_time=_NOTHING if due_us is None else instant_text(due_us),
+        claimed=member.claimed,
+    )
+
+
+def own(member: Readable, settings: setspec.SetSettings) -> bytes:
+    """What may be written again, as the body of a request: to this a merge patch applies."""
+    return msgspec.json.encode(Own(**_own(member, settings)))
+
+
+def _own(member: Readable, settings: setspec.SetSettings) -> dict[str, object]:
+    """A field is there where it, or the set's default for it, is not the usual one."""
+    fields = dict(_fields_of(member.rule, settings.defaults))
+    fields["id"] = member.id
+    if member.at_us is None:
+        fields["schedule"] = member.rule.timing.schedules[0]
+    else:
+        fields["at"] = instant_text(member.at_us)
+    if member.payload:
+        fields["payload"] = msgspec.Raw(member.payload)
+    return fields
+
+
+def _fields_of(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, object]:
+    timing, policy = rule.timing, rule.policy
+    usual, usual_policy = setspec.MemberDefaults(), rules.Policy()
+
+    def odd(value: object, default: object, common: object) -> bool:
+        return value != common or default != common
+
+    fields: dict[str, object] = {}
+    if odd(timing.time_zone, defaults.time_zone, usual.time_zone):
+        fields["time_zone"] = timing.time_zone
+    pairs = (("gap", timing.gap, defaults.gap, usual.gap),)
+    pairs += (("overlap", timing.overlap, defaults.overlap, usual.overlap),)
+    if dst := {name: value for name, value, default, common in pairs if odd(value, default, common)}:
+        fields["dst"] = dst
+    if odd(timing.jitter_ms, defaults.jitter_ms, 0):
+        fields["jitter"] = durations.format_duration(timing.jitter_ms * 1_000)
+    if policy.deadline_seconds is not None:
+        fields["starting_deadline_seconds"] = policy.deadline_seconds
+    names: tuple[tuple[str, Callable[[rules.Policy], object]], ...] = (
+        ("catch_up_policy", lambda one: one.catch_up),
+        ("catch_up_limit", lambda one: one.catch_up_limit),
+        ("concurrency_policy", lambda one: one.concurrency),
+    )
+    for name, of in names:
+        if odd(of(policy), of(defaults.policy), of(usual_policy)):
+            fields[name] = of(policy)
+    if timing.suspend:
+        fields["suspend"] = True
+    return fields
+
+
+def instant_text(instant_us: int) -> str:
+    """RFC 3339 in UTC, with as many digits as it needs."""
+    moment = _EPOCH + dt.timedelta(microseconds=instant_us)
+    text = moment.isoformat()[:-6]
+    return (text.rstrip("0") if "." in text else text) + "Z"

@@ -1,0 +1,105 @@
+"""What is wrong with JSON text that a lenient decoder takes.
+
+RFC 8259 leaves to the reader what equal keys, numbers beyond a double, unpaired surrogates and
+endless nesting mean; two readers of one payload must not see two things, so all of them are
+refused. In: the text of one value; out: what is wrong with it, or None. Nearly every text is
+passed by a few searches in C; only a doubtful one is decoded by the standard library. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+import msgspec
+
+from duepoint.schedules import nesting
+
+# Finds every key, and at times something within a string that looks like one.
+_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
+_DOUBTFUL = re.compile(rb"\\u[dD][89a-fA-F]|\d[eE][+-]?\d\d\d|\d{300}")
+_LONG_NUMBER = re.compile(rb"\d{300}")
+
+
+def problem(text: bytes) -> str | None:
+    """What is wrong with a text, or None; whether it is JSON at all the decoder says.
+
+    The text is bounded by the caller: some 100 KiB take a few milliseconds.
+    """
+    where = nesting.too_deep(text)
+    if not where and not _LONG_NUMBER.search(text) and _is_canonical(text):
+        return None
+    if not text.isascii():
+        try:
+            text.decode()
+        except UnicodeDecodeError as error:
+            return f"is not UTF-8 at byte {error.start}"
+        if text.startswith(b"\xef\xbb\xbf"):
+            return "begins with a byte order mark; leave it out"
+    if where:
+        return f"is nested deeper than {nesting.DEEPEST} levels under {where!r}; write it flatter"
+    keys = _KEY.findall(text)
+    if len(set(keys)) == len(keys) and b"\\" not in b"".join(keys) and not _DOUBTFUL.search(text):
+        return None
+    return _problem_by_decoding(text)
+
+
+def _is_canonical(text: bytes) -> bool:
+    """Whether a decoder and an encoder give the same text back, which no equal keys survive.
+
+    This takes a tenth of the time of a search for keys; compact JSON, which most clients send,
+    goes this way.
+    """
+    try:
+        return msgspec.json.encode(msgspec.json.decode(text)) == text
+    except (ValueError, RecursionError):
+        return False
+
+
+class _Refused(ValueError):
+    pass
+
+
+def _problem_by_decoding(text: bytes) -> str | None:
+    try:
+        value = json.loads(
+            text.decode(),
+            object_pairs_hook=_object,
+            parse_float=_finite,
+            parse_int=_within,
+            parse_constant=_no_number,
+        )
+        json.dumps(value, ensure_ascii=False).encode()
+    except _Refused as error:
+        return str(error)
+    except UnicodeEncodeError:
+        return "has half of a surrogate pair; write the whole character"
+    except (ValueError, RecursionError):
+        return None  # not JSON: the decoder says where
+    return None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise _Refused(f"has the key {double[:60]!r} twice; write it once")
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise _Refused(f"has the number {text[:20]}, which no double can hold; write it as a string")
+    return number
+
+
+def _within(text: str) -> float:
+    return _finite(text)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise _Refused(f"has {text}, which is no JSON; write null or a string")
