@@ -260,6 +260,7 @@ async def arming(*, is_edit: bool = False) -> Chain:
             credentials=cast("Credentials", None),
             observe=world.observations.observe,
             observe_run=world.run_reads.observe,
+            observe_set=world.sets.observe,
         )
         life = kopfthread.KopfLife(asyncio.get_running_loop(), watch.take)
         event = {"type": "MODIFIED" if is_edit else "ADDED", "object": applied}

@@ -23,6 +23,7 @@ from duepoint.kube import (
     leases,
     port,
     schedules,
+    schedulesets,
     services,
 )
 from duepoint.kube.local.api import LocalApi
@@ -367,6 +368,71 @@ async def test_the_answer_to_a_status_has_no_spec_where_the_server_can_leave_it_
     (answer,) = map(msgspec.json.decode, noting.answers)
     assert answer["metadata"]["uid"] == object_.uid
     assert ("spec" in answer) == (world.fake is not None)
+
+
+OTHERS = "example.com/kept"
+
+
+async def a_set(world: World) -> schedulesets.ScheduleSet:
+    """A set that another controller's finalizer keeps, too."""
+    await world.create(
+        schedulesets.collection(world.namespace),
+        {
+            "apiVersion": schedules.API_VERSION,
+            "kind": schedules.SET_KIND,
+            "metadata": {"name": "kept", "namespace": world.namespace, "finalizers": [OTHERS]},
+            "spec": {"stream": {"name": "ticks"}},
+        },
+    )
+    return await the_set(world)
+
+
+async def the_set(world: World) -> schedulesets.ScheduleSet:
+    found = await schedulesets.read(world.api, world.namespace, "kept")
+    assert found is not None
+    return found
+
+
+async def changed(
+    world: World,
+    change: Callable[[port.Api, schedulesets.ScheduleSet], Awaitable[schedulesets.Held]],
+) -> None:
+    """The finalizer is changed, whatever an operator that looks on does meanwhile."""
+
+    async def attempt() -> schedulesets.Held:
+        return await change(world.api, await the_set(world))
+
+    await eventually(attempt, lambda held: held is schedulesets.Held.DONE)
+
+
+async def test_a_finalizer_joins_others_and_is_written_once(world: World):
+    before = await a_set(world)
+    await changed(world, schedulesets.hold)
+    held = await the_set(world)
+    assert set(held.metadata.finalizers) == {OTHERS, schedulesets.FINALIZER}
+    assert await schedulesets.hold(world.api, held) is schedulesets.Held.DONE
+    assert (await the_set(world)).metadata.resource_version == held.metadata.resource_version
+    # what was read before the other's change must not undo it
+    assert await schedulesets.hold(world.api, before) is schedulesets.Held.STALE
+
+
+async def test_a_deleted_object_stays_until_the_last_finalizer_is_gone(world: World):
+    await a_set(world)
+    await changed(world, schedulesets.hold)
+    path = schedules.path(world.namespace, "kept", plural=schedules.SET_PLURAL)
+    await world.api.request("DELETE", path)
+    deleted = await the_set(world)
+    assert deleted.metadata.deletion_timestamp is not None
+    assert deleted.metadata.generation == 2
+    await changed(world, schedulesets.release)
+    left = await the_set(world)
+    assert left.metadata.finalizers == (OTHERS,)
+    await world.api.request(
+        "PATCH", path, [{"op": "remove", "path": "/metadata/finalizers"}],
+        content_type=port.JSON_PATCH,
+    )  # fmt: skip
+    assert await schedulesets.read(world.api, world.namespace, "kept") is None
+    assert await schedulesets.release(world.api, deleted) is schedulesets.Held.GONE
 
 
 async def test_a_namesake_of_a_deleted_schedule_is_never_written_to(world: World):

@@ -50,6 +50,7 @@ from tests.fakes import (
     memorycircuits,
     memoryledger,
     memorymoves,
+    memorysets,
     memoryshard,
 )
 from tests.support import shardstats
@@ -155,6 +156,10 @@ class MemoryDelayQueue:
         self.active = memoryactive.ActiveSets()
         self._wakeups: list[MemoryWakeups] = []
         self.ledgers: list[memoryledger.MemoryLedger] = []
+        self.stored_sets = memorysets.StoredSets(check=self._check)
+        self.sets = self.set_removals = memorysets.MemorySets(self.stored_sets)
+        self.members = memorysets.MemoryMembers(self.stored_sets)
+        self.durability = memorysets.MemoryDurability()
 
     def __getattr__(self, name: str) -> Service:
         """The services of ``delayqueue.DelayQueue``."""
@@ -212,6 +217,7 @@ class MemoryDelayQueue:
         self._mark = ""
         self._layout = None
         self._moves = memorymoves.Record()
+        self.stored_sets.lose_everything()
 
     def change_blob_key(self, key: bytes) -> None:
         """What is stored from now on is sealed with this key, and asked for under it."""

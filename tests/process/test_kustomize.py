@@ -211,7 +211,7 @@ def paths_of(kind: str) -> list[str]:
     return list(paths(version["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec"))
 
 
-@pytest.mark.parametrize("kind", ["Schedule", "ScheduleRun"])
+@pytest.mark.parametrize("kind", ["Schedule", "ScheduleRun", "ScheduleSet"])
 def test_every_reference_of_the_schema_is_known_to_kustomize(kind):
     expected = {
         (target, path)
@@ -229,7 +229,7 @@ def test_every_reference_of_the_schema_is_known_to_kustomize(kind):
     assert expected - known == set()
 
 
-@pytest.mark.parametrize("kind", ["Schedule", "ScheduleRun"])
+@pytest.mark.parametrize("kind", ["Schedule", "ScheduleRun", "ScheduleSet"])
 def test_every_ref_of_the_schema_is_a_kind_of_reference_known_here(kind):
     patterns = "|".join(f"({pattern})$" for pattern, _ in _REFERENCES)
     forgotten = {

@@ -21,6 +21,7 @@ from duepoint.controller.maintenance.otherinstalls import OtherInstalls
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import scheduleruns
 from duepoint.controller.schedules.dryruns import DryRuns
+from duepoint.controller.schedulesets import setpublishing
 from duepoint.controller.term import TermContext
 from duepoint.controller.termservices import (
     USUAL_TIMINGS,
@@ -49,6 +50,7 @@ PARTS = (
     "outcomes",
     "partition",
     scheduleruns.PART,
+    setpublishing.PART,
     fallbacks.PART,
 )
 
@@ -80,6 +82,7 @@ class MakeWatch(Protocol):
         *,
         observe: Callable[[Observed], None],
         observe_run: Callable[[Observed], None],
+        observe_set: Callable[[Observed], None],
     ) -> Watch: ...
 
 
@@ -209,6 +212,7 @@ class Leadership:
             term,
             observe=followers.observations.observe,
             observe_run=followers.run_reads.observe,
+            observe_set=followers.sets.observe,
         )
         resynced = maintenance.resync.first_done
         async with asyncio.TaskGroup() as group:

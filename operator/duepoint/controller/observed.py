@@ -1,4 +1,4 @@
-"""One state of one Schedule or ScheduleRun, as a list, a read or the watch showed it.
+"""One state of a Schedule, ScheduleRun or ScheduleSet, as a list, a read or the watch showed it.
 
 ``of_object`` turns what the API server answers into an ``Observed`` value; nothing else does. The
 watch brings metadata only (``of_change``): which object has which version and generation. Spec and
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from duepoint.kube import port, schedules, times
+from duepoint.kube import port, schedules, schedulesets, times
 
 
 class _Suspension(msgspec.Struct, rename="camel"):
@@ -30,7 +30,7 @@ UNKNOWN = b"{}"
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One state of one Schedule or ScheduleRun.
+    """One state of one Schedule, ScheduleRun or ScheduleSet.
 
     Attributes:
         version: metadata.resourceVersion as a number, higher is newer; 0 where it is not known.
@@ -79,7 +79,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             return None  # the reconcile queue says what is wrong with it
 
 
-def of_object(item: schedules.Schedule | schedules.ScheduleRun) -> Observed:
+def of_object(
+    item: schedules.Schedule | schedules.ScheduleRun | schedulesets.ScheduleSet,
+) -> Observed:
     """An object that was listed or read, with its texts."""
     metadata = item.metadata
     return Observed(

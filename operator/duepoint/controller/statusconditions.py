@@ -133,12 +133,16 @@ def invalid(generation: int, error: errors.InvalidSpec) -> Report:
 
 def too_many_streams(generation: int, namespace: str) -> Report:
     """The namespace has as many streams as it may; one that is deleted makes room."""
-    message = (
+    return stalled(generation, Reason.TOO_MANY_STREAMS, no_room_for_stream(namespace))
+
+
+def no_room_for_stream(namespace: str) -> str:
+    """Why a namespace gets no further stream, and what to write."""
+    return (
         f"spec.stream.name: namespace {namespace} has as many streams in Duepoint's own Redis as it"
         " may have; write the name of one of them, name another Redis in connectionSecretRef, or"
         " have a stream deleted that is not used any more"
     )
-    return stalled(generation, Reason.TOO_MANY_STREAMS, message)
 
 
 def refused_again_and_again(generation: int, message: str) -> Report:

@@ -26,6 +26,7 @@ from duepoint.controller.schedules.observations import Observations
 from duepoint.controller.schedules.reconcile import Reconcile
 from duepoint.controller.schedules.reconcilequeue import ReconcileQueue
 from duepoint.controller.schedules.resync import Comparison, Resync
+from duepoint.controller.schedulesets.schedulesets import ScheduleSets
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
@@ -75,6 +76,7 @@ class TermServices:
         self.reconcile = Reconcile(term, dry_runs=dry_runs, own_streams=own_streams)
         self._follow_schedules(consumer)
         self._follow_runs()
+        self.sets = ScheduleSets(term, dry_runs=dry_runs, own_streams=own_streams)
         self._subscribe()
 
     def _follow_schedules(self, consumer: str) -> None:
@@ -128,6 +130,7 @@ class TermServices:
             self.observations.run,
             self.reporter.run,
             self.run_reads.run,
+            self.sets.run,
         )
 
     def once_resynced(self) -> tuple[Run, ...]:
@@ -158,6 +161,9 @@ class TermServices:
         events.mark_replaced.subscribe(self._others.suspect)
         events.points_held.subscribe(self.fallbacks.look)
         events.claims_lost.subscribe(self.jobs.history.late.record_lost_claims)
+        events.objects_compared.subscribe(self.sets.request)
+        events.index_doubted.subscribe(self.sets.request)
+        events.layout_changed.subscribe(lambda _layout: self.sets.request())
 
 
 class Maintenance:

@@ -43,8 +43,8 @@ from duepoint.delayqueue.definitions import (
     signedblobs,
     upsert,
 )
-from duepoint.delayqueue.inspection import counts, upcoming
-from duepoint.delayqueue.members import lanes, lookups, members, sets, writing
+from duepoint.delayqueue.inspection import counts, durability, upcoming
+from duepoint.delayqueue.members import lanes, lookups, members, removal, sets, writing
 from duepoint.delayqueue.repair import collector, mending, suspectpoints, sweeper
 from duepoint.delayqueue.resharding import export, resharding
 from duepoint.delayqueue.wire import connecting, servers
@@ -91,6 +91,9 @@ class DelayQueue:
         # Members of ScheduleSets.
         set_lanes = lanes.SetLanes(shared, reader, self.interned)
         self.sets = sets.Sets(shared, known, self.numbering, self.interned, self.signed_blobs)
+        member_reader = lookups.MemberReader(
+            shared, known, reader, set_lanes, self.interned, self.signed_blobs
+        )
         self.members = members.Members(
             writing.MemberWriter(
                 shared,
@@ -102,9 +105,10 @@ class DelayQueue:
                 self.signed_blobs,
                 self.moves,
             ),
-            lookups.MemberReader(
-                shared, known, reader, set_lanes, self.interned, self.signed_blobs
-            ),
+            member_reader,
+        )
+        self.set_removals = removal.SetRemovals(
+            shared, known, set_lanes, self.interned, self.sets, member_reader
         )
         self.api_requests = apirequests.ApiRequests(shared)
         # A worker's turn.
@@ -126,6 +130,7 @@ class DelayQueue:
         self.counts = counts.Counts(shared, reader)
         self.upcoming = upcoming.Upcoming(shared, reader, self.counts)
         self.held_claims = upcoming.HeldClaims(shared, self.counts, self.upcoming)
+        self.durability = durability.DurabilityProbe(shared)
 
     async def start(self) -> None:
         """Connect and load the scripts; raises QueueUnavailable when no server answers."""

@@ -58,6 +58,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
+    finalizers: tuple[str, ...] | None = None
 
 
 def version_of(metadata: Metadata) -> int:

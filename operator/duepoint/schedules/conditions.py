@@ -34,6 +34,13 @@ class Reason(enum.StrEnum):
     RETRYING = "Retrying"
     SCHEDULE_NOT_FOUND = "ScheduleNotFound"
     SCHEDULE_NOT_READY = "ScheduleNotReady"
+    # Reconciling, and more, of a ScheduleSet
+    ROWS_PENDING = "RowsPending"
+    ROWS_INVALID = "RowsInvalid"
+    CONFIG_MAP_MISSING = "ConfigMapMissing"
+    FORMER_SET = "FormerSet"
+    MEMBERS_LOST = "MembersLost"
+    DELETING = "Deleting"
     # Stalled
     INVALID_SCHEDULE = "InvalidSchedule"
     NEVER_FIRES = "NeverFires"
@@ -91,7 +98,7 @@ class Reason(enum.StrEnum):
 
 
 class ConditionType(enum.StrEnum):
-    """Every condition type of a Schedule and a ScheduleRun."""
+    """Every condition type of a Schedule, a ScheduleRun and a ScheduleSet."""
 
     READY = "Ready"
     RECONCILING = "Reconciling"
@@ -106,6 +113,11 @@ class ConditionType(enum.StrEnum):
     # of a ScheduleRun only
     COMPLETE = "Complete"
     FAILED = "Failed"
+    # of a ScheduleSet only
+    SUSPENDED = "Suspended"
+    ROWS_INVALID = "RowsInvalid"
+    DATA_LOST = "DataLost"
+    DELETING = "Deleting"
 
 
 #: Longest message kept in a condition, in characters.

@@ -244,7 +244,7 @@ def test_who_has_a_role_of_the_cluster_does_with_schedules_what_it_says(
     assert asks("view", "PATCH", "schedulesets/customers", {}) == 403
     # Members are no objects: the HTTP API asks by a review whether its caller may have them.
     things = "duepoint.dev/schedulesets/schedules=customers"
-    for verb in ("get", "list", "create", "update", "patch", "delete"):
+    for verb in ("get", "list", "create", "update", "patch", "delete", "trigger", "replay"):
         assert _may(api, "who-may-edit", team_namespace, verb, things), verb
         is_reading = verb in ("get", "list")
         assert _may(api, "who-may-view", team_namespace, verb, things) is is_reading, verb

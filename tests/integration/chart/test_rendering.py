@@ -39,17 +39,19 @@ LEASE = {
     "coordination.k8s.io/leases": "create",
     "coordination.k8s.io/leases=duepoint-operator": "get update patch",
 }
+EDIT = {
+    SCHEDULES: WRITE,
+    STATUS: "get",
+    "duepoint.dev/schedules": "run",
+    "duepoint.dev/schedulesets/schedules": "trigger replay",
+}
 EVERYWHERE = {
     "Role duepoint-operator-lease": LEASE,
     "Role duepoint-identity": {"/namespaces=duepoint-system": "get"},
     "ClusterRole duepoint-secret-reader": {"/secrets /configmaps": "get"},
     "ClusterRole duepoint-view": {SCHEDULES: "get list watch", STATUS: "get"},
-    "ClusterRole duepoint-edit": {SCHEDULES: WRITE, STATUS: "get", "duepoint.dev/schedules": "run"},
-    "ClusterRole duepoint-admin": {
-        SCHEDULES: WRITE,
-        STATUS: "get",
-        "duepoint.dev/schedules": "run",
-    },
+    "ClusterRole duepoint-edit": EDIT,
+    "ClusterRole duepoint-admin": EDIT,
 }
 CLUSTER_WIDE = {
     "ClusterRole duepoint-operator": OPERATOR | SYSTEM,

@@ -39,8 +39,18 @@ __all__ = ["duepoint_plane"]
 BLOB_KEY = b"a key of thirty-two bytes, really"
 SHARDS = 4
 RULES = [
-    {"apiGroups": ["duepoint.dev"], "resources": ["schedules"], "verbs": ["list", "watch"]},
-    {"apiGroups": ["duepoint.dev"], "resources": ["schedules/status"], "verbs": ["patch"]},
+    {
+        "apiGroups": ["duepoint.dev"],
+        "resources": ["schedules", "scheduleruns", "schedulesets"],
+        "verbs": ["list", "watch"],
+    },
+    {"apiGroups": ["duepoint.dev"], "resources": ["schedulesets"], "verbs": ["patch"]},
+    {
+        "apiGroups": ["duepoint.dev"],
+        "resources": ["schedules/status", "scheduleruns/status", "schedulesets/status"],
+        "verbs": ["patch"],
+    },
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
     {
         "apiGroups": ["batch"],
         "resources": ["jobs"],

@@ -23,7 +23,7 @@ from duepoint.controller.termservices import TermServices
 from duepoint.delayqueue import messages
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import events, jobbuilder, jobcreation, port, schedules
+from duepoint.kube import events, jobbuilder, jobcreation, port, schedules, schedulesets
 from duepoint.runs import run as runs
 from duepoint.schedules import ownstreams
 from duepoint.schedules.definition import Definition
@@ -95,6 +95,7 @@ class World:
                 self.others.run(self.news.append),
                 self._play_kopf(version),
                 self._play_kopf_of_runs(version),
+                self._play_kopf_of_sets(version),
             )
         ]
         try:
@@ -140,6 +141,13 @@ class World:
             async for change in self.api.watch(path, schedules.Schedule, version):
                 if self.watches:
                     self.observations.observe(_shown(change))
+
+    async def _play_kopf_of_sets(self, version: str) -> None:
+        path = schedulesets.collection()
+        with contextlib.suppress(kube_errors.Gone):
+            async for change in self.api.watch(path, schedulesets.ScheduleSet, version):
+                if self.watches:
+                    self.sets.observe(_shown(change))
 
     async def _play_kopf_of_runs(self, version: str) -> None:
         path = schedules.collection(plural=schedules.RUN_PLURAL)

@@ -40,6 +40,13 @@ def a_run(*conditions, **runs):
     return thing
 
 
+def a_set(*conditions, **status):
+    thing = a_schedule(*conditions, **status)
+    thing["kind"] = "ScheduleSet"
+    thing["spec"] = {"stream": {"name": "ticks"}}
+    return thing
+
+
 READY = a_condition("Ready", reason="Armed")
 FAILED_RUN = a_condition("LastRunSucceeded", "False", "JobFailed", "BackoffLimitExceeded")
 NEXT = "2026-11-23T01:30:00Z"
@@ -124,6 +131,52 @@ CASES = [
         ),
         "Healthy", "current", "Completed: no slot is left; a failure",
         id="completed with a failure",
+    ),
+    pytest.param(
+        {**a_set(), "status": {"observedGeneration": -1}}, "Progressing", "inProgress",
+        "not seen", id="a set that no operator has seen",
+    ),
+    pytest.param(
+        a_set(READY, members=5, nextDueTime=NEXT), "Healthy", "current",
+        f"5 members, next due {NEXT}", id="a set",
+    ),
+    pytest.param(a_set(READY), "Healthy", "current", "0 members", id="an empty set"),
+    pytest.param(
+        a_set(
+            a_condition("Ready", reason="Suspended", message="spec.suspend is true: INC-42"),
+            a_condition("Suspended", reason="Suspended", message="spec.suspend is true: INC-42"),
+            members=5,
+        ),
+        "Suspended", "current", "INC-42; 5 members", id="a suspended set",
+    ),
+    pytest.param(
+        a_set(
+            a_condition("Ready", "False", "InvalidWebhook"),
+            a_condition("Stalled", reason="InvalidWebhook", message="spec.webhook.url: no"),
+        ),
+        "Degraded", "failed", "InvalidWebhook: spec.webhook.url: no", id="a stalled set",
+    ),
+    pytest.param(
+        a_set(
+            a_condition("Ready", "Unknown", "RowsPending"),
+            a_condition("Reconciling", reason="RowsPending", message="10 of 20 rows"),
+        ),
+        "Progressing", "inProgress", "RowsPending: 10 of 20 rows", id="a set with rows to come",
+    ),
+    pytest.param(
+        a_set(READY, a_condition("RowsInvalid", message="1 row is wrong")), "Degraded", "failed",
+        "1 row is wrong", id="a set with wrong rows",
+    ),
+    pytest.param(
+        a_set(READY, a_condition("DataLost", reason="MembersLost", message="there were 7")),
+        "Degraded", "current", "MembersLost: there were 7", id="a set that lost members",
+    ),
+    pytest.param(
+        a_set(
+            a_condition("Ready", "False", "Deleting"),
+            a_condition("Deleting", message="7 members are left"),
+        ),
+        "Progressing", "inProgress", "7 members are left", id="a set that is deleted",
     ),
     pytest.param(
         a_run(planned=5, succeeded=2, failed=1), "Progressing", "inProgress", "3 of 5 runs",
@@ -230,3 +283,11 @@ def test_suspend_and_resume_change_nothing_else():
     resumed = argocd.act("resume", suspended)
     assert resumed["spec"]["suspend"] is False
     assert "suspendReason" not in resumed["spec"]
+
+
+def test_a_set_is_suspended_and_resumed_and_not_run():
+    thing = a_set(READY)
+    assert set(argocd.actions(thing)) == {"suspend", "resume"}
+    suspended = argocd.act("suspend", thing)
+    assert suspended["spec"] == {"stream": {"name": "ticks"}, "suspend": True}
+    assert argocd.act("resume", suspended)["spec"]["suspend"] is False

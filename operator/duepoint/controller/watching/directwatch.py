@@ -36,11 +36,13 @@ class DirectWatch:
         *,
         observe: Callable[[Observed], None],
         observe_run: Callable[[Observed], None],
+        observe_set: Callable[[Observed], None],
     ) -> None:
         self._term = term
         self._takers: Mapping[str, Callable[[Observed], None]] = {
             schedules.PLURAL: observe,
             schedules.RUN_PLURAL: observe_run,
+            schedules.SET_PLURAL: observe_set,
         }
 
     async def run(self) -> None:

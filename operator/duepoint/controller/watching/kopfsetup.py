@@ -1,4 +1,4 @@
-"""What kopf is given: a login, one handler each for Schedules and ScheduleRuns, and settings.
+"""What kopf is given: a login, a handler for each of our kinds, and settings.
 
 The watch brings metadata only. kopf's documented way to log in takes a session of our own, and this
 one asks for ``PartialObjectMetadata``: an object costs kopf half a kilobyte, whether its spec has
@@ -203,7 +203,7 @@ def registry(deliver: Deliver, logins: Logins) -> kopf.OperatorRegistry:
     async def log_in(**_: Any) -> kopf.AiohttpSession:  # noqa: ANN401 - kopf's keywords
         return await logins.current()
 
-    for plural in (schedules.PLURAL, schedules.RUN_PLURAL):
+    for plural in (schedules.PLURAL, schedules.RUN_PLURAL, schedules.SET_PLURAL):
         kopf.on.event(
             schedules.GROUP, schedules.VERSION, plural, registry=handlers, param=plural, id=plural
         )(functools.partial(changed, deliver))

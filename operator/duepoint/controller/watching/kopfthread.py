@@ -37,6 +37,7 @@ class KopfThread:
     Args:
         observe: takes every change of a Schedule, without its texts.
         observe_run: takes every change of a ScheduleRun, likewise.
+        observe_set: takes every change of a ScheduleSet, likewise.
         namespaces: the namespaces to watch; empty = the whole cluster.
     """
 
@@ -47,10 +48,15 @@ class KopfThread:
         credentials: Credentials,
         observe: Callable[[Observed], None],
         observe_run: Callable[[Observed], None],
+        observe_set: Callable[[Observed], None],
     ) -> None:
         self._credentials = credentials
         self._term = term
-        self._takers = {schedules.PLURAL: observe, schedules.RUN_PLURAL: observe_run}
+        self._takers = {
+            schedules.PLURAL: observe,
+            schedules.RUN_PLURAL: observe_run,
+            schedules.SET_PLURAL: observe_set,
+        }
         self.lives = 0
 
     async def run(self) -> None:

@@ -245,7 +245,7 @@ class MemberReader:
         next_shard = _Walked(at.layout, at.shard + 1)
         of_shard = layout if sharding.layout_of(shard) == layout.number else layout.former
         assert of_shard is not None  # noqa: S101 - all_shards has no other ones
-        buckets = self._buckets(owner, shard, of_shard.shards)
+        buckets = self.buckets(owner, shard, of_shard.shards)
         chunk = buckets[at.bucket : at.bucket + _BUCKETS_TOGETHER]
         numbers = await self._lanes_in(of_shard, [shard], owner) if chunk else {}
         if not numbers:
@@ -272,7 +272,7 @@ class MemberReader:
         kept = [one for one in found if one.id.startswith(prefix)]
         return kept, next_at
 
-    def _buckets(
+    def buckets(
         self, owner: setidentity.SetIdentity, shard: messages.ShardId, shards: int
     ) -> list[str]:
         """Every bucket of a shard that may hold members of the set."""
@@ -475,17 +475,20 @@ class MemberReader:
         for shard, lane in numbers.items():
             names = self.index.shard(shard)
             commands += [
-                ("HMGET", names.meta, lanes.count_field(lane)),
+                ("HMGET", names.meta, lanes.entry_field(lane), lanes.count_field(lane)),
                 ("ZCOUNT", names.lane(lane), 0, f"({points.DUE_LIMIT_US}"),
                 ("ZCOUNT", names.lane(lane), points.DUE_LIMIT_US, f"({points.HELD_US}"),
                 ("ZRANGE", names.lane(lane), 0, 0, "WITHSCORES"),
             ]
         replies = iter(await self.index.read_many("count the members of a set", commands))
         members = armed = in_flight = 0
+        without = set(sharding.own_shards(self.index.known_layout()))
         dues: list[int] = []
-        for (counted,), waiting, held, first in zip(
-            replies, replies, replies, replies, strict=True
+        for shard, (entry, counted), waiting, held, first in zip(
+            numbers, replies, replies, replies, replies, strict=True
         ):
+            if entry is not None:
+                without.discard(shard)
             members += layouts.number_of(counted)
             armed += waiting
             in_flight += held
@@ -500,6 +503,7 @@ class MemberReader:
             in_flight=in_flight,
             next_due_us=next_due_us,
             oldest_overdue_us=next_due_us if is_overdue else None,
+            shards_without=len(without),
         )
 
 

@@ -77,14 +77,25 @@ class Sets:
         Raises LayoutChanged where the index was resharded meanwhile, Fenced where a newer leader
         has been here.
         """
-        layout = self.index.known_layout()
-        shards = sharding.all_shards(layout)
+        await self.store_entries(record, blob, epoch)
+        await self._store_record(record, setrecord.pack(record, self.signed_blobs.mac), epoch)
+
+    async def store_entries(
+        self, record: setrecord.SetRecord, blob: bytes, epoch: messages.Epoch
+    ) -> None:
+        """Every shard knows the set; its record stays as it is."""
+        shards = sharding.all_shards(self.index.known_layout())
         await asyncio.gather(*(self._store_entry(shard, record, blob, epoch) for shard in shards))
+
+    async def forget(self, record: setrecord.SetRecord, epoch: messages.Epoch) -> None:
+        """The set's record is gone; its entries in the shards are others' to remove."""
+        await self._store_record(record, b"", epoch)
+
+    async def _store_record(
+        self, record: setrecord.SetRecord, packed: bytes, epoch: messages.Epoch
+    ) -> None:
         call = self.index.call("setrecord", None, epoch=epoch)
-        call.put(
-            place=record.place.encode(),
-            record=setrecord.pack(record, self.signed_blobs.mac),
-        )
+        call.put(place=record.place.encode(), record=packed)
         await self.index.scripts.run(call)
 
     async def _store_entry(

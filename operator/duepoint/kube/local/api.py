@@ -203,7 +203,7 @@ class LocalApi:
             raise paths.refusal(target, 409, "Conflict", "the object has been modified")
         _check_uid(target, existing, metadata.get("uid"))
         is_changed = document.get("spec") != existing.get("spec")
-        metadata |= {key: before[key] for key in ("uid", "creationTimestamp")}
+        metadata |= {key: before[key] for key in _KEPT if key in before}
         metadata["generation"] = before["generation"] + is_changed
         if "status" in existing:
             document["status"] = existing["status"]
@@ -227,6 +227,8 @@ class LocalApi:
         elif document.get("spec") != existing.get("spec"):
             document["metadata"]["generation"] = existing["metadata"]["generation"] + 1
         self._store.put(target.key, document)
+        if document["metadata"].get("deletionTimestamp") and not _finalizers(document):
+            self._remove(target)
         return document
 
     def _delete(self, target: NamedObject, options: dict[str, Any]) -> dict[str, Any]:
@@ -237,9 +239,23 @@ class LocalApi:
             terminating = {**documents.copied(existing), "status": {"phase": "Terminating"}}
             self._store.put(target.key, terminating)
             return terminating
+        if not _finalizers(existing):
+            self._remove(target)
+            return {"kind": "Status", "status": "Success"}
+        if existing["metadata"].get("deletionTimestamp"):
+            return existing
+        deleted = documents.copied(existing)
+        deleted["metadata"] |= {
+            "deletionTimestamp": times.time_text(self._now_us()),
+            "generation": existing["metadata"]["generation"] + 1,
+        }
+        self._store.put(target.key, deleted)
+        return deleted
+
+    def _remove(self, target: NamedObject) -> None:
+        uid = self._store.objects[target.key]["metadata"]["uid"]
         self._store.remove(target.key)
-        self._collect(existing["metadata"]["uid"])
-        return {"kind": "Status", "status": "Success"}
+        self._collect(uid)
 
     # -- what controllers of a cluster do ------------------------------------------------------
 
@@ -289,6 +305,14 @@ def terminating(target: NamedObject) -> errors.ApiError:
     )
     causes = [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]
     return paths.refusal(target, 403, "Forbidden", message, causes)
+
+
+#: What a request that replaces an object cannot change, or leaves as it is.
+_KEPT = ("uid", "creationTimestamp", "finalizers", "deletionTimestamp")
+
+
+def _finalizers(document: Mapping[str, Any]) -> list[str]:
+    return document["metadata"].get("finalizers") or []
 
 
 def _check_uid(target: NamedObject, existing: Mapping[str, Any], uid: str | None) -> None:

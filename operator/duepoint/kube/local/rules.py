@@ -14,7 +14,7 @@ from duepoint.kube import schedules, times
 from duepoint.kube.local import paths
 
 #: Their status begins as the CRD's default says.
-BORN_UNSEEN = frozenset({schedules.PLURAL, schedules.RUN_PLURAL})
+BORN_UNSEEN = frozenset({schedules.PLURAL, schedules.RUN_PLURAL, schedules.SET_PLURAL})
 _RESTARTS = ("Never", "OnFailure")
 
 

@@ -1,0 +1,331 @@
+"""Every ScheduleSet: its record in the queue, its status, its rows and its deletion.
+
+Level-based: lists and the watch say which objects there are, and each one is read and applied
+(``setreconcile``) as often as something may have changed: after an edit, at the beginning of a
+term, after every comparison of all objects, and whenever the index may lack something, such as
+after an emptied Redis or while it is resharded. What a new leader needs beside that, the status
+says.
+
+The object has a finalizer before the queue holds anything of it, and goes once its members are gone
+(``setdeletions``). A set in the queue whose object is missing from a complete list is held at once
+and removed only after ten minutes: members have no second copy, and a restored backup of the API
+server or a wrong list must not cost them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import structlog
+
+from duepoint import clock as clocks
+from duepoint import errors, services, telemetry
+from duepoint.controller import observed
+from duepoint.controller.observed import Observed
+from duepoint.controller.schedules.dryruns import DryRuns
+from duepoint.controller.schedulesets import setevents, setreports
+from duepoint.controller.schedulesets.followed import FollowedSet, FollowedSets
+from duepoint.controller.schedulesets.setcounts import SetCounts
+from duepoint.controller.schedulesets.setdeletions import SetDeletions
+from duepoint.controller.schedulesets.setpublishing import PART, SetPublisher
+from duepoint.controller.schedulesets.setreconcile import SetReconcile
+from duepoint.controller.schedulesets.setreports import SetReport
+from duepoint.controller.schedulesets.setstatus import DeletionProgress, SetNumbers
+from duepoint.controller.term import TermContext
+from duepoint.controller.workqueue import WorkQueue
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import schedulesets
+from duepoint.schedules import ownstreams
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.sets.setrecord import SetRecord, SetState
+
+_WORKERS = 8
+#: A set without an object is held, and removed after this.
+ORPHAN_SECONDS = 600.0
+_ORPHANS_LOOK_SECONDS = 60.0
+#: Waits of a set that is not settled: the first, and the most.
+_FIRST_WAIT_SECONDS, _MOST_WAIT_SECONDS = 1.0, 60.0
+_STALE_SECONDS = 0.1
+#: What ends a term; a layout that changes is read again.
+_ENDS = (queue_errors.Fenced,)
+
+
+class ScheduleSets:
+    """The service; one for each term of a leader."""
+
+    def __init__(
+        self, term: TermContext, *, dry_runs: DryRuns, own_streams: ownstreams.OwnStreams
+    ) -> None:
+        self._term = term
+        self.states = FollowedSets()
+        self._reconcile = SetReconcile(term, dry_runs=dry_runs, own_streams=own_streams)
+        self._publisher = SetPublisher(term, states=self.states, outdated=self._look_again)
+        self._counts = SetCounts(
+            term,
+            states=self.states,
+            publisher=self._publisher,
+            lost=self._members_lost,
+            incomplete=lambda state: self._look_again(state.seen.uid),
+        )
+        self._deletions = SetDeletions(term, report=self._deletion_went_on, finished=self._release)
+        self._tasks: WorkQueue[Observed] = WorkQueue(
+            term.clock, "scheduleset not applied", ends=_ENDS
+        )
+        self._waits: dict[str, Iterator[float]] = {}
+        self._requested = asyncio.Event()
+        self._absent_since: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Work until cancelled; raises queue_errors.Fenced where a newer leader has been here."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tasks.run(self._handle, _WORKERS))
+            group.create_task(self._publisher.writer.run())
+            group.create_task(self._counts.run())
+            group.create_task(self._deletions.run())
+            self.request()
+            while True:
+                wait = _ORPHANS_LOOK_SECONDS if self._absent_since else None
+                await clocks.wait_for(self._requested, wait, self._term.clock)
+                await self._until_compared()
+
+    # -- what other services say -----------------------------------------------------------------
+
+    def observe(self, change: Observed) -> None:
+        """The watch shows this version of an object, without its texts."""
+        state = self.states.get(change.uid)
+        if state is not None:
+            if state.is_deleting:
+                return  # its steps end with a look at the object
+            if not change.deleted and change.generation <= state.seen.generation:
+                return  # our own status, or labels
+        self._tasks.put(change.uid, change)
+
+    def request(self) -> None:
+        """Something may have been missed, or the index may lack something: compare soon."""
+        self._requested.set()
+
+    def _look_again(self, uid: str) -> None:
+        if (state := self.states.get(uid)) is not None:
+            self._tasks.put(uid, state.seen.without_texts())
+
+    # -- all objects -----------------------------------------------------------------------------
+
+    async def _until_compared(self) -> None:
+        # Not a key of a work queue: the health of the process says what is amiss.
+        waits = services.backoff(first_seconds=0.2, most_seconds=10.0)
+        while True:
+            self._requested.clear()
+            try:
+                await self._compare()
+            except (queue_errors.Fenced, queue_errors.LayoutChanged):
+                raise
+            except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as trouble:
+                if self._term.health.unwell(PART, str(trouble)):
+                    telemetry.logger.warning("schedulesets not compared", error=str(trouble))
+                await self._term.clock.sleep(next(waits))
+            else:
+                self._term.health.well(PART)
+                return
+
+    async def _compare(self) -> None:
+        """Offer every object; sets of the queue that have none are held."""
+        held = await self._term.queue.sets.all()
+        listed: set[str] = set()
+        for namespace in self._term.namespaces or (None,):
+            path = schedulesets.collection(namespace)
+            async for page in self._term.api.list_pages(path, schedulesets.ScheduleSet):
+                for item in page.items:
+                    seen = observed.of_object(item)
+                    listed.add(seen.uid)
+                    self._tasks.put(seen.uid, seen.without_texts())
+                await self._term.clock.sleep(0)  # let firing and statuses in between pages
+        for state in self.states:
+            if state.seen.uid not in listed:
+                self._tasks.put(state.seen.uid, state.seen.without_texts())
+        absent = [record for record in held if record.uid not in listed]
+        await self._hold_orphans([record for record in absent if self._is_ours(record)])
+
+    def _is_ours(self, record: SetRecord) -> bool:
+        """Whether the namespace is looked after; sets of others are left alone."""
+        return not self._term.namespaces or record.namespace in self._term.namespaces
+
+    async def _hold_orphans(self, orphans: list[SetRecord]) -> None:
+        now = self._term.clock.monotonic()
+        self._absent_since = {
+            record.uid: self._absent_since.get(record.uid, now)
+            for record in orphans
+            if not self._deletions.is_deleting(record.uid)
+        }
+        for record in orphans:
+            if record.uid not in self._absent_since:
+                continue
+            is_over = now - self._absent_since[record.uid] >= ORPHAN_SECONDS
+            if record.state is SetState.DELETING or is_over:
+                await self._remove(record)
+            elif record.state is not SetState.STALLED:
+                telemetry.logger.warning(
+                    "a set has no object; its members are held, and removed later",
+                    set=record.place,
+                    seconds=ORPHAN_SECONDS,
+                )
+                await self._reconcile.hold(record)
+
+    async def _remove(self, record: SetRecord) -> None:
+        """Remove the members of a set that has no object."""
+        deleting = await self._reconcile.mark_deleting(record)
+        self._absent_since.pop(record.uid, None)
+        self._deletions.begin(deleting, began_us=self._term.clock.now_us())
+
+    # -- one object ------------------------------------------------------------------------------
+
+    async def _handle(self, change: Observed) -> float | None:
+        """Read and apply; seconds until the next try, None = it is done."""
+        with structlog.contextvars.bound_contextvars(set=change.identity):
+            try:
+                return await self._look(change)
+            except _ENDS:
+                raise
+            except queue_errors.LayoutChanged:
+                await self._term.queue.layouts.read()
+                return _STALE_SECONDS
+            except errors.TryLater as trouble:
+                self._report_waiting(
+                    change, Reason.QUEUE_UNAVAILABLE, f"Redis cannot be asked: {trouble}"
+                )
+                raise
+            except kube_errors.ApiError as trouble:
+                self._report_waiting(change, Reason.API_UNAVAILABLE, str(trouble))
+                raise
+            except Exception as bug:
+                self._report_waiting(
+                    change,
+                    Reason.INTERNAL_ERROR,
+                    f"Duepoint could not apply this generation ({type(bug).__name__}); this is a "
+                    "bug, please report it with the operator's log; it is tried again",
+                )
+                raise
+
+    async def _look(self, change: Observed) -> float | None:
+        item = await schedulesets.read(
+            self._term.api, change.namespace, change.name, not_before=change.version
+        )
+        if item is None or item.metadata.uid != change.uid:
+            await self._vanished(change)
+            return None
+        state = self.states.adopt(observed.of_object(item))
+        self._publisher.adopted(state)
+        if state.seen.deleted:
+            await self._delete(state)
+            return None
+        held = await schedulesets.hold(self._term.api, item)
+        if held is not schedulesets.Held.DONE:
+            return _STALE_SECONDS
+        return await self._apply(state)
+
+    async def _apply(self, state: FollowedSet) -> float | None:
+        seen = state.seen
+        applied = await self._reconcile.apply(
+            seen, spread=state.spread, is_accepted=state.accepted == seen.generation
+        )
+        if applied.former is not None:
+            if not self._deletions.is_deleting(applied.former.uid):
+                await self._remove(applied.former)
+            self._report(state, applied.report)
+            return _FIRST_WAIT_SECONDS
+        if state.lost is not None and state.lost.generation != seen.generation:
+            state.lost = None
+        if applied.was_absent and state.members:
+            self._counts.note_loss(state, state.members)
+        state.record, state.spec = applied.record, applied.spec
+        state.spread = applied.report.spread
+        if applied.report.is_settled and applied.spec is not None:
+            state.accepted = seen.generation
+        await self._counts.count(state)
+        self._report(state, applied.report)
+        if applied.report.is_settled:
+            self._waits.pop(seen.uid, None)
+            return None
+        waits = self._waits.setdefault(seen.uid, _backoff())
+        return next(waits)
+
+    def _report(self, state: FollowedSet, report: SetReport) -> None:
+        is_new = state.report != report
+        if is_new:
+            for event in setevents.of_report(state, report):
+                self._term.record(event)
+        state.report = report
+        self._publisher.publish(state, urgent=is_new)
+
+    def _report_waiting(self, change: Observed, reason: Reason, message: str) -> None:
+        """Only of a change that is not applied; the others lack nothing that they would see."""
+        state = self.states.get(change.uid)
+        if state is None or state.is_deleting:
+            return
+        answered = -1 if state.report is None else state.report.generation
+        is_answered = answered >= state.seen.generation and (
+            state.report is not None and state.report.is_settled
+        )
+        if is_answered or state.accepted == state.seen.generation:
+            return
+        self._report(state, setreports.waiting(state.seen.generation, reason, message))
+
+    def _members_lost(self, state: FollowedSet) -> None:
+        self._term.record(setevents.of_loss(state))
+        if state.report is not None:
+            self._publisher.publish(state, urgent=True)
+
+    # -- deletion --------------------------------------------------------------------------------
+
+    async def _delete(self, state: FollowedSet) -> None:
+        if self._deletions.is_deleting(state.seen.uid):
+            return
+        record = await self._reconcile.begin_deletion(state.seen, spread=state.spread)
+        state.record = record
+        self._deletions.begin(record, began_us=self._term.clock.now_us(), state=state)
+
+    async def _vanished(self, change: Observed) -> None:
+        """The object is gone: somebody took the finalizer out, or its deletion is over."""
+        self._forget(change.uid)
+        if self._deletions.is_deleting(change.uid):
+            return
+        stored = await self._term.queue.sets.read(change.namespace, change.name)
+        if stored is not None and stored.uid == change.uid:
+            await self._remove(stored)
+
+    def _deletion_went_on(self, uid: str, progress: DeletionProgress) -> None:
+        if (state := self.states.get(uid)) is None:
+            return
+        is_new = state.deletion is None or state.report is None
+        state.deletion = progress
+        if progress.left is not None:
+            state.members = progress.left
+            state.numbers = SetNumbers(members=progress.left)
+        state.rows = None
+        state.report = setreports.deleting(state.seen.generation, progress.left)
+        self._publisher.publish(state, urgent=is_new)
+
+    async def _release(self, record: SetRecord) -> float | None:
+        """Nothing is left of a set: let its object go, and a new one of its name in."""
+        item = await schedulesets.read(self._term.api, record.namespace, record.name)
+        if item is not None and item.metadata.uid == record.uid:
+            if item.metadata.deletion_timestamp is None:
+                self._tasks.put(record.uid, observed.of_object(item).without_texts())
+            elif await schedulesets.release(self._term.api, item) is schedulesets.Held.STALE:
+                return _STALE_SECONDS
+            telemetry.logger.info("scheduleset removed", set=record.place)
+        elif item is not None:
+            self._tasks.put(item.metadata.uid, observed.of_object(item).without_texts())
+        self._forget(record.uid)
+        return None
+
+    def _forget(self, uid: str) -> None:
+        self.states.forget(uid)
+        self._publisher.writer.forget(uid)
+        self._counts.forget(uid)
+        self._waits.pop(uid, None)
+
+
+def _backoff() -> Iterator[float]:
+    return services.backoff(first_seconds=_FIRST_WAIT_SECONDS, most_seconds=_MOST_WAIT_SECONDS)

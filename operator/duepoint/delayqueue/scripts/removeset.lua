@@ -1,0 +1,91 @@
+#!lua flags=allow-oom
+--[[
+  Members of a set that is being deleted are gone from the first of some buckets of one shard, with their chains and
+  occurrences: whole buckets in their order, until at least `most` members are gone. Nothing of another set or of a
+  namespace in the same buckets is touched. A point that a worker holds disappears under it; its settlement meets
+  nothing. Without buckets the shard forgets the set itself. May be repeated.
+
+  KEYS  then lane and buckets
+  ARGV  layout, epoch, incarnation, lane (number), most (members), batch (count of occurrences)
+  Reply {members that were removed, buckets that hold none of the set any more}
+        | {GONE}: the shard does not know the set | {OPEN}: the set is not being deleted; nothing was removed
+  Error WRONGLAYOUT, FENCED
+]]
+-- keys meta heads occ occrec leases
+-- include shard
+-- include fenced
+-- include heads
+-- include occurrences
+-- include definition
+-- include moves
+
+local LANE, FIRST_BUCKET, BEFORE_LANE = KEYS[6], 7, 5
+local entry = redis.call('HGET', META, 's' .. args.lane)
+if not entry then
+  return { 'GONE' }
+elseif string.sub(entry, 1, 1) ~= 'd' then
+  return { 'OPEN' }
+end
+if #KEYS < FIRST_BUCKET then
+  redis.call('UNLINK', LANE)
+  redis.call('ZREM', HEADS, args.lane)
+  redis.call('HDEL', META, 's' .. args.lane, 'c' .. args.lane)
+  return { 0, 0 }
+end
+
+-- Whether a record names the set as what it belongs to; nothing is said of one that cannot be read.
+local function is_ours(record)
+  if string.byte(record, 1) ~= FORMAT then
+    return false
+  end
+  local number, at = 0, GENERATION
+  for _ = 0, BEFORE_LANE do
+    number, at = varint(record, at)
+  end
+  return number == args.lane
+end
+
+local function drop_all_occurrences(id)
+  repeat
+    local members = occurrences_of(id, args.batch)
+    if #members > 0 then
+      drop_occurrences(LANE, members)
+    end
+  until #members < args.batch
+end
+
+local removed, emptied, has_occurrences = 0, 0, redis.call('ZCARD', OCC) > 0
+for k = FIRST_BUCKET, #KEYS do
+  local fields, ids, chains, are_moving = redis.call('HGETALL', KEYS[k]), {}, {}, false
+  for f = 1, #fields, 2 do
+    local id, record = fields[f], fields[f + 1]
+    if is_ours(record) then
+      if where_else(id, true) then
+        are_moving = true
+      else
+        ids[#ids + 1], chains[#chains + 1] = id, id .. version_of(record)
+        if has_occurrences then
+          drop_all_occurrences(id)
+        end
+      end
+    end
+  end
+  for first = 1, #ids, 4000 do -- unpack() carries 7,900 values
+    local last = math.min(first + 3999, #ids)
+    redis.call('HDEL', KEYS[k], unpack(ids, first, last))
+    redis.call('ZREM', LANE, unpack(chains, first, last))
+  end
+  removed = removed + #ids
+  if are_moving then
+    break
+  end
+  emptied = emptied + 1
+  if removed >= args.most then
+    break
+  end
+end
+if removed > 0 then
+  redis.call('HINCRBY', META, 'c' .. args.lane, -removed)
+  refresh_head(args.lane, LANE)
+end
+return { removed, emptied }

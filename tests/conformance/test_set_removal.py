@@ -1,0 +1,157 @@
+"""A deleted set goes from the queue in bounded steps, and nothing but the set goes."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.members.values import Outcome
+from duepoint.schedules import rule as rules
+from duepoint.schedules.sets.setrecord import SetState
+from tests.conformance.test_members import BLOB, a_set, a_write
+from tests.support import queueing
+from tests.support.redisserver import EACH_KIND
+
+EPOCH = queueing.EPOCH
+SOON = rules.Rule(timing=rules.Timing(schedules=("@every 1s",)))
+
+
+@pytest.fixture(params=[*EACH_KIND, "cluster"])
+async def harness(request, shared_servers, shared_clusters, key_prefix):
+    is_cluster = request.param == "cluster"
+    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
+    made = await queueing.redis_harness(server.url, key_prefix)
+    yield made
+    await made.close()
+
+
+async def filled(harness, count, **changes):
+    made = a_set(harness.queue, **changes)
+    await harness.queue.sets.store(made, BLOB, EPOCH)
+    rows = [a_write(f"m{number}", rule=SOON) for number in range(count)]
+    answers = await harness.queue.members.put(made, rows)
+    assert {answer.outcome for answer in answers} == {Outcome.CREATED}
+    return made
+
+
+async def removed(harness, record, *, most=2_000, steps=1_000):
+    """Every step until nothing is left."""
+    found = []
+    for _ in range(steps):
+        found.append(await harness.queue.set_removals.step(record, EPOCH, most=most))
+        if found[-1].is_done:
+            return found
+    raise AssertionError("the removal does not end")
+
+
+async def keys_left(harness):
+    """What is left of sets in the keys of the index: fields of meta, lanes, buckets."""
+    server = harness.server
+    left = []
+    for shard in await harness.shards():
+        names = harness.queue.index.shard(shard)
+        fields = await server.redis.hkeys(names.meta)
+        left += [field for field in fields if field[:1] in (b"s", b"c") and field[1:].isdigit()]
+    return left
+
+
+@pytest.mark.parametrize("spread", [0, 3])
+async def test_every_member_goes_with_its_points_and_the_set_last(harness, spread):
+    made = await filled(harness, 1_500, spread=spread)
+    steps = await removed(harness, made, most=200)
+    assert sum(step.removed for step in steps) == 1_500
+    assert max(step.removed for step in steps) < 200 + 600
+    lefts = [step.left for step in steps]
+    assert lefts == sorted(lefts, reverse=True)
+    assert steps[-1].left == 0
+    assert await harness.queue.sets.all() == []
+    assert await keys_left(harness) == []
+    counts = await harness.queue.members.counts(made)
+    assert (counts.members, counts.armed) == (0, 0)
+    assert await harness.claim_all() == []
+
+
+async def test_nothing_of_another_set_or_schedule_goes_with_it(harness):
+    """Ids of both sets and of Schedules of their namespace may share buckets."""
+    goes = await filled(harness, 400)
+    stays = await filled(harness, 400, name="stays", uid=str(uuid.uuid4()))
+    arming = harness.arming(namespace="shop")
+    assert await harness.queue.writer.upsert([(arming, queueing.BLOB)], EPOCH)
+    await removed(harness, goes, most=50)
+    assert (await harness.queue.members.counts(stays)).members == 400
+    page = await harness.queue.members.page(stays, limit=1_000)
+    assert len(page.members) == 400
+    assert await harness.queue.definitions.definition(arming.definition.id) is not None
+    assert [record.name for record in await harness.queue.sets.all()] == ["stays"]
+
+
+async def test_from_the_first_step_on_no_member_fires_or_is_written(harness):
+    made = await filled(harness, 500)
+    step = await harness.queue.set_removals.step(made, EPOCH, most=10)
+    assert not step.is_done
+    assert await harness.claim_all() == []
+    (answer,) = await harness.queue.members.put(made, [a_write("late")])
+    assert answer.outcome is Outcome.DELETING
+    assert (await harness.queue.sets.read("shop", "reminders")).state is SetState.DELETING
+
+
+async def test_another_operator_goes_on_with_it(harness):
+    made = await filled(harness, 600)
+    first = await harness.queue.set_removals.step(made, EPOCH, most=100)
+    # What the first one knows of the way is in its memory alone.
+    harness.queue.set_removals._walks.clear()
+    total = first.removed
+    while True:
+        newer = messages.Epoch(EPOCH + 1)
+        step = await harness.queue.set_removals.step(made, newer, most=100)
+        total += step.removed
+        if step.is_done:
+            break
+    assert total == 600
+    with pytest.raises(queue_errors.Fenced):
+        await filled(harness, 1, uid=str(uuid.uuid4()))
+
+
+async def test_claimed_members_disappear_under_their_worker(harness):
+    made = await filled(harness, 50)
+    await harness.pass_time(2)
+    claims = await harness.claim_all()
+    assert claims
+    await removed(harness, made)
+    counts = await harness.queue.members.counts(made)
+    assert (counts.members, counts.armed, counts.in_flight) == (0, 0, 0)
+
+
+async def test_a_set_that_is_not_there_is_removed_at_once_and_a_namesake_stays(harness):
+    former = a_set(harness.queue)
+    await removed(harness, former)
+    assert await harness.queue.sets.all() == []
+    namesake = await filled(harness, 5, uid=str(uuid.uuid4()))
+    await removed(harness, former)
+    assert [record.uid for record in await harness.queue.sets.all()] == [namesake.uid]
+    assert (await harness.queue.members.counts(namesake)).members == 5
+
+
+async def test_a_shard_that_was_emptied_meanwhile_holds_it_up_no_longer_than_it_is_away(harness):
+    made = await filled(harness, 300)
+    await harness.queue.set_removals.step(made, EPOCH, most=20)
+    for shard in await harness.shards():
+        names = harness.queue.index.shard(shard)
+        await harness.server.redis.hdel(names.meta, b"s1", b"c1")
+    await removed(harness, made)
+    assert await harness.queue.sets.all() == []
+
+
+async def test_counts_say_which_shards_do_not_know_the_set(harness):
+    made = await filled(harness, 10)
+    shards = await harness.shards()
+    assert (await harness.queue.members.counts(made)).shards_without == 0
+    names = harness.queue.index.shard(shards[0])
+    entries = [field for field in await harness.server.redis.hkeys(names.meta) if field[:1] == b"s"]
+    await harness.server.redis.hdel(names.meta, *[one for one in entries if one[1:].isdigit()])
+    assert (await harness.queue.members.counts(made)).shards_without == 1
+    await harness.queue.sets.store(made, BLOB, EPOCH)
+    assert (await harness.queue.members.counts(made)).shards_without == 0

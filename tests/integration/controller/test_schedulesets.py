@@ -1,0 +1,169 @@
+"""ScheduleSets through an operator's term, on a real API server and a real Valkey."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from duepoint.controller.termservices import Timings
+from duepoint.delayqueue.members import values
+from duepoint.kube import schedulesets
+from duepoint.schedules.sets.setrecord import SetState
+from tests.integration.controller.conftest import Installation, condition
+from tests.integration.controller.setscene import NAME, YEARLY, SetScene
+from tests.support.builders import JOB_TEMPLATE
+
+
+@pytest.fixture
+def scene(installation: Installation) -> SetScene:
+    return SetScene(installation)
+
+
+async def test_an_applied_set_becomes_ready_and_takes_members(
+    installation: Installation, scene: SetScene
+):
+    async with installation.leading():
+        await scene.create(limits={"members": 400_000})
+        status = await scene.until_ready(1)
+        assert condition(status, "Ready")["reason"] == "Armed"
+        assert status["spread"] == 3
+        assert status["target"] == "Webhook https://hooks.example.com"
+        assert status["durability"]["persistence"] in ("none", "rdb", "aof", "aof+rdb")
+        stored = await scene.object()
+        assert stored["metadata"]["finalizers"] == [schedulesets.FINALIZER]
+        await scene.put(100)
+        assert await scene.counted() == 100
+
+
+async def test_apply_to_ready_is_quick_once_the_operator_is_up(
+    installation: Installation, scene: SetScene
+):
+    async with installation.leading():
+        await scene.create("first")
+        await scene.until_ready(1, "first")
+        took = []
+        for number in range(10):
+            began = time.monotonic()
+            await scene.create(f"s{number}")
+            await scene.until_ready(1, f"s{number}")
+            took.append(time.monotonic() - began)
+        # the bar is 1 s on a calm machine; here it waits for nothing
+        assert sorted(took)[5] < 10.0
+
+
+async def test_an_edit_suspends_and_resumes_and_a_wrong_one_holds_the_members(
+    installation: Installation, scene: SetScene
+):
+    async with installation.leading():
+        await scene.create()
+        await scene.until_ready(1)
+        await scene.edit(suspend=True, suspendReason="INC-42")
+        status = await scene.until_ready(2)
+        assert condition(status, "Suspended")["message"] == "spec.suspend is true: INC-42"
+        assert (await scene.record()).state is SetState.SUSPENDED
+        await scene.put(3)
+        await scene.edit(suspend=False, limits={"members": 9})
+        await scene.until_ready(3)
+        record = await scene.record()
+        assert (record.state, record.settings.limits.members) == (SetState.READY, 9)
+        # what the CRD lets through and the operator does not
+        await scene.edit(payload="x" * 5_000)
+        status = await scene.until(lambda status: condition(status, "Stalled") is not None)
+        assert condition(status, "Stalled")["reason"] == "PayloadTooLarge"
+        assert (await scene.record()).state is SetState.STALLED
+        event = await installation.until_told("InvalidSchedule")
+        assert event["regarding"]["kind"] == "ScheduleSet"
+        assert await scene.counted() == 3
+
+
+async def test_a_set_of_jobs_is_asked_about_by_a_dry_run(
+    installation: Installation, scene: SetScene
+):
+    async with installation.leading():
+        job = {**JOB_TEMPLATE["spec"], "ttlSecondsAfterFinished": 600}
+        await scene.create(jobTemplate={"spec": job})
+        await scene.until_ready(1)
+        path = f"/apis/batch/v1/namespaces/{scene.namespace}/jobs"
+        assert json.loads(await scene.user.request("GET", path))["items"] == []
+        await scene.edit(jobTemplate={"spec": {**job, "backoffLimti": 1}})
+        status = await scene.until(lambda status: condition(status, "Stalled") is not None)
+        assert condition(status, "Stalled")["reason"] == "InvalidJobTemplate"
+        assert "backoffLimti" in condition(status, "Stalled")["message"]
+
+
+async def test_a_deleted_set_of_ten_thousand_members_goes_in_steps_and_leaves_nothing(
+    installation: Installation, scene: SetScene
+):
+    async with installation.leading():
+        await scene.create()
+        await scene.until_ready(1)
+        await scene.put(10_000)
+        record = await scene.record()
+        await scene.delete()
+        seen = await scene.until_gone()
+        assert any("deletion" in status for status in seen)
+        assert await scene.record() is None
+        counts = await scene.queue.members.counts(record)
+        assert (counts.members, counts.armed) == (0, 0)
+        answers = await scene.queue.members.put(
+            record, [values.MemberWrite(id="late", rule=YEARLY)]
+        )
+        assert answers[0].outcome in (values.Outcome.GONE, values.Outcome.DELETING)
+
+
+async def test_a_new_leader_ends_a_deletion_that_the_former_one_began(
+    installation: Installation, scene: SetScene
+):
+    async with installation.leading():
+        await scene.create()
+        await scene.until_ready(1)
+        await scene.put(10_000)
+    await scene.delete()
+    async with installation.leading():
+        await scene.until(lambda status: "deletion" in status)
+    async with installation.leading():
+        await scene.until_gone()
+    assert await scene.record() is None
+
+
+async def test_an_emptied_redis_gets_the_set_again_and_the_loss_is_reported(
+    installation: Installation, scene: SetScene
+):
+    installation.timings = Timings(look_seconds=0.5)
+    async with installation.leading():
+        await scene.create(limits={"members": 400_000})
+        await scene.until_ready(1)
+        await scene.put(500)
+        await scene.until(lambda status: status.get("members") == 500)
+        with installation._server.client() as client:
+            for key in client.scan_iter(match=f"{installation._prefix}*", count=1000):
+                client.delete(key)
+        status = await scene.until(lambda status: condition(status, "DataLost") is not None)
+        assert "there were 500" in condition(status, "DataLost")["message"]
+        assert condition(status, "Ready")["status"] == "True"
+        record = await scene.record()
+        assert (record.spread, record.state) == (3, SetState.READY)
+        await scene.put(500)
+        await scene.until(lambda status: condition(status, "DataLost") is None)
+        assert (await installation.until_told("MembersLost"))["regarding"]["name"] == NAME
+
+
+async def test_what_happens_to_sets_between_two_terms_is_put_right(
+    installation: Installation, scene: SetScene
+):
+    async with installation.leading():
+        for name in ("stays", "changes"):
+            await scene.create(name)
+            await scene.until_ready(1, name)
+        await scene.put(5, "stays")
+        await scene.until(lambda status: status.get("members") == 5, "stays")
+    await scene.edit("changes", suspend=True)
+    await scene.create("comes")
+    stays = await scene.object("stays")
+    async with installation.leading():
+        await scene.until_ready(2, "changes")
+        await scene.until_ready(1, "comes")
+        assert (await scene.object("stays"))["metadata"] == stays["metadata"]
+        assert await scene.counted("stays") == 5

@@ -1,0 +1,394 @@
+"""What becomes of a ScheduleSet: its record, its status, and what is said when things go wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.controller.schedulesets.schedulesets import ORPHAN_SECONDS
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import schedules
+from duepoint.schedules.sets import setspec
+from duepoint.schedules.sets.setrecord import SetState
+from tests.support.builders import JOB_TEMPLATE
+from tests.unit.controller.setworld import FINALIZER, NAME, SetWorld
+from tests.unit.controller.world import NAMESPACE
+
+JOBS = {"spec": {**JOB_TEMPLATE["spec"], "ttlSecondsAfterFinished": 600}}
+
+
+@pytest.fixture
+def world():
+    return SetWorld()
+
+
+async def test_a_set_is_held_by_the_finalizer_stored_and_ready(world):
+    async with world.leader():
+        made = await world.apply_set(limits={"members": 2_000_000}, payload={"n": 1})
+        assert world.finalizers() == [FINALIZER]
+        assert world.set_ready() == ("True", "Armed")
+        record = world.record()
+        assert record.uid == made["metadata"]["uid"]
+        assert (record.state, record.generation, record.spread) == (SetState.READY, 1, 5)
+        assert record.settings.limits.members == 2_000_000
+        assert world.queue.stored_sets.blobs[record.target]
+        status = world.set_status()
+        assert status["observedGeneration"] == 1
+        assert status["spread"] == 5
+        assert status["members"] == 0
+        assert status["target"] == "Webhook https://hooks.example.com"
+        assert status["durability"]["persistence"] == "aof"
+        assert "about the last second" in status["durability"]["lossWindow"]
+
+
+async def test_an_edit_holds_at_once_and_leaves_members_and_spread(world):
+    async with world.leader():
+        made = await world.apply_set(limits={"members": 200_000})
+        await world.put(3)
+        await world.apply_set(
+            limits={"members": 50_000_000}, webhook={"url": "https://other.example.com/"}
+        )
+        record = world.record()
+        assert (record.generation, record.spread) == (2, 2)
+        assert record.settings.limits.members == 50_000_000
+        assert world.members(made["metadata"]["uid"]) == 3
+        assert world.set_status()["target"] == "Webhook https://other.example.com"
+
+
+async def test_a_suspended_set_is_ready_and_says_so(world):
+    async with world.leader():
+        await world.apply_set(suspend=True, suspendReason="INC-42")
+        assert world.set_ready() == ("True", "Suspended")
+        assert world.set_condition("Suspended")["message"] == "spec.suspend is true: INC-42"
+        assert world.record().state is SetState.SUSPENDED
+        await world.apply_set()
+        assert world.set_ready() == ("True", "Armed")
+        assert world.set_condition("Suspended") is None
+        assert world.record().state is SetState.READY
+
+
+async def test_a_refused_set_is_stalled_and_its_members_are_held_with_their_old_target(world):
+    async with world.leader():
+        made = await world.apply_set()
+        target = world.record().target
+        await world.put(2)
+        await world.apply_set(webhook={"url": "ftp://x"}, limits={"members": 5})
+        assert world.set_ready() == ("False", "InvalidWebhook")
+        stalled = world.set_condition("Stalled")
+        assert "spec.webhook.url" in stalled["message"]
+        record = world.record()
+        assert (record.state, record.target, record.generation) == (SetState.STALLED, target, 2)
+        assert world.members(made["metadata"]["uid"]) == 2
+        assert [event.reason for event in world.news] == ["InvalidSchedule"]
+        await world.apply_set()
+        assert world.set_ready() == ("True", "Armed")
+        assert world.set_condition("Stalled") is None
+
+
+async def test_a_set_that_was_never_right_has_a_record_that_says_stalled(world):
+    async with world.leader():
+        await world.apply_set(webhook={"url": "ftp://x"}, limits={"members": 30_000_000})
+        record = world.record()
+        assert (record.state, record.target, record.spread) == (SetState.STALLED, "", 9)
+
+
+async def test_a_template_that_the_api_server_refuses_is_stalled(world):
+    async with world.leader():
+        template = {"spec": {"ttlSecondsAfterFinished": 600, "template": {"spec": {}}}}
+        await world.apply_set(jobTemplate=template)
+        assert world.set_ready() == ("False", "InvalidJobTemplate")
+        await world.apply_set("good", jobTemplate=JOBS)
+        assert world.set_ready("good") == ("True", "Armed")
+        assert world.record("good").settings.whole_seconds
+
+
+async def test_a_dry_run_without_a_verdict_keeps_the_set_going_and_is_asked_again(world):
+    async with world.leader():
+        world.api.job_quota[NAMESPACE] = 0
+        await world.apply_set(jobTemplate=JOBS)
+        assert world.set_ready() == ("Unknown", "DryRunPending")
+        assert world.record().state is SetState.READY
+        del world.api.job_quota[NAMESPACE]
+        await world.clock.advance(61)
+        assert world.set_ready() == ("True", "Armed")
+
+
+async def test_a_set_never_changes_between_jobs_and_other_targets(world):
+    async with world.leader():
+        await world.apply_set()
+        await world.apply_set(jobTemplate=JOBS)
+        assert world.set_ready() == ("False", "InvalidSchedule")
+        assert "create another set" in world.set_condition("Stalled")["message"]
+
+
+async def test_numbers_follow_at_most_every_ten_seconds_and_only_when_they_change(world):
+    async with world.leader():
+        await world.apply_set()
+        writes = world.set_status_writes()
+        await world.clock.advance(60)
+        assert world.set_status_writes() == writes
+        await world.put(5)
+        await world.clock.advance(11)
+        assert world.set_status()["members"] == 5
+        assert world.set_status_writes() == writes + 1
+
+
+async def test_a_queue_that_is_away_is_reported_on_what_is_not_applied_alone(world):
+    async with world.leader():
+        await world.apply_set("before")
+        world.queue.available = False
+        await world.apply_set("after")
+        await world.clock.advance(5)
+        assert world.set_ready("before") == ("True", "Armed")
+        assert world.set_ready("after") == ("Unknown", "QueueUnavailable")
+        world.queue.available = True
+        await world.clock.advance(20)
+        assert world.set_ready("after") == ("True", "Armed")
+
+
+async def test_an_operator_without_the_right_to_hold_objects_says_so(world):
+    async with world.leader():
+        world.api.fail_next(
+            kube_errors.from_answer("PATCH x", 403, {}, b"no right"),
+            verb="PATCH",
+            resource=schedules.SET_PLURAL,
+        )
+        await world.apply_set()
+        assert world.set_ready() == ("Unknown", "ApiUnavailable")
+        assert world.record() is None
+        await world.clock.advance(5)
+        assert world.set_ready() == ("True", "Armed")
+
+
+async def test_a_bug_with_one_set_leaves_the_others_alone(world, monkeypatch):
+    parse = setspec.parse
+
+    def broken(raw, **where):
+        if where["name"] == "broken":
+            raise RuntimeError("a bug")
+        return parse(raw, **where)
+
+    monkeypatch.setattr(setspec, "parse", broken)
+    async with world.leader():
+        await world.apply_set("broken")
+        await world.apply_set("sound")
+        assert world.set_ready("broken") == ("Unknown", "InternalError")
+        assert world.set_ready("sound") == ("True", "Armed")
+
+
+# -- an emptied Redis --------------------------------------------------------------------------
+
+
+async def test_a_lost_record_is_written_again_and_lost_members_are_reported(world):
+    async with world.leader() as term:
+        await world.apply_set(limits={"members": 2_000_000})
+        await world.put(1_000)
+        await world.clock.advance(11)
+        world.queue.stored_sets.lose_everything()
+        term.events.index_doubted()
+        await world.clock.advance(2)
+        assert world.record().spread == 5
+        lost = world.set_condition("DataLost")
+        assert (lost["status"], lost["reason"]) == ("True", "MembersLost")
+        assert "there were 1000" in lost["message"]
+        assert "0 are there" in lost["message"]
+        assert world.set_status()["lost"]["members"] == 1_000
+        assert world.set_ready() == ("True", "Armed")
+        assert "MembersLost" in [event.reason for event in world.news]
+
+
+async def test_a_leader_that_begins_after_the_loss_knows_the_last_count_from_the_status(world):
+    async with world.leader():
+        await world.apply_set()
+        await world.put(7)
+        await world.clock.advance(11)
+    world.queue.stored_sets.lose_everything()
+    async with world.leader(epoch=2):
+        await world.clock.advance(1)
+        assert world.set_status()["lost"]["members"] == 7
+    async with world.leader(epoch=3):
+        await world.clock.advance(1)
+        assert "there were 7" in world.set_condition("DataLost")["message"]
+
+
+async def test_a_loss_is_over_once_as_many_members_are_there_or_the_set_is_edited(world):
+    async with world.leader() as term:
+        for name in ("again", "edited"):
+            await world.apply_set(name)
+            await world.put(4, name)
+        await world.clock.advance(11)
+        world.queue.stored_sets.lose_everything()
+        term.events.index_doubted()
+        await world.clock.advance(2)
+        assert world.set_condition("DataLost", "again")
+        await world.put(4, "again")
+        await world.apply_set("edited", limits={"members": 9})
+        await world.clock.advance(21)
+        assert world.set_condition("DataLost", "again") is None
+        assert world.set_condition("DataLost", "edited") is None
+        assert "lost" not in world.set_status("again")
+
+
+async def test_a_shard_without_the_set_is_filled_again_and_the_loss_reported(world):
+    async with world.leader():
+        made = await world.apply_set()
+        uid = made["metadata"]["uid"]
+        await world.put(10)
+        await world.clock.advance(11)
+        stores = world.queue.stored_sets.stores
+        world.queue.stored_sets.without.add(uid)
+        del world.queue.stored_sets.members[uid]["m3"]
+        await world.clock.advance(21)
+        assert world.queue.stored_sets.stores > stores
+        assert not world.queue.stored_sets.without
+        assert "there were 10" in world.set_condition("DataLost")["message"]
+
+
+async def test_a_new_layout_gets_every_set(world):
+    async with world.leader() as term:
+        await world.apply_set()
+        stores = world.queue.stored_sets.stores
+        term.events.layout_changed(None)
+        await world.clock.settle()
+        assert world.queue.stored_sets.stores == stores + 1
+
+
+# -- deletion ----------------------------------------------------------------------------------
+
+
+async def test_a_deleted_set_loses_its_members_in_steps_and_then_its_object(world):
+    async with world.leader():
+        made = await world.apply_set()
+        uid = made["metadata"]["uid"]
+        await world.put(9_000)
+        await world.delete_set()
+        await world.clock.settle()
+        assert world.set_status()["deletion"]["left"] < 9_000
+        assert world.set_condition("Deleting")["status"] == "True"
+        assert world.set_ready() == ("False", "Deleting")
+        assert world.record().state is SetState.DELETING
+        await world.clock.advance(1)
+        assert world.set_object() is None
+        assert world.record() is None
+        assert world.members(uid) == 0
+        assert uid not in world.queue.stored_sets.entries
+
+
+async def test_a_new_leader_goes_on_with_a_deletion_and_its_count(world):
+    async with world.leader():
+        await world.apply_set()
+        await world.put(9_000)
+        await world.delete_set()
+        await world.clock.settle()
+    removed = world.set_status()["deletion"]["removed"]
+    began = world.set_status()["deletion"]["startTime"]
+    async with world.leader(epoch=2):
+        await world.clock.settle()
+        now = world.set_status()["deletion"]
+        assert now["removed"] >= removed
+        assert now["startTime"] == began
+        await world.clock.advance(1)
+        assert world.set_object() is None
+
+
+async def test_a_set_deleted_before_it_was_stored_goes_at_once(world):
+    await world.apply_set()
+    await world.delete_set()
+    async with world.leader():
+        await world.clock.advance(1)
+        assert world.set_object() is None
+        assert world.record() is None
+
+
+async def test_a_deletion_waits_for_redis_and_ends(world):
+    async with world.leader():
+        await world.apply_set()
+        await world.put(3_000)
+        world.queue.available = False
+        await world.delete_set()
+        await world.clock.advance(5)
+        assert world.set_object() is not None
+        world.queue.available = True
+        await world.clock.advance(30)
+        assert world.set_object() is None
+
+
+async def test_after_an_emptied_redis_a_deletion_ends(world):
+    async with world.leader() as term:
+        await world.apply_set()
+        await world.put(5_000)
+        world.queue.stored_sets.lose_everything()
+        await world.delete_set()
+        term.events.index_doubted()
+        await world.clock.advance(30)
+        assert world.set_object() is None
+
+
+async def test_an_object_without_its_finalizer_takes_its_members_with_it(world):
+    async with world.leader():
+        made = await world.apply_set()
+        await world.put(3)
+        patch = [{"op": "remove", "path": "/metadata/finalizers"}]
+        await world.api.request(
+            "PATCH", world.set_path(), patch, content_type="application/json-patch+json"
+        )
+        await world.delete_set()
+        await world.clock.advance(1)
+        assert world.record() is None
+        assert world.members(made["metadata"]["uid"]) == 0
+
+
+async def test_a_namesake_waits_for_the_members_of_the_former_set(world):
+    async with world.leader():
+        first = await world.apply_set()
+        await world.put(5_000)
+    await world.api.request(
+        "PATCH", world.set_path(), [{"op": "remove", "path": "/metadata/finalizers"}],
+        content_type="application/json-patch+json",
+    )  # fmt: skip
+    await world.delete_set()
+    second = await world.apply_set()
+    async with world.leader(epoch=2):
+        assert world.set_ready()[0] in ("Unknown", "True")
+        await world.clock.advance(5)
+        assert world.set_ready() == ("True", "Armed")
+        assert world.record().uid == second["metadata"]["uid"]
+        assert world.members(first["metadata"]["uid"]) == 0
+
+
+async def test_a_set_that_a_list_does_not_show_is_held_and_removed_after_ten_minutes(world):
+    async with world.leader():
+        made = await world.apply_set()
+        uid = made["metadata"]["uid"]
+        await world.put(3)
+    del world.api.objects[schedules.SET_PLURAL, NAMESPACE, NAME]
+    async with world.leader(epoch=2):
+        await world.clock.settle()
+        assert world.record().state is SetState.STALLED
+        await world.clock.advance(ORPHAN_SECONDS - 60)
+        assert world.members(uid) == 3
+        await world.clock.advance(180)
+        assert world.members(uid) == 0
+        assert world.record() is None
+
+
+async def test_a_set_that_comes_back_keeps_its_members(world):
+    async with world.leader():
+        made = await world.apply_set()
+        await world.put(3)
+        document = world.set_object()
+    del world.api.objects[schedules.SET_PLURAL, NAMESPACE, NAME]
+    async with world.leader(epoch=2) as term:
+        await world.clock.advance(300)
+        world.api.restore(schedules.SET_PLURAL, document)
+        term.events.objects_compared()
+        await world.clock.advance(ORPHAN_SECONDS)
+        assert world.record().state is SetState.READY
+        assert world.members(made["metadata"]["uid"]) == 3
+
+
+async def test_sets_of_namespaces_that_are_not_watched_are_left_alone(world):
+    async with world.leader():
+        await world.apply_set()
+    async with world.leader(epoch=2, namespaces=("another",)):
+        await world.clock.advance(2 * ORPHAN_SECONDS)
+        assert world.record().state is SetState.READY
