@@ -38,6 +38,7 @@ _HOMES = {
     "dlq": ("queue.deadletters", "dlq"),
     "operator": ("processes", "operator"),
     "worker": ("processes", "worker"),
+    "api": ("processes", "api"),
     "version": ("root", "version"),
 }
 

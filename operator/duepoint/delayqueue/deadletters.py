@@ -156,7 +156,7 @@ class DeadLetters:
         (found,) = await self.index.read(
             "read a dead letter", ("XRANGE", self.index.shard(shard).dead, entry_id, entry_id)
         )
-        return _letter(shard, *found[0]) if found else None
+        return letter_of(shard, *found[0]) if found else None
 
     async def newest(
         self, shard: messages.ShardId, *, before: str = "+", count: int = _LETTERS_TOGETHER
@@ -166,7 +166,7 @@ class DeadLetters:
             "read dead letters",
             ("XREVRANGE", self.index.shard(shard).dead, before, "-", "COUNT", count),
         )
-        return [_letter(shard, entry_id, fields) for entry_id, fields in found]
+        return [letter_of(shard, entry_id, fields) for entry_id, fields in found]
 
     async def replay(self, letter: DeadEntry, slot: Slot, where: Where, now_us: int) -> Replayed:
         """The letter's slot is due again, and the letter gone; or why not.
@@ -238,7 +238,8 @@ def _age(letter: DeadEntry) -> tuple[int, int]:
     return -int(milliseconds), -int(number or 0)
 
 
-def _letter(shard: messages.ShardId, entry_id: bytes, raw: Any) -> DeadEntry:  # noqa: ANN401 - the library parses some commands
+def letter_of(shard: messages.ShardId, entry_id: bytes, raw: Any) -> DeadEntry:  # noqa: ANN401 - the library parses some commands
+    """A letter as the server has it."""
     fields = scripting.fields(raw)
     member = fields.pop(b"member", b"")
     return DeadEntry(

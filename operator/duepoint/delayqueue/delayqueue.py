@@ -44,7 +44,7 @@ from duepoint.delayqueue.definitions import (
     upsert,
 )
 from duepoint.delayqueue.inspection import counts, durability, upcoming
-from duepoint.delayqueue.members import lanes, lookups, members, removal, sets, writing
+from duepoint.delayqueue.members import lanes, letters, lookups, members, removal, sets, writing
 from duepoint.delayqueue.repair import collector, mending, suspectpoints, sweeper
 from duepoint.delayqueue.resharding import export, resharding
 from duepoint.delayqueue.wire import connecting, servers
@@ -120,6 +120,9 @@ class DelayQueue:
         self.settlements = settling.Settlements(shared, known, self.prefetch, quotas, self.streams)
         self.concurrency = admission.Concurrency(shared, known, self.numbering)
         self.dead_letters = deadletters.DeadLetters(shared, reader)
+        self.member_letters = letters.MemberLetters(
+            shared, reader, self.dead_letters, self.signed_blobs
+        )
         # Another number of shards; repair.
         self.export = export.Export(shared, reader, self.moves)
         self.resharding = resharding.Resharding(shared, known, self.membership, reader, self.export)

@@ -13,6 +13,8 @@ import hashlib
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
+import msgspec
+
 from duepoint import telemetry
 from duepoint.httpapi.problems import Problem
 from duepoint.kube import errors as kube_errors
@@ -83,10 +85,10 @@ class Caller:
 
     def __init__(self, user: reviews.User) -> None:
         self.user = user
-        #: All that the API server's decision depends on.
-        groups = tuple(sorted(user.groups or ()))
-        extra = tuple(sorted((key, tuple(each)) for key, each in (user.extra or {}).items()))
-        self.key = hash((user.username, user.uid, groups, extra)), user.username, user.uid
+        #: Stands for all that the API server's decision depends on.
+        facts = (user.username, user.uid, sorted(user.groups or ()), user.extra or {})
+        text = msgspec.json.encode(facts, order="deterministic")
+        self.key = hashlib.sha256(text).digest()
 
 
 class Access:
@@ -127,7 +129,9 @@ class Access:
                 raise _unavailable() from error
         return None if user is None else Caller(user)
 
-    async def check(self, caller: Caller, namespace: str, name: str, verbs: tuple[str, ...]) -> None:
+    async def check(
+        self, caller: Caller, namespace: str, name: str, verbs: tuple[str, ...]
+    ) -> None:
         """Raise Problem Forbidden, or NotFound where the caller may not even read the set."""
         for verb in verbs:
             if await self._may(caller, namespace, name, verb):
@@ -141,7 +145,7 @@ class Access:
             raise Problem("NotFound", "there is nothing here, or nothing that you may see")
 
     async def _may(self, caller: Caller, namespace: str, name: str, verb: str) -> bool:
-        key = (*caller.key, namespace, name, verb)
+        key = (caller.key, namespace, name, verb)
         if (known := self._rights.known(key)) is not None:
             return known[1]
         wanted = reviews.Attributes(

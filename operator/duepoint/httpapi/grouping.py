@@ -25,9 +25,7 @@ _UNDER_WAY = 2
 class Grouping(Generic[KeyT, ItemT, AnswerT]):
     """Puts items with equal keys together."""
 
-    def __init__(
-        self, send: Callable[[KeyT, list[ItemT]], Awaitable[Sequence[AnswerT]]]
-    ) -> None:
+    def __init__(self, send: Callable[[KeyT, list[ItemT]], Awaitable[Sequence[AnswerT]]]) -> None:
         """``send`` answers in the order of the items; what it raises, every one of them gets."""
         self._send = send
         self._waiting: dict[KeyT, collections.deque[tuple[ItemT, asyncio.Future[AnswerT]]]] = {}

@@ -30,8 +30,18 @@ Refusal = Callable[[int, str], Response]
 
 #: These decide what a request means: two of them could be read in two ways.
 _SINGLE: Final = frozenset(
-    ("host", "content-length", "transfer-encoding", "content-type", "authorization")
-    + ("expect", "idempotency-key", "if-match", "if-none-match", "duepoint-durability")
+    (
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "content-type",
+        "authorization",
+        "expect",
+        "idempotency-key",
+        "if-match",
+        "if-none-match",
+        "duepoint-durability",
+    )
 )
 _SWEEP_SECONDS = 0.5
 _LINGER_SECONDS = 1.0
@@ -57,6 +67,7 @@ class HttpServer:
         self.limits = limits
         self.connections: set[_Connection] = set()
         self.is_draining = False
+        self.on_closed = asyncio.Event()
         self.date = b""
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -84,14 +95,17 @@ class HttpServer:
             self._server.close()
         for connection in tuple(self.connections):
             connection.close_when_idle()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + grace_seconds
-        while self.connections and loop.time() < end:
-            await asyncio.sleep(0.02)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._all_closed(), grace_seconds)
         tasks = [task for each in tuple(self.connections) if (task := each.cut()) is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._sweeper is not None:
             self._sweeper.cancel()
+
+    async def _all_closed(self) -> None:
+        while self.connections:
+            self.on_closed.clear()
+            await self.on_closed.wait()
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -145,6 +159,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self.server.connections.discard(self)
+        self.server.on_closed.set()
         self._is_closing = True
         if self._body is not None:
             self._body.fail(BodyCut("the connection ended"))

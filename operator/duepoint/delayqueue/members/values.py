@@ -151,5 +151,31 @@ class MemberCounts(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: int | None = None
 
 
+class MemberLetter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A slot of a member that was given up.
+
+    Attributes:
+        letter_id: names the letter for a replay.
+        id: of the member.
+        dead_us: when it was given up.
+        attempts: how many were made; 0 = not known.
+    """
+
+    letter_id: str
+    id: str
+    slot_us: int
+    dead_us: int
+    reason: str
+    message: str
+    attempts: int
+
+
+class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some letters, newest first, and where to go on; an empty cursor is the end."""
+
+    letters: list[MemberLetter]
+    cursor: str
+
+
 class InvalidCursor(errors.DuepointError):
     """The cursor was not made here, or for another set or layout: begin again without one."""

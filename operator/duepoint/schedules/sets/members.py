@@ -12,7 +12,7 @@ import collections
 import datetime as dt
 import re
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -315,9 +315,7 @@ def _is_too_late(at_us: int, policy: rules.Policy, now_us: int) -> bool:
     return policy.deadline_us is not None and late_us > policy.deadline_us
 
 
-def _rule(
-    member: _Member, settings: setspec.SetSettings, now_us: int, *, once: bool
-) -> rules.Rule:
+def _rule(member: _Member, settings: setspec.SetSettings, now_us: int, *, once: bool) -> rules.Rule:
     defaults, findings = settings.defaults, specfields.SpecFindings()
     dst = member.dst or _Dst()
     zone = defaults.time_zone if member.time_zone is None else member.time_zone
@@ -489,32 +487,49 @@ def own(member: Readable, settings: setspec.SetSettings) -> bytes:
     return msgspec.json.encode(Own(**_own(member, settings)))
 
 
-def _own(member: Readable, settings: setspec.SetSettings) -> dict[str, object]:
+def fields_of_row(row: Row, settings: setspec.SetSettings) -> dict[str, Any]:
+    """The same of a row that is being written."""
+    fields = _fields_of(row.rule, settings.defaults)
+    fields["id"] = row.id
+    return _with_times(fields, row.rule, row.at_us, row.payload)
+
+
+def _own(member: Readable, settings: setspec.SetSettings) -> dict[str, Any]:
     """A field is there where it, or the set's default for it, is not the usual one."""
-    fields = dict(_fields_of(member.rule, settings.defaults))
+    fields = _fields_of(member.rule, settings.defaults)
     fields["id"] = member.id
-    if member.at_us is None:
-        fields["schedule"] = member.rule.timing.schedules[0]
+    return _with_times(fields, member.rule, member.at_us, member.payload)
+
+
+def _with_times(
+    fields: dict[str, Any], rule: rules.Rule, at_us: int | None, payload: bytes
+) -> dict[str, Any]:
+    if at_us is None:
+        fields["schedule"] = rule.timing.schedules[0]
     else:
-        fields["at"] = instant_text(member.at_us)
-    if member.payload:
-        fields["payload"] = msgspec.Raw(member.payload)
+        fields["at"] = instant_text(at_us)
+    if payload:
+        fields["payload"] = msgspec.Raw(payload)
     return fields
 
 
-def _fields_of(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, object]:
+def _fields_of(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, Any]:
     timing, policy = rule.timing, rule.policy
     usual, usual_policy = setspec.MemberDefaults(), rules.Policy()
 
     def odd(value: object, default: object, common: object) -> bool:
         return value != common or default != common
 
-    fields: dict[str, object] = {}
+    fields: dict[str, Any] = {}
     if odd(timing.time_zone, defaults.time_zone, usual.time_zone):
         fields["time_zone"] = timing.time_zone
-    pairs = (("gap", timing.gap, defaults.gap, usual.gap),)
-    pairs += (("overlap", timing.overlap, defaults.overlap, usual.overlap),)
-    if dst := {name: value for name, value, default, common in pairs if odd(value, default, common)}:
+    pairs = (
+        ("gap", timing.gap, defaults.gap, usual.gap),
+        ("overlap", timing.overlap, defaults.overlap, usual.overlap),
+    )
+    if dst := {
+        name: value for name, value, default, common in pairs if odd(value, default, common)
+    }:
         fields["dst"] = dst
     if odd(timing.jitter_ms, defaults.jitter_ms, 0):
         fields["jitter"] = durations.format_duration(timing.jitter_ms * 1_000)

@@ -93,7 +93,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise _Refused(f"has the number {text[:20]}, which no double can hold; write it as a string")
+        raise _Refused(
+            f"has the number {text[:20]}, which no double can hold; write it as a string"
+        )
     return number
 
 
