@@ -22,12 +22,12 @@ WITHOUT_SHARD = {
         "announce",
         "progress",
     ),
-    *("circuits", "stay", "enlist", "prepare"),
+    *("circuits", "stay", "enlist", "prepare", "setrecord"),
 }
 OF_A_SHARD = sorted(set(scripting.names()) - WITHOUT_SHARD)
 FENCED = {
     *("collect", "intern", "remove", "sweep", "upsert", "drain", "export", "rebury", "close"),
-    *("compared", "trust", "enqueue", "withdraw", "filled"),
+    *("compared", "trust", "enqueue", "withdraw", "filled", "setentry"),
 }
 
 

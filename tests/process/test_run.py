@@ -290,6 +290,30 @@ def test_a_bad_file_is_one_message_and_the_others_go_on(tmp_path, name, content,
     assert len([each for each in command.records if each["event"] == "refused"]) == 1
 
 
+def test_standard_input_and_pipes_are_read_once(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    text = json.dumps(a_schedule("one", stream={"name": "one"}))
+    threading.Thread(target=pipe.write_text, args=(text,), daemon=True).start()
+    with running("-f", pipe) as command:
+        for _ in range(3):
+            command.wait_for_run("one", "Succeeded")
+        assert command.end() == 0
+    assert not [each for each in command.records if each.get("change") == "deleted"]
+
+
+def test_the_same_object_in_two_files_is_said_and_the_first_is_used(tmp_path):
+    write(tmp_path / "b.json", a_schedule("one", stream={"name": "second"}))
+    with running("-f", tmp_path) as command:
+        command.wait_for_run("one", "Succeeded")
+        write(tmp_path / "a.json", a_schedule("one", stream={"name": "first"}))
+        refused = command.wait_for("refused")
+        command.wait_for("run", lambda it: "stream first" in it["message"])
+        assert command.end() == 0
+    assert (refused["file"], refused["field"]) == (str(tmp_path / "b.json"), "metadata.name")
+    assert "a.json" in refused["message"]
+
+
 def test_an_object_that_becomes_wrong_goes_on_as_it_was(tmp_path):
     file = tmp_path / "one.json"
     write(file, a_schedule("one", stream={"name": "one"}))

@@ -25,9 +25,15 @@ def test_every_script_is_in_the_wheel_with_its_includes(tmp_path):
         inside = {name for name in packed.namelist() if name.startswith(SCRIPTS)}
         typed = "duepoint/py.typed" in packed.namelist()
         schema = "duepoint/cli/schema.json" in packed.namelist()
+        client = "duepoint/client/syncclient.py" in packed.namelist()
+        (metadata,) = [name for name in packed.namelist() if name.endswith("/METADATA")]
+        about = packed.read(metadata).decode()
     source = ROOT / "operator" / SCRIPTS
     here = {f"{SCRIPTS}/{path.relative_to(source)}" for path in source.rglob("*.lua")}
     assert inside == here
     assert len(here) > 12
     assert typed
     assert schema
+    assert client
+    assert "Provides-Extra: client" in about
+    assert 'Requires-Dist: httpx2<3,>=2.16; extra == "client"' in about

@@ -23,7 +23,16 @@ import duepoint
 
 LIBRARIES = frozenset(
     {
-        *("aiohappyeyeballs", "aiohttp", "aiokafka", "click", "hiredis", "httptools", "kopf"),
+        *(
+            "aiohappyeyeballs",
+            "aiohttp",
+            "aiokafka",
+            "click",
+            "hiredis",
+            "httptools",
+            "httpx2",
+            "kopf",
+        ),
         *("kubernetes", "msgspec", "prometheus_client", "redis", "rich", "structlog", "uvloop"),
         *("yarl", "asyncio"),
     }

@@ -3,17 +3,21 @@
 In order: the folder `KUBEBUILDER_ASSETS` names, the cache, a Go build into the cache. A recipe is
 a Go module under `tools/controlplane/` (go.mod and go.sum pin every byte) and the commands built
 from it; modules are separate because together they would push one another's dependencies.
-`ensure` gives paths that exist and have been verified; running them is left to `programs`.
+`ensure` gives paths that exist and have been verified; running them is left to `programs`. Two
+modules are built at a time: what one of them waits for (its sources, a linker that uses one core)
+costs no time then.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import functools
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tools.devcluster import cache, progress, toolchain
@@ -93,6 +97,10 @@ RECIPES = (
         },
     ),
 )
+#: Modules built side by side.
+AT_A_TIME = 2
+#: What compiles now, to be ended with us.
+_compilers: list[subprocess.Popen[str]] = []
 CLUSTER = (
     "credentials",
     "etcd",
@@ -107,20 +115,59 @@ def ensure(names: Iterable[str], environment: Mapping[str, str] = os.environ) ->
     """The path of each named program, built first where needed."""
     wanted = list(names)
     found = provided(environment, wanted)
-    for recipe in needed(set(wanted) - set(found), environment):
+    recipes = needed(set(wanted) - set(found), environment)
+    _build_missing([each for each in recipes if not _is_cached(each, environment)], environment)
+    for recipe in recipes:
         found |= built(recipe, environment)
     if unknown := set(wanted) - set(found):
         raise DevClusterError(f"no recipe for {', '.join(sorted(unknown))}")
     return {name: found[name] for name in wanted}
 
 
+def _build_missing(recipes: Sequence[Recipe], environment: Mapping[str, str]) -> None:
+    """Build what is not there, the longest first; an interrupt or a failure ends all builds."""
+    if not recipes:
+        return
+    toolchain.go()  # once, before two builds look for it
+    together = progress.SideBySide({each.module: each.seconds for each in recipes})
+    longest_first = sorted(recipes, key=lambda each: -each.seconds)
+    is_over = threading.Event()
+
+    def build_unless_over(recipe: Recipe) -> None:
+        if is_over.is_set():
+            return
+        try:
+            built(recipe, environment)
+        except BaseException:
+            is_over.set()
+            raise
+
+    with (
+        together.shown(),
+        concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool,
+    ):
+        builds = {pool.submit(build_unless_over, each): each for each in longest_first}
+        try:
+            for build in concurrent.futures.as_completed(builds):
+                build.result()
+                together.finish(builds[build].module)
+        except BaseException:
+            is_over.set()
+            for compiler in tuple(_compilers):
+                compiler.terminate()
+            raise
+
+
+def _is_cached(recipe: Recipe, environment: Mapping[str, str]) -> bool:
+    return (cache.directory(environment) / "binaries" / cache_key(recipe)).exists()
+
+
 def not_cached(names: Iterable[str], environment: Mapping[str, str] = os.environ) -> list[str]:
     """Modules that `ensure` would have to build first."""
     wanted = list(names)
-    root = cache.directory(environment) / "binaries"
     missing = set(wanted) - set(provided(environment, wanted))
     recipes = needed(missing, environment)
-    return [recipe.module for recipe in recipes if not (root / cache_key(recipe)).exists()]
+    return [recipe.module for recipe in recipes if not _is_cached(recipe, environment)]
 
 
 def needed(names: Iterable[str], environment: Mapping[str, str]) -> list[Recipe]:
@@ -169,11 +216,8 @@ def cache_key(recipe: Recipe) -> str:
 
 def compile_into(recipe: Recipe, folder: Path) -> None:
     """Build each command of `recipe` as `folder/NAME`."""
-    names = ", ".join(recipe.commands)
-    compiler = toolchain.go()
-    with progress.long_step(f"Building {names} {recipe.version}, once", recipe.seconds):
-        # One call compiles everything they share in parallel; it names results by package.
-        _go_build(compiler, recipe, folder)
+    # One call compiles everything they share in parallel; it names results by package.
+    _go_build(toolchain.go(), recipe, folder)
     for name, package in recipe.commands.items():
         by_package = folder / package_command(package)
         if by_package != folder / name:
@@ -190,15 +234,19 @@ def _go_build(compiler: Path, recipe: Recipe, folder: Path) -> None:
     command = [str(compiler), "build", "-trimpath", "-buildvcs=false", "-mod=readonly"]
     command += ["-ldflags", recipe.ldflags, "-o", f"{folder}/", *recipe.commands.values()]
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"}
-    result = subprocess.run(
+    with subprocess.Popen(
         command,
         cwd=MODULES / recipe.module,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        check=False,
-    )
-    if result.returncode:
-        last = "\n".join(result.stdout.splitlines()[-15:])
+    ) as process:
+        _compilers.append(process)
+        try:
+            output, _ = process.communicate()
+        finally:
+            _compilers.remove(process)
+    if process.returncode:
+        last = "\n".join(output.splitlines()[-15:])
         raise DevClusterError(f"go build failed in tools/controlplane/{recipe.module}:\n{last}")

@@ -10,12 +10,11 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
 
-from tools.devcluster import binaries, cluster, external, progress
+from tools.devcluster import cluster, external, progress
 from tools.devcluster import state as states
 from tools.devcluster.errors import DevClusterError
 from tools.devcluster.state import CURRENT, Record, State
@@ -54,22 +53,21 @@ def main(arguments: list[str] | None = None) -> int:
 def bring_up(state: State, kind: str) -> Watcher:
     """Cluster, installation, processes, examples; or what already runs of them."""
     redis_url = external.redis_url(state)
-    helm = binaries.ensure(["helm"])["helm"]
     bring = external.up if kind == CURRENT else cluster.up
     record = bring(state, redis_url)
     place = Workplace(state)
     kubectl = Kubectl(record.kubeconfig)
     if not record.applications or applications.ended(record):
-        record = _start(place, applications.stop(place, record), kubectl, helm)
+        record = _start(place, applications.stop(place, record), kubectl)
     else:
         progress.say("Operator and worker are running already; attaching to them.")
-    return _watcher(place, record, kubectl, helm)
+    return _watcher(place, record, kubectl)
 
 
-def _start(place: Workplace, record: Record, kubectl: Kubectl, helm: Path) -> Record:
+def _start(place: Workplace, record: Record, kubectl: Kubectl) -> Record:
     place.prepare()
     progress.say("Installing the CRDs, and accounts and roles from the chart")
-    names = installation.install(kubectl, helm)
+    names = installation.install(kubectl)
     applications.log_in(place, kubectl, names)
     port = applications.receiver_port()
     progress.say(f"Starting operator, worker and a webhook receiver at http://127.0.0.1:{port}")
@@ -83,8 +81,8 @@ def _start(place: Workplace, record: Record, kubectl: Kubectl, helm: Path) -> Re
     return record
 
 
-def _watcher(place: Workplace, record: Record, kubectl: Kubectl, helm: Path) -> Watcher:
-    names = installation.accounts(installation.accounts_and_roles(installation.rendered(helm)))
+def _watcher(place: Workplace, record: Record, kubectl: Kubectl) -> Watcher:
+    names = installation.accounts(installation.chart_objects())
     server = accounts.server_of(kubectl, place.folder)
     token = accounts.token_file(place.folder, names.operator)
     return Watcher(place, record, Source(server, token, place.deliveries))

@@ -1,13 +1,16 @@
 """What must be in the cluster before the processes start: CRDs, a namespace, accounts and rights.
 
-Accounts, roles and admission policies are those of `charts/duepoint`, rendered by Helm; its
-Deployments are left out, because operator and worker run on this machine. So a right that the chart
-forgets is missing here.
+Accounts, roles and admission policies are those of `charts/duepoint`; its Deployments are left out,
+because operator and worker run on this machine. So a right that the chart forgets is missing here.
+They are in `rendered.yaml` as Helm renders them, so that a start needs no Helm, which takes a
+minute and more to build. Once the chart is another one than that file was made of, Helm renders it;
+`python -m tools.up.installation` writes the file anew.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import subprocess
 import time
 from collections.abc import Iterable
@@ -16,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from tools.devcluster import binaries
 from tools.devcluster.errors import DevClusterError
 from tools.devcluster.state import REPOSITORY
 from tools.up.kubectl import Kubectl
@@ -23,6 +27,7 @@ from tools.up.kubectl import Kubectl
 NAMESPACE = "duepoint-system"
 CHART = REPOSITORY / "charts" / "duepoint"
 CRDS = REPOSITORY / "crds"
+RENDERED = Path(__file__).with_name("rendered.yaml")
 COMPONENT = "app.kubernetes.io/component"
 KINDS = (
     "ServiceAccount",
@@ -48,14 +53,14 @@ class Accounts:
     worker: str
 
 
-def install(kubectl: Kubectl, helm: Path) -> Accounts:
+def install(kubectl: Kubectl) -> Accounts:
     """Everything in place, and the CRDs served."""
     for path in sorted(CRDS.glob("*.yaml")):
         kubectl.apply(path.read_text())
     _wait_until_established(kubectl)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     kubectl.apply(yaml.safe_dump(namespace))
-    objects = accounts_and_roles(rendered(helm))
+    objects = chart_objects()
     kubectl.apply(yaml.safe_dump_all(objects))
     return accounts(objects)
 
@@ -74,8 +79,29 @@ def is_established(crd: dict[str, Any]) -> bool:
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
-def rendered(helm: Path) -> str:
+def chart_objects() -> list[dict[str, Any]]:
+    """Accounts and roles of the chart as it is."""
+    mark, _, text = RENDERED.read_text().partition("\n")
+    return accounts_and_roles(text if mark == _mark() else rendered())
+
+
+def write_rendered() -> None:
+    """Write the file anew."""
+    text = yaml.safe_dump_all(accounts_and_roles(rendered()), sort_keys=True)
+    RENDERED.write_text(f"{_mark()}\n{text}")
+
+
+def _mark() -> str:
+    """The first line of the file: which chart it was made of."""
+    digest = hashlib.sha256()
+    for path in sorted(each for each in CHART.rglob("*") if each.is_file()):
+        digest.update(f"{path.relative_to(CHART)}\0".encode() + path.read_bytes() + b"\0")
+    return f"# Written by python -m tools.up.installation; do not edit. Chart {digest.hexdigest()}"
+
+
+def rendered() -> str:
     """The chart as text. The Redis it wants named is of no consequence to accounts and roles."""
+    helm = binaries.ensure(["helm"])["helm"]
     command = [str(helm), "template", "duepoint", str(CHART), "--namespace", NAMESPACE]
     command += ["--set", "redis.url=redis://development.invalid:6379/0"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -105,3 +131,7 @@ def accounts(objects: Iterable[dict[str, Any]]) -> Accounts:
             f"charts/duepoint has no ServiceAccount labelled {COMPONENT}={', '.join(missing)}"
         )
     return Accounts(operator=names["operator"], worker=names["worker"])
+
+
+if __name__ == "__main__":
+    write_rendered()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from duepoint import errors, expressions
 from duepoint.cli import instants
@@ -96,6 +97,17 @@ def _identity(text: str) -> str:
     return text
 
 
+def _payload(text: str) -> Any:  # noqa: ANN401 - JSON
+    data = content("--payload", text[1:]) if text.startswith("@") else text.encode()
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        example = "write it in quotes, such as '{\"order\": 17}'"
+        raise ValueError(f"is not JSON ({error}); {example}") from None
+
+
+#: A payload: JSON, or @FILE with it.
+PAYLOAD = Converted(_payload)
 #: The name of an object.
 NAME = Converted(_name)
 #: A time zone that the engine has.

@@ -36,6 +36,8 @@ _HOMES = {
     "webhook": ("webhook.webhook", "webhook"),
     "queue": ("queue.queue", "queue"),
     "dlq": ("queue.deadletters", "dlq"),
+    "set": ("sets.sets", "sets"),
+    "load": ("load.load", "load"),
     "operator": ("processes", "operator"),
     "worker": ("processes", "worker"),
     "api": ("processes", "api"),

@@ -161,6 +161,7 @@ class TermServices:
         events.mark_replaced.subscribe(self._others.suspect)
         events.points_held.subscribe(self.fallbacks.look)
         events.claims_lost.subscribe(self.jobs.history.late.record_lost_claims)
+        events.set_ended.subscribe(self.sets.ended)
         events.objects_compared.subscribe(self.sets.request)
         events.index_doubted.subscribe(self.sets.request)
         events.layout_changed.subscribe(lambda _layout: self.sets.request())

@@ -103,7 +103,7 @@ class Concurrency:
         listed = sorted(jobs)
         for shard in sharding.homes(known.id, self.index.known_layout()):
             try:
-                lane = await self.numbering.lane(shard, known.namespace, epoch)
+                lane = await self.numbering.lane_of(shard, known, epoch)
                 # Thousands of Jobs may end at once; one script at least, which calls up others.
                 for first in range(0, max(len(listed), 1), _JOBS_TOGETHER):
                     some = listed[first : first + _JOBS_TOGETHER]

@@ -179,7 +179,7 @@ class DeadLetters:
         shard, known = where
         if self.index.servers.is_cluster and shard != letter.shard:
             return Replayed.BUSY  # the letter follows its schedule when the move is over
-        lane = await self.reader.lane_of(shard, known.namespace)
+        lane = await self.reader.lane_of_definition(shard, known)
         if lane is None:
             return Replayed.GONE
         point = points.DuePoint(

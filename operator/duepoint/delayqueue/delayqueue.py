@@ -44,7 +44,16 @@ from duepoint.delayqueue.definitions import (
     upsert,
 )
 from duepoint.delayqueue.inspection import counts, durability, upcoming
-from duepoint.delayqueue.members import lanes, letters, lookups, members, removal, sets, writing
+from duepoint.delayqueue.members import (
+    lanes,
+    letters,
+    lookups,
+    members,
+    removal,
+    sets,
+    triggers,
+    writing,
+)
 from duepoint.delayqueue.repair import collector, mending, suspectpoints, sweeper
 from duepoint.delayqueue.resharding import export, resharding
 from duepoint.delayqueue.wire import connecting, servers
@@ -106,6 +115,7 @@ class DelayQueue:
                 self.moves,
             ),
             member_reader,
+            triggers.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
         )
         self.set_removals = removal.SetRemovals(
             shared, known, set_lanes, self.interned, self.sets, member_reader

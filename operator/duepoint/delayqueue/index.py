@@ -97,6 +97,17 @@ class Index:
             for number in range(self.buckets)
         ]
 
+    def buckets_of_populations(
+        self, shard: messages.ShardId, populations: Iterable[str]
+    ) -> list[str]:
+        """The buckets of these populations of a shard, each once."""
+        names = self.shard(shard)
+        return [
+            names.bucket(population, number)
+            for population in sorted(set(populations))
+            for number in range(self.buckets)
+        ]
+
     async def read(self, attempted: str, *commands: tuple[Any, ...]) -> list[Any]:
         """Replies of plain reading commands, in one round trip.
 

@@ -254,6 +254,14 @@ class DeadLetter:
     entry: dict[str, str]
 
 
+class Leaving(enum.IntEnum):
+    """Why a member that has come to its end may leave the queue. The numbers are known to Lua."""
+
+    ENDED = 0  # at once, or when it was kept for as long as its set says
+    EXPIRED = 1  # now: it was kept so long
+    DEAD = 2  # its slot is a dead letter, which may be replayed: it is kept for longer
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
     """What has become of some or all points of a claim, applied in one script.
@@ -273,6 +281,8 @@ class Settlement:
             completed in the same script.
         counted: members whose slots have started by this, of schedules with maxRuns: each raises
             the run count of its schedule's definition by one.
+        leaving: members of sets that may have come to their end: one that is completed, and of
+            which no occurrence is left, leaves the queue.
         dead: members given up on: they go to the ``dead`` stream and disappear.
         outcomes: packed outcomes for the ``runs`` stream; empty = none. Written even when the
             claim is lost, and marked so: they tell of runs, and end no slot.
@@ -287,6 +297,7 @@ class Settlement:
     whole: bool = False
     ended: tuple[points.ScheduleId, ...] = ()
     counted: tuple[bytes, ...] = ()
+    leaving: tuple[tuple[points.ScheduleId, Leaving], ...] = ()
     dead: tuple[DeadLetter, ...] = ()
     outcomes: bytes = b""
     number: int = 1

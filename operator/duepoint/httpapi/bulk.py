@@ -54,7 +54,7 @@ class _Batch(NamedTuple):
 
     first_line: int
     size: int
-    rows: list[memberjson.Row | values.MemberRemoval]
+    rows: list[memberjson.ReadMember | values.MemberRemoval]
     places: list[int]
     refused: dict[int, tuple[str, Problem]]
 
@@ -149,7 +149,7 @@ class Bulk:
             if removes:
                 removals = [row for row in rows if isinstance(row, values.MemberRemoval)]
                 return [*await self._members.remove(owned.record, removals, safety=safety)]
-            writes = [_write(row) for row in rows if isinstance(row, memberjson.Row)]
+            writes = [_write(row) for row in rows if isinstance(row, memberjson.ReadMember)]
             return await self._put(owned, writes, safety)
         except Problem as problem:
             return [problem] * len(rows)
@@ -290,7 +290,7 @@ class _Transfer:
         return _encoder.encode(_RowError(line, problems.of_row(problem), id_ or None))
 
 
-def _write(row: memberjson.Row) -> values.MemberWrite:
+def _write(row: memberjson.ReadMember) -> values.MemberWrite:
     condition: values.IfMatch | values.IfAbsent | None = None
     if row.if_match:
         condition = values.IfMatch(row.if_match)

@@ -26,7 +26,7 @@ class OwnSet:
     """A set, as long as its record says the same."""
 
     record: SetRecord
-    reader: memberjson.MemberReader
+    reader: memberjson.RowReader
     counted: int = 0
     counted_until: float = float("-inf")
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -87,7 +87,7 @@ class OwnSets:
             elif former is not None and former.record == record:
                 found = former
             else:
-                found = OwnSet(record, memberjson.MemberReader(record.settings))
+                found = OwnSet(record, memberjson.RowReader(record.settings))
             self._remember(place, loop.time() + _FRESH_SECONDS, found)
             future.set_result(found)
         except BaseException as error:

@@ -22,7 +22,7 @@ from duepoint.net.requests import Response
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import slots
 from duepoint.schedules.sets import members as memberjson
-from duepoint.schedules.sets import strictjson, ulids
+from duepoint.schedules.sets import memberviews, strictjson, ulids
 from duepoint.schedules.sets.setrecord import SetState
 
 _RACES = 8
@@ -76,7 +76,7 @@ class Singles:
                 created_us=found.created_us,
             )
             times = timeline.upcoming(self._clock.now_us(), count)
-        return views.json(200, {"items": [memberjson.instant_text(each) for each in times]})
+        return views.json(200, {"items": [memberviews.instant_text(each) for each in times]})
 
     async def _found(self, call: calls.Call) -> values.StoredMember:
         found = await self._gets.ask(call.owned, call.id) if memberjson.is_id(call.id) else None
@@ -142,7 +142,7 @@ class Singles:
             if wanted and "*" not in wanted and found.tag not in wanted:
                 raise _other_tag()
             settings = call.owned.record.settings
-            merged = merge(json.loads(memberjson.own(found, settings)), changes)
+            merged = merge(json.loads(memberviews.own(found, settings)), changes)
             row = self._row(call, msgspec.json.encode(merged), call.id)
             write = _write(row, values.IfMatch(found.tag))
             answer = await self._puts.ask((call.owned, call.safety()), write)
@@ -216,7 +216,7 @@ class Singles:
 
     def _row(
         self, call: calls.Call, text: bytes, id_: str, now_us: int | None = None
-    ) -> memberjson.Row:
+    ) -> memberjson.ReadMember:
         now_us = self._clock.now_us() if now_us is None else now_us
         row = call.owned.reader.body(text, id_=id_, now_us=now_us)
         if isinstance(row, memberjson.RowError):
@@ -239,7 +239,7 @@ class Singles:
     async def _put(
         self,
         call: calls.Call,
-        row: memberjson.Row,
+        row: memberjson.ReadMember,
         condition: values.IfMatch | values.IfAbsent | None,
     ) -> values.MemberWritten:
         owned = call.owned
@@ -256,7 +256,7 @@ class Singles:
     def _written(
         call: calls.Call,
         status: int,
-        row: memberjson.Row,
+        row: memberjson.ReadMember,
         answer: values.MemberWritten,
         headers: tuple[tuple[str, str], ...] = (),
     ) -> Response:
@@ -286,7 +286,7 @@ class Singles:
 
 
 def _write(
-    row: memberjson.Row, condition: values.IfMatch | values.IfAbsent | None
+    row: memberjson.ReadMember, condition: values.IfMatch | values.IfAbsent | None
 ) -> values.MemberWrite:
     return values.MemberWrite(
         id=row.id, rule=row.rule, at_us=row.at_us, payload=row.payload, condition=condition

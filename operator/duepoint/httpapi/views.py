@@ -8,7 +8,7 @@ from duepoint.delayqueue.members import values
 from duepoint.net.requests import Headers, Response
 from duepoint.schedules import definition as definitions
 from duepoint.schedules.sets import members as memberjson
-from duepoint.schedules.sets import setspec
+from duepoint.schedules.sets import memberviews, setspec
 
 STATES = {
     definitions.State.ARMED: "Active",
@@ -19,7 +19,7 @@ _JSON = ("Content-Type", "application/json")
 _encoder = msgspec.json.Encoder()
 
 
-class Written(memberjson.Own, rename="camel", kw_only=True):
+class Written(memberviews.MemberFields, rename="camel", kw_only=True):
     """A member as it was written."""
 
     outcome: str
@@ -45,17 +45,17 @@ def json_text(status: int, text: bytes, headers: Headers = ()) -> Response:
     return Response(status, (_JSON, *headers), text)
 
 
-def member(stored: values.StoredMember, settings: setspec.SetSettings) -> memberjson.Shown:
-    return memberjson.shown(stored, STATES[stored.state], settings)
+def member(stored: values.StoredMember, settings: setspec.SetSettings) -> memberviews.MemberView:
+    return memberviews.shown(stored, STATES[stored.state], settings)
 
 
 def written(
-    row: memberjson.Row, answer: values.MemberWritten, settings: setspec.SetSettings
+    row: memberjson.ReadMember, answer: values.MemberWritten, settings: setspec.SetSettings
 ) -> Written:
     """A member as a row says it, with what the queue said of it."""
     state = "Suspended" if row.rule.timing.suspend else "Active"
     return Written(
-        **memberjson.fields_of_row(row, settings),
+        **memberviews.fields_of_row(row, settings),
         outcome=answer.outcome.value.capitalize(),
         etag=answer.tag,
         state=state,
@@ -69,10 +69,10 @@ def row_answer(answer: values.MemberWritten) -> RowAnswer:
         answer.id,
         answer.outcome.value.capitalize(),
         answer.tag,
-        "" if due_us is None else memberjson.instant_text(due_us),
+        "" if due_us is None else memberviews.instant_text(due_us),
     )
 
 
 def time(instant_us: int | None) -> str | None:
     """RFC 3339, or None."""
-    return None if instant_us is None else memberjson.instant_text(instant_us)
+    return None if instant_us is None else memberviews.instant_text(instant_us)

@@ -21,8 +21,12 @@ from duepoint import errors as base
 from duepoint.kube import schedules, times
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
+from duepoint.schedules.sets import identity as setidentity
 
 SCHEDULE_LABEL = "duepoint.dev/schedule"
+#: Of Jobs of members in place of the former, and as annotation the member's id.
+SET_LABEL = "duepoint.dev/scheduleset"
+MEMBER = "duepoint.dev/member"
 SCHEDULED_TIME = "duepoint.dev/scheduled-time"
 PREVIOUS_TIME = "duepoint.dev/previous-time"
 TRIGGER = "duepoint.dev/trigger"
@@ -55,6 +59,7 @@ class SlotFacts:
         payload: JSON text, or None.
         time_zone: the Schedule's IANA zone.
         run_uid: uid of the ScheduleRun for manual and backfilled slots, else empty.
+        owner: the set, where a member's slot runs; name and uid are the member's then.
     """
 
     namespace: str
@@ -66,6 +71,7 @@ class SlotFacts:
     payload: bytes | None
     time_zone: str
     run_uid: str = ""
+    owner: setidentity.SetIdentity | None = None
 
 
 class Words(NamedTuple):
@@ -100,7 +106,18 @@ def words_of(facts: SlotFacts) -> Words:
 
 def job_name(facts: SlotFacts) -> str:
     """The one name that this slot's Job can have; at most 63 characters."""
+    if facts.owner is not None:
+        return _member_job_name(facts, facts.owner)
     return name_of(facts.schedule_name, facts.slot_us, facts.run_uid)
+
+
+def _member_job_name(facts: SlotFacts, owner: setidentity.SetIdentity) -> str:
+    """Set, 16 hex digits for the member, slot: the id of a member may be no part of a name."""
+    member = hashlib.sha256(facts.schedule_uid.encode()).hexdigest()[:16]
+    begin = f"{owner.name[:24].rstrip('.')}-{member}-{facts.slot_us // 1_000_000}"
+    if not facts.run_uid:
+        return begin
+    return f"{begin}-{hashlib.sha256(facts.run_uid.encode()).hexdigest()[:10]}"
 
 
 def name_of(schedule_name: str, slot_us: int, run_uid: str = "") -> str:
@@ -123,10 +140,12 @@ def job_for(template: Mapping[str, Any], facts: SlotFacts) -> dict[str, Any]:
 
     Raises errors.InvalidSpec where the annotations exceed 256 KiB, so that no Job can carry them.
     """
-    return _job_of(template, words_of(facts))
+    return _job_of(template, words_of(facts), facts.owner)
 
 
-def _job_of(template: Mapping[str, Any], words: Words) -> dict[str, Any]:
+def _job_of(
+    template: Mapping[str, Any], words: Words, owner: setidentity.SetIdentity | None = None
+) -> dict[str, Any]:
     template = actions.opened(template)
     metadata = _mapping(template.get("metadata"))
     return {
@@ -135,17 +154,18 @@ def _job_of(template: Mapping[str, Any], words: Words) -> dict[str, Any]:
         "metadata": {
             "name": words.job_name,
             "namespace": words.namespace,
-            "labels": _mapping(metadata.get("labels")) | {SCHEDULE_LABEL: words.schedule_name},
+            "labels": _mapping(metadata.get("labels")) | _label(words, owner),
             "annotations": _annotations(
                 metadata.get("annotations"),
                 {
                     SCHEDULED_TIME: words.slot,
                     TRIGGER: words.trigger,
                     CRONJOB_SCHEDULED_TIMESTAMP: words.slot_there,
+                    MEMBER: None if owner is None else words.schedule_name,
                 },
                 "spec.jobTemplate.metadata.annotations",
             ),
-            "ownerReferences": [_owner(words)],
+            "ownerReferences": [_owner(words, owner)],
         },
         "spec": _job_spec(_mapping(template.get("spec")), words),
     }
@@ -161,7 +181,22 @@ def head_of(words: Words) -> dict[str, Any]:
     }
 
 
-def _owner(words: Words) -> dict[str, Any]:
+def _label(words: Words, owner: setidentity.SetIdentity | None) -> dict[str, str]:
+    if owner is None:
+        return {SCHEDULE_LABEL: words.schedule_name}
+    return {SET_LABEL: owner.name}
+
+
+def _owner(words: Words, owner: setidentity.SetIdentity | None = None) -> dict[str, Any]:
+    if owner is not None:
+        return {
+            "apiVersion": schedules.API_VERSION,
+            "kind": schedules.SET_KIND,
+            "name": owner.name,
+            "uid": owner.uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
     return {
         "apiVersion": schedules.API_VERSION,
         "kind": schedules.KIND,
@@ -174,7 +209,7 @@ def _owner(words: Words) -> dict[str, Any]:
 
 #: Ours: what an author writes under them is not handed on, not even where we have nothing to say.
 _OWN_KEYS = frozenset(
-    {SCHEDULED_TIME, PREVIOUS_TIME, TRIGGER, PAYLOAD, CRONJOB_SCHEDULED_TIMESTAMP}
+    {SCHEDULED_TIME, PREVIOUS_TIME, TRIGGER, PAYLOAD, MEMBER, CRONJOB_SCHEDULED_TIMESTAMP}
 )
 
 

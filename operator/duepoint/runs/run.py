@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from duepoint.runs import setruns
 from duepoint.schedules.conditions import Reason
+from duepoint.schedules.sets import identity as setidentity
 
 _ValueT = TypeVar("_ValueT", str, int)
 
@@ -91,6 +93,7 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         job_uid: uid of the Job, where the event comes from having seen it; never stored.
         may_come_again: a request for this Job that got no answer may be under way; stored behind
             an empty ``job_uid``.
+        owner: the set, where the slot is a member's: ``pack`` folds such events, and stores none.
     """
 
     uid: str
@@ -118,6 +121,7 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     again: bool = False
     job_uid: str = ""
     may_come_again: bool = False
+    owner: setidentity.SetIdentity | None = None
 
     @property
     def is_open(self) -> bool:
@@ -145,6 +149,9 @@ class Together(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Regular slots whose first attempts were delivered together, by column.
 
     A column with one value stands for that value in every row.
+
+    Attributes:
+        owner: the set, where they are slots of its members; as in ``RunEvent``.
     """
 
     namespace: str
@@ -157,6 +164,7 @@ class Together(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     generations: Sequence[int]
     slots_us: Sequence[int]
     messages: Sequence[str]
+    owner: setidentity.SetIdentity | None = None
 
     def events(self) -> list[RunEvent]:
         """The same, one by one."""
@@ -196,15 +204,21 @@ def column(values: Sequence[_ValueT]) -> Sequence[_ValueT]:
     return values[:1] if values.count(values[0]) == len(values) else values
 
 
-class _News(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry with slots delivered together, too."""
+class RunNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An entry of a stream.
+
+    Attributes:
+        together: slots delivered together, beside the events.
+        sets: what became of members, by their sets.
+    """
 
     events: list[RunEvent]
     together: list[Together]
+    sets: list[setruns.SetOutcome] = []
 
 
-_decoder: msgspec.msgpack.Decoder[list[RunEvent] | _News] = msgspec.msgpack.Decoder(
-    list[RunEvent] | _News
+_decoder: msgspec.msgpack.Decoder[list[RunEvent] | RunNews] = msgspec.msgpack.Decoder(
+    list[RunEvent] | RunNews
 )
 
 
@@ -213,34 +227,84 @@ def _stored(event: RunEvent) -> Any:  # noqa: ANN401 - what msgspec writes as th
     if len(event.message) > MESSAGE_LIMIT:
         event = msgspec.structs.replace(event, message=cut(event.message, MESSAGE_LIMIT))
     if event.may_come_again:
-        return msgspec.structs.astuple(msgspec.structs.replace(event, job_uid=""))
-    stored = msgspec.structs.astuple(event)[:-2]
+        return msgspec.structs.astuple(msgspec.structs.replace(event, job_uid=""))[:-1]
+    stored = msgspec.structs.astuple(event)[:-3]
     if event.again:
         return stored
     return stored[:-1] if event.run_uid else stored[:-2]
 
 
 def pack(events: Iterable[RunEvent | Together]) -> bytes:
-    """The stream entry for some events; empty bytes for none."""
+    """The stream entry for some events; empty bytes for none.
+
+    Of members of sets nothing but sums is in it.
+    """
     one_by_one: list[Any] = []
     together: list[Together] = []
+    of_sets: list[setruns.SetOutcome] = []
     for event in events:
-        if isinstance(event, Together):
+        if event.owner is not None:
+            of_sets += _set_outcomes(event, event.owner)
+        elif isinstance(event, Together):
             together.append(event)
         else:
             one_by_one.append(_stored(event))
-    if together:
-        return msgspec.msgpack.encode(_News(events=one_by_one, together=together))
+    if of_sets or together:
+        columns = [msgspec.structs.astuple(each)[:-1] for each in together]
+        news = {"events": one_by_one, "together": columns}
+        if of_sets:
+            news["sets"] = setruns.folded(of_sets)
+        return msgspec.msgpack.encode(news)
     return msgspec.msgpack.encode(one_by_one) if one_by_one else b""
+
+
+_COUNTED = {
+    RunState.SUCCEEDED: "succeeded",
+    RunState.FAILED: "failed",
+    RunState.MISSED: "missed",
+    RunState.SKIPPED: "skipped",
+}
+
+
+def _set_outcomes(
+    event: RunEvent | Together, owner: setidentity.SetIdentity
+) -> list[setruns.SetOutcome]:
+    """What an event of members says of their set; nothing where that counts nothing."""
+    numbers: dict[str, int] = {}
+    if isinstance(event, Together):
+        numbers = {
+            "succeeded": len(event.uids),
+            "newest_slot_us": max(event.slots_us),
+            "ended_us": event.accepted_us,
+            "worst_late_us": max(0, event.accepted_us - min(event.slots_us)),
+        }
+    else:
+        is_job = event.state is RunState.RUNNING and bool(event.job_name)
+        name = "started" if is_job else _COUNTED.get(event.state, "")
+        if not name or not event.count:
+            return []
+        numbers[name] = event.count
+        if is_job or event.state in ENDED:
+            numbers["newest_slot_us"] = event.slot_us
+            numbers["ended_us"] = event.finished_us
+            if event.attempts <= 1 and event.started_us:
+                numbers["worst_late_us"] = max(0, event.started_us - event.slot_us)
+    nothing = setruns.SetOutcome(uid=owner.uid, namespace=owner.namespace, name=owner.name)
+    return [msgspec.structs.replace(nothing, **numbers)]
 
 
 def unpack(entry: bytes) -> list[RunEvent]:
     """The events of a stream entry; raises msgspec.DecodeError on anything else."""
+    return unpack_news(entry).events
+
+
+def unpack_news(entry: bytes) -> RunNews:
+    """All that a stream entry says, events one by one; raises as ``unpack``."""
     found = _decoder.decode(entry)
-    if not isinstance(found, _News):
-        return found
+    if not isinstance(found, RunNews):
+        return RunNews(events=found, together=[])
     try:
         grouped = [event for group in found.together for event in group.events()]
     except ValueError as error:
         raise msgspec.DecodeError("columns of different lengths") from error
-    return found.events + grouped
+    return RunNews(events=found.events + grouped, together=[], sets=found.sets)

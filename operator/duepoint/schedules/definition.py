@@ -15,6 +15,8 @@ from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import identity as setidentity
 
 FINGERPRINT_LENGTH = 4
+#: Bytes that prove who stored a member's payload.
+PAYLOAD_MAC_LENGTH = 8
 #: Of a definition that nothing is known of.
 NO_FINGERPRINT = bytes(FINGERPRINT_LENGTH)
 
@@ -46,6 +48,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         payload: of a member: JSON text in place of the set's payload, or empty.
         payload_mac: proves that a process with our key stored the payload.
         version: of a member: its timing version, which nothing else tells.
+        is_paused: of a member: nothing of its set fires now.
     """
 
     namespace: str
@@ -65,6 +68,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     payload: bytes = b""
     payload_mac: bytes = b""
     version: points.TimingVersion = points.TimingVersion(b"")
+    is_paused: bool = False
 
     @property
     def runs_left(self) -> int | None:

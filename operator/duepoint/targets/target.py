@@ -32,6 +32,7 @@ from duepoint.delayqueue import messages
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
+from duepoint.schedules.sets import identity as setidentity
 
 #: How long a POST of a Job may take, and an XADD; the webhook's limit stands in its spec.
 JOB_LIMIT_SECONDS = 10.0
@@ -73,6 +74,7 @@ class Firing:
         ends_by_monotonic: the attempt is over by then. None = ``not_after_monotonic``, which is
             right for a claim that is not extended; for one that is, the instant up to
             which it will be held, else a 30 s webhook would be cut at the lease's 10 s.
+        owner: the set whose member fires; its id is the name then.
     """
 
     action: actions.Action
@@ -89,6 +91,12 @@ class Firing:
     time_zone: str
     not_after_monotonic: float
     ends_by_monotonic: float | None = None
+    owner: setidentity.SetIdentity | None = None
+
+    @property
+    def schedule_id(self) -> str:
+        """What ids of events begin with: a Schedule's uid; of a member the id that it has."""
+        return self.uid if self.owner is None else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +121,8 @@ class Trouble:
 class Firings:
     """What entries of one stream are made from: attempts alike but for these columns.
 
-    ``uids``, ``generations`` and ``slots_us`` belong together row by row; the other fields are
-    those of a ``Firing``.
+    ``uids``, ``generations``, ``slots_us`` and, of members of a set, ``names`` belong together row
+    by row; the other fields are those of a ``Firing``.
     """
 
     action: actions.Action
@@ -125,6 +133,13 @@ class Firings:
     slots_us: Sequence[int]
     attempt: int = 1
     run_uid: str = ""
+    owner: setidentity.SetIdentity | None = None
+    names: Sequence[str] = ()
+
+    @property
+    def schedule_ids(self) -> Sequence[str]:
+        """As ``Firing.schedule_id``, row by row."""
+        return self.uids if self.owner is None else self.names
 
     @classmethod
     def of(cls, firing: Firing) -> Firings:
@@ -138,6 +153,8 @@ class Firings:
             slots_us=(firing.slot_us,),
             attempt=firing.attempt,
             run_uid=firing.run_uid,
+            owner=firing.owner,
+            names=(firing.name,),
         )
 
 

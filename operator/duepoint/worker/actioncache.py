@@ -21,9 +21,10 @@ import msgspec
 from duepoint import errors, shares
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.definitions import records
+from duepoint.delayqueue.definitions import records, signedblobs
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions
+from duepoint.schedules import definition as definitions
 from duepoint.worker.plan import Attempt
 
 #: The keyed hash of some bytes for a namespace: the queue's ``digest``.
@@ -164,3 +165,13 @@ def with_payload(
     if not hmac.compare_digest(digest(known.namespace, signed), record.signature):
         return ActionUnreadable("the payload of the ScheduleRun was not written by our operator")
     return msgspec.structs.replace(action, payload=msgspec.Raw(record.payload))
+
+
+def with_own_payload(
+    action: actions.Action, known: definitions.Definition, signed: signedblobs.SignedBlobs
+) -> actions.Action | ActionUnreadable:
+    """The action with the payload of a member, if a process of ours stored that."""
+    mac = signed.payload_mac(known.namespace, known.uid, known.name, known.payload)
+    if not hmac.compare_digest(mac, known.payload_mac):
+        return ActionUnreadable("the payload of the member was not stored by our API or operator")
+    return msgspec.structs.replace(action, payload=msgspec.Raw(known.payload))

@@ -46,8 +46,17 @@ def slot_event(
         state=state,
         reason=reason,
         at_us=now_us,
+        owner=known.owner,
         **more,
     )
+
+
+def origin(known: definitions.Definition) -> dict[str, str]:
+    """What a dead letter says of its schedule; of a member's, its set too."""
+    fields = {"namespace": known.namespace, "name": known.name, "uid": known.uid}
+    if known.owner is not None:
+        fields |= {"set": known.owner.name, "set_id": known.owner.text.decode()}
+    return fields
 
 
 # -- dead letters ----------------------------------------------------------------------------------
@@ -88,9 +97,7 @@ def dead(
     return messages.DeadLetter(
         member=point.member,
         entry={
-            "namespace": known.namespace,
-            "name": known.name,
-            "uid": known.uid,
+            **origin(known),
             "slot_us": str(point.slot_us),
             "kind": point.kind.name,
             **records.for_letter(record),

@@ -338,9 +338,13 @@ class Firer:
         """What the definition points to, with what a ScheduleRun wants otherwise."""
         known = attempt.definition
         action = await self._actions.get(shard, known.namespace, known.target)
-        if not attempt.record.payload or isinstance(action, ActionUnreadable):
+        if isinstance(action, ActionUnreadable):
             return action
-        return actioncache.with_payload(action, attempt, self._queue.signed_blobs.digest)
+        if attempt.record.payload:
+            return actioncache.with_payload(action, attempt, self._queue.signed_blobs.digest)
+        if known.payload:
+            return actioncache.with_own_payload(action, known, self._queue.signed_blobs)
+        return action
 
     def _firing(self, settler: Settler, attempt: Attempt, action: actions.Action) -> targets.Firing:
         now = self._clock.monotonic()

@@ -20,11 +20,15 @@ from duepoint.delayqueue.definitions import columns
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, policies, slots
 from duepoint.schedules import rule as rules
+from duepoint.schedules.sets import identity as setidentity
 from duepoint.worker import plan
 from duepoint.worker.plan import Group
 
 #: Decisions about kinds and their dues that are kept; they come back every few minutes.
 _MOST_KEPT = 16_384
+
+
+_GroupKey = tuple[str, str, setidentity.SetIdentity | None, str]
 
 
 class KindRule(NamedTuple):
@@ -59,8 +63,8 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
         super().__init__()
         self._kinds = kinds
         self._now_us = now_us
-        #: The rows of each group, by namespace, target and trigger.
-        self.groups: dict[tuple[str, str, str], list[int]] = {}
+        #: The rows of each group, by namespace, target, set and trigger.
+        self.groups: dict[_GroupKey, list[int]] = {}
 
     def __missing__(self, key: tuple[Hashable, int]) -> _Step | None:
         kind, due_us = key
@@ -82,7 +86,8 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
             return None  # several are overdue, or will be before an attempt ends
         late = now_us - slot_us > policies.ON_TIME_US
         trigger = plan.TRIGGER_CATCH_UP if late else plan.TRIGGER_SCHEDULE
-        rows = self.groups.setdefault((known.kind.namespace, known.kind.target, trigger), [])
+        kind = known.kind
+        rows = self.groups.setdefault((kind.namespace, kind.target, kind.owner, trigger), [])
         return _Step(slot_us, following_us, previous_us, known.kind.rule, rows)
 
 
@@ -139,7 +144,7 @@ def group(
 
 
 def _grouped(
-    key: tuple[str, str, str],
+    key: _GroupKey,
     rows: Sequence[int],
     found: columns.Columns,
     members: Sequence[bytes],
@@ -149,10 +154,11 @@ def _grouped(
         rows = range(rows[0], rows[-1] + 1)
     own = [step for step in plan.picked(steps, rows) if step is not None]
     indexes = plan.picked(found.indexes, rows)
-    namespace, target, trigger = key
+    namespace, target, owner, trigger = key
     return Group(
         namespace=namespace,
         target=target,
+        owner=owner,
         trigger=trigger,
         indexes=indexes,
         members=[members[index] for index in indexes],
@@ -222,8 +228,9 @@ def columns_of(
         if (found := known.get(point.schedule_id)) is not None
         and found.state is definitions.State.ARMED
         and found.timing_version == point.timing_version
+        and not (found.is_paused or found.payload)
     ]
-    kinds = [_kind(found.namespace, found.rule, found.target) for _, found in rows]
+    kinds = [_kind(found.namespace, found.rule, found.target, found.owner) for _, found in rows]
     return columns.Columns(
         indexes=[index for index, _ in rows],
         uids=[found.uid for _, found in rows],

@@ -57,6 +57,8 @@ class GroupItem:
             uids=group.uids,
             generations=group.generations,
             slots_us=group.slots_us,
+            owner=group.owner,
+            names=group.names,
         )
 
     def pick(self, rows: Sequence[int]) -> GroupItem:
@@ -227,6 +229,7 @@ class Handover:
             generations=run.column(group.generations),
             slots_us=run.column(group.slots_us),
             messages=run.column(texts),
+            owner=group.owner,
         )
         next_dues = list(zip(group.members, group.following, strict=True))
         return Closing(next_dues=next_dues, events=(news,))

@@ -20,6 +20,7 @@ from duepoint.schedules import actions, points, slots
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 from duepoint.schedules.points import DuePoint, PointKind
+from duepoint.schedules.sets import identity as setidentity
 from duepoint.targets import target as targets
 
 TRIGGER_SCHEDULE = "Schedule"
@@ -88,6 +89,7 @@ class Attempt:
             namespace=known.namespace,
             name=known.name,
             uid=known.uid,
+            owner=known.owner,
             generation=known.generation,
             slot_us=self.slot_us,
             due_us=self.due_us,
@@ -113,6 +115,7 @@ class Group:
 
     Attributes:
         target: digest of the action.
+        owner: the set whose members they are; None of Schedules.
         indexes: rows of the claim.
         members: stored chain members.
         following: due of each chain's next slot.
@@ -121,6 +124,7 @@ class Group:
 
     namespace: str
     target: str
+    owner: setidentity.SetIdentity | None
     trigger: str
     indexes: Sequence[int]
     members: Sequence[bytes]
@@ -156,6 +160,8 @@ class Group:
             state=definitions.State.ARMED,
             rule=self.rules[row],
             target=self.target,
+            owner=self.owner,
+            version=points.TimingVersion(member[_ID_LENGTH:] if self.owner is not None else b""),
         )
         return Attempt(
             point=points.chain(
@@ -183,7 +189,7 @@ def picked(column: Sequence[_ValueT], rows: Sequence[int]) -> Sequence[_ValueT]:
 _COLUMNS = tuple(
     one.name
     for one in dataclasses.fields(Group)
-    if one.name not in {"namespace", "target", "trigger"}
+    if one.name not in {"namespace", "target", "owner", "trigger"}
 )
 
 
@@ -205,6 +211,7 @@ class Closing:
     next_dues: Sequence[tuple[bytes, int]] = ()
     ended: Sequence[points.ScheduleId] = ()
     counted: Sequence[bytes] = ()
+    leaving: Sequence[tuple[points.ScheduleId, messages.Leaving]] = ()
     dead: Sequence[messages.DeadLetter] = ()
     events: Sequence[RunEvent | run.Together] = ()
     left: Sequence[EndedRun] = ()
@@ -223,8 +230,9 @@ class Plan:
         checks: points at which nothing is fired: what the definition refers to is checked.
         splits: chain points that move on before their slots are tried.
         opened: beside each split, the news of its slots, which are open from then on.
-        finished, chains, ended, dead, events: what is settled without an attempt.
+        finished, chains, ended, leaving, dead, events: what is settled without an attempt.
         held: points that stand for slots which wait, because the server went back.
+        put_back: occurrences of members whose set does not fire now, due as they were.
         closing: all of that, once the plan is complete; None where it is nothing.
         unplanned: points at which a bug or an unreadable rule came up. They stay the claim's until
             it runs out; reclaimed often enough, they become dead letters like any poison.
@@ -241,7 +249,9 @@ class Plan:
     ended: list[points.ScheduleId] = field(default_factory=list)
     dead: list[messages.DeadLetter] = field(default_factory=list)
     events: list[RunEvent] = field(default_factory=list)
+    leaving: list[tuple[points.ScheduleId, messages.Leaving]] = field(default_factory=list)
     held: list[messages.Occurrence] = field(default_factory=list)
+    put_back: list[messages.Occurrence] = field(default_factory=list)
     unplanned: list[tuple[DuePoint, Exception]] = field(default_factory=list)
     closing: Closing | None = None
 
@@ -263,14 +273,15 @@ class Plan:
 
     def complete(self) -> None:
         """Nothing is added any more: ``closing`` has what ended without an attempt."""
-        if any((self.finished, self.chains, self.ended, self.dead, self.events)):
+        if any((self.finished, self.chains, self.ended, self.dead, self.events, self.put_back)):
             self.closing = Closing(
                 finished=self.finished,
                 chains=self.chains,
                 ended=self.ended,
                 dead=self.dead,
                 events=self.events,
-                occurrences=self.held,
+                leaving=self.leaving,
+                occurrences=[*self.held, *self.put_back],
             )
 
     def members(self) -> set[bytes]:

@@ -57,6 +57,7 @@ def plan(
             one = _PointPlan(claim, point, known, runs_left.get(point.schedule_id))
             try:
                 one.decide(attempt_limit_us)
+                one.leave()
             except Exception as trouble:  # noqa: BLE001 - one point's trouble is not its neighbours'
                 made.unplanned.append((point, trouble))
                 if claim.reclaimed >= messages.POISON_RECLAIMS:
@@ -108,7 +109,11 @@ class _PointPlan:
             self._give_up(Reason.UNSUPPORTED, message)
         elif self._is_superseded():
             self._supersede()
-        elif point.kind is PointKind.CHAIN and point.due_us <= claim.back_us:
+        elif self._known.is_paused:
+            self._put_back()
+        elif point.kind is PointKind.EXPIRY:
+            self._expire()
+        elif point.kind is PointKind.CHAIN and self._may_have_run():
             self._hold()
         elif point.kind is PointKind.HELD:
             self._plan_held()
@@ -172,11 +177,44 @@ class _PointPlan:
         """What stood ready when its schedule was suspended is skipped, as later slots are."""
         point = self._point
         self.made.finished.append(point.member)
+        if point.kind is PointKind.EXPIRY:
+            return
         if self._known.rule.timing.suspend and point.kind is not PointKind.CHAIN:
             message = "it had not started when its Schedule was suspended"
             self._add_event(point.slot_us, RunState.SKIPPED, Reason.SUSPENDED, message=message)
         else:
             self._add_event(point.slot_us, RunState.SUPERSEDED, Reason.STALE_VERSION)
+
+    def _put_back(self) -> None:
+        """The member's set does not fire now: the point waits unclaimed until it does again."""
+        point = self._point
+        if point.kind is PointKind.CHAIN:
+            chain = points.chain(point.schedule_id, point.timing_version, point.due_us)
+            self.made.chains.append(chain)
+        else:
+            waiting = messages.Occurrence(point=point, record=self._record, source=point.member)
+            self.made.put_back.append(waiting)
+
+    def _expire(self) -> None:
+        """The member has come to its end and was kept as long as its set says."""
+        self.made.finished.append(self._point.member)
+
+    def leave(self) -> None:
+        """A member whose point ended without an attempt may have come to its end by that."""
+        made, kind = self.made, self._point.kind
+        if self._known.owner is None or not (made.finished or made.dead):
+            return
+        why = messages.Leaving.DEAD if made.dead else messages.Leaving.ENDED
+        if kind is PointKind.EXPIRY and not self._is_superseded():
+            why = messages.Leaving.EXPIRED
+        made.leaving.append((self._point.schedule_id, why))
+
+    def _may_have_run(self) -> bool:
+        """Whether the server went back behind the chain's due, and the objects say what ran.
+
+        Of a set's members nothing but the queue knows: they fire again, with the same ids.
+        """
+        return self._known.owner is None and self._point.due_us <= self._claim.back_us
 
     def _bury(self) -> None:
         """Give up on a slot that no worker survives; its schedule goes on with the next one."""

@@ -253,6 +253,7 @@ def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlem
         finished=tuple(one for closed in listed for one in closed.finished),
         ended=tuple(one for closed in listed for one in closed.ended),
         counted=tuple(one for closed in listed for one in closed.counted),
+        leaving=tuple(one for closed in listed for one in closed.leaving),
         dead=tuple(one for closed in listed for one in closed.dead),
         outcomes=run.pack(event for closed in listed for event in closed.events),
         number=number,

@@ -307,7 +307,10 @@ class ReceiverSlots:
         if not has_any:  # the next place is its own: the pace is that of others
             expected = 0.0
         elif stands_still or expected > _MOST_WAIT_SECONDS:
-            return known.put_off(now)
+            # To put off hundreds takes as long as to fire as many: not while others are due.
+            await self._clock.sleep(clocks.seconds_to_lull(self._clock.now_us()))
+            has_place = self._places.take(namespace)
+            return 0.0 if has_place else known.put_off(self._clock.monotonic())
         if await self._places.wait(namespace, max(pace.PATIENCE_SECONDS, 2 * expected)):
             return 0.0
         return known.put_off(self._clock.monotonic())

@@ -103,14 +103,15 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
 
 #: What was put off comes back at one of these moments: thousands of slots of a namespace whose
 #: receivers hang are then a few claims, and not a claim and a settlement each, for which the slots
-#: of others would wait. Most of those are due at whole seconds, which lie between two moments.
-_TOGETHER_US = 250_000
-_TOGETHER_OFFSET_US = _TOGETHER_US // 2
+#: of others would wait. Most of those are due at whole seconds, and have the beginning of each
+#: (``clock.seconds_to_lull``).
+#: An attempt that hangs until its time limit ends at such a moment again.
+_TOGETHER_US = (350_000, 475_000, 600_000, 725_000)
 
 
 def _together(due_us: int, give_up_us: int) -> int:
     """The next of those moments, or the time itself where that would be after the end."""
-    moment_us = due_us + (_TOGETHER_OFFSET_US - due_us) % _TOGETHER_US
+    moment_us = due_us + min((at_us - due_us) % 1_000_000 for at_us in _TOGETHER_US)
     return moment_us if moment_us < give_up_us else due_us
 
 
@@ -227,9 +228,22 @@ def _end(
         chains=chains,
         ended=ended,
         counted=(point.member,) if is_counted else (),
+        leaving=_leaving(attempt, has_retry=bool(occurrences), is_dead=bool(dead)),
         dead=dead,
         events=events,
     )
+
+
+def _leaving(
+    attempt: Attempt, *, has_retry: bool, is_dead: bool
+) -> tuple[tuple[points.ScheduleId, messages.Leaving], ...]:
+    """Whether a member may have come to its end with this slot; the queue knows if it has."""
+    if attempt.definition.owner is None or has_retry:
+        return ()
+    if attempt.is_chain and attempt.following is not None:
+        return ()
+    why = messages.Leaving.DEAD if is_dead else messages.Leaving.ENDED
+    return ((attempt.point.schedule_id, why),)
 
 
 def _is_counted(tried: Tried) -> bool:
@@ -298,9 +312,4 @@ def _letter(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> dict[str,
 
 
 def _origin(known: definitions.Definition) -> dict[str, str]:
-    return {
-        "namespace": known.namespace,
-        "name": known.name,
-        "uid": known.uid,
-        "generation": str(known.generation),
-    }
+    return {**closings.origin(known), "generation": str(known.generation)}

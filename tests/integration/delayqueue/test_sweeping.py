@@ -89,7 +89,8 @@ async def test_a_sweep_may_be_begun_again_at_any_step(harness):
 
 def test_small_namespaces_share_a_step_and_large_ones_are_taken_apart():
     namespaces = {1: "small", 2: "smaller", 3: "large"}
-    plan = sweeper.sweep_plan(namespaces, {1: 10, 2: 20, 3: 1_000_000}, 70)
+    populations = {lane: (keys.population_of(name),) for lane, name in namespaces.items()}
+    plan = sweeper.sweep_plan(populations, {1: 10, 2: 20, 3: 1_000_000}, 70)
     large = keys.population_of("large")
     apart = [step for step in plan.steps if not isinstance(step, sweeper.Whole)]
     assert apart == [

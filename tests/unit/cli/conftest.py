@@ -10,6 +10,15 @@ import pytest
 from click.testing import CliRunner
 
 from duepoint import cli
+from tests.fakes.memoryapi import MemoryApi
+
+#: Of somebody who uses kubectl with a token, in the namespace ``shop``.
+KUBECONFIG = {
+    "current-context": "here",
+    "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "shop"}}],
+    "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+    "users": [{"name": "u", "user": {"token": "good"}}],
+}
 
 
 @dataclass(frozen=True)
@@ -50,3 +59,24 @@ def refused(duepoint):
         return answer.err
 
     return run
+
+
+@pytest.fixture
+def api():
+    """The HTTP API with one set, ``shop/reminders``."""
+    memory = MemoryApi()
+    with memory.serving():
+        yield memory
+
+
+@pytest.fixture
+def environment(monkeypatch, tmp_path, api):
+    """A kubeconfig whose user has a token, and the API's URL in the variable."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(KUBECONFIG))
+    for name in ("DUEPOINT_API_TOKEN", "DUEPOINT_API_TOKEN_FILE", "DUEPOINT_API_CA_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.setenv("DUEPOINT_API_URL", api.url)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    return path

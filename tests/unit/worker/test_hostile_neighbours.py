@@ -146,6 +146,28 @@ async def test_who_gets_no_place_is_tried_again_and_uses_up_no_attempt(place):
     assert set(first.values()) == {1}  # and nothing counts that was not tried
 
 
+async def test_what_would_be_put_off_waits_until_others_have_begun_their_second(place, monkeypatch):
+    await two_hostile_namespaces(place)
+    worker, at_us = place.a_worker(concurrency=PLACES), []
+    firer = worker._pipeline._firing
+    put_off = firer._put_off
+
+    def noting(settler, attempt, seconds):
+        if attempt.slot_us == NOON + 20_000_000:
+            at_us.append(place.clock.now_us() % 1_000_000)
+        return put_off(settler, attempt, seconds)
+
+    monkeypatch.setattr(firer, "_put_off", noting)
+    async with place.working(worker):
+        await pass_slot(place)  # all places are taken
+        await place.clock.advance(9.999)
+        for _ in range(8):
+            await place.clock.advance(0.1)
+            await asyncio.sleep(2 * pace.PATIENCE_SECONDS)
+    assert len(at_us) >= PLACES
+    assert min(at_us) >= 300_000
+
+
 async def test_a_flood_of_jobs_of_one_namespace_lets_another_ones_job_pass(place):
     made = asyncio.Event()
 

@@ -170,7 +170,15 @@ def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "PATIENCE_SECONDS", 0.01)
 
 
-async def test_two_namespaces_that_hang_leave_a_third_one_its_places(little_patience, monkeypatch):
+@pytest.fixture
+def in_a_lull(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests on the real clock, which begin at any time of a second."""
+    monkeypatch.setattr(slots.clocks, "seconds_to_lull", lambda _now_us, **_: 0.0)
+
+
+async def test_two_namespaces_that_hang_leave_a_third_one_its_places(
+    little_patience, in_a_lull, monkeypatch
+):
     given = places()
     for namespace in ("hostile", "worse"):
         got = await enter(given, namespace, 256)
@@ -181,7 +189,7 @@ async def test_two_namespaces_that_hang_leave_a_third_one_its_places(little_pati
     assert time.monotonic() - begun < pace.PATIENCE_SECONDS / 2
 
 
-async def test_behind_what_hangs_nobody_waits_in_memory():
+async def test_behind_what_hangs_nobody_waits_in_memory(in_a_lull):
     given = places()
     await enter(given, "hostile", 300)
     begun = time.monotonic()
@@ -204,7 +212,7 @@ async def test_a_burst_that_moves_waits_for_its_places_and_none_is_put_off():
     assert set(await asyncio.gather(*(deliver() for _ in range(200)))) == {0.0}
 
 
-async def test_what_was_scarce_is_forgotten_when_all_of_it_has_ended(little_patience):
+async def test_what_was_scarce_is_forgotten_when_all_of_it_has_ended(little_patience, in_a_lull):
     given = places(4)
     assert await enter(given, "team", 3) == [0.0] * 3
     assert (await enter(given, "team"))[0] > 0
@@ -228,7 +236,7 @@ async def test_a_wait_that_is_cancelled_takes_no_place():
 
 
 async def test_a_namespace_without_a_place_has_the_next_one_however_long_none_came_free(
-    little_patience,
+    little_patience, in_a_lull
 ):
     given = places(1)
     assert await given.enter("busy") == 0.0

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from duepoint import agreedclock, app, services, settings
+from duepoint import agreedclock, app, errors, services, settings
 from duepoint import clock as clocks
 from duepoint.cli.local import jobs
 from duepoint.controller.watching import directwatch
@@ -80,9 +80,22 @@ class Engine:
         healths: what operator and worker say of themselves.
     """
 
-    def __init__(self, api: LocalApi, healths: tuple[services.Health, ...]) -> None:
+    def __init__(
+        self,
+        api: LocalApi,
+        healths: tuple[services.Health, ...],
+        parts: tuple[asyncio.Task[None], ...],
+    ) -> None:
         self.api = api
         self.healths = healths
+        self._parts = parts
+
+    def raise_for_ended(self) -> None:
+        """Raise what has ended a part that should run; it is a bug."""
+        for part in self._parts:
+            if part.done():
+                part.result()
+                raise errors.Bug("a part of duepoint run has ended by itself")
 
     def troubles(self) -> list[str]:
         """What is not well, a line each."""
@@ -113,8 +126,6 @@ async def running(
         folder: of ours alone, for the key that signs what is kept in the queue.
         executes: run the commands of Jobs on this machine.
 
-    Raises:
-        ExceptionGroup: one of the parts has failed, which is a bug.
     """
     key = folder / "blob-key"
     key.touch(mode=0o600)
@@ -152,7 +163,7 @@ async def running(
             health=healths[0],
             watch=directwatch.DirectWatch,
             on_run=callbacks.on_run,
-        ),
+        ) as leading,
         app.working(
             worker,
             api=api,
@@ -165,7 +176,7 @@ async def running(
         claiming = asyncio.create_task(claimer.run())
         running_jobs = asyncio.create_task(runner.run())
         try:
-            yield Engine(api, healths)
+            yield Engine(api, healths, (leading, claiming, running_jobs))
         finally:
             claimer.drain()
             await asyncio.gather(claiming, return_exceptions=True)

@@ -77,6 +77,8 @@ class JobRunner:
         self._executes = executes
         self._on_output = on_output
         self._running: dict[str, asyncio.Task[None]] = {}
+        #: Each Job runs once: a change that the watch shows late must not begin it anew.
+        self._begun: set[str] = set()
 
     async def run(self) -> None:
         """Begin each new Job, and end the processes of each deleted one."""
@@ -99,6 +101,7 @@ class JobRunner:
                 self._begin(job)
         async for change in self._api.watch(path, StoredJob, version):
             if change.type is port.ChangeType.DELETED:
+                self._begun.discard(change.item.metadata.uid)
                 if (task := self._running.get(change.item.metadata.uid)) is not None:
                     task.cancel()
             else:
@@ -107,8 +110,9 @@ class JobRunner:
     def _begin(self, job: StoredJob) -> None:
         uid = job.metadata.uid
         is_over = any(each.get("status") == "True" for each in job.status.get("conditions") or ())
-        if uid in self._running or is_over or job.spec.get("suspend"):
+        if uid in self._begun or is_over or job.spec.get("suspend"):
             return
+        self._begun.add(uid)
         task = self._running[uid] = asyncio.create_task(self._job(job))
         task.add_done_callback(lambda _: self._running.pop(uid, None))
 

@@ -24,7 +24,7 @@ from duepoint.cli.check.manifests import Manifest
 
 SUFFIXES = (".yaml", ".yml", ".json")
 #: Files and folders that are looked through.
-MOST_ENTRIES = 20_000
+MOST_ENTRIES = 5_000
 MOST_FILES = 2_000
 #: Kinds beside ours that a webhook or a connection may refer to.
 _DATA_KINDS = ("Secret", "ConfigMap")
@@ -92,7 +92,8 @@ class ManifestFiles:
     """Files and folders that were named on the command line.
 
     Args:
-        names: files, folders (looked through with their folders), or ``-``, read once.
+        names: files, folders (looked through with their folders), or what can be read once only:
+            ``-`` and pipes.
         namespace: of objects that name none.
         now_us: creation time of the objects, for what depends on it.
 
@@ -102,6 +103,7 @@ class ManifestFiles:
 
     def __init__(self, names: Iterable[str], *, namespace: str, now_us: Callable[[], int]) -> None:
         self._names = tuple(names)
+        self._once: set[str] = set()
         self._namespace = namespace
         self._now_us = now_us
         self._seen: dict[str, _Signature] = {}
@@ -114,9 +116,10 @@ class ManifestFiles:
             if name != "-" and not Path(name).exists():
                 message = f"{errors.quoted(name)}: there is no such file or folder"
                 raise errors.InvalidSetting("--filename", message)
+        self._once = {name for name in self._names if name == "-" or _is_pipe(name)}
         self._seen = self._signatures()
-        if "-" in self._names:
-            self.contents["-"] = self._content("-")
+        for name in sorted(self._once):
+            self.contents[name] = self._content(name)
         self._take(self._seen)
 
     def look(self) -> list[str]:
@@ -162,7 +165,7 @@ class ManifestFiles:
 
     def _walked(self) -> Iterator[tuple[str, _Signature]]:
         for name in self._names:
-            if name == "-":
+            if name in self._once:
                 continue
             for file in _files_of(name):
                 try:
@@ -260,6 +263,10 @@ class ManifestFiles:
         return LocalObject(
             where=manifest.where, file=manifest.file, document={**kept, "metadata": metadata}
         )
+
+
+def _is_pipe(name: str) -> bool:
+    return not Path(name).is_file() and not Path(name).is_dir()
 
 
 def _files_of(name: str) -> Iterator[str]:

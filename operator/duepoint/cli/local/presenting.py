@@ -1,7 +1,7 @@
 """How a session is shown: JSON lines, lines of text, or the live view of ``make up``.
 
 Log lines of the engine go to standard error, errors alone: what is not well, and every failed run,
-is a record. The live view has the terminal to itself, so there they go nowhere.
+is a record. The live view has the terminal to itself, so they follow it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import io
 import sys
 from collections.abc import AsyncIterator, Iterator
 
@@ -24,6 +25,8 @@ from duepoint.cli.local.session import RunRequest, RunSession
 
 TICK_SECONDS = 0.5
 _MOST_NOTICES = 6
+#: Characters of log lines that are shown after the view.
+_LAST_ERRORS = 4_000
 
 _NO_CONTAINER = "Jobs complete after a second: NO CONTAINER RUNS (--exec runs their commands here)"
 _NO_CONTAINER_EXEC = "Jobs run as processes of this machine: NO CONTAINER, no image, no limits"
@@ -62,12 +65,13 @@ def _write_nothing(_record: Record) -> None:
 
 @contextlib.contextmanager
 def _logging(form: str) -> Iterator[None]:
-    if form == "view":
-        with telemetry.silence():
-            yield
-        return
-    telemetry.configure_logging("error", "json" if form == "json" else "text")
-    yield
+    kept = io.StringIO()
+    with contextlib.redirect_stderr(kept) if form == "view" else contextlib.nullcontext():
+        telemetry.configure_logging("error", "json" if form == "json" else "text")
+    try:
+        yield
+    finally:
+        sys.stderr.write(kept.getvalue()[-_LAST_ERRORS:])
 
 
 @contextlib.asynccontextmanager

@@ -78,6 +78,7 @@ class RunSession:
         self._conditions: dict[tuple[str, str, str], str] = {}
         self._troubles: list[str] = []
         self._refused = False
+        self._has_failed_run = False
         self._stop = asyncio.Event()
         self._valkey: valkey.EmbeddedValkey
         self.schedules: list[ScheduleRow] = []
@@ -134,7 +135,8 @@ class RunSession:
         self._say("stopped", message=self._summary())
         if self._request.once and not ended:
             return NOT_ENDED
-        return FAILED if self._is_checked and (self._log.failed or self._refused) else 0
+        has_failed = self._log.failed or self._refused or self._has_failed_run
+        return FAILED if self._is_checked and has_failed else 0
 
     @property
     def _is_checked(self) -> bool:
@@ -151,6 +153,7 @@ class RunSession:
         seconds = self._request.seconds
         ends_at = None if seconds is None else loop.time() + seconds
         while not self._stop.is_set():
+            running.raise_for_ended()
             await self._look(running)
             if self._request.once and await self._all_ended(running):
                 return True
@@ -185,14 +188,17 @@ class RunSession:
             kind, namespace, name = change.key
             found = {"kind": kind, "namespace": namespace, "name": name, "file": change.file}
             self._say("object", change=change.what, **found)
-        for file in files:
-            self._wrong.pop(file, None)
-        for file in sorted(set(files)):
-            said = [*self._files.contents[file].wrong] if file in self._files.contents else []
-            said += [each for each in (*twice, *refused) if each.file == file]
-            if said:
-                self._wrong[file] = said
-            for each in said:
+        self._note_wrong([*twice, *refused], set(files))
+
+    def _note_wrong(self, found: list[Wrong], files: set[str]) -> None:
+        """Report what is newly wrong, and again what still is in a file that was edited."""
+        before = self._all_wrong()
+        self._wrong = {
+            file: [*content.wrong, *(each for each in found if each.file == file)]
+            for file, content in self._files.contents.items()
+        }
+        for each in self._all_wrong():
+            if each.file in files or each not in before:
                 self._report_wrong(each)
 
     def _report_wrong(self, wrong: Wrong) -> None:
@@ -264,7 +270,8 @@ class RunSession:
 
     async def _all_ended(self, running: engine.Engine) -> bool:
         runs = await running.listed(schedules.RUN_PLURAL)
-        return all(_has_ended(each) for each in runs)
+        self._has_failed_run = any("Failed" in _endings(each) for each in runs)
+        return all(map(_endings, runs))
 
     def _say(self, event: str, /, **fields: Any) -> None:  # noqa: ANN401 - any JSON
         self._report({"event": event, "at": output.time(instants.now_us()), **fields})
@@ -290,11 +297,11 @@ def _next_slot(item: dict[str, Any], now: dt.datetime) -> dt.datetime | None:
     return None if following is None else rows.instant(output.time(following.slot_us))
 
 
-def _has_ended(run: dict[str, Any]) -> bool:
+def _endings(run: dict[str, Any]) -> list[str]:
+    """``Complete`` or ``Failed`` of a ScheduleRun; nothing while it goes on."""
     conditions = run.get("status", {}).get("conditions", ())
-    return any(
-        each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions
-    )
+    true = (each["type"] for each in conditions if each["status"] == "True")
+    return [each for each in true if each in ("Complete", "Failed")]
 
 
 def _run_once(wanted: dict[ObjectName, LocalObject]) -> dict[ObjectName, LocalObject]:

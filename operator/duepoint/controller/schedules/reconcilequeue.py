@@ -20,6 +20,7 @@ from collections.abc import Iterator
 import msgspec
 import structlog
 
+from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.controller import observed, plan, statusconditions
 from duepoint.controller import term as terms
@@ -92,6 +93,11 @@ class ReconcileQueue:
         if seconds := self._large.begin(namespace, began):
             return seconds
         try:
+            # The API server reads the whole object and tries its Job: not when slots are due.
+            await self._term.clock.sleep(
+                clocks.seconds_to_lull(self._term.clock.now_us(), takes_long=True)
+            )
+            began = self._term.clock.monotonic()
             (again,) = await self._handle([task], is_alone=True)
         finally:
             self._large.end(namespace, began, self._term.clock.monotonic())

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+import msgspec
 import structlog
 
 from duepoint import clock as clocks
@@ -31,15 +32,18 @@ from duepoint.controller.schedulesets.setdeletions import SetDeletions
 from duepoint.controller.schedulesets.setpublishing import PART, SetPublisher
 from duepoint.controller.schedulesets.setreconcile import SetReconcile
 from duepoint.controller.schedulesets.setreports import SetReport
+from duepoint.controller.schedulesets.setrows import SetRows
 from duepoint.controller.schedulesets.setstatus import DeletionProgress, SetNumbers
-from duepoint.controller.term import TermContext
+from duepoint.controller.term import Acknowledgement, TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedulesets
+from duepoint.runs.setruns import SetOutcome
 from duepoint.schedules import ownstreams
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
+from duepoint.schedules.sets.setspec import SetSpec
 
 _WORKERS = 8
 #: A set without an object is held, and removed after this.
@@ -70,12 +74,20 @@ class ScheduleSets:
             incomplete=lambda state: self._look_again(state.seen.uid),
         )
         self._deletions = SetDeletions(term, report=self._deletion_went_on, finished=self._release)
+        self._rows = SetRows(
+            term,
+            states=self.states,
+            done=self._rows_done,
+            missing=lambda state: self._look_again(state.seen.uid),
+        )
         self._tasks: WorkQueue[Observed] = WorkQueue(
             term.clock, "scheduleset not applied", ends=_ENDS
         )
         self._waits: dict[str, Iterator[float]] = {}
         self._requested = asyncio.Event()
         self._absent_since: dict[str, float] = {}
+        self._is_complete = False
+        self._early: dict[str, list[tuple[SetOutcome, Acknowledgement | None]]] = {}
 
     async def run(self) -> None:
         """Work until cancelled; raises queue_errors.Fenced where a newer leader has been here."""
@@ -84,6 +96,7 @@ class ScheduleSets:
             group.create_task(self._publisher.writer.run())
             group.create_task(self._counts.run())
             group.create_task(self._deletions.run())
+            group.create_task(self._rows.run())
             self.request()
             while True:
                 wait = _ORPHANS_LOOK_SECONDS if self._absent_since else None
@@ -101,6 +114,33 @@ class ScheduleSets:
             if not change.deleted and change.generation <= state.seen.generation:
                 return  # our own status, or labels
         self._tasks.put(change.uid, change)
+
+    def ended(self, outcome: SetOutcome, ack: Acknowledgement | None) -> None:
+        """Slots of members have ended; settle ``ack`` once the status shows them."""
+        state = self.states.get(outcome.uid)
+        if state is not None:
+            self._count_ended(state, outcome, ack)
+        elif not self._is_complete or self._tasks.newest(outcome.uid) is not None:
+            if ack is not None:
+                ack.expect()
+            self._early.setdefault(outcome.uid, []).append((outcome, ack))
+
+    def _count_ended(
+        self, state: FollowedSet, outcome: SetOutcome, ack: Acknowledgement | None
+    ) -> None:
+        state.tally = state.tally.counted(outcome)
+        if ack is not None:
+            self._publisher.acknowledge(state.seen.uid, ack)
+        self._publisher.publish(state)
+
+    def _count_early(self, uid: str) -> None:
+        """What ended before the set was read; nothing of one that is gone."""
+        state = self.states.get(uid)
+        for outcome, ack in self._early.pop(uid, ()):
+            if state is not None:
+                self._count_ended(state, outcome, ack)
+            if ack is not None:
+                ack.settle()
 
     def request(self) -> None:
         """Something may have been missed, or the index may lack something: compare soon."""
@@ -144,6 +184,9 @@ class ScheduleSets:
         for state in self.states:
             if state.seen.uid not in listed:
                 self._tasks.put(state.seen.uid, state.seen.without_texts())
+        self._is_complete = True
+        for uid in self._early.keys() - listed:
+            self._count_early(uid)
         absent = [record for record in held if record.uid not in listed]
         await self._hold_orphans([record for record in absent if self._is_ours(record)])
 
@@ -216,6 +259,7 @@ class ScheduleSets:
             return None
         state = self.states.adopt(observed.of_object(item))
         self._publisher.adopted(state)
+        self._count_early(change.uid)
         if state.seen.deleted:
             await self._delete(state)
             return None
@@ -238,17 +282,32 @@ class ScheduleSets:
             state.lost = None
         if applied.was_absent and state.members:
             self._counts.note_loss(state, state.members)
+        if not state.tally.since_us:
+            now_us = self._term.clock.now_us()
+            state.tally = msgspec.structs.replace(state.tally, since_us=now_us)
         state.record, state.spec = applied.record, applied.spec
         state.spread = applied.report.spread
         if applied.report.is_settled and applied.spec is not None:
             state.accepted = seen.generation
         await self._counts.count(state)
-        self._report(state, applied.report)
+        self._rows.follow(state, anew=applied.was_absent or state.lost is not None)
+        is_ready = applied.spec is not None and applied.report.is_settled
+        if applied.spec is not None and is_ready and not self._rows.is_equal(state):
+            self._report(state, _with_rows(state, applied.spec, applied.report))
+        else:
+            self._report(state, applied.report)
         if applied.report.is_settled:
             self._waits.pop(seen.uid, None)
             return None
         waits = self._waits.setdefault(seen.uid, _backoff())
         return next(waits)
+
+    def _rows_done(self, state: FollowedSet) -> None:
+        """The set follows its rows now, or cannot."""
+        if state.spec is None or state.spread is None or state.is_deleting:
+            return
+        self._report(state, setreports.ready(state.spec, spread=state.spread))
+        self._publisher.publish(state, urgent=True)
 
     def _report(self, state: FollowedSet, report: SetReport) -> None:
         is_new = state.report != report
@@ -322,9 +381,18 @@ class ScheduleSets:
 
     def _forget(self, uid: str) -> None:
         self.states.forget(uid)
+        self._count_early(uid)
         self._publisher.writer.forget(uid)
         self._counts.forget(uid)
+        self._rows.forget(uid)
         self._waits.pop(uid, None)
+
+
+def _with_rows(state: FollowedSet, spec: SetSpec, report: SetReport) -> SetReport:
+    """The same, where rows are to come."""
+    if not spec.is_managed or state.spread is None:
+        return report
+    return setreports.rows_pending(spec, spread=state.spread)
 
 
 def _backoff() -> Iterator[float]:

@@ -71,6 +71,18 @@ def dry_run_pending(spec: SetSpec, message: str, *, spread: int) -> SetReport:
     )
 
 
+def rows_pending(spec: SetSpec, *, spread: int) -> SetReport:
+    """The queue holds this generation, and its members are not equal to the rows yet."""
+    listed = conditions.reconciling(Reason.ROWS_PENDING, "the members follow spec.rows")
+    return SetReport(
+        generation=spec.generation,
+        conditions=listed,
+        is_settled=True,
+        target=actions.describe(spec.action),
+        spread=spread,
+    )
+
+
 def invalid(generation: int, error: errors.InvalidSpec, *, spread: int) -> SetReport:
     """Only an edit can mend the spec; its members are held."""
     reason = Reason(error.errors[0].reason) if error.errors else Reason.INVALID_SCHEDULE

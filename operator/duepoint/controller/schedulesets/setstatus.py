@@ -176,6 +176,8 @@ def _runs(tally: SetTally) -> dict[str, Any]:
         "missed": tally.missed,
         "skipped": tally.skipped,
     }
+    if tally.started:
+        counts["started"] = tally.started
     if tally.since_us:
         counts["since"] = times.time_text(tally.since_us)
     if tally.through:
@@ -206,6 +208,7 @@ class _Runs(msgspec.Struct, frozen=True, rename="camel"):
     failed: int = 0
     missed: int = 0
     skipped: int = 0
+    started: int = 0
     since: str = ""
     counted_through: str = ""
 
@@ -280,6 +283,7 @@ def read(status: Mapping[str, Any]) -> PublishedSetStatus:
             failed=runs.failed,
             missed=runs.missed,
             skipped=runs.skipped,
+            started=runs.started,
             newest_slot_us=_instant(found.last_schedule_time),
             since_us=_instant(runs.since),
             through=settallies.through_of(runs.counted_through),

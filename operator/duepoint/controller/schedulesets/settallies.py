@@ -13,6 +13,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from duepoint.runs.setruns import SetOutcome
+
 #: (milliseconds, number) of an entry of a stream.
 EntryId = tuple[int, int]
 
@@ -25,7 +27,8 @@ class SetTally(msgspec.Struct, frozen=True, kw_only=True):
     """Slots of members by how they ended.
 
     Attributes:
-        newest_slot_us: the newest slot that has ended; 0 = none has.
+        started: Jobs that were created; what becomes of them is shown by the Jobs.
+        newest_slot_us: the newest slot that has started; 0 = none has.
         since_us: when counting began.
         through: by shard, the newest entry that is counted.
     """
@@ -34,33 +37,26 @@ class SetTally(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     missed: int = 0
     skipped: int = 0
+    started: int = 0
     newest_slot_us: int = 0
     since_us: int = 0
     through: Mapping[int, EntryId] = msgspec.field(default_factory=dict)
 
-    def counted(self, ended: Ended, *, shard: int, entry: EntryId) -> SetTally:
-        """With these slots, unless the entry is counted already."""
-        if entry <= self.through.get(shard, (-1, 0)):
+    def counted(self, ended: SetOutcome) -> SetTally:
+        """With these slots, unless their entry is counted already."""
+        entry = entry_id(ended.entry)
+        if entry <= self.through.get(ended.shard, (-1, 0)):
             return self
         return SetTally(
             succeeded=self.succeeded + ended.succeeded,
             failed=self.failed + ended.failed,
             missed=self.missed + ended.missed,
             skipped=self.skipped + ended.skipped,
+            started=self.started + ended.started,
             newest_slot_us=max(self.newest_slot_us, ended.newest_slot_us),
             since_us=self.since_us,
-            through={**self.through, shard: entry},
+            through={**self.through, ended.shard: entry},
         )
-
-
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """Slots of one entry."""
-
-    succeeded: int = 0
-    failed: int = 0
-    missed: int = 0
-    skipped: int = 0
-    newest_slot_us: int = 0
 
 
 #: Nothing was counted.

@@ -26,6 +26,7 @@ from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import Acknowledgement, TermContext
 from duepoint.delayqueue import ledger, messages
 from duepoint.runs import run as runs
+from duepoint.runs import setruns
 
 GROUP = "status"
 
@@ -189,7 +190,10 @@ class Outcomes:
         if entry.back_us:
             self._term.events.points_held()
             return
-        for event in _events(entry):
+        news = _news(entry)
+        for outcome in news.sets:
+            self._term.events.set_ended(_counted(outcome, entry), ack)
+        for event in news.events:
             if not entry.is_lost:
                 self._reporter.event(event, replayed=replayed, ack=ack)
             elif event.state in _RUNS:
@@ -226,14 +230,20 @@ def _id_of(entry: ledger.OutcomeEntry) -> _EntryId:
     return int(at_ms or 0), int(number or 0)
 
 
-def _events(entry: ledger.OutcomeEntry) -> list[runs.RunEvent]:
+def _counted(outcome: setruns.SetOutcome, entry: ledger.OutcomeEntry) -> setruns.SetOutcome:
+    """With its place; of a lost claim the runs count alone: its slots are others' to end."""
+    lost = {"missed": 0, "skipped": 0} if entry.is_lost else {}
+    return msgspec.structs.replace(outcome, shard=int(entry.shard), entry=entry.id, **lost)
+
+
+def _news(entry: ledger.OutcomeEntry) -> runs.RunNews:
     try:
-        return runs.unpack(entry.outcomes)
+        return runs.unpack_news(entry.outcomes)
     except msgspec.DecodeError as error:
         telemetry.logger.error(
             "outcomes cannot be read", shard=entry.shard, entry=entry.id, error=str(error)
         )
-        return []
+        return runs.RunNews(events=[], together=[])
 
 
 def _waits() -> Iterator[float]:

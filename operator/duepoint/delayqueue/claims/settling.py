@@ -233,6 +233,19 @@ class Settlements:
             ],
             outcomes=call.run(filter(None, [settlement.outcomes])),
         )
+        if settlement.leaving:
+            call.put(
+                leaving=[
+                    (
+                        call.key(names.bucket_of(schedule_id, self.index.buckets)),
+                        call.position(schedule_id),
+                        str(lane := claim.lanes[schedule_id]),
+                        key_of.get(lane) or call.key(names.lane(lane)),
+                        int(why),
+                    )
+                    for schedule_id, why in settlement.leaving
+                ]
+            )
         if entries:
             self.streams.put_entries(call, entries)
         return call

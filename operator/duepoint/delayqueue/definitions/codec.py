@@ -40,7 +40,13 @@ import msgspec
 
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
-from duepoint.schedules.definition import FINGERPRINT_LENGTH, NO_FINGERPRINT, Definition, State
+from duepoint.schedules.definition import (
+    FINGERPRINT_LENGTH,
+    NO_FINGERPRINT,
+    PAYLOAD_MAC_LENGTH,
+    Definition,
+    State,
+)
 from duepoint.schedules.sets import identity as setidentity
 
 FORMAT = 1
@@ -52,8 +58,6 @@ _RULE_INLINE, _UID_TEXT, _COUNTED, _PAYLOAD, _ONCE = 1, 2, 4, 8, 16
 _UID_LENGTH = 16
 _COUNT_LENGTH = 4
 _INSTANT_LENGTH = 7
-#: Bytes that prove who stored a payload.
-PAYLOAD_MAC_LENGTH = 8
 #: The first two bytes of a definition that should have a chain.
 ARMED = bytes((FORMAT, State.ARMED))
 
@@ -138,6 +142,7 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         rule: rules.Rule,
         target: str,
         owner: setidentity.SetIdentity | None = None,
+        is_paused: bool = False,
     ) -> Definition:
         """The definition, once its numbers have been looked up."""
         if self.once_us is not None:
@@ -159,6 +164,7 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             owner=owner,
             payload=self.payload,
             payload_mac=self.payload_mac,
+            is_paused=is_paused,
             version=self.timing_version if owner is not None else points.TimingVersion(b""),
         )
 

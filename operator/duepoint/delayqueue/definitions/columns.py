@@ -13,6 +13,7 @@ from __future__ import annotations
 import binascii
 import collections
 import contextlib
+import functools
 import itertools
 import struct
 from collections.abc import Hashable, Mapping, Sequence
@@ -26,6 +27,8 @@ from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
+from duepoint.schedules.sets import entries as setentries
+from duepoint.schedules.sets import identity as setidentity
 
 
 class DefinitionKind(msgspec.Struct, frozen=True, eq=False):
@@ -36,11 +39,13 @@ class DefinitionKind(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         target: the digest of the action.
+        owner: the set whose members they are; None of Schedules.
     """
 
     namespace: str
     rule: rules.Rule
     target: str
+    owner: setidentity.SetIdentity | None = None
 
 
 class Columns(NamedTuple):
@@ -176,8 +181,10 @@ class ColumnReader:
         call = self.index.call("definitions", shard, *buckets)
         # The members of a bucket go as one value: a script costs both sides by its arguments.
         call.run([b"".join([chains[index] for index in indexes]) for indexes in by_place.values()])
-        incarnation, found = await self.index.scripts.run(call)
+        call.put(fields=self.reader.entry_fields(shard))
+        incarnation, found, stated = await self.index.scripts.run(call)
         self.interned.see(shard, incarnation.decode())
+        entries = self.reader.entries_among(shard, stated)
         order = list(itertools.chain.from_iterable(by_place.values()))
         read = columns(
             list(itertools.chain.from_iterable(found)), [versions[index] for index in order]
@@ -186,7 +193,7 @@ class ColumnReader:
             order = [order[row] for row in read.indexes]
         return read._replace(
             indexes=order,
-            kind_of=await self._kinds(shard, set(cast("Sequence[bytes]", read.kinds))),
+            kind_of=await self._kinds(shard, set(cast("Sequence[bytes]", read.kinds)), entries),
         )
 
     def _bucket_name(self, place: _Place, chain: bytes) -> str:
@@ -200,8 +207,12 @@ class ColumnReader:
         return name
 
     async def _kinds(
-        self, shard: messages.ShardId, kinds: set[bytes]
+        self,
+        shard: messages.ShardId,
+        kinds: set[bytes],
+        entries: Mapping[int, setentries.SetEntry | None],
     ) -> dict[Hashable, DefinitionKind]:
+        """What the kinds stand for, without members whose set does not fire, or is not known."""
         known: dict[bytes, DefinitionKind | None] = self.interned.derived(shard)
         listed = {kind: known[kind] for kind in kinds if kind in known}
         if len(listed) < len(kinds):
@@ -210,11 +221,32 @@ class ColumnReader:
                 known.clear()
             known.update(learned)
             listed.update(learned)
+        of_sets = {
+            codec.kind_numbers(kind)[0]
+            for kind, definition_kind in listed.items()
+            if definition_kind is not None and definition_kind.owner is not None
+        }
+        entries = await self.reader.set_entries(shard, of_sets, entries)
         return {
-            kind: definition_kind
+            kind: as_it_is
             for kind, definition_kind in listed.items()
             if definition_kind is not None
+            and (as_it_is := self._as_it_is(kind, definition_kind, entries)) is not None
         }
+
+    def _as_it_is(
+        self,
+        kind: bytes,
+        known: DefinitionKind,
+        entries: Mapping[int, setentries.SetEntry | None],
+    ) -> DefinitionKind | None:
+        """The kind with what its set does now; one of a Schedule says so itself."""
+        if known.owner is None:
+            return known
+        entry = entries.get(codec.kind_numbers(kind)[0])
+        if entry is None or entry.letter != "o":
+            return None
+        return _of_set(known, entry.target)
 
     async def _read_kinds(
         self, shard: messages.ShardId, kinds: set[bytes]
@@ -227,12 +259,23 @@ class ColumnReader:
         read: dict[bytes, DefinitionKind | None] = dict.fromkeys(kinds)
         for kind, (namespace, target, rule) in numbers_of.items():
             with contextlib.suppress(msgspec.DecodeError, *reading.TEXT_TROUBLES):
+                known_rule = reading.parsed_rule(self.reader.text(shard, rule))
+                if self.reader.set_lanes_among(shard, [namespace]):
+                    owner = setidentity.parse(self.reader.text(shard, namespace))
+                    read[kind] = DefinitionKind(owner.namespace, known_rule, "", owner)
+                    continue
                 read[kind] = DefinitionKind(
                     self.reader.text(shard, namespace).decode(),
-                    reading.parsed_rule(self.reader.text(shard, rule)),
+                    known_rule,
                     self.reader.text(shard, target).decode(),
                 )
         return read
+
+
+@functools.lru_cache(maxsize=_REMEMBERED_KINDS)
+def _of_set(known: DefinitionKind, target: str) -> DefinitionKind:
+    """The same object for the same kind and target."""
+    return DefinitionKind(known.namespace, known.rule, target, known.owner)
 
 
 def _by_place(numbers: Sequence[int], buckets: int) -> dict[int, list[int]]:

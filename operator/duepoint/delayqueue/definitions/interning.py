@@ -18,6 +18,7 @@ from typing import Any
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, messages, sharding
+from duepoint.schedules import definition as definitions
 
 #: Texts of all shards together, in both generations.
 LIMIT = 200_000
@@ -35,6 +36,13 @@ class TextKind(enum.StrEnum):
 def entry(kind: TextKind, text: bytes) -> bytes:
     """The text as it is stored."""
     return kind.value.encode() + text
+
+
+def lane_text(known: definitions.Definition) -> bytes:
+    """The text whose number names the lane of a definition: that of its set or namespace."""
+    if known.owner is not None:
+        return entry(TextKind.SET, known.owner.text)
+    return entry(TextKind.NAMESPACE, known.namespace.encode())
 
 
 class _Generation:
@@ -161,6 +169,13 @@ class Numbering:
     async def lane(self, shard: messages.ShardId, namespace: str, epoch: messages.Epoch) -> int:
         """The number of a namespace, by which its lane is named."""
         text = entry(TextKind.NAMESPACE, namespace.encode())
+        return (await self.intern(shard, [text], epoch))[text]
+
+    async def lane_of(
+        self, shard: messages.ShardId, known: definitions.Definition, epoch: messages.Epoch
+    ) -> int:
+        """The number of the lane in which a definition's points stand."""
+        text = lane_text(known)
         return (await self.intern(shard, [text], epoch))[text]
 
     async def _given(self, shard: messages.ShardId, texts: list[bytes]) -> list[Any] | None:

@@ -23,6 +23,7 @@ from duepoint.delayqueue import index, layouts, messages
 from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
+from duepoint.schedules.sets import entries as setentries
 
 log = structlog.get_logger(__name__)
 
@@ -159,15 +160,18 @@ class Moves:
     ) -> None:
         epoch = messages.Epoch(await self.layouts.newest_epoch())
         texts = {n: known[n] for n in _numbers(travellers) & known.keys()}
+        entries = await self._set_entries(shard, texts)
         for last in (False, True):
             wanted = sorted(set(texts.values()))
             numbers = await self.numbering.intern(home, wanted, epoch, script="adopt")
             numbered = {former: numbers[text] for former, text in texts.items()}
-            blobs = await self._blobs_to_bring(shard, home, texts.values())
+            blobs = await self._blobs_to_bring(shard, home, texts.values(), entries.values())
             try:
                 # It is forgotten where it was next: a replica has it first, where there is one.
                 await self.index.pipelined_durably.run(
-                    self._import_call(home, batch, travellers, numbered, blobs)
+                    self._import_call(
+                        home, batch, travellers, numbered=numbered, blobs=blobs, entries=entries
+                    )
                 )
             except queue_errors.LayoutChanged:
                 self.interned.forget(home)  # created anew since, or closed to us
@@ -180,16 +184,34 @@ class Moves:
                 self._blobs_there.update((home, incarnation, digest) for digest in blobs)
                 return
 
+    async def _set_entries(
+        self, shard: messages.ShardId, texts: Mapping[int, bytes]
+    ) -> dict[int, bytes]:
+        """What the former shard knows of the sets among these, by their numbers there."""
+        kind = interning.TextKind.SET.encode()
+        lanes = [number for number, text in texts.items() if text.startswith(kind)]
+        if not lanes:
+            return {}
+        (found,) = await self.index.read(
+            "read what a shard knows of sets",
+            ("HMGET", self.index.shard(shard).meta, *(f"s{lane}" for lane in lanes)),
+        )
+        return {lane: entry for lane, entry in zip(lanes, found, strict=True) if entry is not None}
+
     async def _blobs_to_bring(
-        self, shard: messages.ShardId, home: messages.ShardId, texts: Iterable[bytes]
+        self,
+        shard: messages.ShardId,
+        home: messages.ShardId,
+        texts: Iterable[bytes],
+        entries: Iterable[bytes],
     ) -> dict[bytes, bytes]:
         """Digests and signed contents that the new shard may not have yet."""
         incarnation = self.interned.incarnation(home)
         kind = interning.TextKind.TARGET.encode()
+        named = {text[1:] for text in texts if text.startswith(kind)}
+        named |= {setentries.parse(entry).target.encode() for entry in entries} - {b""}
         digests = sorted(
-            text[1:]
-            for text in set(texts)
-            if text.startswith(kind) and (home, incarnation, text[1:]) not in self._blobs_there
+            digest for digest in named if (home, incarnation, digest) not in self._blobs_there
         )
         if not digests:
             return {}
@@ -205,8 +227,10 @@ class Moves:
         home: messages.ShardId,
         batch: bytes,
         travellers: Sequence[Traveller],
+        *,
         numbered: Mapping[int, int],
         blobs: dict[bytes, bytes],
+        entries: Mapping[int, bytes],
     ) -> scripting.ScriptCall:
         names = self.index.shard(home)
         incarnation = self.interned.incarnation(home)
@@ -227,7 +251,12 @@ class Moves:
                     *call.run(traveller.occurrences),
                 )
             )
-        call.put(schedules=schedules)
+        sets = [
+            (str(numbered[lane]), entry.decode(errors="replace"))
+            for lane, entry in entries.items()
+            if lane in numbered
+        ]
+        call.put(schedules=schedules, sets=sets)
         return call
 
     async def _forget(

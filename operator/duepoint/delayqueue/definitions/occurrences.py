@@ -81,7 +81,7 @@ class Occurrences:
         wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
         epoch: messages.Epoch,
     ) -> Any:  # noqa: ANN401 - what the script replies
-        lane = await self.numbering.lane(shard, definition.namespace, epoch)
+        lane = await self.numbering.lane_of(shard, definition, epoch)
         names = self.index.shard(shard)
         call = self.index.call(
             "enqueue",
@@ -106,7 +106,7 @@ class Occurrences:
         epoch: messages.Epoch,
     ) -> messages.Armed:
         async def withdraw(shard: messages.ShardId) -> bytes | None:
-            lane = await self.numbering.lane(shard, definition.namespace, epoch)
+            lane = await self.numbering.lane_of(shard, definition, epoch)
             call = self.index.call(
                 "withdraw",
                 shard,

@@ -26,11 +26,13 @@ import structlog
 
 from duepoint import errors, shares, telemetry
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, layouts, messages, sharding
+from duepoint.delayqueue import index, keys, layouts, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, signedblobs
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
+from duepoint.schedules.sets import entries as setentries
+from duepoint.schedules.sets import identity as setidentity
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +42,8 @@ _SCAN_COUNT = 1_000
 #: A text that is lost is looked for again with its definition: a server that went back in time may
 #: have answered the second question only. What lacks it still cannot be read.
 _READINGS = 2
+#: Sets of a shard of which what it knows is read along; of others it takes a round trip.
+_MOST_SET_LANES = 64
 
 parsed_rule = functools.lru_cache(maxsize=50_000)(rules.parse)
 _unpack = functools.lru_cache(maxsize=10_000)(codec.unpack)
@@ -86,6 +90,8 @@ class DefinitionReader:
     signed_blobs: signedblobs.SignedBlobs
 
     def __post_init__(self) -> None:
+        #: Lanes of sets whose members were read; what their shard knows of them is read along.
+        self._set_lanes: dict[messages.ShardId, list[int]] = {}
         self._blobs: shares.BytesCache[str, bytes] = shares.BytesCache(_BLOBS_CACHED_BYTES)
 
     async def definition(self, schedule_id: points.ScheduleId) -> definitions.Definition | None:
@@ -124,15 +130,30 @@ class DefinitionReader:
             numbers = {number for each in packed.values() for number in each.numbers()}
             if await self.learn_numbers(shard, numbers):
                 break
-        found = messages.FoundDefinitions(self._resolve_all(shard, packed))
+        of_sets = self.set_lanes_among(shard, {record.namespace for record in packed.values()})
+        entries = await self.set_entries(shard, of_sets, self.entries_among(shard, meta[3:]))
+        known, gone = self._resolve_all(shard, packed, entries)
+        found = messages.FoundDefinitions(known)
         found.unreadable = frozenset(
-            i for i, record in records.items() if record is not None and i not in found
+            i
+            for i, record in records.items()
+            if record is not None and i not in found and i not in gone
         )
         return found
 
     async def lane_of(self, shard: messages.ShardId, namespace: str) -> int | None:
         """The number of a namespace's lane, for a look; None where the shard never met it."""
-        text = interning.entry(interning.TextKind.NAMESPACE, namespace.encode())
+        return await self._number(
+            shard, interning.entry(interning.TextKind.NAMESPACE, namespace.encode())
+        )
+
+    async def lane_of_definition(
+        self, shard: messages.ShardId, known: definitions.Definition
+    ) -> int | None:
+        """The number of the lane of its points; None where the shard never met it."""
+        return await self._number(shard, interning.lane_text(known))
+
+    async def _number(self, shard: messages.ShardId, text: bytes) -> int | None:
         (number,) = await self.index.read(
             "read the namespaces", ("HGET", self.index.shard(shard).interned, b"t:" + text)
         )
@@ -151,7 +172,10 @@ class DefinitionReader:
     ) -> list[tuple[Any, ...]]:
         """``meta`` first: what the others say is worth nothing in another life of the shard."""
         return [
-            ("HMGET", self.index.shard(shard).meta, "layout", "incarnation", "state"),
+            (
+                *("HMGET", self.index.shard(shard).meta, "layout", "incarnation", "state"),
+                *self.entry_fields(shard),
+            ),
             *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
         ]
 
@@ -170,22 +194,83 @@ class DefinitionReader:
         }
         is_left = replies[0][2] == b"draining"  # what is absent there may have moved on
         absent = {i: None for i, record in records if record is None and not is_left}
-        return {**absent, **self._resolve_all(shard, packed)}
+        of_sets = self.set_lanes_among(shard, {record.namespace for record in packed.values()})
+        entries = self.entries_among(shard, replies[0][3:])
+        packed = {
+            schedule_id: record
+            for schedule_id, record in packed.items()
+            if record.namespace not in of_sets or record.namespace in entries
+        }
+        found, gone = self._resolve_all(shard, packed, entries)
+        return {**absent, **dict.fromkeys(gone), **found}
+
+    # -- members of sets -------------------------------------------------------------------------
+
+    def set_lanes_among(self, shard: messages.ShardId, lanes: Iterable[int]) -> set[int]:
+        """Those that are sets', as far as their texts are in memory."""
+        kind = interning.TextKind.SET.encode()
+        texts = ((lane, self.interned.text(shard, lane)) for lane in lanes)
+        return {lane for lane, text in texts if text is not None and text.startswith(kind)}
+
+    def entry_fields(self, shard: messages.ShardId) -> list[str]:
+        """Fields of ``meta`` that say what the shard knows of sets; see ``entries_among``."""
+        return [f"s{lane}" for lane in self._set_lanes.get(shard, ())]
+
+    def entries_among(
+        self, shard: messages.ShardId, values: Sequence[bytes | None]
+    ) -> dict[int, setentries.SetEntry | None]:
+        """What the fields said, by lane; None where the shard does not know the set."""
+        lanes = self._set_lanes.get(shard, ())
+        return {
+            lane: None if value is None else setentries.parse(value)
+            for lane, value in zip(lanes, values, strict=False)  # a lane may have come since
+        }
+
+    async def set_entries(
+        self,
+        shard: messages.ShardId,
+        of_sets: set[int],
+        known: Mapping[int, setentries.SetEntry | None],
+    ) -> Mapping[int, setentries.SetEntry | None]:
+        """What the shard knows of these sets, where that was not read along."""
+        missing = sorted(of_sets - known.keys())
+        if missing:
+            (values,) = await self.index.read(
+                "read what a shard knows of sets",
+                ("HMGET", self.index.shard(shard).meta, *(f"s{lane}" for lane in missing)),
+            )
+            known = {**known} | {
+                lane: None if value is None else setentries.parse(value)
+                for lane, value in zip(missing, values, strict=True)
+            }
+            expected = self._set_lanes.setdefault(shard, [])
+            expected += missing[: _MOST_SET_LANES - len(expected)]
+        return known
 
     def _resolve_all(
-        self, shard: messages.ShardId, packed: Mapping[points.ScheduleId, codec.Packed]
-    ) -> dict[points.ScheduleId, definitions.Definition]:
+        self,
+        shard: messages.ShardId,
+        packed: Mapping[points.ScheduleId, codec.Packed],
+        entries: Mapping[int, setentries.SetEntry | None],
+    ) -> tuple[dict[points.ScheduleId, definitions.Definition], list[points.ScheduleId]]:
+        """The definitions, and those members whose set is gone."""
         found: dict[points.ScheduleId, definitions.Definition] = {}
+        gone: list[points.ScheduleId] = []
         for schedule_id, record in packed.items():
             try:
-                found[schedule_id] = self._resolved(shard, record)
+                resolved = self._resolved(shard, record, entries)
             except msgspec.DecodeError:  # its neighbours in the batch are to fire all the same
                 telemetry.unreadable_total.labels("rule").inc()
                 log.exception("rule cannot be read", schedule_id=schedule_id.hex())
             except TEXT_TROUBLES:
                 telemetry.unreadable_total.labels("text").inc()
                 log.exception("a text of a definition is lost", schedule_id=schedule_id.hex())
-        return found
+            else:
+                if resolved is None:
+                    gone.append(schedule_id)
+                else:
+                    found[schedule_id] = resolved
+        return found, gone
 
     async def known(self, shard: messages.ShardId) -> AsyncIterator[list[codec.StoredIdentity]]:
         namespaces = await self.namespaces(shard)
@@ -236,6 +321,25 @@ class DefinitionReader:
             if int(cursor) == 0:
                 return found
 
+    async def lanes(self, shard: messages.ShardId) -> dict[int, tuple[str, ...]]:
+        """Lane numbers of a shard, and the populations in which their definitions lie."""
+        names, layout = self.index.shard(shard), self.index.known_layout()
+        if layout.former is not None and sharding.layout_of(shard) == layout.former.number:
+            layout = layout.former
+        found: dict[int, tuple[str, ...]] = {}
+        cursor = 0
+        while True:
+            ((cursor, texts),) = await self.index.read(
+                "read the lanes",
+                ("HSCAN", names.interned, cursor, "MATCH", "n:*", "COUNT", _SCAN_COUNT),
+            )
+            for number, text in texts.items():
+                with contextlib.suppress(ValueError):  # it names no lane of ours
+                    if populations := _populations(text, sharding.index_of(shard), layout.shards):
+                        found[int(number[2:])] = populations
+            if int(cursor) == 0:
+                return found
+
     async def blob(self, namespace: str, digest: str, shard: messages.ShardId) -> bytes:
         cached = self._blobs.get(namespace, digest)
         if cached is not None:
@@ -271,6 +375,8 @@ class DefinitionReader:
             raise queue_errors.Uninitialised(f"what shard {shard} holds does not say what it is")
         if int(layout) != sharding.layout_of(shard):
             raise queue_errors.LayoutChanged(f"shard {shard} is of layout {int(layout)} now")
+        if self.interned.incarnation(shard) != incarnation.decode():
+            self._set_lanes.pop(shard, None)
         self.interned.see(shard, incarnation.decode())
 
     async def learn_numbers(self, shard: messages.ShardId, numbers: set[int]) -> bool:
@@ -299,8 +405,26 @@ class DefinitionReader:
             raise TextLost(f"number {number} of shard {shard} stands for nothing")
         return text[1:]
 
-    def _resolved(self, shard: messages.ShardId, packed: codec.Packed) -> definitions.Definition:
+    def _resolved(
+        self,
+        shard: messages.ShardId,
+        packed: codec.Packed,
+        entries: Mapping[int, setentries.SetEntry | None],
+    ) -> definitions.Definition | None:
+        """None: it is a member of a set that is gone."""
         text = packed.rule if isinstance(packed.rule, bytes) else self.text(shard, packed.rule)
+        if packed.namespace in entries:
+            entry = entries[packed.namespace]
+            if entry is None or entry.is_gone:
+                return None
+            owner = setidentity.parse(self.text(shard, packed.namespace))
+            return packed.resolved(
+                namespace=owner.namespace,
+                rule=parsed_rule(text),
+                target=entry.target,
+                owner=owner,
+                is_paused=entry.is_paused,
+            )
         return packed.resolved(
             namespace=self.text(shard, packed.namespace).decode(),
             rule=parsed_rule(text),
@@ -353,6 +477,17 @@ class DefinitionReader:
                 )
             )
         return stored
+
+
+def _populations(text: bytes, shard_index: int, shards: int) -> tuple[str, ...]:
+    """Where definitions lie of the lane with this text; raises ValueError where that is none."""
+    if text.startswith(interning.TextKind.NAMESPACE.encode()):
+        return (keys.population_of(text[1:].decode()),)
+    if not text.startswith(interning.TextKind.SET.encode()):
+        return ()
+    owner = setidentity.parse(text[1:])
+    found = keys.set_populations(owner.uid, owner.spread, shard_index, shards)
+    return tuple(f"n{population:x}" for population in found)
 
 
 def _pairs(

@@ -18,6 +18,7 @@ from duepoint.delayqueue import messages
 from duepoint.runs import run as runs
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
+from duepoint.schedules.sets import identity as setidentity
 
 
 class UnknownFormat(ValueError):
@@ -139,5 +140,13 @@ def buried_event(fields: Mapping[str, str], member: bytes, record: bytes) -> byt
         settled_us=point.slot_us if known.trigger in _REGULAR else 0,
         run_uid=known.run_uid,
         again=known.first_try_us > 0,
+        owner=_owner(fields.get("set_id", "")),
     )
     return runs.pack([event])
+
+
+def _owner(text: str) -> setidentity.SetIdentity | None:
+    try:
+        return setidentity.parse(text.encode()) if text else None
+    except ValueError:
+        return None

@@ -17,6 +17,7 @@ import zlib
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
+from duepoint.schedules import definition as definitions
 
 _FORMAT = b"\x01"
 _KEY_NAME_LENGTH = 4
@@ -52,6 +53,11 @@ class SignedBlobs:
     def mac(self, namespace: str, content: bytes) -> bytes:
         """A keyed hash of what stands in the index beside the blobs: 32 bytes."""
         return hmac.digest(self._key, namespace.encode() + b"\n" + content, "sha256")
+
+    def payload_mac(self, namespace: str, uid: str, name: str, payload: bytes) -> bytes:
+        """What proves who stored a member's payload: for this life of this member alone."""
+        content = b"member\n" + f"{uid} {name}\n".encode() + payload
+        return self.mac(namespace, content)[: definitions.PAYLOAD_MAC_LENGTH]
 
     def pack(self, content: bytes) -> bytes:
         """The value to store."""

@@ -243,7 +243,7 @@ class Upcoming:
         self, shard: messages.ShardId, known: definitions.Definition
     ) -> ScheduleView:
         names = self.index.shard(shard)
-        lane = await self.reader.lane_of(shard, known.namespace)
+        lane = await self.reader.lane_of_definition(shard, known)
         last = known.id + b"\xff" * 18
         time, occurrences = await self.index.read(
             "look at a schedule",

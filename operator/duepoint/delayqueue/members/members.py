@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from duepoint.delayqueue.members import lookups, values, writing
+from duepoint.delayqueue.members import lookups, triggers, values, writing
 from duepoint.delayqueue.wire import nodes
 from duepoint.schedules.sets.setrecord import SetRecord
 
@@ -21,6 +21,7 @@ class Members:
 
     writer: writing.MemberWriter
     reader: lookups.MemberReader
+    triggers: triggers.MemberTriggers
 
     async def put(
         self,
@@ -75,3 +76,13 @@ class Members:
     async def counts(self, set_: SetRecord) -> values.MemberCounts:
         """What the set holds."""
         return await self.reader.counts(set_)
+
+    async def trigger(
+        self, set_: SetRecord, name: str, *, run_uid: str, payload: bytes = b""
+    ) -> int | None:
+        """Fire a member now; the run's slot in microseconds, None where there is no such member.
+
+        ``payload`` empty = the member's own. The run may still wait: for its set to be resumed, or
+        for a receiver.
+        """
+        return await self.triggers.trigger(set_, name, run_uid, payload)

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import msgspec
 
 from duepoint.delayqueue.definitions import codec
-from duepoint.delayqueue.definitions.signedblobs import SignedBlobs
 from duepoint.delayqueue.members import values
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, slots
@@ -189,21 +188,6 @@ def record(row: Row, facts: MemberFacts, kind: bytes, payload_mac: bytes) -> byt
         payload=write.payload,
         payload_mac=payload_mac,
     )
-
-
-def payload_content(uid: bytes, name: bytes, payload: bytes) -> bytes:
-    """What a payload's proof is a keyed hash of: it counts for this life of this member."""
-    return b"member\n" + uid + name + b"\n" + payload
-
-
-def payload_mac(
-    signed: SignedBlobs, namespace: str, uid: bytes, name: bytes, payload: bytes
-) -> bytes:
-    """The proof that stands beside a payload; empty where there is none."""
-    if not payload:
-        return b""
-    mac = signed.mac(namespace, payload_content(uid, name, payload))
-    return mac[: codec.PAYLOAD_MAC_LENGTH]
 
 
 def is_same(stored: codec.Packed, row: Row, rule_number: int) -> bool:

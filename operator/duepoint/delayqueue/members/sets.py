@@ -16,17 +16,10 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import interning, signedblobs
 from duepoint.delayqueue.members import lanes
-from duepoint.schedules.sets import setrecord
-from duepoint.schedules.sets.setrecord import SetState
+from duepoint.schedules.sets import entries, setrecord
 
 log = structlog.get_logger(__name__)
 
-_LETTERS = {
-    SetState.READY: "o",
-    SetState.SUSPENDED: "p",
-    SetState.STALLED: "p",
-    SetState.DELETING: "d",
-}
 _RECORDS_TOGETHER = 200
 
 
@@ -115,8 +108,7 @@ class Sets:
                 epoch=epoch,
                 incarnation=self.interned.incarnation(shard),
                 lane=str(lane),
-                letter=_LETTERS[record.state],
-                target=record.target,
+                entry=entries.text(record),
             )
             blobs = [record.target.encode(), self.signed_blobs.pack(blob)] if blob else []
             call.put(blobs=call.run(blobs))

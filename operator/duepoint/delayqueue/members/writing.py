@@ -206,7 +206,10 @@ class MemberWriter:
             made = b""
             if facts is not None:
                 payload = row.write.payload
-                mac = rows.payload_mac(signed, namespace, facts.uid, row.name, payload)
+                mac = b""
+                if payload:
+                    uid = codec.uuid_text(facts.uid)
+                    mac = signed.payload_mac(namespace, uid, row.write.id, payload)
                 made = rows.record(row, facts, kinds[id(row.shared)], mac)
             first, end = call.run((row.id, made, due, expected))
             if row.bucket == last:

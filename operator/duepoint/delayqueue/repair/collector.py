@@ -11,11 +11,13 @@ read here, nor while the queue is resharded: what those use is not known.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from duepoint.delayqueue import index, messages
 from duepoint.delayqueue.definitions import codec, interning, reading
+from duepoint.schedules.sets import entries as setentries
 
 #: How long a blob has to be unused: as long as a delivery may be retried.
 PATIENCE_SECONDS = 86_400.0
@@ -58,7 +60,9 @@ class Collector:
         """One look at a shard, in small steps: the caller rests between them."""
         used: set[int] = set()
         targets: set[int] = set()
-        buckets = self.index.buckets_of(shard, (await self.reader.namespaces(shard)).values())
+        lanes = await self.reader.lanes(shard)
+        populations = itertools.chain.from_iterable(lanes.values())
+        buckets = self.index.buckets_of_populations(shard, populations)
         for first in range(0, len(buckets), _BUCKETS_TOGETHER):
             chunk = buckets[first : first + _BUCKETS_TOGETHER]
             replies = await self.index.read(
@@ -70,7 +74,7 @@ class Collector:
             used |= found[0]
             targets |= found[1]
             yield Collected()
-        digests: set[bytes] = set()
+        digests = await self._digests_of_sets(shard, lanes)
         numbers = sorted(targets)
         for first in range(0, len(numbers), _NUMBERS_TOGETHER):
             part = numbers[first : first + _NUMBERS_TOGETHER]
@@ -130,16 +134,24 @@ class Collector:
             if int(cursor) == 0:
                 return
 
+    async def _digests_of_sets(self, shard: messages.ShardId, lanes: Iterable[int]) -> set[bytes]:
+        """What the shard's sets do for their members."""
+        replies = await self.index.read_many(
+            "look for what is used",
+            [("HMGET", self.index.shard(shard).meta, f"s{lane}") for lane in lanes],
+        )
+        return {setentries.parse(entry).target.encode() for (entry,) in replies if entry}
+
     async def _digests(self, shard: messages.ShardId, numbers: list[int]) -> set[bytes] | None:
         """The names behind numbers; None where one is not known (any more)."""
         (texts,) = await self.index.read(
             "look for what is used",
             ("HMGET", self.index.shard(shard).interned, *(f"n:{number}" for number in numbers)),
         )
-        kind = interning.TextKind.TARGET.encode()
-        if not all(text is not None and text.startswith(kind) for text in texts):
+        kind, of_set = interning.TextKind.TARGET.encode(), interning.TextKind.SET.encode()
+        if not all(text is not None and text.startswith((kind, of_set)) for text in texts):
             return None
-        return {text[len(kind) :] for text in texts}
+        return {text[len(kind) :] for text in texts if text.startswith(kind)}
 
     async def _mark(
         self,

@@ -60,11 +60,11 @@ class Sweeper:
             return mending.Swept(cursor=None)  # it is being emptied; what it lacks has moved on
         plan = self._sweeps.get(shard)
         if cursor is None or plan is None:
-            namespaces = await self.reader.namespaces(shard)
-            lane_keys = map(self.index.shard(shard).lane, namespaces)
+            lanes = await self.reader.lanes(shard)
+            lane_keys = map(self.index.shard(shard).lane, lanes)
             counts = await self.index.read("sweep", *(("ZCARD", key) for key in lane_keys))
-            sizes = dict(zip(namespaces, counts, strict=True))
-            plan = self._sweeps[shard] = sweep_plan(namespaces, sizes, self.index.buckets)
+            sizes = dict(zip(lanes, counts, strict=True))
+            plan = self._sweeps[shard] = sweep_plan(lanes, sizes, self.index.buckets)
         at = cursor or "s0"
         if at.startswith("s"):
             number, _, scan = at[1:].partition(":")
@@ -398,28 +398,38 @@ class SweepPlan:
         return self.lanes_of.get(population) or next(iter(self.lanes_of.values()), ())
 
 
-def sweep_plan(namespaces: Mapping[int, str], sizes: Mapping[int, int], buckets: int) -> SweepPlan:
-    """The steps for these lanes (number -> namespace), with so many points each."""
+def sweep_plan(
+    populations: Mapping[int, tuple[str, ...]], sizes: Mapping[int, int], buckets: int
+) -> SweepPlan:
+    """The steps for these lanes (number -> populations), with so many points each."""
     lanes_of: dict[str, list[int]] = {}
-    for lane in sorted(namespaces):
-        lanes_of.setdefault(keys.population_of(namespaces[lane]), []).append(lane)
+    for lane in sorted(populations):
+        for population in populations[lane]:
+            lanes_of.setdefault(population, []).append(lane)
     frozen = {population: tuple(lanes) for population, lanes in lanes_of.items()}
-    return SweepPlan(tuple(_steps(frozen, sizes, buckets)), frozen)
+    # A lane with definitions elsewhere, too, is compared with no part of them as a whole.
+    apart = {lane for lane, listed in populations.items() if len(listed) > 1}
+    return SweepPlan(tuple(_steps(frozen, sizes, buckets, apart)), frozen)
 
 
 def _steps(
-    lanes_of: Mapping[str, tuple[int, ...]], sizes: Mapping[int, int], buckets: int
+    lanes_of: Mapping[str, tuple[int, ...]],
+    sizes: Mapping[int, int],
+    buckets: int,
+    apart: frozenset[int] | set[int],
 ) -> Iterator[Step]:
+    swept: set[int] = set()
     small: list[str] = []
     lanes: list[int] = []
     count = 0
     for population, of_population in lanes_of.items():
         size = sum(sizes[lane] for lane in of_population)
-        if size > _LARGE:
+        if size > _LARGE or not apart.isdisjoint(of_population):
             for first in range(0, buckets, _BUCKETS_TOGETHER):
                 last = min(buckets, first + _BUCKETS_TOGETHER)
                 yield Buckets(population, first, last, of_population)
-            yield from of_population
+            yield from (lane for lane in of_population if lane not in swept)
+            swept.update(of_population)
             continue
         if small and (count + size > _TOGETHER or len(lanes) >= _LANES_TOGETHER):
             yield Whole(tuple(small), tuple(lanes))

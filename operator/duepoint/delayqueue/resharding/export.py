@@ -10,6 +10,7 @@ written anew from its object. How one batch travels is in
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -58,6 +59,10 @@ class Moved:
     damaged: int = 0
 
 
+#: Lane numbers of a shard, and the populations in which their definitions lie.
+_Lanes = dict[int, tuple[str, ...]]
+
+
 @dataclass(eq=False)
 class Export:
     """Gives away what a draining shard holds."""
@@ -67,7 +72,7 @@ class Export:
     moves: moves.Moves
 
     def __post_init__(self) -> None:
-        self._namespaces_of: dict[messages.ShardId, dict[int, str]] = {}
+        self._lanes_of: dict[messages.ShardId, _Lanes] = {}
 
     async def move(
         self,
@@ -86,18 +91,18 @@ class Export:
         if cursor is None:
             await self._begin(shard, epoch, hold_seconds)
             cursor = "d0"
-        namespaces = self._namespaces_of[shard]
+        lanes = self._lanes_of[shard]
         first = int(cursor[1:])
         if cursor.startswith("d"):
-            return await self._move_buckets(shard, first, epoch, namespaces)
+            return await self._move_buckets(shard, first, epoch, lanes)
         if cursor.startswith("p"):
-            return await self._move_followers(shard, first, epoch, namespaces)
+            return await self._move_followers(shard, first, epoch, lanes)
         more = await self._move_letters(shard, epoch)
         return Moved(cursor="x0" if more else None)
 
     def forget(self, shard: messages.ShardId) -> None:
         """The shard is closed: no pass goes over it again."""
-        self._namespaces_of.pop(shard, None)
+        self._lanes_of.pop(shard, None)
 
     # -- steps of a pass ---------------------------------------------------------------------------
 
@@ -108,16 +113,16 @@ class Export:
         await self.index.scripts.run(self.index.call("drain", shard, epoch=epoch, hold=hold_us))
         await self.index.clock.sleep(hold_seconds / 2)
         await self.moves.finish(shard)
-        self._namespaces_of[shard] = await self.reader.namespaces(shard)
+        self._lanes_of[shard] = await self.reader.lanes(shard)
 
     async def _move_buckets(
         self,
         shard: messages.ShardId,
         first: int,
         epoch: messages.Epoch,
-        namespaces: dict[int, str],
+        lanes: _Lanes,
     ) -> Moved:
-        buckets = self.index.buckets_of(shard, namespaces.values())
+        buckets = self._buckets(shard, lanes)
         done: list[Moved] = []
         scans = dict.fromkeys(buckets[first : first + _BUCKETS_PER_STEP], 0)
         while scans:
@@ -139,10 +144,10 @@ class Export:
         shard: messages.ShardId,
         first: int,
         epoch: messages.Epoch,
-        namespaces: dict[int, str],
+        lanes_of: _Lanes,
     ) -> Moved:
         """Occurrences that a worker held when their definition went, and points without a claim."""
-        names, lanes = self.index.shard(shard), sorted(namespaces)
+        names, lanes = self.index.shard(shard), sorted(lanes_of)
         chunk = lanes[first : first + _LANES_PER_STEP]
         groups: list[_Group] = []
         for lane, members in zip(chunk, await self._unheld_points(shard, chunk), strict=True):
@@ -262,13 +267,15 @@ class Export:
         home = sharding.home(schedule_id, layout)
         return home if home in sharding.fed_by(shard, layout) else sharding.fed_by(shard, layout)[0]
 
+    def _buckets(self, shard: messages.ShardId, lanes: _Lanes) -> list[str]:
+        populations = itertools.chain.from_iterable(lanes.values())
+        return self.index.buckets_of_populations(shard, populations)
+
     # -- what is there -----------------------------------------------------------------------------
 
-    async def is_any_definition_left(
-        self, shard: messages.ShardId, namespaces: dict[int, str]
-    ) -> bool:
+    async def is_any_definition_left(self, shard: messages.ShardId, lanes: _Lanes) -> bool:
         """Unreadable records do not count: the operator writes them anew from their objects."""
-        buckets = self.index.buckets_of(shard, namespaces.values())
+        buckets = self._buckets(shard, lanes)
         counts = await self.index.read_many("count", [("HLEN", bucket) for bucket in buckets])
         for bucket, count in zip(buckets, counts, strict=True):
             if not count:

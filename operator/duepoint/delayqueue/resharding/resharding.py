@@ -11,6 +11,7 @@ what it holds is decided in ``export``; how one batch travels, in ``moves``.
 from __future__ import annotations
 
 import enum
+import itertools
 from dataclasses import dataclass
 
 from duepoint import errors
@@ -186,8 +187,9 @@ class Resharding:
         return bytes(state).decode(errors="replace")
 
     async def count_definitions(self, shard: messages.ShardId) -> int:
-        namespaces = await self.reader.namespaces(shard)
-        buckets = self.index.buckets_of(shard, namespaces.values())
+        lanes = await self.reader.lanes(shard)
+        populations = itertools.chain.from_iterable(lanes.values())
+        buckets = self.index.buckets_of_populations(shard, populations)
         return sum(await self.index.read_many("count", [("HLEN", each) for each in buckets]))
 
     async def close(self, shard: messages.ShardId, epoch: messages.Epoch) -> str:
@@ -195,11 +197,11 @@ class Resharding:
 
         ``definitions``, ``points``, ``moving``, ``outcomes`` or ``dead``.
         """
-        names, namespaces = self.index.shard(shard), await self.reader.namespaces(shard)
-        if await self.export.is_any_definition_left(shard, namespaces):
+        names, lanes = self.index.shard(shard), await self.reader.lanes(shard)
+        if await self.export.is_any_definition_left(shard, lanes):
             return "definitions"
-        lanes = [("ZCOUNT", names.lane(lane), "-inf", "(+inf") for lane in namespaces]
-        if any(await self.index.read_many("count", lanes)):
+        counts = [("ZCOUNT", names.lane(lane), "-inf", "(+inf") for lane in lanes]
+        if any(await self.index.read_many("count", counts)):
             return "points"
         answer: bytes = await self.index.scripts.run(self.index.call("close", shard, epoch=epoch))
         if answer == b"closed":
@@ -209,9 +211,10 @@ class Resharding:
 
     async def unlink_closed(self, shard: messages.ShardId) -> None:
         """What a crash after the closing has left is gone."""
-        names, namespaces = self.index.shard(shard), await self.reader.namespaces(shard)
-        gone = [names.lane(lane) for lane in namespaces]
-        gone += self.index.buckets_of(shard, namespaces.values())
+        names, lanes = self.index.shard(shard), await self.reader.lanes(shard)
+        gone = [names.lane(lane) for lane in lanes]
+        populations = itertools.chain.from_iterable(lanes.values())
+        gone += self.index.buckets_of_populations(shard, populations)
         lasting = {names.meta, names.interned}
         gone += [key for key in self.index.call("init", shard).keys if key not in lasting]
         # The names of all lanes stand in it: a process that goes on after a crash needs them.

@@ -47,8 +47,8 @@ local back = suspect_until(ARGV[#ARGV], args.mark or 0, args.mark_age or math.hu
 
 -- What of a flat {member, due, ...} list may be handed out; the rest is set aside.
 local function without_suspects(lane, found)
-  if not back then
-    return found
+  if not back or redis.call('HEXISTS', META, 's' .. lane) == 1 then
+    return found -- nothing but the queue knows of a set's members: there is nothing to compare them with
   end
   local rest, waiting = {}, {}
   for i = 1, #found, 2 do

@@ -4,8 +4,9 @@
   each of which costs a client more than the server.
 
   KEYS  then buckets
-  ARGV  layout; then for each bucket one value: chain members (12 bytes each), whose ids are wanted
-  Reply {incarnation, {{record or false, ...}, ...}}: for each bucket, in the order of ARGV
+  ARGV  layout, fields (of `meta`, which say what the shard knows of sets); then for each bucket one value: chain members (12 bytes each), whose ids are wanted
+  Reply {incarnation, {{record or false, ...}, ...}, {value of each field, false: none}}: records for each bucket, in
+         the order of ARGV
 ]]
 -- keys meta
 -- include shard
@@ -18,4 +19,5 @@ for i = 2, #KEYS do
   end
   records[i - 1] = redis.call('HMGET', KEYS[i], unpack(ids))
 end
-return { meta[3], records }
+local fields = args.fields
+return { meta[3], records, #fields > 0 and redis.call('HMGET', META, unpack(fields)) or {} }

@@ -20,8 +20,11 @@ end
 for _, schedule in ipairs(read_batch(redis.call('HGET', LEASES, batch))) do
   local id, record, triples = schedule[3], schedule[4], schedule[6]
   if record ~= '' then
-    redis.call('HDEL', bucket_of[id], id)
+    local gone = redis.call('HDEL', bucket_of[id], id)
     forgotten = forgotten + 1
+    if gone == 1 and redis.call('HEXISTS', META, 'c' .. schedule[1]) == 1 then
+      redis.call('HINCRBY', META, 'c' .. schedule[1], -1) -- a member of a set
+    end
   end
   for i = 1, #triples, 3 do
     forget_occurrences({ triples[i] })

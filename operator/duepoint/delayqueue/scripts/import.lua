@@ -8,7 +8,8 @@
   ARGV  layout, incarnation, batch (position), blobs {from, to} of digest, blob pairs,
         schedules {{lane, lane key, bucket key, id, record, due, from, to}}: id and record
           positions (record 0: its definition came before), due in us (absent: no chain),
-          {from, to} of member, due, record triples
+          {from, to} of member, due, record triples,
+        sets {{lane, entry}} (absent: none): what the former shard knows of the sets among them
   Reply {imported schedules, imported occurrences} | {0, 0}
   Error WRONGLAYOUT (also: takes nothing in any more)
 ]]
@@ -29,7 +30,18 @@ if redis.call('SISMEMBER', IMPORTED, batch) == 1 then
 end
 local before, schedules, occurrences, key_of = shard_head(), 0, 0, {}
 
-local function store(lane_key, bucket, id, record, due)
+for _, set in ipairs(args.sets or {}) do
+  redis.call('HSETNX', META, 's' .. set[1], set[2])
+  redis.call('HSETNX', META, 'c' .. set[1], 0)
+end
+
+local function count_member(lane)
+  if redis.call('HEXISTS', META, 's' .. lane) == 1 then
+    redis.call('HINCRBY', META, 'c' .. lane, 1)
+  end
+end
+
+local function store(lane, lane_key, bucket, id, record, due)
   local stored = redis.call('HGET', bucket, id)
   if stored then
     local uid, generation = identity(stored)
@@ -38,6 +50,8 @@ local function store(lane_key, bucket, id, record, due)
       return
     end
     redis.call('ZREM', lane_key, id .. version_of(stored))
+  else
+    count_member(lane)
   end
   redis.call('HSET', bucket, id, record)
   if due then
@@ -55,7 +69,7 @@ for _, schedule in ipairs(args.schedules) do
     redis.call('ZADD', lane_key, '+inf', '')
   end
   if schedule[5] > 0 then
-    store(lane_key, bucket, id, ARGV[schedule[5]], schedule[6])
+    store(lane, lane_key, bucket, id, ARGV[schedule[5]], schedule[6])
   end
   if to > from and redis.call('HEXISTS', bucket, id) == 1 then
     for i = from, to, 3 do

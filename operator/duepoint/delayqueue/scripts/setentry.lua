@@ -4,7 +4,7 @@
   set whose members are being removed stays so. Called again it changes nothing.
 
   KEYS  then lane
-  ARGV  layout, epoch, lane (number), letter (o, p or d), target (digest), blobs {from, to}: digest, blob pairs
+  ARGV  layout, epoch, incarnation, lane (number), entry (text), blobs {from, to}: digest, blob pairs
   Reply the entry as it stands
   Error OOM
 ]]
@@ -17,7 +17,7 @@
 
 store_blobs()
 local field = 's' .. args.lane
-local stood, wanted = redis.call('HGET', META, field), args.letter .. args.target
+local stood, wanted = redis.call('HGET', META, field), args.entry
 if stood and string.sub(stood, 1, 1) == 'd' then
   wanted = stood
 end

@@ -22,6 +22,7 @@
           their order and their sums; what one namespace may have here, and the entries of all
         dead {{member, from, to}}: position of the member (0: a slot without a point of its own), fields of its entry
         ended {{bucket, id, chain}}: definitions that are completed with their chain
+        leaving {{bucket, id, lane, key, why}}: members of sets that may have come to their end (absent: none)
         counted {{bucket, id, member}}: slots that have started, of schedules with maxRuns
         retried {{lane, key, id, from, to, most}}: schedules that get new retries, fields of the entries of buried
           ones, how many may be open
@@ -40,6 +41,7 @@ local LETTERS, LETTER_SUMS = KEYS[letters.order], KEYS[letters.sums]
 -- include burying
 -- include definition
 -- include entries
+-- include leaving
 
 local MOST_ORIGIN = 1000 -- bytes of namespace, name and uid of a schedule, about
 local MOST_LOOKED_AT = 2000 -- occurrences of schedules with many retries in one script: about a millisecond
@@ -404,6 +406,9 @@ for _, schedule in ipairs(args.retried) do
 end
 if args.holds then
   add_held()
+end
+for _, one in ipairs(args.leaving or {}) do
+  leave(KEYS[one[1]], ARGV[one[2]], one[3], KEYS[one[4]], one[5], now)
 end
 
 write_outcomes(entered)

@@ -1,8 +1,8 @@
-"""A member of a ScheduleSet as JSON: text -> a row to store, or what is wrong; and back.
+"""A member of a ScheduleSet as JSON: text -> a row to store, or what is wrong.
 
 The HTTP API, rows of a set and files of ``duepoint set import`` share this form. What a member
 does not say comes from the set's defaults. What is read can be written again unchanged: names that
-only an answer has are passed over. A ``MemberReader`` belongs to one version of a set's settings,
+only an answer has are passed over. A ``RowReader`` belongs to one version of a set's settings,
 and gives members that say the same one and the same rule object. Pure.
 """
 
@@ -11,8 +11,7 @@ from __future__ import annotations
 import collections
 import datetime as dt
 import re
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -65,7 +64,7 @@ class RowError(NamedTuple):
     id: str = ""
 
 
-class Row(NamedTuple):
+class ReadMember(NamedTuple):
     """A member to be stored.
 
     Attributes:
@@ -131,7 +130,7 @@ class _Refused(Exception):
         self.code, self.field, self.detail = code, field, detail
 
 
-class MemberReader:
+class RowReader:
     """Reads members of a set with these settings."""
 
     def __init__(self, settings: setspec.SetSettings) -> None:
@@ -140,17 +139,17 @@ class MemberReader:
             collections.OrderedDict()
         )
 
-    def row(self, text: bytes | msgspec.Raw, *, now_us: int) -> Row | RowError:
+    def row(self, text: bytes | msgspec.Raw, *, now_us: int) -> ReadMember | RowError:
         """The row of one line of NDJSON, or of one element of a list: it has an id."""
         return self._read(text, None, now_us, is_row=True)
 
-    def body(self, text: bytes, *, id_: str, now_us: int) -> Row | RowError:
+    def body(self, text: bytes, *, id_: str, now_us: int) -> ReadMember | RowError:
         """The body of a request for one member, whose id the URL or the server says."""
         return self._read(text, id_, now_us, is_row=False)
 
     def _read(
         self, text: bytes | msgspec.Raw, id_: str | None, now_us: int, *, is_row: bool
-    ) -> Row | RowError:
+    ) -> ReadMember | RowError:
         raw = bytes(text)
         if (problem := strictjson.problem(raw)) is not None:
             return RowError(Code.INVALID_JSON, "", f"the JSON {problem}")
@@ -163,7 +162,7 @@ class MemberReader:
             shown = named if is_id(named) else ""
             return RowError(refused.code, refused.field, refused.detail, shown)
 
-    def _row(self, member: _Member, id_: str | None, now_us: int, *, is_row: bool) -> Row:
+    def _row(self, member: _Member, id_: str | None, now_us: int, *, is_row: bool) -> ReadMember:
         named = member.id
         if is_row:
             if named is None:
@@ -181,7 +180,7 @@ class MemberReader:
         if at_us is not None and not member.suspend and _is_too_late(at_us, rule.policy, now_us):
             message = "lies further in the past than the deadline allows; write a later time"
             raise _Refused(Code.TOO_LATE, "at" if member.delay is None else "delay", message)
-        return Row(id_, rule, at_us, self._payload(member.payload), if_match, if_absent)
+        return ReadMember(id_, rule, at_us, self._payload(member.payload), if_match, if_absent)
 
     def _payload(self, text: msgspec.Raw) -> bytes:
         payload = bytes(text)
@@ -409,147 +408,3 @@ def _choice(
     findings: specfields.SpecFindings,
 ) -> str:
     return usual if value is None else specfields.choice(value, known, path, findings)
-
-
-# -- as answers show it --------------------------------------------------------------------------
-
-
-class Readable(Protocol):
-    """A stored member, as far as it is shown; instants in microseconds since the epoch."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def tag(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
-    @property
-    def rule(self) -> rules.Rule: ...
-    @property
-    def at_us(self) -> int | None: ...
-    @property
-    def payload(self) -> bytes: ...
-    @property
-    def created_us(self) -> int: ...
-    @property
-    def due_us(self) -> int | None: ...
-    @property
-    def claimed(self) -> bool: ...
-
-
-class Own(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The fields of a member that may be written again."""
-
-    id: str
-    schedule: str | None = None
-    at: str | None = None
-    time_zone: str | None = None
-    dst: dict[str, str] | None = None
-    jitter: str | None = None
-    starting_deadline_seconds: int | None = None
-    catch_up_policy: str | None = None
-    catch_up_limit: int | None = None
-    concurrency_policy: str | None = None
-    suspend: bool = False
-    payload: msgspec.Raw | None = None
-
-
-class Shown(Own, rename="camel", kw_only=True):
-    """A member as an answer has it."""
-
-    etag: str
-    uid: str
-    state: str
-    created_time: str
-    next_due_time: str | msgspec.Raw
-    claimed: bool
-
-
-_NOTHING = msgspec.Raw(_NULL)
-
-
-def shown(member: Readable, state: str, settings: setspec.SetSettings) -> Shown:
-    """A member as JSON shows it."""
-    due_us = member.due_us
-    return Shown(
-        **_own(member, settings),
-        etag=member.tag,
-        uid=member.uid,
-        state=state,
-        created_time=instant_text(member.created_us),
-        next_due_time=_NOTHING if due_us is None else instant_text(due_us),
-        claimed=member.claimed,
-    )
-
-
-def own(member: Readable, settings: setspec.SetSettings) -> bytes:
-    """What may be written again, as the body of a request: to this a merge patch applies."""
-    return msgspec.json.encode(Own(**_own(member, settings)))
-
-
-def fields_of_row(row: Row, settings: setspec.SetSettings) -> dict[str, Any]:
-    """The same of a row that is being written."""
-    fields = _fields_of(row.rule, settings.defaults)
-    fields["id"] = row.id
-    return _with_times(fields, row.rule, row.at_us, row.payload)
-
-
-def _own(member: Readable, settings: setspec.SetSettings) -> dict[str, Any]:
-    """A field is there where it, or the set's default for it, is not the usual one."""
-    fields = _fields_of(member.rule, settings.defaults)
-    fields["id"] = member.id
-    return _with_times(fields, member.rule, member.at_us, member.payload)
-
-
-def _with_times(
-    fields: dict[str, Any], rule: rules.Rule, at_us: int | None, payload: bytes
-) -> dict[str, Any]:
-    if at_us is None:
-        fields["schedule"] = rule.timing.schedules[0]
-    else:
-        fields["at"] = instant_text(at_us)
-    if payload:
-        fields["payload"] = msgspec.Raw(payload)
-    return fields
-
-
-def _fields_of(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, Any]:
-    timing, policy = rule.timing, rule.policy
-    usual, usual_policy = setspec.MemberDefaults(), rules.Policy()
-
-    def odd(value: object, default: object, common: object) -> bool:
-        return value != common or default != common
-
-    fields: dict[str, Any] = {}
-    if odd(timing.time_zone, defaults.time_zone, usual.time_zone):
-        fields["time_zone"] = timing.time_zone
-    pairs = (
-        ("gap", timing.gap, defaults.gap, usual.gap),
-        ("overlap", timing.overlap, defaults.overlap, usual.overlap),
-    )
-    if dst := {
-        name: value for name, value, default, common in pairs if odd(value, default, common)
-    }:
-        fields["dst"] = dst
-    if odd(timing.jitter_ms, defaults.jitter_ms, 0):
-        fields["jitter"] = durations.format_duration(timing.jitter_ms * 1_000)
-    if policy.deadline_seconds is not None:
-        fields["starting_deadline_seconds"] = policy.deadline_seconds
-    names: tuple[tuple[str, Callable[[rules.Policy], object]], ...] = (
-        ("catch_up_policy", lambda one: one.catch_up),
-        ("catch_up_limit", lambda one: one.catch_up_limit),
-        ("concurrency_policy", lambda one: one.concurrency),
-    )
-    for name, of in names:
-        if odd(of(policy), of(defaults.policy), of(usual_policy)):
-            fields[name] = of(policy)
-    if timing.suspend:
-        fields["suspend"] = True
-    return fields
-
-
-def instant_text(instant_us: int) -> str:
-    """RFC 3339 in UTC, with as many digits as it needs."""
-    moment = _EPOCH + dt.timedelta(microseconds=instant_us)
-    text = moment.isoformat()[:-6]
-    return (text.rstrip("0") if "." in text else text) + "Z"

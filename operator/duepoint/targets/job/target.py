@@ -91,7 +91,9 @@ class JobTarget:
     def _composed(self, firing: target.Firing) -> tuple[dict[str, object], bytes]:
         """The Job's metadata, and all of it as bytes: nothing else of a large one is held."""
         facts = _facts(firing)
-        if not firing.run_uid and (frame := self._frames.get(firing)) is not None:
+        # The payload of a member is its own.
+        is_usual = not firing.run_uid and firing.owner is None
+        if is_usual and (frame := self._frames.get(firing)) is not None:
             # The frame has the payload.
             words = jobbuilder.words_of(dataclasses.replace(facts, payload=None))
             return {"metadata": jobbuilder.head_of(words)}, frame.body(words)
@@ -148,6 +150,7 @@ def _facts(firing: target.Firing) -> jobbuilder.SlotFacts:
         payload=bytes(payload) or None,
         time_zone=firing.time_zone,
         run_uid=firing.run_uid,
+        owner=firing.owner,
     )
 
 

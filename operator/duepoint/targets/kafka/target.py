@@ -93,7 +93,7 @@ class KafkaTarget:
             brokers,
             self._diallers(firing.namespace),
             topic=cast("actions.KafkaAction", firing.action.target).topic,
-            key=firing.uid.encode(),
+            key=firing.schedule_id.encode(),
             value=_bytes(value),
             headers=headers,
             denied=denied,

@@ -117,6 +117,10 @@ def entry(firing: target.Firing, now_us: int) -> dict[str, bytes | str]:
     }
 
 
+def _of_set(firings: target.Firings) -> tuple[str, ...]:
+    return () if firings.owner is None else ("set", firings.owner.name)
+
+
 def _own_values(firings: target.Firings) -> list[tuple[bytes | str, ...]]:
     """The values of ``OWN_FIELDS``, row by row."""
     text_of = {
@@ -125,7 +129,7 @@ def _own_values(firings: target.Firings) -> list[tuple[bytes | str, ...]]:
     }
     version_of = {generation: str(generation) for generation in set(firings.generations)}
     rows: list[tuple[bytes | str, ...]] = []
-    columns = zip(firings.uids, firings.generations, firings.slots_us, strict=True)
+    columns = zip(firings.schedule_ids, firings.generations, firings.slots_us, strict=True)
     for uid, generation, slot_us in columns:
         seconds, instant = text_of[slot_us]
         id_ = (
@@ -138,11 +142,12 @@ def _own_values(firings: target.Firings) -> list[tuple[bytes | str, ...]]:
 
 
 def _common(firings: target.Firings, now_us: int) -> tuple[bytes | str, ...]:
-    """``COMMON_FIELDS`` with their values, name after name."""
+    """``COMMON_FIELDS`` with their values, name after name; of members the name of their set."""
     generated_at, payload, attempt, trigger = COMMON_FIELDS
     return (
         *(generated_at, eventids.instant_text(now_us)),
         *(payload, bytes(firings.action.payload)),
         *(attempt, str(firings.attempt)),
         *(trigger, firings.trigger),
+        *_of_set(firings),
     )

@@ -32,12 +32,13 @@ _CONTENT_TYPE = ("content-type", "application/json")
 _USUAL = (("accept", "*/*"), ("user-agent", f"duepoint/{duepoint.__version__}"))
 
 
-class ScheduleName(msgspec.Struct, frozen=True, kw_only=True):
-    """Which Schedule fired."""
+class ScheduleName(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which Schedule fired; or which member of the ScheduleSet ``set``, by its id."""
 
     namespace: str
     name: str
     uid: str
+    set: str = ""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,19 +134,29 @@ def _attributes(firing: target.Firing) -> dict[str, str]:
     """Source and id together are one per slot; the time is the slot's."""
     return {
         "specversion": "1.0",
-        "id": eventids.event_id(firing.uid, firing.slot_us, firing.run_uid),
-        "source": f"/namespaces/{firing.namespace}/schedules/{firing.name}",
+        "id": eventids.event_id(firing.schedule_id, firing.slot_us, firing.run_uid),
+        "source": _source(firing),
         "type": CLOUD_EVENT_TYPE,
         "time": eventids.instant_text(firing.slot_us),
     }
 
 
+def _source(firing: target.Firing) -> str:
+    of_set = "" if firing.owner is None else f"/schedulesets/{firing.owner.name}"
+    return f"/namespaces/{firing.namespace}{of_set}/schedules/{firing.name}"
+
+
 def _facts(firing: target.Firing, now_us: int) -> Facts:
     return Facts(
-        id=eventids.event_id(firing.uid, firing.slot_us, firing.run_uid),
+        id=eventids.event_id(firing.schedule_id, firing.slot_us, firing.run_uid),
         generated_at=eventids.instant_text(now_us),
-        schedule_id=firing.uid,
-        schedule=ScheduleName(namespace=firing.namespace, name=firing.name, uid=firing.uid),
+        schedule_id=firing.schedule_id,
+        schedule=ScheduleName(
+            namespace=firing.namespace,
+            name=firing.name,
+            uid=firing.uid,
+            set="" if firing.owner is None else firing.owner.name,
+        ),
         scheduled_time=eventids.instant_text(firing.slot_us),
         previous_time=None
         if firing.previous_us is None

@@ -10,7 +10,8 @@ local function shard_head()
 end
 
 -- Of a set's lane `meta` says in s<lane> what may happen to its members (o: all; p: they do not fire; d: they are being
--- removed) and what to do for them (a digest), in c<lane> how many there are.
+-- removed), what to do for them (a digest) and, behind a colon, for how many seconds ended ones stay; in c<lane> how many
+-- there are.
 local function is_open(lane)
   local entry = redis.call('HGET', META, 's' .. lane)
   return not entry or string.sub(entry, 1, 1) == 'o'

@@ -1,0 +1,289 @@
+"""How the commands about a set find the API and say who asks.
+
+The URL comes from ``--server`` or ``DUEPOINT_API_URL``. Who asks: what an option says, else what
+the environment says, else the token of the kubeconfig's context, so that who uses kubectl with a
+token needs to give none; in a Pod that is the token of its ServiceAccount. A certificate of a
+kubeconfig says nothing to this API; the message then names the ways to a token. The namespace is
+that of the context, as for kubectl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent import futures
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from duepoint import client, errors
+from duepoint.cli import cluster, options, output
+from duepoint.client import tokens
+from duepoint.kube import credentials
+from duepoint.kube import errors as kube_errors
+
+#: A token that TokenRequest makes for a command lives so long, in seconds.
+_TOKEN_SECONDS = 3600
+_HOW = (
+    "write --token-file FILE, or --service-account NAME (which needs the right to create tokens"
+    " for it), or set DUEPOINT_API_TOKEN to what kubectl create token prints"
+)
+
+Ask = Callable[..., Coroutine[Any, Any, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiPlace(options.Place):
+    """Where the API is, and who asks."""
+
+    server: str | None
+    token: str | None
+    token_file: Path | None
+    service_account: str | None
+    ca_file: Path | None
+
+    def __post_init__(self) -> None:
+        given = {
+            "--token": self.token,
+            "--token-file": self.token_file,
+            "--service-account": self.service_account,
+        }
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) > 1:
+            raise errors.InvalidSetting(named[1], f"leave it out, or leave {named[0]} out")
+
+
+def _service_account(text: str) -> str:
+    namespace, slash, name = text.rpartition("/")
+    if not name or "/" in namespace or (slash and not namespace) or not text.isprintable():
+        raise ValueError(f"{errors.quoted(text)}: write NAME, or NAMESPACE/NAME")
+    return text
+
+
+of_api = options.gathered(
+    "place",
+    ApiPlace,
+    click.option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        type=options.NAME,
+        help="Unset: the namespace of the context.",
+    ),
+    click.option(
+        "--server",
+        metavar="URL",
+        envvar="DUEPOINT_API_URL",
+        help="Of the HTTP API. [DUEPOINT_API_URL]",
+    ),
+    click.option(
+        "--token",
+        metavar="TEXT",
+        help="Others on this machine can read it here; rather set the variable."
+        " [DUEPOINT_API_TOKEN]",
+    ),
+    click.option(
+        "--token-file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Read again when it is replaced. [DUEPOINT_API_TOKEN_FILE]",
+    ),
+    click.option(
+        "--service-account",
+        metavar="[NAMESPACE/]NAME",
+        type=options.Converted(_service_account),
+        help="Ask with a token made for it, as kubectl create token does.",
+    ),
+    click.option(
+        "--ca-file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        envvar="DUEPOINT_API_CA_FILE",
+        help="PEM of the API's authority; unset: those of the system. [DUEPOINT_API_CA_FILE]",
+    ),
+    options.of_cluster,
+)
+
+
+#: The first argument of each command that is ``asking``.
+of_set = click.argument("set_name", metavar="SET", type=options.NAME)
+
+
+def asking(ask: Ask) -> Callable[..., None]:
+    """A command of a coroutine ``ask(asked_set, **options)``, which returns the exit code."""
+
+    @of_api
+    @functools.wraps(ask)
+    def command(*, set_name: str, place: ApiPlace, **given: Any) -> None:  # noqa: ANN401 - click's values
+        async def run() -> int:
+            async with opened(place, set_name) as asked:
+                return await ask(asked, **given)
+
+        if code := asyncio.run(run()):
+            raise click.exceptions.Exit(code)
+
+    return command
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    place: ApiPlace, set_name: str, *, retries: client.Retries | None = None
+) -> AsyncIterator[client.AsyncSetClient]:
+    """The set, ready to be asked.
+
+    Raises:
+        errors.InvalidSetting: the API, or who asks, is not said, or wrongly.
+        client.ClientError: from the requests inside.
+    """
+    if not place.server:
+        raise errors.InvalidSetting(
+            "--server",
+            "is missing: write the URL of the HTTP API, or set DUEPOINT_API_URL; from outside of"
+            " the cluster: kubectl -n duepoint-system port-forward service/duepoint-api 8443:443,"
+            " and https://localhost:8443",
+        )
+    who = await _who(place)
+    try:
+        connected = client.AsyncClient(
+            place.server,
+            token=who.token,
+            ca_file=place.ca_file,
+            retries=retries or client.Retries(attempts=4, total_seconds=20.0),
+        )
+    except ValueError as error:
+        raise errors.InvalidSetting("--server", str(error)) from None
+    except OSError as error:
+        raise errors.InvalidSetting("--ca-file", f"{place.ca_file}: {error}") from None
+    async with connected:
+        try:
+            yield connected.schedule_set(who.namespace, set_name)
+        except client.AccessDenied as denied:
+            raise errors.InvalidSetting("--token", _denied(denied)) from denied
+
+
+def _denied(denied: client.AccessDenied) -> str:
+    """What to do about a refusal."""
+    if denied.status == 401:
+        return f"the API does not know it ({denied.detail}); {_HOW}"
+    return (
+        f"{denied.detail}; the ClusterRoles view and edit, bound in the namespace, give the right"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Who:
+    token: client.TokenSource
+    namespace: str
+
+
+async def _who(place: ApiPlace) -> _Who:
+    """The token, and the namespace that is meant."""
+    login = await _login(place)
+    namespace = place.namespace or ("default" if login is None else login.namespace)
+    try:
+        token = _given_token(place)
+    except (OSError, ValueError) as error:
+        option = "--token" if place.token is not None else "--token-file"
+        why = getattr(error, "strerror", None) or str(error)
+        raise errors.InvalidSetting(option, f"{place.token_file or ''} {why}".strip()) from None
+    if token is None and (account := place.service_account) is not None:
+        token = await RenewedToken.made(lambda: _made_token(place, account, namespace))
+    if token is None and login is not None and login.token:
+        token = RenewedToken(login.token, lambda: _token_of_context(place))
+    if token is None:
+        why = "there is no kubeconfig" if login is None else "the kubeconfig's user has no token"
+        raise errors.InvalidSetting("--token", f"is missing, and {why}; {_HOW}")
+    return _Who(token=token, namespace=namespace)
+
+
+def _given_token(place: ApiPlace) -> client.TokenSource | None:
+    """Of an option or, where there is none of the three, of the environment."""
+    if place.token is not None:
+        return client.TokenSource(place.token)
+    if place.token_file is not None:
+        return client.TokenInFile(place.token_file)
+    if place.service_account is not None:
+        return None
+    return tokens.of_environment(os.environ)
+
+
+class RenewedToken(client.TokenSource):
+    """A token that is made again when the API no longer takes it: an import may outlive it."""
+
+    def __init__(self, token: str, make: Callable[[], Coroutine[Any, Any, str]]) -> None:
+        super().__init__(token)
+        self._make = make
+
+    @classmethod
+    async def made(cls, make: Callable[[], Coroutine[Any, Any, str]]) -> RenewedToken:
+        """With its first token."""
+        return cls(await make(), make)
+
+    def renew(self) -> bool:
+        """Waits for it, in a thread with a loop of its own: an event loop may run in this one."""
+        with futures.ThreadPoolExecutor(max_workers=1) as threads:
+            try:
+                token = threads.submit(lambda: asyncio.run(self._make())).result()
+            except errors.DuepointError:
+                return False  # the 401 says what there is to say
+        changed, self._token = token != self._token, token
+        return changed
+
+
+async def _token_of_context(place: ApiPlace) -> str:
+    """As it is now."""
+    login = await credentials.found(place.kubeconfig, place.context).login()
+    if not login.token:
+        raise errors.InvalidSetting("--token", "the kubeconfig's user has none any more")
+    return login.token
+
+
+async def _login(place: ApiPlace) -> credentials.Login | None:
+    """Of the kubeconfig; None where there is none and none was asked for."""
+    try:
+        return await credentials.found(place.kubeconfig, place.context).login()
+    except errors.InvalidSetting:
+        if place.kubeconfig or place.context or place.service_account:
+            raise
+        return None
+
+
+async def _made_token(place: ApiPlace, account: str, namespace: str) -> str:
+    of_namespace, _, name = account.rpartition("/")
+    path = f"/api/v1/namespaces/{of_namespace or namespace}/serviceaccounts/{name}/token"
+    wanted = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": _TOKEN_SECONDS},
+    }
+    try:
+        async with cluster.session(place) as session:
+            body = await session.api.request("POST", path, wanted)
+    except kube_errors.ApiError as error:
+        raise errors.InvalidSetting("--service-account", str(error)) from error
+    return msgspec.json.decode(body, type=_TokenRequest).status.token
+
+
+class _TokenStatus(msgspec.Struct, frozen=True):
+    token: str
+
+
+class _TokenRequest(msgspec.Struct, frozen=True):
+    status: _TokenStatus
+
+
+def identity(asked: client.AsyncSetClient) -> tuple[str, str]:
+    """Which set on which server: for a checkpoint."""
+    return asked.server, f"{asked.calls.namespace}/{asked.calls.name}"
+
+
+def nothing(text: str) -> int:
+    """Say that there is nothing to show; its exit code."""
+    output.complain(text)
+    return output.NOTHING

@@ -1,0 +1,82 @@
+"""A typed client of Duepoint's HTTP API; installed with ``pip install 'duepoint[client]'``.
+
+    from duepoint.client import Client, MemberSpec
+
+    with Client("https://duepoint-api.duepoint-system.svc:8443", token=token) as client:
+        reminders = client.schedule_set("shop", "reminders")
+        reminders.put("order-17", MemberSpec(delay="24h", payload={"order": 17}))
+
+``AsyncClient`` is the same for asyncio; the blocking one is made out of it. Arrows read downwards::
+
+    asyncclient, syncclient     connections, repetition, one method for each request
+    flows                       rows of users, in batches
+    batches                     rows and their answers, in bounded memory
+    transport, calls            URLs, requests and answers as values: the API's paths and names
+    members                     what is sent and what comes back
+    retrying                    whether and when again
+    problems, tokens            the exceptions; where the token comes from
+
+Nothing of the product but the command line uses it, and it uses nothing of the product but errors
+and the rules for TLS.
+"""
+
+from msgspec import Raw
+
+from duepoint.client.asyncclient import AsyncClient, AsyncSetClient
+from duepoint.client.calls import ChangeOptions
+from duepoint.client.members import (
+    ItemPage,
+    LetterView,
+    MemberRow,
+    MemberSpec,
+    MemberView,
+    RowAnswer,
+    SetView,
+    UnfinishedSlot,
+    row_of,
+)
+from duepoint.client.problems import (
+    AccessDenied,
+    ApiProblem,
+    ClientError,
+    NothingThere,
+    RequestRefused,
+    ServiceBusy,
+    ServiceUnreachable,
+    StateConflict,
+    TagMismatch,
+)
+from duepoint.client.retrying import NEVER, Retries
+from duepoint.client.syncclient import Client, SetClient
+from duepoint.client.tokens import TokenInFile, TokenSource
+
+__all__ = [
+    "NEVER",
+    "AccessDenied",
+    "ApiProblem",
+    "AsyncClient",
+    "AsyncSetClient",
+    "ChangeOptions",
+    "Client",
+    "ClientError",
+    "ItemPage",
+    "LetterView",
+    "MemberRow",
+    "MemberSpec",
+    "MemberView",
+    "NothingThere",
+    "Raw",
+    "RequestRefused",
+    "Retries",
+    "RowAnswer",
+    "ServiceBusy",
+    "ServiceUnreachable",
+    "SetClient",
+    "SetView",
+    "StateConflict",
+    "TagMismatch",
+    "TokenInFile",
+    "TokenSource",
+    "UnfinishedSlot",
+    "row_of",
+]

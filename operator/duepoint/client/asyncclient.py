@@ -1,0 +1,380 @@
+"""The client for asyncio. ``syncclient`` is made of this file by ``python -m tools.syncclient``.
+
+``AsyncClient`` has the connections, the token and the repetition of requests; ``AsyncSetClient`` is
+what can be asked about one set. Answers are values of ``members``, refusals the exceptions of
+``problems``. A client may be used by many tasks at once; it opens at most ``connections``
+connections and is closed by leaving its ``async with``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+import httpx2
+import msgspec
+from msgspec import UNSET
+
+import duepoint
+from duepoint import tlsrules
+from duepoint.client import (
+    batches,
+    calls,
+    flows,
+    members,
+    problems,
+    retrying,
+    tokens,
+    transport,
+)
+
+AnswerT = TypeVar("AnswerT")
+
+#: Longest answer that is read, in bytes: more than the largest page.
+_LONGEST_ANSWER = 64 * 1024 * 1024
+_DEFAULT_RETRIES = retrying.Retries()
+
+
+class AsyncClient:
+    """A connection to the API of one installation.
+
+    Args:
+        server: its URL, such as ``https://duepoint-api.duepoint-system.svc:8443``.
+        token: a bearer token of Kubernetes, or where it comes from; None sends none.
+        ca_file: PEM of the authorities to trust; None = those of the system.
+        retries: what is repeated; ``retrying.NEVER`` for a caller that does it itself.
+        timeout_seconds: for a connection, and for each wait for a part of an answer.
+        connections: open at once, at most.
+        tls: a context of your own, in place of ``ca_file``.
+
+    Raises:
+        ValueError: the URL or the token is none.
+        OSError: ``ca_file`` cannot be read.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        token: str | tokens.TokenSource | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+        retries: retrying.Retries = _DEFAULT_RETRIES,
+        timeout_seconds: float = 30.0,
+        connections: int = 20,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.server = transport.checked_server(server)
+        self._token = tokens.TokenSource(token) if isinstance(token, str) else token
+        self._retries = retries
+        self._http = httpx2.AsyncClient(
+            base_url=self.server,
+            verify=tls or tlsrules.client_context(cafile=ca_file),
+            timeout=httpx2.Timeout(timeout_seconds, connect=min(timeout_seconds, 5.0)),
+            limits=httpx2.Limits(
+                max_connections=connections, max_keepalive_connections=connections
+            ),
+            headers={"User-Agent": f"duepoint-client/{duepoint.__version__}"},
+            follow_redirects=False,  # a token goes to no other server
+        )
+
+    @classmethod
+    def from_environment(
+        cls,
+        environment: Mapping[str, str] = os.environ,
+        *,
+        retries: retrying.Retries = _DEFAULT_RETRIES,
+    ) -> Self:
+        """A client as ``DUEPOINT_API_URL`` and its companions describe it.
+
+        ``DUEPOINT_API_TOKEN``, or the file that ``DUEPOINT_API_TOKEN_FILE`` names, or the token of
+        the Pod's own ServiceAccount; ``DUEPOINT_API_CA_FILE``.
+
+        Raises:
+            ValueError: there is no URL, or a value of these is wrong.
+            OSError: a file cannot be read.
+        """
+        server = environment.get("DUEPOINT_API_URL", "")
+        if not server:
+            raise ValueError(
+                "DUEPOINT_API_URL is not set; write the URL of the API, such as"
+                " https://duepoint-api.duepoint-system.svc:8443"
+            )
+        return cls(
+            server,
+            token=tokens.of_environment(environment),
+            ca_file=environment.get("DUEPOINT_API_CA_FILE") or None,
+            retries=retries,
+        )
+
+    def schedule_set(self, namespace: str, name: str) -> AsyncSetClient:
+        """The set of this name; nothing is asked yet."""
+        return AsyncSetClient(self, calls.SetCalls(namespace, name))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def send(
+        self, call: calls.ApiCall[AnswerT], *, retries: retrying.Retries | None = None
+    ) -> AnswerT:
+        """The answer to a request, repeated as ``retries`` says; raises problems.ClientError."""
+        attempts = retrying.Attempts(retries or self._retries, self._token)
+        while True:
+            try:
+                return transport.decoded(call, await self._whole_answer(call))
+            except problems.ClientError as error:
+                wait_seconds = attempts.after(error)
+                if wait_seconds is None:
+                    raise
+            await asyncio.sleep(wait_seconds)
+
+    async def send_rows(
+        self,
+        set_: calls.SetCalls,
+        lines: Sequence[bytes],
+        *,
+        delete: bool,
+        durability: str = "",
+        retries: retrying.Retries | None = None,
+    ) -> list[members.RowAnswer]:
+        """What became of rows that go in one request, in their order.
+
+        Rows without an answer, and rows that the API could not take at the moment, are sent again.
+
+        Raises:
+            problems.ClientError: the request was refused, or rows are still without an answer.
+        """
+        attempts = retrying.Attempts(retries or self._retries, self._token)
+        answers: dict[int, members.RowAnswer] = {}
+        waiting = list(range(len(lines)))
+        while waiting:
+            sent = waiting
+            call = set_.bulk([lines[n] for n in sent], delete=delete, durability=durability)
+            arrived, error = await self._arrived(call)
+            answers.update(zip(sent, arrived, strict=False))
+            if len(arrived) > len(sent):
+                raise batches.miscounted(arrived, sent)
+            if error is None and len(arrived) < len(sent):
+                error = batches.miscounted(arrived, sent)
+            waiting = [n for n in sent if n not in answers or batches.is_passing(answers[n])]
+            if not waiting:
+                break
+            if len(waiting) < len(sent):
+                attempts.begin_anew()  # rows went through, so the API is there
+            wait_seconds = attempts.after(error or batches.error_of(answers[waiting[0]]))
+            if wait_seconds is None:
+                if error is not None:
+                    raise error
+                break  # each row says why by itself
+            await asyncio.sleep(wait_seconds)
+        return [answers[n] for n in range(len(lines))]
+
+    async def _arrived(
+        self, call: calls.ApiCall[None]
+    ) -> tuple[list[members.RowAnswer], problems.ClientError | None]:
+        """The answers to rows that came, and what stopped more of them from coming."""
+        arrived: list[members.RowAnswer] = []
+        lines = batches.AnswerLines()
+        try:
+            async with contextlib.aclosing(self._pieces(call)) as pieces:
+                async for piece in pieces:
+                    arrived += lines.feed(piece)
+            arrived += lines.end()
+            batches.raise_if_fatal(arrived)
+        except problems.ClientError as error:
+            return [answer for answer in arrived if not answer.fatal], error
+        return arrived, None
+
+    async def _whole_answer(self, call: calls.ApiCall[AnswerT]) -> bytes:
+        body = bytearray()
+        async with contextlib.aclosing(self._pieces(call)) as pieces:
+            async for piece in pieces:
+                body += piece
+                if len(body) > _LONGEST_ANSWER:
+                    raise problems.ServiceUnreachable(
+                        f"the answer is longer than {_LONGEST_ANSWER} bytes: no Duepoint API"
+                    )
+        return bytes(body)
+
+    async def _pieces(self, call: calls.ApiCall[AnswerT]) -> AsyncGenerator[bytes, None]:
+        """The body of a success as it comes; raises problems.ClientError for all else."""
+        headers = dict(call.headers)
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token.current()}"
+        try:
+            async with self._http.stream(
+                call.method, call.path, params=call.query, headers=headers, content=call.body
+            ) as answer:
+                if answer.is_success:
+                    async for piece in answer.aiter_bytes():
+                        yield piece
+                    return
+                body = b""
+                async for piece in answer.aiter_bytes():
+                    body += piece
+                    if len(body) >= problems.LONGEST_PROBLEM_BYTES:
+                        break
+        except httpx2.HTTPError as error:
+            raise transport.unreachable(call.method, self.server, error) from error
+        raise problems.of_answer(answer.status_code, body, answer.headers.get("Retry-After"))
+
+
+class AsyncSetClient:
+    """One set, and what can be asked of it.
+
+    Every method raises problems.ClientError. ``options`` of a change say under which condition and
+    how safely it is made.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        set_calls: calls.SetCalls,
+        retries: retrying.Retries | None = None,
+    ) -> None:
+        self._client = client
+        self._retries = retries
+        self.server = client.server
+        self.calls = set_calls
+
+    def with_retries(self, retries: retrying.Retries) -> AsyncSetClient:
+        """The same set, with more or less patience than the client's own."""
+        return AsyncSetClient(self._client, self.calls, retries)
+
+    async def info(self) -> members.SetView:
+        """The set's state and its counts."""
+        return await self._send(self.calls.info())
+
+    # -- one member ------------------------------------------------------------------------------
+
+    async def get(self, id_: str) -> members.MemberView:
+        """The member of this id; raises problems.NothingThere where there is none."""
+        return await self._send(self.calls.get(id_))
+
+    async def put(
+        self, id_: str, spec: members.MemberSpec, *, options: calls.ChangeOptions = calls.ALWAYS
+    ) -> members.MemberView:
+        """The member is as the spec says; the same again changes nothing."""
+        return await self._send(self.calls.put(id_, spec, options))
+
+    async def patch(
+        self, id_: str, changes: Mapping[str, Any], *, options: calls.ChangeOptions = calls.ALWAYS
+    ) -> members.MemberView:
+        """Some fields of a member are others; None removes one (RFC 7396)."""
+        return await self._send(self.calls.patch(id_, changes, options))
+
+    async def delete(self, id_: str, *, options: calls.ChangeOptions = calls.ALWAYS) -> bool:
+        """There is no member of this id; False where there was none before.
+
+        After a lost answer False may also mean that the first attempt removed it.
+        """
+        try:
+            await self._send(self.calls.delete(id_, options))
+        except problems.NothingThere as error:
+            if error.code != calls.NO_MEMBER:
+                raise
+            return False
+        return True
+
+    async def create(
+        self, spec: members.MemberSpec, *, options: calls.ChangeOptions = calls.ALWAYS
+    ) -> members.MemberView:
+        """A new one-off, whose id the API chooses: a ULID."""
+        return await self._send(self.calls.create(spec, options))
+
+    async def trigger(
+        self, id_: str, payload: object = UNSET, *, options: calls.ChangeOptions = calls.ALWAYS
+    ) -> str:
+        """The member fires once now; the id of that run. UNSET = with its own payload."""
+        return (await self._send(self.calls.trigger(id_, payload, options))).run
+
+    async def next_times(self, id_: str, count: int = 5) -> tuple[str, ...]:
+        """The next slots of a member, RFC 3339 in UTC."""
+        return (await self._send(self.calls.next_times(id_, count))).items
+
+    # -- many ------------------------------------------------------------------------------------
+
+    async def upsert(
+        self, rows: flows.AsyncRows, *, durability: str = ""
+    ) -> AsyncGenerator[members.RowAnswer, None]:
+        """Write many members; an answer for each row, in their order.
+
+        Rows are MemberRows, or lines of JSON as ``export`` gives them. They are taken a batch at a
+        time, so there may be any number of them. A row that is refused stops none of the others.
+        The same rows again change nothing, so a call that failed may be repeated from its start.
+        """
+        async for lines in flows.async_in_batches(rows):
+            for answer in await self.send_rows(lines, durability=durability):
+                yield answer
+
+    async def delete_many(
+        self, ids: flows.AsyncRows, *, durability: str = ""
+    ) -> AsyncGenerator[members.RowAnswer, None]:
+        """Delete the members of these ids; an answer for each, in their order."""
+        async for lines in flows.async_in_batches(ids):
+            for answer in await self.send_rows(lines, delete=True, durability=durability):
+                yield answer
+
+    async def send_rows(
+        self, lines: Sequence[bytes], *, delete: bool = False, durability: str = ""
+    ) -> list[members.RowAnswer]:
+        """What became of lines that go in one request; see ``batches.batches`` for its size."""
+        return await self._client.send_rows(self.calls, lines, delete=delete, durability=durability)
+
+    async def iterate(
+        self, prefix: str = "", *, page_size: int = 500
+    ) -> AsyncGenerator[members.MemberView, None]:
+        """All members whose id begins with the prefix, a page at a time, in no certain order."""
+        cursor = ""
+        while True:
+            page = await self.page(cursor, prefix=prefix, limit=page_size)
+            for member in page.items:
+                yield member
+            if not (cursor := page.next):
+                return
+
+    async def page(
+        self, cursor: str = "", *, limit: int = 100, prefix: str = ""
+    ) -> members.ItemPage[members.MemberView]:
+        """A page of the members, which may be empty and not the last; '' begins."""
+        return await self._send(self.calls.page(cursor, limit=limit, prefix=prefix))
+
+    async def due(
+        self, since: str, until: str, cursor: str = "", *, limit: int = 100
+    ) -> members.ItemPage[members.MemberView]:
+        """A page of the members that are due from ``since`` until before ``until``."""
+        return await self._send(self.calls.due(cursor, since=since, until=until, limit=limit))
+
+    async def export(self, cursor: str = "", *, limit: int = 1000) -> members.ItemPage[msgspec.Raw]:
+        """A page of whole members as JSON; ``members.row_of`` makes a row for ``upsert`` of one."""
+        return await self._send(self.calls.export(cursor, limit=limit))
+
+    async def unacknowledged(self, *, limit: int = 100) -> tuple[members.UnfinishedSlot, ...]:
+        """Slots that a worker has claimed, or that wait for their next attempt."""
+        return (await self._send(self.calls.unacknowledged(limit=limit))).items
+
+    async def dead_letters(
+        self, cursor: str = "", *, limit: int = 100
+    ) -> members.ItemPage[members.LetterView]:
+        """A page of the slots that were given up, newest first."""
+        return await self._send(self.calls.dead_letters(cursor, limit=limit))
+
+    async def replay(self, letters: Sequence[str]) -> tuple[str, ...]:
+        """Up to 100 dead letters fire once more, each under the id that its event had.
+
+        Gives those that were not there.
+        """
+        return (await self._send(self.calls.replay(letters))).missing
+
+    async def _send(self, call: calls.ApiCall[AnswerT]) -> AnswerT:
+        return await self._client.send(call, retries=self._retries)

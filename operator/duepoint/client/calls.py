@@ -1,0 +1,249 @@
+"""Requests of the API as values: the one place that knows its paths and the names in its JSON.
+
+A call says what to send and how to read the answer; the clients send it. Ids and names are
+percent-encoded whole, so no id can name another path. A change that must not be made twice carries
+an ``Idempotency-Key`` made here, once for all attempts.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+from urllib import parse
+
+import msgspec
+from msgspec import UNSET
+
+from duepoint.client import members
+
+AnswerT = TypeVar("AnswerT")
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+MERGE_PATCH = "application/merge-patch+json"
+_PROBLEM = "application/problem+json"
+#: Code of a 404 that is about the member, not about the set.
+NO_MEMBER = "NoSuchMember"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiCall(Generic[AnswerT]):
+    """One request.
+
+    Attributes:
+        path: below the server's URL, encoded.
+        answer: the type that the answer's JSON is read as; ``type(None)`` = there is none to read.
+    """
+
+    method: str
+    path: str
+    answer: type[AnswerT]
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeOptions:
+    """When a change is carried out, and when it is answered.
+
+    Attributes:
+        if_match: only if the member's etag is this one.
+        if_absent: only if there is no such member.
+        durability: answer only when the change is as safe as this: ``replicas=1``, ``aof`` or
+            both with a comma; refused where the servers cannot give it.
+        idempotency_key: unset: a random one where a repetition would matter. Write your own where
+            a call may be repeated by another process, up to a day later.
+    """
+
+    if_match: str = ""
+    if_absent: bool = False
+    durability: str = ""
+    idempotency_key: str = ""
+
+    def headers(self, *, is_repeatable: bool = True) -> dict[str, str]:
+        """Of a request; a key costs the API two round trips, so not every change has one.
+
+        Args:
+            is_repeatable: without conditions the same request again changes nothing.
+        """
+        found: dict[str, str] = {}
+        if self.idempotency_key or self.if_match or self.if_absent or not is_repeatable:
+            found["Idempotency-Key"] = self.idempotency_key or secrets.token_hex(16)
+        if self.if_match:
+            found["If-Match"] = f'"{self.if_match}"'
+        if self.if_absent:
+            found["If-None-Match"] = "*"
+        if self.durability:
+            found["Duepoint-Durability"] = self.durability
+        return found
+
+
+ALWAYS = ChangeOptions()
+
+
+class Triggered(msgspec.Struct, frozen=True):
+    """The run that a trigger began."""
+
+    run: str
+
+
+class ReplayAnswer(msgspec.Struct, frozen=True):
+    """What became of dead letters: how many fire again, and which were not there."""
+
+    replayed: int = 0
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SetCalls:
+    """The requests about one set."""
+
+    namespace: str
+    name: str
+
+    @property
+    def base(self) -> str:
+        return f"/v1/namespaces/{_segment(self.namespace)}/schedulesets/{_segment(self.name)}"
+
+    def info(self) -> ApiCall[members.SetView]:
+        return ApiCall(method="GET", path=self.base, answer=members.SetView)
+
+    # -- one member ------------------------------------------------------------------------------
+
+    def get(self, id_: str) -> ApiCall[members.MemberView]:
+        return ApiCall(method="GET", path=self._member(id_), answer=members.MemberView)
+
+    def put(
+        self, id_: str, spec: members.MemberSpec, options: ChangeOptions
+    ) -> ApiCall[members.MemberView]:
+        return ApiCall(
+            method="PUT", path=self._member(id_), answer=members.MemberView,
+            headers={"Content-Type": JSON, **options.headers()}, body=encoded(spec),
+        )  # fmt: skip
+
+    def patch(
+        self, id_: str, changes: Mapping[str, Any], options: ChangeOptions
+    ) -> ApiCall[members.MemberView]:
+        return ApiCall(
+            method="PATCH", path=self._member(id_), answer=members.MemberView,
+            headers={"Content-Type": MERGE_PATCH, **options.headers()}, body=encoded(changes),
+        )  # fmt: skip
+
+    def delete(self, id_: str, options: ChangeOptions) -> ApiCall[None]:
+        return ApiCall(
+            method="DELETE", path=self._member(id_), answer=type(None), headers=options.headers()
+        )
+
+    def create(
+        self, spec: members.MemberSpec, options: ChangeOptions
+    ) -> ApiCall[members.MemberView]:
+        return ApiCall(
+            method="POST", path=f"{self.base}/schedules", answer=members.MemberView,
+            headers={"Content-Type": JSON, **options.headers(is_repeatable=False)},
+            body=encoded(spec),
+        )  # fmt: skip
+
+    def trigger(self, id_: str, payload: object, options: ChangeOptions) -> ApiCall[Triggered]:
+        body = {} if payload is UNSET else {"payload": payload}
+        return ApiCall(
+            method="POST", path=f"{self._member(id_)}/trigger", answer=Triggered,
+            headers={"Content-Type": JSON, **options.headers(is_repeatable=False)},
+            body=encoded(body),
+        )  # fmt: skip
+
+    def next_times(self, id_: str, count: int) -> ApiCall[members.ItemPage[str]]:
+        return ApiCall(
+            method="GET", path=f"{self._member(id_)}/next", answer=members.ItemPage[str],
+            query={"count": str(count)},
+        )  # fmt: skip
+
+    # -- many ------------------------------------------------------------------------------------
+
+    def page(
+        self, cursor: str, *, limit: int, prefix: str = ""
+    ) -> ApiCall[members.ItemPage[members.MemberView]]:
+        return ApiCall(
+            method="GET", path=f"{self.base}/schedules",
+            answer=members.ItemPage[members.MemberView],
+            query=_query(limit=limit, cursor=cursor, prefix=prefix),
+        )  # fmt: skip
+
+    def due(
+        self, cursor: str, *, since: str, until: str, limit: int
+    ) -> ApiCall[members.ItemPage[members.MemberView]]:
+        return ApiCall(
+            method="GET", path=f"{self.base}/schedules",
+            answer=members.ItemPage[members.MemberView],
+            query=_query(limit=limit, cursor=cursor, dueFrom=since, dueUntil=until),
+        )  # fmt: skip
+
+    def export(self, cursor: str, *, limit: int) -> ApiCall[members.ItemPage[msgspec.Raw]]:
+        """A page of members as the API wrote them."""
+        return ApiCall(
+            method="GET", path=f"{self.base}/export", answer=members.ItemPage[msgspec.Raw],
+            query=_query(limit=limit, cursor=cursor),
+        )  # fmt: skip
+
+    def unacknowledged(self, *, limit: int) -> ApiCall[members.ItemPage[members.UnfinishedSlot]]:
+        return ApiCall(
+            method="GET", path=f"{self.base}/unacknowledged",
+            answer=members.ItemPage[members.UnfinishedSlot], query=_query(limit=limit),
+        )  # fmt: skip
+
+    def dead_letters(
+        self, cursor: str, *, limit: int
+    ) -> ApiCall[members.ItemPage[members.LetterView]]:
+        return ApiCall(
+            method="GET", path=f"{self.base}/deadletters",
+            answer=members.ItemPage[members.LetterView],
+            query=_query(limit=limit, cursor=cursor),
+        )  # fmt: skip
+
+    def replay(self, letters: Sequence[str]) -> ApiCall[ReplayAnswer]:
+        return ApiCall(
+            method="POST", path=f"{self.base}/deadletters:replay",
+            answer=ReplayAnswer,
+            headers={"Content-Type": JSON, **ALWAYS.headers(is_repeatable=False)},
+            body=encoded({"ids": letters}),
+        )  # fmt: skip
+
+    def bulk(self, lines: Sequence[bytes], *, delete: bool, durability: str) -> ApiCall[None]:
+        """Rows in one request; the answer is NDJSON, a RowAnswer for each row in its order."""
+        verb = "bulkDelete" if delete else "bulkUpsert"
+        return ApiCall(
+            method="POST", path=f"{self.base}/schedules:{verb}", answer=type(None),
+            headers={
+                "Content-Type": NDJSON,
+                "Accept": f"{NDJSON}, {_PROBLEM}",
+                **({"Duepoint-Durability": durability} if durability else {}),
+            },
+            body=b"\n".join(lines) + b"\n",
+        )  # fmt: skip
+
+    def _member(self, id_: str) -> str:
+        return f"{self.base}/schedules/{_segment(id_)}"
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encoded(value: object) -> bytes:
+    """JSON; raises ValueError where it is none."""
+    try:
+        return _encoder.encode(value)
+    except (TypeError, msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"it cannot be written as JSON: {error}") from error
+
+
+def _segment(text: str) -> str:
+    """One segment of a path; raises ValueError for what would be none, or another one."""
+    if text in ("", ".", ".."):
+        raise ValueError(f'"{text}" is no id and no name')
+    return parse.quote(text, safe="")
+
+
+def _query(**given: str | int) -> dict[str, str]:
+    return {name: str(value) for name, value in given.items() if value != ""}

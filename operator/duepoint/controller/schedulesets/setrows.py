@@ -1,0 +1,276 @@
+"""Sets that are kept equal to rows: what a row adds, changes or leaves out, the set follows.
+
+Rows stand in the object or in a ConfigMap. A ConfigMap is read again every few seconds, because a
+watch of all ConfigMaps would cost more than all else that the operator keeps; its version says
+whether there is anything to do. Members are written and removed some hundred at a time, the same
+again is no change. A one-off whose time has passed is not added: it has run, and a row must not
+run it again. A set whose rows cannot be read keeps its members.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from duepoint.controller.schedulesets import rowtexts, setevents, setreports
+from duepoint.controller.schedulesets.followed import FollowedSet, FollowedSets
+from duepoint.controller.schedulesets.rowtexts import ReadRows
+from duepoint.controller.schedulesets.setstatus import RowsProgress
+from duepoint.controller.term import TermContext
+from duepoint.controller.workqueue import WorkQueue
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue.members import values
+from duepoint.delayqueue.members.values import Outcome
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import secrets
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.sets import members, setspec
+from duepoint.schedules.sets.setrecord import SetRecord
+
+#: From one look at a ConfigMap to the next.
+LOOK_SECONDS = 10.0
+_AGAIN_SECONDS = 1.0
+_WORKERS = 2
+#: Rows of one call, so that none takes long, and members of one page.
+_TOGETHER = 500
+_PAGE = 1_000
+
+T = TypeVar("T")
+
+_STORED = frozenset({Outcome.CREATED, Outcome.REPLACED, Outcome.UNCHANGED})
+#: The queue does not take members of the set now: it is stored again, or deleted.
+_NOT_NOW = frozenset({Outcome.GONE, Outcome.DELETING})
+
+
+class _Unusable(Exception):
+    """Why no row can be used."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """Rows as they were read.
+
+    Attributes:
+        name: as the status names it.
+        texts: place and text of each row.
+        version: differs where the rows do.
+    """
+
+    name: str
+    texts: tuple[tuple[str, bytes], ...]
+    version: bytes
+
+
+class SetRows:
+    """The service; one for each term of a leader.
+
+    Args:
+        done: called once a set is equal to its rows, or cannot be.
+        missing: called where the queue does not know the set: it is to be stored again.
+    """
+
+    def __init__(
+        self,
+        term: TermContext,
+        *,
+        states: FollowedSets,
+        done: Callable[[FollowedSet], None],
+        missing: Callable[[FollowedSet], None],
+    ) -> None:
+        self._term = term
+        self._states = states
+        self._done = done
+        self._missing = missing
+        self._tasks: WorkQueue[str] = WorkQueue(term.clock, "rows not applied", ends=_ENDS)
+        #: By uid, what the set was made equal to last.
+        self._applied: dict[str, tuple[int, bytes]] = {}
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        await self._tasks.run(self._look, _WORKERS)
+
+    def follow(self, state: FollowedSet, *, anew: bool) -> None:
+        """The set was applied; ``anew``: it may have lost members."""
+        uid = state.seen.uid
+        if anew:
+            self._applied.pop(uid, None)
+        if state.spec is not None and state.spec.is_managed:
+            self._tasks.put(uid, uid)
+        else:
+            self._applied.pop(uid, None)
+            if state.spec is not None:
+                state.rows = None
+
+    def is_equal(self, state: FollowedSet) -> bool:
+        """Whether the set was made equal to the rows of this generation in this term."""
+        applied = self._applied.get(state.seen.uid)
+        return applied is not None and applied[0] == state.seen.generation
+
+    def forget(self, uid: str) -> None:
+        """The set is gone, or going."""
+        self._applied.pop(uid, None)
+
+    async def _look(self, uid: str) -> float | None:
+        """Seconds until the next look, None = after the next edit."""
+        state = self._states.get(uid)
+        if state is None or state.is_deleting or state.record is None:
+            return None
+        spec = state.spec
+        if spec is None or spec.rows is None:
+            return None
+        try:
+            source = await self._source(spec)
+            if self._applied.get(uid) != (spec.generation, source.version):
+                found = self._read(spec, source)
+                if not await self._apply(state, state.record, source, found):
+                    return _AGAIN_SECONDS
+        except _Unusable as trouble:
+            unusable = setreports.rows_unusable(trouble.reason, trouble.message)
+            former = state.rows or RowsProgress()
+            self._applied[uid] = (spec.generation, b"")
+            self._report(state, replace(former, condition=unusable))
+            return LOOK_SECONDS
+        return LOOK_SECONDS if isinstance(spec.rows, setspec.ConfigMapRows) else None
+
+    async def _apply(
+        self, state: FollowedSet, record: SetRecord, source: _Source, found: ReadRows
+    ) -> bool:
+        """The set is equal to its rows; False where another try is needed soon."""
+        uid, spec = state.seen.uid, state.spec
+        try:
+            wrong = await self._equalise(record, found)
+        except queue_errors.LayoutChanged:
+            await self._term.queue.layouts.read()
+            return False
+        if wrong is None:
+            self._missing(state)
+            return False
+        if self._states.get(uid) is not state or state.spec is not spec or spec is None:
+            return False  # edited meanwhile
+        named = (*found.wrong, *wrong)
+        self._applied[uid] = (spec.generation, source.version)
+        progress = RowsProgress(
+            desired=len(found.rows),
+            applied=len(found.rows) - len(wrong),
+            failed=len(named),
+            source=source.name,
+            condition=setreports.rows_invalid(named, len(named)) if named else None,
+        )
+        self._report(state, progress)
+        return True
+
+    def _report(self, state: FollowedSet, progress: RowsProgress) -> None:
+        before = None if state.rows is None else state.rows.condition
+        if progress.condition is not None and progress.condition != before:
+            self._term.record(setevents.of_rows(state, progress.condition))
+        state.rows = progress
+        self._done(state)
+
+    # -- the rows --------------------------------------------------------------------------------
+
+    async def _source(self, spec: setspec.SetSpec) -> _Source:
+        """The rows as they are now; raises _Unusable, and errors.TryLater."""
+        rows = spec.rows
+        if isinstance(rows, setspec.InlineRows):
+            texts = tuple(rowtexts.of_inline(rows))
+            return _Source(name="inline", texts=texts, version=_version(texts))
+        assert isinstance(rows, setspec.ConfigMapRows)  # noqa: S101 - a managed set has rows
+        data = await self._data(spec.namespace, rows)
+        texts = tuple(rowtexts.of_data(data, rows.key))
+        name = f"ConfigMap {rows.name}" + (f", key {rows.key}" if rows.key else "")
+        return _Source(name=name, texts=texts, version=_version(texts))
+
+    async def _data(self, namespace: str, rows: setspec.ConfigMapRows) -> Mapping[str, bytes]:
+        where = f"spec.rows.configMapRef: ConfigMap {rows.name}"
+        try:
+            found = await secrets.read(self._term.api, "ConfigMap", namespace, rows.name)
+        except kube_errors.NotFound:
+            message = f"{where} does not exist in namespace {namespace}; the members stay"
+            raise _Unusable(Reason.CONFIG_MAP_MISSING, message) from None
+        except kube_errors.Forbidden:
+            message = f"{where}: the operator may not get it; the members stay"
+            raise _Unusable(Reason.CONFIG_MAP_MISSING, message) from None
+        if rows.key and rows.key not in found.values:
+            message = f"{where} has no key {rows.key}; the members stay"
+            raise _Unusable(Reason.CONFIG_MAP_MISSING, message)
+        return found.values
+
+    def _read(self, spec: setspec.SetSpec, source: _Source) -> ReadRows:
+        most = min(setspec.MOST_ROWS, spec.settings.limits.members)
+        try:
+            return rowtexts.read(
+                iter(source.texts),
+                members.RowReader(spec.settings),
+                now_us=self._term.clock.now_us(),
+                most=most,
+            )
+        except rowtexts.TooManyRows:
+            message = (
+                f"spec.rows: {source.name} has {len(source.texts)} rows; write at most {most};"
+                " the members stay"
+            )
+            raise _Unusable(Reason.ROWS_INVALID, message) from None
+
+    # -- the set ---------------------------------------------------------------------------------
+
+    async def _equalise(self, record: SetRecord, found: ReadRows) -> list[str] | None:
+        """Rows that the queue refused; None where it does not take members of the set now."""
+        standing = await self._standing(record)
+        now_us = self._term.clock.now_us()
+        writes = [
+            values.MemberWrite(id=row.id, rule=row.rule, at_us=row.at_us, payload=row.payload)
+            for row in found.rows.values()
+            if row.at_us is None or row.at_us > now_us or row.id in standing
+        ]
+        wrong: list[str] = []
+        for some in _parts(writes):
+            for answer in await self._term.queue.members.put(record, some):
+                if answer.outcome in _NOT_NOW:
+                    return None
+                if answer.outcome not in _STORED:
+                    wrong.append(f"{answer.id}: {_REFUSED[answer.outcome]}")
+            await self._term.clock.sleep(0)  # let firing and statuses in between
+        gone = standing - found.rows.keys() - found.kept
+        for names in _parts(sorted(gone)):
+            removals = [values.MemberRemoval(id=name) for name in names]
+            await self._term.queue.members.remove(record, removals)
+            await self._term.clock.sleep(0)
+        return wrong
+
+    async def _standing(self, record: SetRecord) -> set[str]:
+        """The ids of all members that are there."""
+        found: set[str] = set()
+        cursor = ""
+        while True:
+            page = await self._term.queue.members.page(record, cursor, limit=_PAGE)
+            found.update(member.id for member in page.members)
+            cursor = page.cursor
+            if not cursor:
+                return found
+
+
+#: What ends a term.
+_ENDS = (queue_errors.Fenced,)
+
+_REFUSED = {
+    Outcome.COLLISION: "another member has the same hash; write another id",
+    Outcome.PRECONDITION: "ifMatch or ifNoneMatch does not hold; take it out",
+}
+
+
+def _parts(items: list[T]) -> Iterable[list[T]]:
+    return (items[first : first + _TOGETHER] for first in range(0, len(items), _TOGETHER))
+
+
+def _version(texts: tuple[tuple[str, bytes], ...]) -> bytes:
+    digest = hashlib.sha256()
+    for place, text in texts:
+        digest.update(b"%b\0%b\0" % (place.encode(), text))
+    return digest.digest()

@@ -1,0 +1,172 @@
+"""Members of sets through sweep, collection of unused texts, and a move to other shards."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.members import values
+from duepoint.schedules import points
+from duepoint.schedules import rule as rules
+from duepoint.schedules.sets import setrecord, setspec
+from tests.support import queueing
+
+BLOB = b'{"target":{"kind":"stream","name":"ticks"}}'
+DAILY = rules.Rule(timing=rules.Timing(schedules=("0 9 * * *",)))
+ONCE = rules.Rule(timing=rules.Timing(schedules=rules.ONCE))
+
+
+@pytest.fixture
+async def harness(redis_server, key_prefix):
+    made = await queueing.redis_harness(redis_server.url, key_prefix, shards=2)
+    yield made
+    await made.close()
+
+
+@pytest.fixture(params=[0, 2])
+async def stored_set(harness, request):
+    made = setrecord.SetRecord(
+        namespace="shop",
+        name="reminders",
+        uid=str(uuid.uuid4()),
+        generation=1,
+        state=setrecord.SetState.READY,
+        spread=request.param,
+        target=harness.queue.signed_blobs.digest("shop", BLOB),
+        settings=setspec.SetSettings(),
+    )
+    await harness.queue.sets.store(made, BLOB, queueing.EPOCH)
+    writes = [
+        values.MemberWrite(id=f"m{number}", rule=DAILY, payload=b"1" * (number % 2))
+        for number in range(60)
+    ]
+    writes.append(values.MemberWrite(id="once", rule=ONCE, at_us=harness.now_us() + 3_600_000_000))
+    await harness.queue.members.put(made, writes)
+    return made
+
+
+async def _everything(harness, set_):
+    found, cursor = {}, ""
+    while True:
+        page = await harness.queue.members.page(set_, cursor, limit=1_000)
+        found |= {one.id: one for one in page.members}
+        cursor = page.cursor
+        if not cursor:
+            return found
+
+
+async def _swept(harness, **options):
+    armed = dropped = mended = 0
+    for shard in sharding.own_shards(harness.queue.layouts.known()):
+        cursor = None
+        while True:
+            step = await harness.queue.sweeper.sweep(shard, cursor, queueing.EPOCH, **options)
+            armed, dropped = armed + step.armed, dropped + step.dropped
+            mended, cursor = mended + step.mended, step.cursor
+            if cursor is None:
+                break
+    return armed, dropped, mended
+
+
+async def test_the_sweep_leaves_sound_members_alone(harness, stored_set):
+    await harness.arm(name="beside", namespace="shop", due_in=60.0)
+    past = [values.MemberWrite(id="due", rule=ONCE, at_us=harness.now_us() - 1_000)]
+    await harness.queue.members.put(stored_set, past)
+    (claim,) = await harness.claim_all()
+    retry = queueing.a_retry(claim.points[0], due_us=harness.now_us() + 60_000_000, attempt=3)
+    done = messages.Settlement(
+        occurrences=(retry,),
+        finished=(claim.points[0].member,),
+        ended=(claim.points[0].schedule_id,),
+    )
+    await harness.queue.settlements.settle(claim, done)
+    before = await _everything(harness, stored_set)
+    assert await _swept(harness, due_of=lambda _: 1) == (0, 0, 0)
+    assert await _everything(harness, stored_set) == before
+    (waiting,) = await harness.queue.members.unacknowledged(stored_set, limit=10)
+    assert (waiting.id, waiting.attempt) == ("due", 3)
+
+
+async def test_the_sweep_arms_a_member_that_lost_its_chain(harness, stored_set):
+    before = (await _everything(harness, stored_set))["once"]
+    member_id = points.member_id(stored_set.identity, "once")
+    for shard in await harness.shards():
+        for key in await harness.server.redis.keys(f"*{{g1.{shard}}}:points:*"):
+            for member in await harness.server.redis.zrange(key, 0, -1):
+                if member.startswith(member_id):
+                    await harness.server.redis.zrem(key, member)
+    armed, _, _ = await _swept(harness, due_of=lambda known: int(known.not_before_us + 7))
+    assert armed == 1
+    after = (await _everything(harness, stored_set))["once"]
+    assert after.due_us != before.due_us
+    assert after.due_us is not None
+
+
+async def test_what_a_set_does_is_never_collected(harness, stored_set):
+    for shard in await harness.shards():
+        for _ in range(2):
+            steps = harness.queue.collector.collect(shard, queueing.EPOCH, patience_seconds=0.0)
+            async for step in steps:
+                assert (step.removed, step.texts_removed) == (0, 0)
+
+
+@pytest.mark.parametrize("shards", [8, 1])
+async def test_members_move_to_other_shards_with_all_they_have(harness, stored_set, shards):
+    queue = harness.queue
+    past = [values.MemberWrite(id="due", rule=ONCE, at_us=harness.now_us() - 1_000)]
+    await queue.members.put(stored_set, past)
+    (claim,) = await harness.claim_all()
+    retry = queueing.a_retry(claim.points[0], due_us=harness.now_us() + 60_000_000, attempt=3)
+    done = messages.Settlement(
+        occurrences=(retry,),
+        finished=(claim.points[0].member,),
+        ended=(claim.points[0].schedule_id,),
+    )
+    await queue.settlements.settle(claim, done)
+    before = await _everything(harness, stored_set)
+    counted = await queue.members.counts(stored_set)
+    former = sharding.own_shards(await queue.layouts.read())
+    await queue.resharding.announce(shards, queueing.EPOCH)
+    for shard in former:
+        cursor: str | None = None
+        while True:
+            moved = await queue.export.move(shard, cursor, queueing.EPOCH)
+            cursor = moved.cursor
+            assert moved.damaged == 0
+            if cursor is None:
+                break
+        async with asyncio.timeout(30):
+            while await queue.resharding.close(shard, queueing.EPOCH):
+                await harness.outcomes()
+    await queue.resharding.end(queueing.EPOCH)
+    assert await _everything(harness, stored_set) == before
+    assert await queue.members.counts(stored_set) == counted
+    assert counted.members == 62
+    (waiting,) = await queue.members.unacknowledged(stored_set, limit=10)
+    assert (waiting.id, waiting.attempt) == ("due", 3)
+    (answer,) = await queue.members.put(stored_set, [values.MemberWrite(id="m1", rule=DAILY)])
+    assert answer.outcome is values.Outcome.REPLACED
+
+
+async def test_a_member_is_written_where_it_is_while_others_move(harness, stored_set):
+    queue = harness.queue
+    former = sharding.own_shards(await queue.layouts.read())
+    await queue.resharding.announce(8, queueing.EPOCH)
+    await queue.sets.store(stored_set, BLOB, queueing.EPOCH)
+    moved = await queue.export.move(former[0], None, queueing.EPOCH)
+    while moved.cursor is not None:
+        moved = await queue.export.move(former[0], moved.cursor, queueing.EPOCH)
+    writes = [values.MemberWrite(id=f"m{n}", rule=DAILY, payload=b"2") for n in range(70)]
+    answers = await queue.members.put(stored_set, writes)
+    kinds = [one.outcome for one in answers]
+    assert kinds == [values.Outcome.REPLACED] * 60 + [values.Outcome.CREATED] * 10
+    found = await queue.members.get(stored_set, [write.id for write in writes])
+    assert {one.payload for one in found} == {b"2"}
+    removed = await queue.members.remove(
+        stored_set, [values.MemberRemoval(id=write.id) for write in writes]
+    )
+    assert {one.outcome for one in removed} == {values.Outcome.REMOVED}
+    assert (await queue.members.counts(stored_set)).members == 1

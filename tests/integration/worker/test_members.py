@@ -1,0 +1,281 @@
+"""Members of a ScheduleSet at a worker with a real queue: fired as Schedules are, and removed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+
+import msgspec
+import pytest
+
+from duepoint import services
+from duepoint.delayqueue.members import values
+from duepoint.runs import outcome as outcomes
+from duepoint.runs import run
+from duepoint.schedules import actions, definition
+from duepoint.schedules import rule as rules
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.sets import setrecord, setspec
+from duepoint.targets import target
+from duepoint.targets.stream import target as streamtarget
+from duepoint.worker import claimer, pipeline
+from tests.fakes.recordingtarget import RecordingTarget
+from tests.support import queueing
+from tests.support.waiting import LONGEST_SECONDS
+
+WEBHOOK = actions.Action(
+    target=actions.WebhookAction(
+        url="https://hooks.example.com/x",
+        retry=actions.RetryRule(initial_backoff_us=50_000, max_attempts=2),
+    )
+)
+STREAM = actions.Action(target=actions.StreamAction(name="ticks"), payload=msgspec.Raw(b'"usual"'))
+ONCE = rules.Rule(timing=rules.Timing(schedules=rules.ONCE))
+EVERY = rules.Rule(timing=rules.Timing(schedules=("@every 1s",)))
+
+
+@pytest.fixture
+async def harness(redis_server, key_prefix):
+    made = await queueing.redis_harness(redis_server.url, key_prefix, users=False)
+    yield made
+    await made.close()
+
+
+class Shop:
+    """A set, and a worker for its members."""
+
+    def __init__(self, harness, action, **changes):
+        self.harness = harness
+        self.queue = harness.queue
+        self.target = RecordingTarget(harness.clock)
+        self.blob = actions.encode(action)
+        self.set = setrecord.SetRecord(
+            **{
+                "namespace": "shop",
+                "name": "reminders",
+                "uid": str(uuid.uuid4()),
+                "generation": 1,
+                "state": setrecord.SetState.READY,
+                "spread": 0,
+                "target": self.queue.signed_blobs.digest("shop", self.blob),
+                "settings": setspec.SetSettings(),
+                **changes,
+            }
+        )
+
+    async def store(self, **changes):
+        self.set = msgspec.structs.replace(self.set, **changes)
+        await self.queue.sets.store(self.set, self.blob, queueing.EPOCH)
+
+    async def put(self, *writes):
+        return await self.queue.members.put(self.set, writes)
+
+    async def put_once(self, *names, after=-0.001, rule=ONCE, **fields):
+        at_us = self.harness.now_us() + int(after * 1_000_000)
+        await self.put(
+            *(values.MemberWrite(id=name, rule=rule, at_us=at_us, **fields) for name in names)
+        )
+        return at_us
+
+    @contextlib.asynccontextmanager
+    async def working(self):
+        own = streamtarget.StreamTarget(self.harness.clock)
+        targets = target.Targets(job=self.target, webhook=self.target, stream=own)
+        work = pipeline.Pipeline(
+            queue=self.queue,
+            target=targets,
+            clock=self.harness.clock,
+            bounds=pipeline.Bounds(concurrency=16, lease_seconds=10),
+        )
+        limits = claimer.Limits(batch=500, under_way=1_000, lease_seconds=10, grace_seconds=5)
+        claims = claimer.Claimer(
+            self.queue, work, self.harness.clock, services.Health(), worker="w", limits=limits
+        )
+        task = asyncio.create_task(claims.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def outcomes(self):
+        """What became of the set's members so far; nothing else was written."""
+        found = []
+        for entry in await self.harness.outcomes():
+            news = run.unpack_news(entry)
+            assert not news.events
+            found += news.sets
+        return found
+
+    async def entries(self):
+        stream = self.harness.server.keys.stream("shop", "ticks")
+        found = await self.harness.server.redis.xrange(stream)
+        return [{k.decode(): v.decode() for k, v in fields.items()} for _, fields in found]
+
+    async def members(self):
+        return (await self.queue.members.counts(self.set)).members
+
+
+@pytest.fixture
+async def shop(harness):
+    made = Shop(harness, WEBHOOK)
+    await made.store()
+    return made
+
+
+@pytest.fixture
+async def streaming(harness):
+    made = Shop(harness, STREAM)
+    await made.store()
+    return made
+
+
+async def test_a_one_off_is_fired_once_and_leaves_the_queue(shop):
+    at_us = await shop.put_once("a", payload=b'{"customer":7}')
+    async with shop.working():
+        await _until(lambda: shop.target.fired)
+        await _until_async(shop.members, 0)
+    (fired,) = shop.target.fired
+    assert (fired.name, fired.schedule_id, fired.slot_us) == ("a", "a", at_us)
+    assert (fired.namespace, fired.owner.name) == ("shop", "reminders")
+    assert bytes(fired.action.payload) == b'{"customer":7}'
+    (outcome,) = await shop.outcomes()
+    assert (outcome.uid, outcome.succeeded, outcome.newest_slot_us) == (shop.set.uid, 1, at_us)
+    assert (await shop.queue.members.counts(shop.set)).armed == 0
+
+
+async def test_a_failed_one_off_is_tried_again_and_kept_until_then(shop):
+    shop.target.reply(outcomes.Retry(reason=Reason.TIMEOUT, message="500"))
+    await shop.put_once("a", payload=b"7")
+    async with shop.working():
+        await _until(lambda: len(shop.target.fired) == 2)
+        await _until_async(shop.members, 0)
+    assert {bytes(one.action.payload) for one in shop.target.fired} == {b"7"}
+    assert [one.attempt for one in shop.target.fired] == [1, 2]
+
+
+async def test_a_one_off_that_is_given_up_stays_with_its_dead_letter(shop):
+    shop.target.reply(outcomes.Rejected(reason=Reason.REJECTED, message="410"))
+    await shop.put_once("a", payload=b"7")
+    async with shop.working():
+        await _until(lambda: shop.target.fired)
+        await asyncio.sleep(0.5)
+    (found,) = await shop.queue.members.get(shop.set, ["a"])
+    assert (found.state, found.payload) == (definition.State.COMPLETED, b"7")
+    (outcome,) = await shop.outcomes()
+    assert outcome.failed == 1
+
+
+async def test_an_ended_one_off_stays_as_long_as_its_set_says(harness):
+    settings = setspec.SetSettings(retention_seconds=1)
+    shop = Shop(harness, WEBHOOK, settings=settings)
+    await shop.store()
+    await shop.put_once("a")
+    async with shop.working():
+        await _until(lambda: shop.target.fired)
+        await asyncio.sleep(0.3)
+        (found,) = await shop.queue.members.get(shop.set, ["a"])
+        assert found.state is definition.State.COMPLETED
+        await _until_async(shop.members, 0)
+    assert len(shop.target.fired) == 1
+
+
+async def test_a_recurring_member_goes_on(shop):
+    await shop.put(values.MemberWrite(id="a", rule=EVERY))
+    async with shop.working():
+        await _until(lambda: len(shop.target.fired) >= 2)
+    first, second = shop.target.fired[:2]
+    assert second.slot_us - first.slot_us == 1_000_000
+    assert second.previous_us == first.slot_us
+    assert await shop.members() == 1
+
+
+async def test_nothing_of_a_suspended_set_fires_until_it_is_resumed(shop):
+    await shop.put_once(*"abc", after=0.2)
+    await shop.store(state=setrecord.SetState.SUSPENDED)
+    async with shop.working():
+        await asyncio.sleep(0.6)
+        assert not shop.target.fired
+        await shop.store(state=setrecord.SetState.READY)
+        await _until(lambda: len(shop.target.fired) == 3)
+
+
+async def test_an_edited_target_is_used_by_the_next_slot(shop):
+    await shop.put(values.MemberWrite(id="a", rule=EVERY))
+    async with shop.working():
+        await _until(lambda: shop.target.fired)
+        other = msgspec.structs.replace(WEBHOOK, payload=msgspec.Raw(b'"other"'))
+        shop.blob = actions.encode(other)
+        await shop.store(target=shop.queue.signed_blobs.digest("shop", shop.blob))
+        count = len(shop.target.fired)
+        await _until(lambda: len(shop.target.fired) >= count + 2)
+    assert bytes(shop.target.fired[-1].action.payload) == b'"other"'
+
+
+async def test_entries_have_the_ids_of_members(streaming):
+    at_us = await streaming.put_once("a")
+    await streaming.put_once("b", payload=b'{"n":1}')
+    async with streaming.working():
+        await _until_async(streaming.members, 0)
+    entries = {entry["schedule_id"]: entry for entry in await streaming.entries()}
+    seconds = entries["a"]["slot"]
+    assert entries["a"]["id"] == f"a-{seconds}"
+    assert float(seconds) == pytest.approx(at_us / 1e6, abs=0.002)
+    assert (entries["a"]["payload"], entries["b"]["payload"]) == ('"usual"', '{"n":1}')
+    assert entries["a"]["set"] == "reminders"
+    assert "generated_at" in entries["a"]
+
+
+async def test_many_members_of_one_rule_are_appended_together(streaming):
+    writes = [values.MemberWrite(id=f"m{n}", rule=EVERY) for n in range(300)]
+    await streaming.put(*writes)
+    async with streaming.working():
+        await _until_async(lambda: _distinct(streaming), 300)
+    outcomes_ = await streaming.outcomes()
+    assert sum(one.succeeded for one in outcomes_) == len(await streaming.entries())
+    assert len(outcomes_) < 50
+
+
+async def test_a_payload_that_others_wrote_is_not_sent(shop):
+    await shop.put_once("a", after=0.3, payload=b'{"price":1}')
+    redis = shop.harness.server.redis
+    for key in await redis.keys("*defs*"):
+        for id_, record in (await redis.hgetall(key)).items():
+            await redis.hset(key, id_, record.replace(b'"price":1', b'"price":9'))
+    async with shop.working():
+        await asyncio.sleep(0.8)
+    assert not shop.target.fired
+
+
+async def test_a_member_may_be_fired_by_hand_beside_its_slots(shop):
+    later = shop.harness.now_us() + 3_600_000_000
+    await shop.put(values.MemberWrite(id="a", rule=ONCE, at_us=later, payload=b"1"))
+    slot_us = await shop.queue.members.trigger(shop.set, "a", run_uid="run-1", payload=b"2")
+    await shop.queue.members.trigger(shop.set, "a", run_uid="run-2")
+    assert await shop.queue.members.trigger(shop.set, "b", run_uid="run-3") is None
+    async with shop.working():
+        await _until(lambda: len(shop.target.fired) == 2)
+    first, second = shop.target.fired
+    assert (first.trigger, first.run_uid, first.slot_us) == ("Manual", "run-1", slot_us)
+    assert [bytes(one.action.payload) for one in shop.target.fired] == [b"2", b"1"]
+    assert second.run_uid == "run-2"
+    (found,) = await shop.queue.members.get(shop.set, ["a"])
+    assert (found.state, found.due_us) == (definition.State.ARMED, later)
+
+
+async def _distinct(shop):
+    return len({entry["schedule_id"] for entry in await shop.entries()})
+
+
+async def _until(holds):
+    async def ask():
+        return bool(holds())
+
+    await _until_async(ask, wanted=True)
+
+
+async def _until_async(ask, wanted):
+    async with asyncio.timeout(LONGEST_SECONDS):
+        while await ask() != wanted:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.02)

@@ -1,0 +1,269 @@
+"""``duepoint set``: members looked at and changed through a real HTTP server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tests.fakes import memoryapi
+from tests.unit.cli.conftest import KUBECONFIG
+
+pytestmark = pytest.mark.usefixtures("environment")
+
+
+# -- who asks whom -------------------------------------------------------------------------------
+
+
+def test_namespace_and_token_are_those_of_the_kubeconfig(duepoint, api):
+    assert duepoint("set", "stats", "reminders").code == 0
+    assert api.requests[0][1] == "/v1/namespaces/shop/schedulesets/reminders"
+
+
+def test_what_is_given_goes_first(duepoint, api, tmp_path):
+    api.tokens = {"other"}
+    token = tmp_path / "token"
+    token.write_text("other\n")
+
+    assert duepoint("set", "stats", "reminders", "--token-file", str(token)).code == 0
+    assert duepoint("set", "stats", "reminders", "--token", "other").code == 0
+    assert "NotFound" in duepoint("set", "stats", "reminders", "-n", "x", "--token", "other").err
+
+
+def test_an_option_goes_before_the_environment(duepoint, monkeypatch, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("good")
+    monkeypatch.setenv("DUEPOINT_API_TOKEN", "of the environment")
+
+    assert duepoint("set", "stats", "reminders", "--token-file", str(token)).code == 0
+    assert duepoint("set", "stats", "reminders").code == 2
+    monkeypatch.setenv("DUEPOINT_API_TOKEN", "good")
+    assert duepoint("set", "stats", "reminders").code == 0
+
+
+def test_a_token_that_expires_meanwhile_is_made_again(duepoint, api, environment):
+    changed = {**KUBECONFIG, "users": [{"name": "u", "user": {"token": "new"}}]}
+
+    async def expire(_):
+        api.tokens = {"new"}
+        environment.write_text(json.dumps(changed))
+        return memoryapi.problem(401, "Unauthenticated", "the token has expired")
+
+    api.faults.append(expire)
+    assert duepoint("set", "stats", "reminders").code == 0
+    assert len(api.requests) == 2
+
+
+def test_without_a_kubeconfig_a_token_is_enough(duepoint, environment):
+    environment.unlink()
+    assert duepoint("set", "stats", "reminders", "--token", "good", "-n", "shop").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--server", ""], "--server: is missing"),
+        (["--server", "api.example.com"], "--server:"),
+        (["--token", "bad"], "kubectl create token"),
+        (["--token", "a", "--service-account", "b"], "leave it out, or leave --token out"),
+        (["--token-file", "/nowhere/token"], "--token-file: /nowhere/token"),
+        (["--ca-file", "/nowhere/ca"], "--ca-file: /nowhere/ca"),
+        (["--service-account", "a/b/c"], "--service-account"),
+        (["--service-account", "a"], "--service-account"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
+def test_what_is_wrong_on_the_way_is_one_line(refused, arguments, said):
+    assert said in refused("set", "stats", "reminders", *arguments)
+
+
+def test_a_user_with_a_certificate_is_shown_the_ways_to_a_token(refused, environment):
+    changed = {**KUBECONFIG, "users": [{"name": "u", "user": {}}]}
+    environment.write_text(json.dumps(changed))
+
+    said = refused("set", "stats", "reminders")
+    assert "the kubeconfig's user has no token" in said
+    assert "--service-account NAME" in said
+
+
+def test_a_server_that_is_not_there_is_one_line(refused, monkeypatch):
+    monkeypatch.setattr("duepoint.client.retrying.Retries.wait_seconds", lambda *_, **__: None)
+    assert "no answer" in refused("set", "stats", "reminders", "--server", "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("lst", 'did you mean "list"?'), ("expot", '"export"'), ("zzz", "write one of delete, due")],
+)
+def test_a_wrong_word_gets_the_right_one(refused, word, said):
+    assert said in refused("set", word)
+
+
+# -- looking -------------------------------------------------------------------------------------
+
+
+def test_get_in_every_form(duepoint, api):
+    api.store("order-17", {"schedule": "0 9 * * *", "payload": {"n": 1}, "timeZone": "Europe/Rome"})
+
+    (row,) = duepoint("set", "get", "reminders", "order-17").rows
+    assert (row["id"], row["payload"], row["schedule"]) == ("order-17", {"n": 1}, "0 9 * * *")
+    table = duepoint("set", "get", "reminders", "order-17", "--next", "2", "-o", "table").out
+    assert "timeZone  Europe/Rome" in table
+    assert "next      2026-11-27T09:00:00Z, 2026-11-28T09:00:00Z" in table
+    shown = yaml.safe_load(duepoint("set", "get", "reminders", "order-17", "-o", "yaml").out)
+    assert (shown["payload"], "at" in shown) == ({"n": 1}, False)
+
+
+def test_a_member_that_is_not_there_is_nothing_to_show_with_the_one_that_was_meant(duepoint, api):
+    api.store("order-17", {"delay": "1h"})
+
+    answer = duepoint("set", "get", "reminders", "ordre-17")
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err == (
+        'duepoint: there is no member ordre-17 in shop/reminders; did you mean "order-17"?\n'
+    )
+
+
+def test_list_in_every_form(duepoint, api):
+    for number in range(3):
+        api.store(f"a-{number}", {"delay": "1h", "payload": {"n": number}})
+    api.store("b", {"schedule": "@daily", "suspend": True})
+
+    assert duepoint("set", "list", "reminders").column("id") == ["a-0", "a-1", "a-2", "b"]
+    assert duepoint("set", "list", "reminders", "--prefix", "a-", "--count", "2").column("id") == [
+        "a-0", "a-1",
+    ]  # fmt: skip
+    table = duepoint("set", "list", "reminders", "-o", "table").out.splitlines()
+    assert table[0].split() == ["id", "when", "next", "due", "state", "payload"]
+    assert len(table) == 5
+    documents = list(yaml.safe_load_all(duepoint("set", "list", "reminders", "-o", "yaml").out))
+    assert [each["id"] for each in documents] == ["a-0", "a-1", "a-2", "b"]
+    assert duepoint("set", "list", "reminders", "--prefix", "c").code == 1
+
+
+def test_what_is_due(duepoint, api):
+    api.store("a", {"at": "2027-01-02T00:00:00Z"})
+    api.store("b", {"at": "2027-01-01T00:00:00Z"})
+    api.store("old", {"at": "2020-01-01T00:00:00Z"})
+
+    window = ("--from", "2027-01-01", "--to", "2027-01-03")
+    assert duepoint("set", "due", "reminders", *window).column("id") == ["b", "a"]
+    assert duepoint("set", "due", "reminders", "--overdue").column("id") == ["old"]
+    assert duepoint("set", "due", "reminders", "--within", "10m").code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--within", "1h", "--to", "2027-01-01"], "leave one out"),
+        (["--overdue", "--within", "1h"], "leave the other times out"),
+        (["--from", "2027-01-02", "--to", "2027-01-01"], "--to: ends before it begins"),
+    ],
+)
+def test_times_that_contradict_are_refused(refused, arguments, said):
+    assert said in refused("set", "due", "reminders", *arguments)
+
+
+def test_stats(duepoint, api):
+    api.store("a", {"delay": "1h"})
+
+    assert duepoint("set", "stats", "reminders").rows[0]["members"] == 1
+    assert (
+        "lag           none is overdue" in duepoint("set", "stats", "reminders", "-o", "table").out
+    )
+
+
+# -- changing ------------------------------------------------------------------------------------
+
+
+def test_put_makes_a_member(duepoint, api, tmp_path):
+    payload = tmp_path / "payload.json"
+    payload.write_text('{"order": 17}')
+    answer = duepoint(
+        "set", "put", "reminders", "order-17", "--at", "2027-01-01T09:00", "--time-zone",
+        "Europe/Rome", "--payload", f"@{payload}", "--starting-deadline", "2h",
+    )  # fmt: skip
+
+    assert answer.code == 0
+    stored = api.members["order-17"]
+    assert (stored["at"], stored["payload"], stored["startingDeadlineSeconds"]) == (
+        "2027-01-01T08:00:00Z", {"order": 17}, 7200,
+    )  # fmt: skip
+    assert answer.rows[0]["etag"] == stored["etag"]
+
+
+def test_put_without_an_id_makes_a_one_off(duepoint, api):
+    (row,) = duepoint("set", "put", "reminders", "--delay", "24h").rows
+    assert list(api.members) == [row["id"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["a"], "write exactly one of them; none of them is there"),
+        (["a", "--at", "now", "--delay", "1h"], "there is --at and --delay"),
+        (["--schedule", "@daily"], "ID: is missing"),
+        (["a", "--delay", "1 day"], "--delay"),
+        (["a", "--delay", "1h", "--payload", "{"], "--payload: is not JSON"),
+        (["a", "--at", "yesterday"], "--at"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
+def test_a_wrong_put_sends_nothing(refused, api, arguments, said):
+    api.refused = {"a": [(400, "X")]}
+    if "1 day" in arguments:
+        api.faults.append(_invalid_delay)
+    assert said in refused("set", "put", "reminders", *arguments)
+    assert api.members == {}
+
+
+async def _invalid_delay(_):
+    return memoryapi.problem(400, "InvalidDuration", "--delay is the API's to judge", "delay")
+
+
+def test_a_condition_that_does_not_hold_is_one_line(duepoint, refused, api):
+    api.store("a", {"delay": "1h"})
+
+    assert "PreconditionFailed" in refused(
+        "set", "put", "reminders", "a", "--delay", "2h", "--if-absent"
+    )
+    assert "PreconditionFailed" in refused("set", "delete", "reminders", "a", "--if-match", "0")
+    etag = api.members["a"]["etag"]
+    assert duepoint("set", "delete", "reminders", "a", "--if-match", etag).code == 0
+
+
+def test_delete_by_id_by_prefix_and_all(duepoint, api):
+    for name in ("a-1", "a-2", "b-1", "c"):
+        api.store(name, {"delay": "1h"})
+
+    assert duepoint("set", "delete", "reminders", "a-1", "zz").out == (
+        "1 deleted, 1 were not there\n"
+    )
+    assert duepoint("set", "delete", "reminders", "--prefix", "b", "--yes").out == "1 deleted\n"
+    assert list(api.members) == ["a-2", "c"]
+    assert duepoint("set", "delete", "reminders", "--all", "-y", "-o", "json").rows == [
+        {"removed": 2, "absent": 0, "refused": 0}
+    ]
+    assert duepoint("set", "delete", "reminders", "zz").code == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["a", "--all"], ["--prefix", "a", "--all"], ["--prefix", "a"], ["--all"]]
+)
+def test_nothing_is_deleted_because_an_option_was_forgotten(refused, api, arguments):
+    api.store("a", {"delay": "1h"})
+    refused("set", "delete", "reminders", *arguments)
+
+    assert list(api.members) == ["a"]
+
+
+def test_trigger(duepoint, api):
+    api.store("a", {"delay": "1h"})
+
+    assert duepoint("set", "trigger", "reminders", "a").out == "a fires now, as run run-1\n"
+    assert duepoint("set", "trigger", "reminders", "a", "--payload", "[1]", "-o", "json").rows == [
+        {"id": "a", "run": "run-2"}
+    ]
+    assert api.triggered == [("a", None), ("a", [1])]
+    assert duepoint("set", "trigger", "reminders", "b").code == 1

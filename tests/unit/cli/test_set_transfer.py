@@ -1,0 +1,265 @@
+"""``duepoint set export`` and ``import``: whole sets, cut anywhere and continued."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from duepoint.cli.sets import exporting, importing
+from tests.fakes import memoryapi
+
+pytestmark = pytest.mark.usefixtures("environment")
+
+COUNT = 25
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Pages and batches of a few rows, a checkpoint after each, and little patience."""
+    from duepoint.client import Retries
+
+    monkeypatch.setattr(exporting, "_PAGE", 4)
+    monkeypatch.setattr(exporting, "_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(importing, "_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(importing.batches, "ROWS", 4)
+    monkeypatch.setattr(importing, "_PATIENCE", Retries(attempts=2, first_seconds=0.01))
+
+
+def filled(api, count=COUNT):
+    for number in range(count):
+        api.store(f"m{number:03d}", {"delay": "1h", "payload": {"n": number, "text": "Grüße"}})
+
+
+def ids(path):
+    return [json.loads(line)["id"] for line in path.read_text().splitlines()]
+
+
+# -- export --------------------------------------------------------------------------------------
+
+
+def test_an_export_has_every_member_once_and_nothing_that_only_the_api_writes(
+    duepoint, api, tmp_path
+):
+    filled(api)
+    path = tmp_path / "members.ndjson"
+    answer = duepoint("set", "export", "reminders", str(path))
+
+    assert answer.code == 0
+    assert "25 members exported to" in answer.out
+    assert ids(path) == sorted(api.members)
+    assert set(json.loads(path.read_text().splitlines()[0])) == {"id", "at", "payload"}
+    assert [each.name for each in tmp_path.iterdir() if "check" in each.name] == []
+
+
+def test_an_empty_set_is_an_empty_file(duepoint, tmp_path):
+    path = tmp_path / "members.ndjson"
+    assert duepoint("set", "export", "reminders", str(path), "-o", "json").rows[0]["members"] == 0
+    assert path.read_bytes() == b""
+
+
+def test_an_export_to_standard_output(duepoint, api):
+    filled(api, 5)
+    answer = duepoint("set", "export", "reminders", "-")
+
+    assert answer.column("id") == sorted(api.members)
+    assert "5 members exported" in answer.err
+
+
+@pytest.mark.parametrize("requests", [1, 2, 3, 5, 7])
+def test_a_cut_export_goes_on_where_it_was(duepoint, api, tmp_path, requests):
+    filled(api)
+    path = tmp_path / "members.ndjson"
+    refusal = [_gone] * 3
+    api.faults.extend([None] * requests + refusal)
+    first = duepoint("set", "export", "reminders", str(path))
+    assert first.code == 2
+    api.faults.clear()
+    # What was written behind the checkpoint, and a half line, are not kept.
+    assert not path.exists()
+    if requests > 1:
+        with path.with_name("members.ndjson.part").open("ab") as data:
+            data.write(b'{"id": "half')
+
+    second = duepoint("set", "export", "reminders", str(path), "-o", "json")
+
+    assert second.code == 0
+    assert ids(path) == sorted(api.members)
+    assert second.rows[0]["continuedFrom"] == max(requests - 1, 0) * 4
+    assert [each.name for each in tmp_path.glob("members*")] == ["members.ndjson"]
+
+
+async def _gone(_):
+    return memoryapi.problem(400, "Broken", "the request is broken")
+
+
+def test_a_file_that_is_there_is_not_replaced_by_accident(duepoint, refused, api, tmp_path):
+    filled(api, 3)
+    path = tmp_path / "members.ndjson"
+    path.write_text("precious\n")
+
+    assert "write --restart to replace it" in refused("set", "export", "reminders", str(path))
+    assert path.read_text() == "precious\n"
+    api.faults.extend([None, *[_gone] * 3])
+    assert duepoint("set", "export", "reminders", str(path), "--restart").code == 2
+    assert path.read_text() == "precious\n"
+    api.faults.clear()
+    assert duepoint("set", "export", "reminders", str(path), "--restart").code == 0
+    assert len(ids(path)) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"no JSON", "is no checkpoint"),
+        (b'{"work": ["import", "x", "y"]}', "belongs to another command (import x y)"),
+    ],
+)
+def test_another_checkpoint_is_not_continued(refused, tmp_path, content, said):
+    path = tmp_path / "members.ndjson"
+    (tmp_path / "members.ndjson.checkpoint").write_bytes(content)
+    assert said in refused("set", "export", "reminders", str(path))
+
+
+def test_a_file_shorter_than_its_checkpoint_is_not_continued(duepoint, refused, api, tmp_path):
+    filled(api)
+    path = tmp_path / "members.ndjson"
+    api.faults.extend([None] * 3 + [_gone] * 3)
+    duepoint("set", "export", "reminders", str(path))
+    api.faults.clear()
+    path.with_name("members.ndjson.part").write_bytes(b"")
+
+    assert "shorter than its checkpoint" in refused("set", "export", "reminders", str(path))
+
+
+# -- import --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def exported(duepoint, api, tmp_path):
+    filled(api)
+    path = tmp_path / "members.ndjson"
+    duepoint("set", "export", "reminders", str(path))
+    wanted = {id_: member["payload"] for id_, member in api.members.items()}
+    api.members.clear()
+    return path, wanted
+
+
+def payloads(api):
+    return {id_: member["payload"] for id_, member in api.members.items()}
+
+
+def test_an_import_restores_what_was_exported_and_twice_is_once(duepoint, api, exported):
+    path, wanted = exported
+    first = duepoint("set", "import", "reminders", str(path))
+    assert (first.code, payloads(api)) == (0, wanted)
+    assert "25 rows: 25 created, 0 replaced, 0 unchanged, 0 refused" in first.out
+
+    (second,) = duepoint("set", "import", "reminders", str(path), "-o", "json").rows
+    assert (second["unchanged"], second["created"]) == (25, 0)
+    assert payloads(api) == wanted
+
+
+def test_several_requests_are_under_way_at_once(duepoint, api, exported):
+    path, _ = exported
+    import asyncio
+
+    async def slow(request):
+        await request.read()
+        await asyncio.sleep(0.2)
+        return memoryapi.problem(503, "Busy", "not now")
+
+    api.faults.extend([slow] * 4)
+    assert duepoint("set", "import", "reminders", str(path)).code == 0
+    assert api.most_in_flight == 4
+
+
+def test_an_import_from_standard_input(duepoint, api, exported):
+    path, wanted = exported
+    answer = duepoint("set", "import", "reminders", "-", given=path.read_bytes())
+
+    assert (answer.code, payloads(api)) == (0, wanted)
+
+
+@pytest.mark.parametrize("requests", [0, 1, 3, 5])
+def test_a_cut_import_goes_on_where_it_was(duepoint, api, exported, requests):
+    path, wanted = exported
+    api.faults.extend([None] * requests + [_gone] * 10)
+    first = duepoint("set", "import", "reminders", str(path))
+    assert first.code == 2
+    checkpoint = path.with_name("members.ndjson.checkpoint")
+    done = json.loads(checkpoint.read_bytes()).get("rows", 0)
+    api.faults.clear()
+    before = len(api.requests)
+
+    (second,) = duepoint("set", "import", "reminders", str(path), "-o", "json").rows
+
+    assert payloads(api) == wanted
+    assert (second["rows"], second["continuedFrom"]) == (25, done)
+    assert second["created"] + second["unchanged"] == 25
+    assert len(api.requests) - before == -(-(25 - done) // 4)
+    assert not checkpoint.exists()
+
+
+def test_a_changed_file_is_not_continued_in_the_middle(duepoint, refused, api, exported):
+    path, _ = exported
+    api.faults.extend([None] * 2 + [_gone] * 10)
+    duepoint("set", "import", "reminders", str(path))
+    api.faults.clear()
+    with path.open("a") as data:
+        data.write('{"id": "more", "delay": "1h"}\n')
+
+    assert "belongs to another command" in refused("set", "import", "reminders", str(path))
+    assert duepoint("set", "import", "reminders", str(path), "--restart").code == 0
+    assert "more" in api.members
+
+
+ROWS = """{"id": "a", "delay": "1h"}
+
+{"id": "b", "at": "1970-01-01T00:00:00Z"}
+{"id": "c", "colour": "red", "delay": "1h"}
+no JSON
+{"id": "d", "delay": "1h"}
+"""
+
+
+def test_refused_rows_are_counted_shown_and_stop_none_of_the_others(duepoint, api):
+    answer = duepoint("set", "import", "reminders", "-", given=ROWS)
+
+    assert answer.code == 1
+    assert sorted(api.members) == ["a", "d"]
+    assert "2 created" in answer.out
+    assert "3 refused (TooLate 1, UnknownField 1, InvalidRow 1)" in answer.out
+    assert answer.err.splitlines()[0] == (
+        "duepoint: line 3 (b): 1970-01-01T00:00:00Z is past its deadline (TooLate)"
+    )
+    assert answer.err.splitlines()[2].startswith("duepoint: line 5: the row is no member")
+
+
+def test_refused_rows_go_to_a_file(duepoint, tmp_path):
+    path = tmp_path / "refused.ndjson"
+    answer = duepoint("set", "import", "reminders", "-", "--refused", str(path), given=ROWS)
+
+    assert (answer.code, answer.err) == (1, "")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(row["line"], row["error"]["code"]) for row in rows] == [
+        (3, "TooLate"), (4, "UnknownField"), (5, "InvalidRow"),
+    ]  # fmt: skip
+    assert rows[2]["row"] == "no JSON"
+
+
+def test_refusals_that_are_expected_are_no_failure(duepoint):
+    only = '{"id": "a", "delay": "1h"}\n{"id": "b", "at": "1970-01-01T00:00:00Z"}\n'
+    late = ("set", "import", "reminders", "-", "--ignore", "TooLate")
+    assert duepoint(*late, given=only).code == 0
+    assert duepoint(*late, given=ROWS).code == 1
+
+
+def test_a_line_without_an_end_is_refused(refused):
+    assert "line 1 is longer than" in refused(
+        "set", "import", "reminders", "-", given=b'{"id": "' + b"x" * 300_000
+    )
+
+
+def test_a_file_that_is_not_there_is_one_line(refused):
+    assert "FILE: /nowhere: No such file" in refused("set", "import", "reminders", "/nowhere")

@@ -1,0 +1,71 @@
+"""What a program gets that imports the client."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from duepoint import client, errors
+from duepoint.client import Client, tokens
+
+
+def test_a_program_pays_for_no_library_of_the_processes():
+    code = (
+        "import sys, duepoint.client; "
+        "print(sorted({'kopf', 'kubernetes', 'redis', 'aiohttp', 'uvloop', 'click', 'rich'}"
+        " & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there_and_documented():
+    for name in client.__all__:
+        assert getattr(client, name).__doc__, name
+
+
+def test_every_error_is_one_of_the_tree_that_the_docstring_draws():
+    from duepoint.client import problems
+
+    drawn = problems.__doc__
+    found = [
+        each for each in vars(problems).values()
+        if isinstance(each, type) and issubclass(each, Exception)
+    ]  # fmt: skip
+    assert {each.__name__ for each in found} == {
+        word for word in drawn.replace("├──", " ").replace("└──", " ").split()
+        if hasattr(problems, word) and isinstance(getattr(problems, word), type)
+    }  # fmt: skip
+    assert all(issubclass(each, errors.DuepointError) for each in found)
+
+
+# -- the environment -----------------------------------------------------------------------------
+
+
+def test_the_environment_says_where_and_who(api, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("good")
+    api.store("a", {"delay": "1h"})
+
+    for who in ({"DUEPOINT_API_TOKEN": "good"}, {"DUEPOINT_API_TOKEN_FILE": str(token)}):
+        with Client.from_environment({"DUEPOINT_API_URL": api.url, **who}) as made:
+            assert made.schedule_set("shop", "reminders").get("a").id == "a"
+
+
+def test_a_pod_uses_the_token_of_its_account(tmp_path):
+    path = tmp_path / "token"
+    assert tokens.of_environment({}, pod_file=path) is None
+    path.write_text("of the Pod")
+    assert tokens.of_environment({}, pod_file=path).current() == "of the Pod"
+
+
+def test_without_a_url_the_message_says_what_to_set():
+    with pytest.raises(ValueError, match="DUEPOINT_API_URL is not set"):
+        Client.from_environment({})
+
+
+def test_a_certificate_of_another_authority_is_refused(tmp_path):
+    with pytest.raises(OSError, match="No such file"):
+        Client("https://api.example.com", ca_file=tmp_path / "none.pem")

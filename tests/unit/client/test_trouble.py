@@ -1,0 +1,367 @@
+"""What the clients do when the API, or the way to it, is not well."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+import pytest
+from aiohttp import web
+
+from duepoint import client
+from duepoint.client import MemberRow, MemberSpec, Retries, batches
+from tests.fakes import memoryapi
+from tests.support import certificates
+from tests.unit.client.conftest import QUICK
+
+SPEC = MemberSpec(delay="1h")
+
+
+def rows(count):
+    return (MemberRow(id=f"m{number}", delay="1h") for number in range(count))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [memoryapi.busy(503), memoryapi.busy(429), memoryapi.busy(502), memoryapi.hang_up],
+    ids=["unwell", "too many", "bad gateway", "hang-up"],
+)
+def test_a_change_is_repeated_and_one_that_must_not_be_made_twice_under_the_same_key(
+    reminders, api, fault
+):
+    api.faults.extend([fault, fault, None, fault, fault])
+    reminders.put("a", SPEC)
+    assert ["Idempotency-Key" in headers for _, _, headers in api.requests] == [False] * 3
+
+    reminders.create(SPEC)
+    assert len(api.members) == 2
+    assert len({headers["Idempotency-Key"] for _, _, headers in api.requests[3:]}) == 1
+
+
+def test_a_one_off_whose_answer_was_lost_is_made_once(reminders, api):
+    async def lose_the_answer(request):
+        answer = await api._create(request)
+        api.answers[request.headers["Idempotency-Key"]] = (201, answer.text)
+        request.transport.close()
+        return web.Response()
+
+    api.faults.append(lose_the_answer)
+    made = reminders.create(SPEC)
+    assert list(api.members) == [made.id]
+
+
+def test_two_changes_have_two_keys(reminders, api):
+    reminders.create(SPEC)
+    reminders.create(SPEC)
+
+    assert len({headers["Idempotency-Key"] for _, _, headers in api.requests}) == 2
+
+
+def test_a_deletion_of_a_version_says_after_a_lost_answer_that_there_was_one(reminders, api):
+    etag = reminders.put("a", SPEC).etag
+
+    async def lose_the_answer(request):
+        del api.members["a"]
+        api.answers[request.headers["Idempotency-Key"]] = (204, "")
+        request.transport.close()
+        return web.Response()
+
+    api.faults.append(lose_the_answer)
+    assert reminders.delete("a", options=client.ChangeOptions(if_match=etag)) is True
+
+
+def test_it_waits_as_long_as_the_api_asks(reminders, api):
+    api.faults.append(memoryapi.busy(429, retry_after="1"))
+    began = time.monotonic()
+    reminders.put("a", SPEC)
+
+    assert time.monotonic() - began >= 1.0
+
+
+def test_it_does_not_wait_longer_than_it_may(reminders, api):
+    api.faults.append(memoryapi.busy(429, retry_after="3600"))
+    began = time.monotonic()
+
+    with pytest.raises(client.ServiceBusy) as caught:
+        reminders.put("a", SPEC)
+    assert caught.value.retry_after_seconds == 3600
+    assert time.monotonic() - began < 5
+
+
+def test_it_gives_up_after_its_attempts(reminders, api):
+    api.faults.extend([memoryapi.busy()] * 10)
+
+    with pytest.raises(client.ServiceBusy, match="not now"):
+        reminders.get("a")
+    assert len(api.requests) == QUICK.attempts
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, client.RequestRefused), (403, client.AccessDenied), (404, client.NothingThere),
+        (409, client.StateConflict), (410, client.NothingThere), (412, client.TagMismatch),
+        (413, client.RequestRefused), (422, client.RequestRefused),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_not_repeated(reminders, api, status, kind):
+    async def refuse(_):
+        return memoryapi.problem(status, "SomeCode", "at is no time", "at")
+
+    api.faults.append(refuse)
+    with pytest.raises(kind) as caught:
+        reminders.put("a", SPEC)
+    assert (caught.value.code, caught.value.field, caught.value.status) == (
+        "SomeCode", "at", status,
+    )  # fmt: skip
+    assert len(api.requests) == 1
+
+
+def test_a_page_of_a_proxy_is_quoted_and_named_as_such(reminders, api):
+    async def proxy(_):
+        return web.Response(status=404, text="<html>nginx has no such page</html>" + "x" * 10_000)
+
+    api.faults.append(proxy)
+    with pytest.raises(client.NothingThere, match="nginx has no such page") as caught:
+        reminders.delete("a")
+    assert caught.value.code == "Http404"
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"<html>", b"\xff\xfe"])
+def test_a_success_that_is_no_answer_of_the_api_is_said_so(connect, api, body):
+    async def strange(_):
+        return web.Response(body=body)
+
+    api.faults.append(strange)
+    once = connect(retries=client.NEVER).schedule_set("shop", "reminders")
+    with pytest.raises(client.ServiceUnreachable, match="not what a Duepoint API says"):
+        once.get("a")
+
+
+def test_a_redirect_is_not_followed_because_it_would_take_the_token_along(reminders, api):
+    async def redirect(_):
+        return web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"})
+
+    api.faults.append(redirect)
+    with pytest.raises(client.RequestRefused) as caught:
+        reminders.get("a")
+    assert caught.value.status == 302
+
+
+def test_no_server_is_one_error_after_the_attempts(connect):
+    with pytest.raises(client.ServiceUnreachable, match=r"GET at http://127\.0\.0\.1:1"):
+        connect("http://127.0.0.1:1").schedule_set("shop", "reminders").get("a")
+
+
+def test_a_server_that_says_nothing_is_left_in_time(connect, api):
+    async def sleep(_):
+        import asyncio
+
+        await asyncio.sleep(2)
+        return web.Response()
+
+    api.faults.append(sleep)
+    impatient = connect(retries=client.NEVER, timeout_seconds=0.2)
+    with pytest.raises(client.ServiceUnreachable, match="no answer in time"):
+        impatient.schedule_set("shop", "reminders").get("a")
+
+
+# -- tokens --------------------------------------------------------------------------------------
+
+
+def test_an_unknown_token_is_said_so_once(connect, api):
+    with pytest.raises(client.AccessDenied) as caught:
+        connect(token="bad").schedule_set("shop", "reminders").get("a")
+    assert caught.value.status == 401
+    assert "bad" not in str(caught.value)
+    assert len(api.requests) == 1
+
+
+def test_a_token_that_was_replaced_is_read_again(connect, api, tmp_path):
+    api.store("a", {"delay": "1h"})
+    path = tmp_path / "token"
+    path.write_text("good\n")
+    reminders = connect(token=client.TokenInFile(path)).schedule_set("shop", "reminders")
+    reminders.get("a")
+    api.tokens = {"new"}
+    path.write_text("new\n")
+
+    assert reminders.get("a").id == "a"
+    assert [h["Authorization"] for _, _, h in api.requests] == [
+        "Bearer good", "Bearer good", "Bearer new",
+    ]  # fmt: skip
+
+
+def test_no_token_stands_in_any_representation(connect):
+    made = connect(token="secret-token")
+    assert "secret-token" not in repr(vars(getattr(made, "inner", made)))
+
+
+@pytest.mark.parametrize("token", ["", "  ", "a\nb", "ü"])
+def test_what_cannot_be_a_token_is_refused(connect, token):
+    with pytest.raises(ValueError, match="token"):
+        connect(token=token)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "api", "ftp://api", "http://", "http://u:p@api", "http://api?x=1", "http://api:x",
+     "http://api:99999", "http://[::1", "http://a b"],
+)  # fmt: skip
+def test_what_is_no_url_is_refused_without_repeating_a_password(connect, url):
+    with pytest.raises(ValueError, match="write one such as") as caught:
+        connect(url or " ")
+    assert "u:p" not in str(caught.value)
+
+
+# -- TLS -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tls_api(tmp_path):
+    authority = certificates.Authority()
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    (tmp_path / "other.crt").write_bytes(certificates.Authority("others").pem)
+    memory = memoryapi.MemoryApi()
+    memory.store("a", {"delay": "1h"})
+    with memory.serving(authority.signs("127.0.0.1").serving(tmp_path)):
+        yield memory, tmp_path
+
+
+def test_a_server_of_the_given_authority_is_trusted_and_no_other(connect, tls_api):
+    memory, folder = tls_api
+
+    def asked(**given):
+        made = connect(memory.url, retries=client.NEVER, **given)
+        return made.schedule_set("shop", "reminders").get("a")
+
+    assert asked(ca_file=folder / "ca.crt").id == "a"
+    for given in ({}, {"ca_file": folder / "other.crt"}):
+        with pytest.raises(client.ServiceUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
+            asked(**given)
+
+
+# -- many rows -----------------------------------------------------------------------------------
+
+
+def test_rows_whose_answer_was_cut_off_are_sent_again(reminders, api):
+    api.cut_after = [3, 1]
+    answers = list(reminders.upsert(rows(10)))
+
+    assert [answer.id for answer in answers] == [f"m{n}" for n in range(10)]
+    assert len(api.members) == 10
+    assert len(api.requests) == 3
+
+
+def test_rows_that_the_api_could_not_take_now_are_sent_again(reminders, api):
+    api.refused = {"m1": [(429, "TooManyChanges")], "m3": [(429, "TooManyChanges")] * 2}
+    answers = list(reminders.upsert(rows(5)))
+
+    assert [answer.outcome for answer in answers] == ["Created"] * 5
+    assert [answer.id for answer in answers] == [f"m{n}" for n in range(5)]
+
+
+def test_rows_that_it_never_takes_keep_their_refusal(reminders, api):
+    api.refused = {"m1": [(429, "TooManyChanges")] * 50}
+    answers = list(reminders.upsert(rows(3)))
+
+    assert [answer.is_refused for answer in answers] == [False, True, False]
+    assert answers[1].error.code == "TooManyChanges"
+
+
+def test_an_answer_with_a_row_too_many_or_too_few_is_not_believed(connect, api):
+    once = connect(retries=client.NEVER).schedule_set("shop", "reminders")
+
+    for text in ('{"id":"m0","outcome":"Created"}\n' * 3, '{"id":"m0","outcome":"Created"}\n'):
+
+        async def miscount(request, text=text):
+            await request.read()
+            return web.Response(text=text)
+
+        api.faults.append(miscount)
+        with pytest.raises(client.ServiceUnreachable, match="2 rows were sent"):
+            list(once.upsert(rows(2)))
+
+
+def test_a_stream_that_the_api_reads_no_further_is_an_error(reminders, api):
+    async def cut(request):
+        await request.read()
+        return web.Response(
+            text='{"id": "m0", "outcome": "Created"}\n'
+            '{"line": 2, "error": {"status": 413, "code": "PayloadTooLarge"}, "fatal": true}\n'
+        )
+
+    api.faults.append(cut)
+    with pytest.raises(client.RequestRefused, match="PayloadTooLarge"):
+        list(reminders.upsert(rows(3)))
+
+
+def test_a_first_attempt_that_is_still_under_way_is_waited_for(reminders, api):
+    async def in_progress(_):
+        return memoryapi.problem(409, "IdempotencyInProgress", "the first one is not done")
+
+    api.faults.extend([in_progress, in_progress])
+    assert reminders.put("a", SPEC).id == "a"
+    assert len(api.requests) == 3
+
+
+def test_a_line_without_an_end_is_not_gathered_forever(connect, api):
+    async def endless(request):
+        await request.read()
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        try:
+            while True:
+                await answer.write(b"x" * 65_536)
+        except ConnectionError:
+            return answer
+
+    api.faults.append(endless)
+    once = connect(retries=client.NEVER).schedule_set("shop", "reminders")
+    with pytest.raises(client.ServiceUnreachable, match="is longer than"):
+        list(once.upsert(rows(2)))
+
+
+def test_a_hundred_thousand_rows_take_the_memory_of_a_batch():
+    """The rows themselves: no request is made."""
+    tracemalloc.start()
+    try:
+        count = sum(len(batch) for batch in batches.batches(
+            (batches.line_of(row) for row in rows(100_000)), rows=1_000
+        ))  # fmt: skip
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 100_000
+    assert peak < 2_000_000
+
+
+def test_a_batch_ends_at_its_bytes(reminders, api):
+    big = [MemberRow(id=f"m{n}", delay="1h", payload="x" * 400_000) for n in range(5)]
+    list(reminders.upsert(big))
+
+    assert len(api.members) == 5
+    assert len(api.requests) == 3
+
+
+# -- waits ---------------------------------------------------------------------------------------
+
+
+def test_waits_double_up_to_the_longest_and_are_drawn_from_their_upper_half():
+    retries = Retries(attempts=9, first_seconds=1.0, longest_seconds=4.0, total_seconds=100.0)
+    busy = client.ServiceUnreachable("x")
+
+    def waits(share):
+        return [
+            retries.wait_seconds(busy, made=n, elapsed_seconds=0, random_share=lambda: share)
+            for n in (1, 2, 3, 4, 9)
+        ]
+
+    assert waits(1.0) == [1.0, 2.0, 4.0, 4.0, None]
+    assert waits(0.0) == [0.5, 1.0, 2.0, 2.0, None]
+
+
+@pytest.mark.parametrize("given", [{"attempts": 0}, {"total_seconds": -1}])
+def test_retries_that_mean_nothing_are_refused(given):
+    with pytest.raises(ValueError, match="or more"):
+        Retries(**given)

@@ -1,0 +1,171 @@
+"""Sets that follow their rows, in the object or in a ConfigMap."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from duepoint.kube import times
+from tests.unit.controller.setworld import SetWorld
+from tests.unit.controller.world import NAMESPACE
+
+CONFIG = {"rows": {"configMapRef": {"name": "customers"}}}
+
+
+@pytest.fixture
+def world():
+    return SetWorld()
+
+
+async def config_map(world, **data):
+    manifest = {"metadata": {"namespace": NAMESPACE, "name": "customers"}, "data": data}
+    await world.api.apply("configmaps", manifest)
+
+
+def lines(*rows):
+    return "\n".join(json.dumps(row) for row in rows) + "\n"
+
+
+def daily(*names):
+    return [{"id": name, "schedule": "0 9 * * *"} for name in names]
+
+
+def stored(world):
+    uid = world.set_object()["metadata"]["uid"]
+    return world.queue.stored_sets.members.get(uid, {})
+
+
+async def test_a_set_is_made_equal_to_rows_of_the_object(world):
+    async with world.leader():
+        await world.apply_set(rows={"inline": daily("a", "b")})
+        await world.clock.settle()
+        assert set(stored(world)) == {"a", "b"}
+        assert world.record().is_managed
+        assert world.set_ready() == ("True", "Armed")
+        await world.apply_set(
+            rows={"inline": [*daily("b"), {**daily("c")[0], "payload": {"n": 1}}]}
+        )
+        await world.clock.settle()
+        assert set(stored(world)) == {"b", "c"}
+        assert json.loads(stored(world)["c"].payload) == {"n": 1}
+        rows = world.set_status()["rows"]
+        assert rows == {"desired": 2, "applied": 2, "failed": 0, "source": "inline"}
+
+
+async def test_without_rows_the_members_stay_and_may_be_changed_again(world):
+    async with world.leader():
+        await world.apply_set(rows={"inline": daily("a")})
+        await world.clock.settle()
+        await world.apply_set()
+        await world.clock.settle()
+        assert set(stored(world)) == {"a"}
+        assert not world.record().is_managed
+        assert "rows" not in world.set_status()
+
+
+async def test_a_wrong_row_is_named_and_its_member_stays_as_it_was(world):
+    async with world.leader():
+        await world.apply_set(rows={"inline": daily("a", "b")})
+        await world.clock.settle()
+        wrong = {"id": "a", "schedule": "61 * * * *"}
+        await world.apply_set(rows={"inline": [wrong, *daily("c")]})
+        await world.clock.settle()
+        assert set(stored(world)) == {"a", "c"}
+        condition = world.set_condition("RowsInvalid")
+        assert condition["status"] == "True"
+        assert "spec.rows.inline[0]: schedule" in condition["message"]
+        assert world.set_status()["rows"]["failed"] == 1
+        assert "RowsInvalid" in [event.reason for event in world.news]
+        await world.apply_set(rows={"inline": daily("a", "c")})
+        await world.clock.settle()
+        assert world.set_condition("RowsInvalid") is None
+
+
+async def test_a_config_map_is_followed(world):
+    await config_map(world, rows=lines(*daily("a", "b")))
+    async with world.leader():
+        await world.apply_set(**CONFIG)
+        await world.clock.settle()
+        assert set(stored(world)) == {"a", "b"}
+        await config_map(world, rows=lines(*daily("b", "c")), more=lines(*daily("d")))
+        await world.clock.advance(11)
+        assert set(stored(world)) == {"b", "c", "d"}
+        await world.clock.advance(21)
+        writes = world.set_status_writes()
+        await world.clock.advance(60)
+        assert world.set_status_writes() == writes
+        assert world.set_status()["rows"]["source"] == "ConfigMap customers"
+
+
+async def test_a_missing_config_map_or_key_leaves_the_members_and_says_so(world):
+    await config_map(world, rows=lines(*daily("a")))
+    async with world.leader():
+        await world.apply_set(**CONFIG)
+        await world.clock.settle()
+        await world.apply_set(rows={"configMapRef": {"name": "customers", "key": "other"}})
+        await world.clock.settle()
+        assert "has no key other" in world.set_condition("RowsInvalid")["message"]
+        await world.apply_set(rows={"configMapRef": {"name": "nowhere"}})
+        await world.clock.settle()
+        condition = world.set_condition("RowsInvalid")
+        assert condition["reason"] == "ConfigMapMissing"
+        assert set(stored(world)) == {"a"}
+        assert world.set_ready()[0] == "True"
+
+
+async def test_rows_that_are_no_json_or_stand_twice_are_named_by_their_line(world):
+    await config_map(world, rows=lines(*daily("a")) + "\nnot json\n" + lines(*daily("b", "b")))
+    async with world.leader():
+        await world.apply_set(**CONFIG)
+        await world.clock.settle()
+        message = world.set_condition("RowsInvalid")["message"]
+        assert "rows: line 3" in message
+        assert "rows: line 5: the id b stands at rows: line 4, too" in message
+        assert set(stored(world)) == {"a"}
+
+
+async def test_too_many_rows_change_nothing(world):
+    await config_map(world, rows=lines(*daily("a", "b", "c")))
+    async with world.leader():
+        await world.apply_set(limits={"members": 2}, **CONFIG)
+        await world.clock.settle()
+        assert stored(world) == {}
+        assert "has 3 rows; write at most 2" in world.set_condition("RowsInvalid")["message"]
+
+
+async def test_a_one_off_whose_time_has_passed_is_not_run_again(world):
+    async with world.leader():
+        soon = times.time_text(world.clock.now_us() + 30_000_000)
+        rows = {"inline": [{"id": "once", "at": soon}]}
+        await world.apply_set(rows=rows)
+        await world.clock.settle()
+        assert set(stored(world)) == {"once"}
+        stored(world).clear()  # it has fired and is gone
+        await world.clock.advance(60)
+        await world.apply_set(rows=rows, suspend=True)
+        await world.clock.settle()
+        assert stored(world) == {}
+        assert world.set_status()["rows"]["failed"] == 0
+
+
+async def test_rows_come_back_after_an_emptied_redis(world):
+    async with world.leader() as term:
+        await world.apply_set(rows={"inline": daily("a", "b")})
+        await world.clock.advance(11)
+        world.queue.stored_sets.lose_everything()
+        term.events.index_doubted()
+        await world.clock.advance(21)
+        assert set(stored(world)) == {"a", "b"}
+        assert world.set_condition("DataLost") is None
+
+
+async def test_ten_thousand_rows_are_followed_in_parts(world):
+    async with world.leader():
+        names = [f"r{number}" for number in range(10_000)]
+        await world.apply_set(rows={"inline": daily(*names)})
+        await world.clock.settle()
+        assert len(stored(world)) == 10_000
+        await world.apply_set(rows={"inline": daily("r1")})
+        await world.clock.settle()
+        assert set(stored(world)) == {"r1"}
