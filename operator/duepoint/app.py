@@ -63,6 +63,11 @@ def run_operator(chosen: settings.OperatorSettings) -> None:
     _run(chosen, _operator(chosen))
 
 
+def run_api(chosen: settings.ApiSettings) -> None:
+    """``duepoint api``: returns after a drained shutdown."""
+    _run(chosen, _api(chosen))
+
+
 def _run(chosen: settings.Settings, process: Coroutine[Any, Any, None]) -> None:
     telemetry.configure_logging(chosen.log_level, chosen.log_format)
     gc.freeze()  # what was imported stays; the collector need not look at it again
@@ -319,7 +324,39 @@ def _note_leadership(leading: bool, epoch: int) -> None:  # noqa: FBT001 - the e
     telemetry.logger.info("leading" if leading else "standing by", epoch=epoch)
 
 
-# -- what both processes have ----------------------------------------------------------------
+# -- the HTTP API ----------------------------------------------------------------------------
+
+
+async def _api(chosen: settings.ApiSettings) -> None:
+    from duepoint.httpapi import service  # noqa: PLC0415 - the other processes need none of it
+
+    clock = clocks.SystemClock()
+    health = services.Health()
+    access = credentials.found(chosen.kubeconfig, chosen.context)
+    async with serving(chosen, health), api_session(access, "api") as api:
+        queue = open_queue(chosen, clock)
+        handler = service.assemble(
+            queue,
+            api,
+            clock,
+            audiences=chosen.api_audiences,
+            of_namespace=chosen.namespace_changes_per_second,
+        )
+        served = service.ApiService(chosen, queue, handler, health)
+        running = asyncio.create_task(served.run())
+        draining_on_signals(running.cancel)
+        try:
+            await served.start()
+            await running
+        except asyncio.CancelledError:
+            telemetry.logger.info("stopped", api=chosen.identity)
+        finally:
+            running.cancel()
+            await served.close()
+            await queue.close()
+
+
+# -- what all processes have ----------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager

@@ -343,6 +343,39 @@ class WorkerSettings(Settings):
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiSettings(Settings):
+    """Settings of ``duepoint api``."""
+
+    api_host: str = _setting(_text, "0.0.0.0", "address of the HTTP API")  # noqa: S104
+    api_port: int = _setting(_port, 8443, "port of the HTTP API")
+    tls_cert_file: Path | None = _setting(
+        _file, None, "file with the API's certificate and its chain; read again when it changes"
+    )
+    tls_key_file: Path | None = _setting(_file, None, "file with the key of that certificate")
+    api_plaintext: bool = _setting(
+        _true_or_false,
+        "false",
+        "true serves plain http, tokens included: only behind something that ends TLS",
+    )
+    api_audiences: tuple[str, ...] = _setting(
+        _words,
+        (),
+        "audiences of which a token has to have one, separated by commas; empty = the API server's",
+    )
+    api_connections: int = _setting(
+        _between(10, 100_000), 1_000, "connections at a time; further ones are refused with 503"
+    )
+    namespace_changes_per_second: int = _setting(
+        _between(0, 1_000_000),
+        0,
+        "changes a second of all sets of a namespace, over all replicas; 0 = only the sets' limits",
+    )
+    grace_seconds: float = _setting(
+        _seconds(0, 3600), 20.0, "how long requests under way may go on after SIGTERM"
+    )
+
+
 def variable(name: str) -> str:
     """The environment variable of a setting."""
     return PREFIX + name.upper()
@@ -389,7 +422,7 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
     """A misspelt variable would otherwise be a setting that silently does nothing."""
     known = {
         variable(field.name)
-        for kind in (OperatorSettings, WorkerSettings)
+        for kind in (OperatorSettings, WorkerSettings, ApiSettings)
         for field in dataclasses.fields(kind)
     }
     ours = {name for name in environ if name.startswith(PREFIX)} - known

@@ -157,6 +157,19 @@ status_writes_total = Counter("duepoint_status_writes", "Status writes, by resul
 status_staleness_seconds = Histogram(
     "duepoint_status_staleness_seconds", "From a change to its status write."
 )
+http_requests_total = Counter(
+    "duepoint_http_requests", "Requests to the HTTP API.", ["operation", "status"]
+)
+http_seconds = Histogram(
+    "duepoint_http_seconds",
+    "Time of one request to the HTTP API, from its head to its answer.",
+    ["operation"],
+    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600),
+)
+http_rows_total = Counter(
+    "duepoint_http_rows", "Rows of bulk streams, by what became of them.", ["outcome"]
+)
+http_connections = Gauge("duepoint_http_connections", "Open connections to the HTTP API.")
 build_info = Gauge("duepoint_build_info", "Always 1; its labels name the build.", ["version"])
 
 registry = REGISTRY

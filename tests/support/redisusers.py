@@ -17,7 +17,7 @@ from typing import Any
 from duepoint.delayqueue.wire import connecting, nodes, scripting, servers
 
 FOLDER = Path(__file__).resolve().parents[2] / "charts" / "duepoint" / "redis"
-ROLES = ("operator", "worker", "viewer", "replayer")
+ROLES = ("operator", "worker", "api", "viewer", "replayer")
 
 #: Scripts that workers call; the others are the operator's.
 WORKER_SCRIPTS = frozenset(
@@ -33,6 +33,12 @@ REPLAYER_SCRIPTS = frozenset({"replay", "purge"})
 #: Scripts that both call: a worker finishes a move that an operator left behind, and the operator
 #: tells of Jobs that have ended.
 SHARED_SCRIPTS = frozenset({"finish", "moves", "intern", "adopt", "import", "forget"})
+#: Scripts that only the HTTP API calls, and those that it shares with others: it writes members as
+#: the operator does that keeps rows, triggers, replays, and finishes a move that is in its way.
+API_SCRIPTS = frozenset({"request", "requestdone", "takechanges"})
+API_SHARED_SCRIPTS = SHARED_SCRIPTS | {
+    *("putmembers", "dropmembers", "listmembers", "enqueue", "replay"),
+}
 #: Plain commands of either process besides its scripts.
 PLAIN = frozenset(
     {
@@ -41,6 +47,10 @@ PLAIN = frozenset(
     }
 )
 WORKER_PLAIN = PLAIN | {"zrem"}
+#: It listens to nothing, so it has no subscriptions.
+API_PLAIN = (PLAIN - {"ssubscribe", "sunsubscribe"}) | {
+    *("hgetall", "hscan", "zrange", "zcount", "zmscore", "xrange", "wait", "waitaof", "time"),
+}
 VIEWER_PLAIN = (PLAIN - {"ssubscribe", "sunsubscribe"}) | {
     *("hgetall", "hlen", "hscan", "time", "zcard", "zcount", "zmscore", "zrange", "zscore"),
     *("xlen", "xrange", "xrevrange"),
@@ -86,12 +96,14 @@ def used_by(role: str) -> set[str]:
     plain = {
         "worker": WORKER_PLAIN,
         "operator": OPERATOR_PLAIN,
+        "api": API_PLAIN,
         "viewer": VIEWER_PLAIN,
         "replayer": REPLAYER_PLAIN,
     }
     used = set(plain[role])
     for script in scripting.names():
         is_shared = script in SHARED_SCRIPTS and role in {"worker", "operator"}
+        is_shared |= role == "api" and script in API_SHARED_SCRIPTS
         if is_shared or caller_of(script) == role:
             used |= commands_of(scripting.source(script))
     return used
@@ -103,6 +115,8 @@ def caller_of(script: str) -> str:
         return "worker"
     if script in REPLAYER_SCRIPTS:
         return "replayer"
+    if script in API_SCRIPTS:
+        return "api"
     return "viewer" if script in VIEWER_SCRIPTS else "operator"
 
 
@@ -136,6 +150,7 @@ class TwoUsers:
         self._roles = {role: servers_for(url, role, connections=connections) for role in ROLES}
         shas = scripting.Scripts(self)._shas
         self._worker_shas = {shas[script] for script in WORKER_SCRIPTS}
+        self._api_shas = {shas[script] for script in API_SCRIPTS}
         granted = rights("worker")
         self._worker_reads = {right.replace("|", " ").upper() for right in granted}
 
@@ -146,6 +161,8 @@ class TwoUsers:
     def _of(self, commands: Sequence[servers.Command]) -> servers.Servers:
         """The user whose process would send this."""
         scripts = {command[1] for command in commands if command[0] == "EVALSHA"}
+        if scripts & self._api_shas:
+            return self._roles["api"]
         if scripts:
             return self._roles["worker" if scripts & self._worker_shas else "operator"]
         reads = {command[0] for command in commands}

@@ -1,4 +1,4 @@
-"""``duepoint operator`` and ``duepoint worker``.
+"""``duepoint operator``, ``duepoint worker`` and ``duepoint api``.
 
 Every setting of a process is a flag of its subcommand and an environment variable; there are no
 other sources. A wrong setting ends the command with code 2 and one line that names it. What the
@@ -34,3 +34,13 @@ def worker(**given: str | None) -> None:
     from duepoint import app  # noqa: PLC0415 - only a process pays for its libraries
 
     app.run_worker(chosen)
+
+
+@click.command()
+@options.of_settings(dataclasses.fields(settings.ApiSettings))
+def api(**given: str | None) -> None:
+    """Serve the HTTP API of ScheduleSets' members; every replica is active."""
+    chosen = settings.from_environment(settings.ApiSettings, given)
+    from duepoint import app  # noqa: PLC0415 - only a process pays for its libraries
+
+    app.run_api(chosen)

@@ -48,6 +48,7 @@ _HOMES = {
     "operator": ("processes", "operator"),
     "worker": ("processes", "worker"),
     "completion": ("completion", "completion"),
+    "api": ("processes", "api"),
     "version": ("root", "version"),
 }
 

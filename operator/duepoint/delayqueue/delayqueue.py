@@ -20,6 +20,7 @@ from duepoint import clock as clocks
 from duepoint import settings
 from duepoint.delayqueue import (
     admission,
+    apirequests,
     circuits,
     deadletters,
     index,
@@ -129,6 +130,7 @@ class DelayQueue:
         self.set_removals = removal.SetRemovals(
             shared, known, set_lanes, self.interned, self.sets, member_reader
         )
+        self.api_requests = apirequests.ApiRequests(shared)
         # Another number of shards; repair.
         self.export = export.Export(shared, reader, self.moves)
         self.resharding = resharding.Resharding(shared, known, self.membership, reader, self.export)

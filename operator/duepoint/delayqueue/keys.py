@@ -136,6 +136,18 @@ class IndexKeys:
         """What is counted of a user's stream, on its node: the hash tag is the stream's key."""
         return f"{self.prefix}streamstate:{{{self.stream(namespace, name)}}}"
 
+    def request(self, digest: str) -> str:
+        """A request to the HTTP API that had an idempotency key."""
+        return f"{self.prefix}{{ctl}}:request:{digest}"
+
+    def requests(self, owner: str, span: int) -> str:
+        """How many of them a set had in a span of time."""
+        return f"{self.prefix}{{ctl}}:requests:{span}:{owner}"
+
+    def changes(self, owner: str) -> str:
+        """What was changed through the HTTP API in the current second, by set or namespace."""
+        return f"{self.prefix}{{ctl}}:changes:{owner}"
+
     def streams(self, namespace: str) -> str:
         """The names of the streams of one namespace."""
         return f"{self.prefix}{{ctl}}:streams:{namespace}"

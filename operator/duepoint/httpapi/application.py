@@ -1,0 +1,232 @@
+"""A request from its head to its answer: the order of the checks, and what each error becomes.
+
+What is cheap and says nothing about anybody's data comes first. Whatever goes wrong inside is a
+problem with code 500 and one line in the log, without what the request held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from duepoint import errors, telemetry
+from duepoint.delayqueue.members import values
+from duepoint.httpapi import (
+    access,
+    bulk,
+    calls,
+    durability,
+    idempotency,
+    operations,
+    ownsets,
+    problems,
+    views,
+)
+from duepoint.httpapi.problems import Problem
+from duepoint.net.requests import BodyCut, BodyTooLarge, Request, Response
+
+#: Carries an operation out. None: it was answered by a stream.
+Operate = Callable[[calls.Call], Awaitable[Response | None]]
+#: What an operation chooses by itself.
+Choose = Callable[[], dict[str, Any]]
+
+_MOST_UNDER_WAY = 2_000
+_NO_TYPES: Final = ("application/json", problems.CONTENT_TYPE)
+_TYPES: Final = {"PATCH": (calls.MERGE_PATCH, calls.JSON)}
+
+
+class Application:
+    """Answers requests."""
+
+    def __init__(
+        self,
+        *,
+        rights: access.Access,
+        sets: ownsets.OwnSets,
+        repeats: idempotency.Idempotency,
+        promise: durability.Promise,
+        operate: Mapping[str, Operate],
+        choose: Mapping[str, Choose],
+        document: bytes,
+    ) -> None:
+        """``operate`` and ``choose`` by the names of operations."""
+        self._rights = rights
+        self._sets = sets
+        self._repeats = repeats
+        self._promise = promise
+        self._operate = operate
+        self._choose = choose
+        self._document = document
+        self._under_way = 0
+        self._prefix = secrets.token_hex(4)
+        self._numbers = itertools.count(1)
+        self._metrics: dict[tuple[str, int], Any] = {}
+        self._seconds: dict[str, Any] = {}
+
+    def refusal(self, status: int, message: str) -> Response:
+        """The answer to what is no request."""
+        self._count("none", status)
+        return problems.response(problems.of_status(status, message), self._new_id())
+
+    async def __call__(self, request: Request) -> Response | None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        request_id = self._new_id()
+        name, status = "none", 500
+        self._under_way += 1
+        try:
+            response: Response | None
+            try:
+                self._check_load()
+                path, _, query = request.target.partition("?")
+                if path == "/openapi.json":
+                    response = self._describe(request)
+                else:
+                    route = operations.route(request.method, path)
+                    name = route.operation.name
+                    response = await self._carry_out(request, request_id, route, query)
+            except Exception as error:  # noqa: BLE001 - every error has an answer
+                problem = self._problem(error, request_id, name)
+                response = problems.response(problem, request_id)
+            status = 200 if response is None else response.status
+        finally:
+            self._under_way -= 1
+            self._count(name, status)
+            self._observe(name, loop.time() - began)
+        telemetry.logger.debug("answered", operation=name, status=status, request=request_id)
+        return response
+
+    def _check_load(self) -> None:
+        if self._under_way > _MOST_UNDER_WAY:
+            raise Problem("Overloaded", "too many requests", retry_after_seconds=1)
+
+    def _new_id(self) -> str:
+        return f"{self._prefix}-{next(self._numbers):x}"
+
+    def _describe(self, request: Request) -> Response:
+        if request.method != "GET":
+            raise Problem("MethodNotAllowed", "GET it", headers=(("Allow", "GET"),))
+        return views.json_text(200, self._document)
+
+    async def _carry_out(
+        self, request: Request, request_id: str, route: operations.Route, query: str
+    ) -> Response | None:
+        operation = route.operation
+        headers = request.headers
+        types = (calls.NDJSON,) if operation.is_bulk else _NO_TYPES
+        if not calls.accepts(headers.get("accept"), *types):
+            message = f"the answer is {types[0]}; accept that"
+            raise Problem("NotAcceptable", message, field="Accept")
+        caller = await self._rights.caller(headers.get("authorization", ""))
+        verbs = _verbs(operation, headers)
+        await self._rights.check(caller, route.namespace, route.set_name, verbs)
+        call = calls.Call(
+            request,
+            request_id,
+            route.namespace,
+            route.set_name,
+            route.id,
+            calls.parameters_of(query, frozenset(operation.parameters)),
+        )
+        self._check_body(operation, request)
+        if not operation.is_bulk:
+            call.body = await request.body.read(calls.MOST_BODY_BYTES)
+        call.own(await self._sets.find(route.namespace, route.set_name))
+        if (operation.is_change or operation.is_bulk) and (safety := call.safety()) is not None:
+            await self._promise.check(safety)
+        if (choose := self._choose.get(operation.name)) is not None:
+            call.chosen = choose()
+        if operation.is_change and (key := call.idempotency_key):
+            return await self._once(operation, caller, call, key)
+        return await self._operate[operation.name](call)
+
+    async def _once(
+        self, operation: operations.Operation, caller: access.Caller, call: calls.Call, key: str
+    ) -> Response:
+        owner = f"{call.owned.owner}/{caller.key.hex()}"
+        headers = call.request.headers
+        conditions = (headers.get("if-match"), headers.get("if-none-match"))
+        asked = (operation.name, call.id, call.body, *conditions)
+
+        async def attempt(chosen: dict[str, Any]) -> Response:
+            call.chosen = chosen
+            response = await self._operate[operation.name](call)
+            assert response is not None  # noqa: S101 - no change is answered by a stream
+            return response
+
+        return await self._repeats.once(owner, key, asked, call.chosen, attempt)
+
+    @staticmethod
+    def _check_body(operation: operations.Operation, request: Request) -> None:
+        headers = request.headers
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            message = "send the body without a content coding"
+            raise Problem("UnsupportedMediaType", message, field="Content-Encoding")
+        if operation.is_bulk:
+            types: tuple[str, ...] = (calls.NDJSON,)
+        elif operation.body:
+            types = _TYPES.get(operation.method, (calls.JSON,))
+        else:
+            return
+        if not calls.has_type(headers.get("content-type"), *types):
+            message = f"the body is {' or '.join(types)}, in UTF-8"
+            raise Problem("UnsupportedMediaType", message, field="Content-Type")
+        if not operation.is_bulk and (request.length or 0) > calls.MOST_BODY_BYTES:
+            raise _too_large()
+
+    def _problem(self, error: Exception, request_id: str, operation: str) -> Problem:
+        """What an error is to the client."""
+        match error:
+            case Problem():
+                return error
+            case BodyTooLarge():
+                return _too_large()
+            case BodyCut():
+                return problems.of_status(error.status or 400, str(error))
+            case values.InvalidCursor():
+                message = "the cursor is not from this list; begin again without one"
+                return Problem("InvalidCursor", message, field="cursor")
+            case errors.TryLater() | errors.WorldChanged():
+                telemetry.logger.warning(
+                    "queue unavailable",
+                    operation=operation,
+                    request=request_id,
+                    error=str(error)[:300],
+                )
+                return bulk.unavailable(error)
+        telemetry.logger.error(
+            "request failed", operation=operation, request=request_id, exc_info=error
+        )
+        return Problem("InternalError", "the API failed; its log names this request")
+
+    # -- metrics -------------------------------------------------------------------------------
+
+    def _count(self, operation: str, status: int) -> None:
+        key = operation, status
+        metric = self._metrics.get(key)
+        if metric is None:
+            metric = telemetry.http_requests_total.labels(operation, str(status))
+            self._metrics[key] = metric
+        metric.inc()
+
+    def _observe(self, operation: str, seconds: float) -> None:
+        metric = self._seconds.get(operation)
+        if metric is None:
+            metric = self._seconds[operation] = telemetry.http_seconds.labels(operation)
+        metric.observe(seconds)
+
+
+def _verbs(operation: operations.Operation, headers: Mapping[str, str]) -> tuple[str, ...]:
+    if operation.needs is not operations.Needs.PUT:
+        verbs: tuple[str, ...] = operation.needs.value
+        return verbs
+    if "if-none-match" in headers:
+        return ("create",)
+    return ("update",) if "if-match" in headers else ("create", "update")
+
+
+def _too_large() -> Problem:
+    return Problem("PayloadTooLarge", f"the body has more than {calls.MOST_BODY_BYTES} bytes")

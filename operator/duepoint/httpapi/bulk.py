@@ -1,0 +1,328 @@
+"""Streams of rows: read, stored and answered in batches, in order, within bounded memory.
+
+A batch is what has arrived, at most ``_TOGETHER`` rows. While one is under way in the queue the
+next one is read and checked; further ones wait in the client's kernel, because nobody takes them
+from the connection. Rows above the set's rate wait, they are not refused. What is answered is
+stored; a stream that is cut has stored what was answered, and perhaps one batch more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from duepoint import clock as clocks
+from duepoint import errors, telemetry
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue.members import members, values
+from duepoint.delayqueue.wire import nodes
+from duepoint.httpapi import calls, ownsets, problems, rates, singles, views
+from duepoint.httpapi.problems import Problem
+from duepoint.net.requests import BodyCut, Stream
+from duepoint.schedules.sets import members as memberjson
+from duepoint.schedules.sets import strictjson
+
+MOST_ROWS = 100_000
+MOST_ROW_BYTES = 64 * 1024
+_TOGETHER = 500
+#: Streams at a time, of the process and of a namespace: each holds some batches in memory.
+_MOST_STREAMS = 64
+_MOST_OF_A_NAMESPACE = 16
+
+_encoder = msgspec.json.Encoder()
+
+
+class _Removal(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    id: str
+    if_match: str | None = None
+
+
+class _RowError(msgspec.Struct, omit_defaults=True):
+    line: int
+    error: problems.RowProblem
+    id: str | None = None
+    fatal: bool = False
+
+
+class _Batch(NamedTuple):
+    """Rows of a stream; those that were refused stand in ``refused`` by their place."""
+
+    first_line: int
+    size: int
+    rows: list[memberjson.ReadMember | values.MemberRemoval]
+    places: list[int]
+    refused: dict[int, tuple[str, Problem]]
+
+
+_removal_decoder = msgspec.json.Decoder(_Removal)
+
+
+class Bulk:
+    """Carries out bulk streams."""
+
+    def __init__(
+        self,
+        population: members.Members,
+        sets: ownsets.OwnSets,
+        limits: rates.Rates,
+        clock: clocks.Clock,
+    ) -> None:
+        self._members = population
+        self._sets = sets
+        self._rates = limits
+        self._clock = clock
+        self._streams: collections.Counter[str] = collections.Counter()
+
+    async def upsert(self, call: calls.Call) -> None:
+        await self._answer(call, removes=False)
+
+    async def delete(self, call: calls.Call) -> None:
+        await self._answer(call, removes=True)
+
+    async def _answer(self, call: calls.Call, *, removes: bool) -> None:
+        call.owned.check_open()
+        with self._place(call.namespace):
+            stream = call.request.start(
+                200, (("Content-Type", calls.NDJSON), ("X-Request-Id", call.request_id))
+            )
+            await _Transfer(self, call, stream, removes=removes).run()
+            stream.end()
+
+    @contextlib.contextmanager
+    def _place(self, namespace: str) -> Iterator[None]:
+        if (
+            self._streams.total() >= _MOST_STREAMS
+            or self._streams[namespace] >= _MOST_OF_A_NAMESPACE
+        ):
+            message = "there are too many bulk streams at a time; repeat it later"
+            raise Problem("TooManyRequests", message, retry_after_seconds=1)
+        self._streams[namespace] += 1
+        try:
+            yield
+        finally:
+            self._streams[namespace] -= 1
+            if not self._streams[namespace]:
+                del self._streams[namespace]
+
+    # -- what a transfer needs -----------------------------------------------------------------
+
+    def read(self, owned: ownsets.OwnSet, first_line: int, lines: list[bytes]) -> _Batch:
+        """The rows of lines to be stored."""
+        batch = _Batch(first_line, len(lines), [], [], {})
+        now_us = self._clock.now_us()
+        for place, line in enumerate(lines):
+            row = owned.reader.row(line, now_us=now_us)
+            if isinstance(row, memberjson.RowError):
+                batch.refused[place] = row.id, calls.refused_row(row)
+            else:
+                batch.rows.append(row)
+                batch.places.append(place)
+        return batch
+
+    @staticmethod
+    def read_removals(first_line: int, lines: list[bytes]) -> _Batch:
+        """The rows of lines to be removed."""
+        batch = _Batch(first_line, len(lines), [], [], {})
+        for place, line in enumerate(lines):
+            removal = _removal_of(line)
+            if isinstance(removal, Problem):
+                batch.refused[place] = "", removal
+            else:
+                batch.rows.append(removal)
+                batch.places.append(place)
+        return batch
+
+    async def carry_out(
+        self, call: calls.Call, batch: _Batch, safety: nodes.Safety | None, *, removes: bool
+    ) -> list[values.MemberWritten | Problem]:
+        """What became of the rows of a batch, in their order."""
+        owned, rows = call.owned, batch.rows
+        if not rows:
+            return []
+        try:
+            await self._rates.wait(owned.owner, owned.changes_per_second, call.namespace, len(rows))
+            if removes:
+                removals = [row for row in rows if isinstance(row, values.MemberRemoval)]
+                return [*await self._members.remove(owned.record, removals, safety=safety)]
+            writes = [_write(row) for row in rows if isinstance(row, memberjson.ReadMember)]
+            return await self._put(owned, writes, safety)
+        except Problem as problem:
+            return [problem] * len(rows)
+        except (errors.TryLater, errors.WorldChanged) as error:
+            return [unavailable(error)] * len(rows)
+
+    async def _put(
+        self,
+        owned: ownsets.OwnSet,
+        writes: list[values.MemberWrite],
+        safety: nodes.Safety | None,
+    ) -> list[values.MemberWritten | Problem]:
+        room = await self._sets.room(owned)
+        answers: list[values.MemberWritten | Problem | None] = [None] * len(writes)
+        allowed: Sequence[int] = range(len(writes))
+        if room < len(writes):
+            allowed = await self._within(owned, writes, room)
+            full = singles.set_full(owned)
+            answers = [full] * len(writes)
+        put = await self._members.put(
+            owned.record, [writes[place] for place in allowed], safety=safety
+        )
+        for place, answer in zip(allowed, put, strict=True):
+            answers[place] = answer
+            owned.counted += answer.outcome is values.Outcome.CREATED
+        return [answer for answer in answers if answer is not None]
+
+    async def _within(
+        self, owned: ownsets.OwnSet, writes: list[values.MemberWrite], room: int
+    ) -> list[int]:
+        """Places of the writes that keep the set within its limit: members it has, and ``room``."""
+        found = await self._members.get(owned.record, [write.id for write in writes])
+        here = {write.id for write, stored in zip(writes, found, strict=True) if stored}
+        allowed = []
+        for place, write in enumerate(writes):
+            if write.id not in here:
+                if room < 1:
+                    continue
+                room -= 1
+                here.add(write.id)
+            allowed.append(place)
+        return allowed
+
+
+class _Transfer:
+    """One stream of rows."""
+
+    def __init__(self, owner: Bulk, call: calls.Call, stream: Stream, *, removes: bool) -> None:
+        self._owner = owner
+        self._call = call
+        self._stream = stream
+        self._removes = removes
+        self._safety = call.safety()
+        self._line = 0
+        self._counted: collections.Counter[str] = collections.Counter()
+
+    async def run(self) -> None:
+        under_way: tuple[_Batch, asyncio.Task[list[values.MemberWritten | Problem]]] | None = None
+        fatal: Problem | None = None
+        try:
+            async for lines in self._lines():
+                batch = self._read(lines)
+                if under_way is not None:
+                    await self._write(*under_way)
+                under_way = batch, asyncio.create_task(self._carry_out(batch))
+                await asyncio.sleep(0)  # the batch is on its way before the next one is read
+        except Problem as problem:
+            fatal = problem
+        except BodyCut as cut:
+            fatal = problems.of_status(cut.status or 400, str(cut))
+        finally:
+            if under_way is not None and not under_way[1].done():
+                await asyncio.wait({under_way[1]})
+        if under_way is not None:
+            await self._write(*under_way)
+        if fatal is not None:
+            error = _RowError(self._line + 1, problems.of_row(fatal), fatal=True)
+            await self._stream.write(_encoder.encode(error) + b"\n")
+        for outcome, count in self._counted.items():
+            telemetry.http_rows_total.labels(outcome).inc(count)
+
+    def _read(self, lines: list[bytes]) -> _Batch:
+        first, self._line = self._line + 1, self._line + len(lines)
+        if self._removes:
+            return self._owner.read_removals(first, lines)
+        return self._owner.read(self._call.owned, first, lines)
+
+    async def _carry_out(self, batch: _Batch) -> list[values.MemberWritten | Problem]:
+        return await self._owner.carry_out(self._call, batch, self._safety, removes=self._removes)
+
+    async def _lines(self) -> AsyncIterator[list[bytes]]:
+        """Whole lines as they come, some at a time; empty ones are left out."""
+        rest = b""
+        count = 0
+        async for piece in self._call.request.body.pieces():
+            parts = (rest + piece).split(b"\n")
+            rest = parts.pop()
+            lines = [part for part in parts if part.strip()]
+            count = self._check(lines, rest, count)
+            for first in range(0, len(lines), _TOGETHER):
+                yield lines[first : first + _TOGETHER]
+        if rest.strip():
+            self._check([rest], b"", count)
+            yield [rest]
+
+    def _check(self, lines: list[bytes], rest: bytes, count: int) -> int:
+        if len(rest) > MOST_ROW_BYTES or any(len(line) > MOST_ROW_BYTES for line in lines):
+            raise Problem("PayloadTooLarge", f"a row has more than {MOST_ROW_BYTES} bytes")
+        if count + len(lines) > MOST_ROWS:
+            message = f"a stream has at most {MOST_ROWS} rows; send the rest in another one"
+            raise Problem("PayloadTooLarge", message)
+        return count + len(lines)
+
+    async def _write(
+        self, batch: _Batch, task: asyncio.Task[list[values.MemberWritten | Problem]]
+    ) -> None:
+        answers = iter(await task)
+        carried_out = dict(zip(batch.places, answers, strict=True))
+        rows = dict(zip(batch.places, batch.rows, strict=True))
+        lines = []
+        for place in range(batch.size):
+            if (answer := carried_out.get(place)) is None:
+                id_, problem = batch.refused[place]
+                lines.append(self._refusal(batch.first_line + place, id_, problem))
+            elif isinstance(answer, Problem):
+                row = rows[place]
+                lines.append(self._refusal(batch.first_line + place, row.id, answer))
+            elif (refused := calls.problem_of(answer.outcome)) is not None:
+                lines.append(self._refusal(batch.first_line + place, answer.id, refused))
+            else:
+                self._counted[answer.outcome.value] += 1
+                lines.append(_encoder.encode(views.row_answer(answer)))
+        lines.append(b"")
+        await self._stream.write(b"\n".join(lines))
+
+    def _refusal(self, line: int, id_: str, problem: Problem) -> bytes:
+        self._counted["refused"] += 1
+        return _encoder.encode(_RowError(line, problems.of_row(problem), id_ or None))
+
+
+def _write(row: memberjson.ReadMember) -> values.MemberWrite:
+    condition: values.IfMatch | values.IfAbsent | None = None
+    if row.if_match:
+        condition = values.IfMatch(row.if_match)
+    elif row.if_absent:
+        condition = values.IfAbsent()
+    return values.MemberWrite(
+        id=row.id, rule=row.rule, at_us=row.at_us, payload=row.payload, condition=condition
+    )
+
+
+def _removal_of(line: bytes) -> values.MemberRemoval | Problem:
+    if (problem := strictjson.problem(line)) is not None:
+        return Problem("InvalidJson", f"the JSON {problem}")
+    try:
+        row = _removal_decoder.decode(line)
+    except msgspec.ValidationError as error:
+        return Problem("InvalidField", f'write {{"id": …}} and perhaps ifMatch: {error}'[:200])
+    except (msgspec.DecodeError, RecursionError) as error:
+        return Problem("InvalidJson", f"is not JSON: {error}"[:200])
+    if not memberjson.is_id(row.id):
+        return Problem("InvalidId", memberjson.wrong_id(row.id), field="id")
+    if row.if_match is not None and not memberjson.is_tag(row.if_match):
+        return Problem("InvalidField", "is no tag", field="ifMatch")
+    condition = None if row.if_match is None else values.IfMatch(row.if_match)
+    return values.MemberRemoval(id=row.id, condition=condition)
+
+
+def unavailable(error: errors.TryLater | errors.WorldChanged) -> Problem:
+    """What the queue cannot do now."""
+    if isinstance(error, queue_errors.NotDurable):
+        message = "the change is stored, but not as safely as was asked for, in the time given"
+        return Problem("NotDurable", message, retry_after_seconds=1)
+    wait = getattr(error, "retry_after_seconds", None)
+    message = "Redis cannot take the request now, or moves its data; repeat it"
+    return Problem("QueueUnavailable", message, retry_after_seconds=wait or 1)

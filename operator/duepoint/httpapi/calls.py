@@ -1,0 +1,230 @@
+"""One request on its way through the API, and what its URL, headers and body say.
+
+What cannot be read raises ``Problem`` with the name of the parameter or header.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib import parse
+
+from duepoint import errors
+from duepoint.delayqueue.members import values
+from duepoint.delayqueue.wire import nodes
+from duepoint.httpapi import ownsets
+from duepoint.httpapi.problems import Problem
+from duepoint.net import requests
+from duepoint.schedules.sets import members as memberjson
+
+MOST_BODY_BYTES: Final = 256 * 1024
+JSON: Final = "application/json"
+NDJSON: Final = "application/x-ndjson"
+MERGE_PATCH: Final = "application/merge-patch+json"
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_ETAG = re.compile(r'"([^"]*)"')
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_MOST_PARAMETERS = 16
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A request with what was found out about it.
+
+    Attributes:
+        id: of the member that the URL names; may be no id at all.
+        body: what was read of it; of bulk streams nothing.
+        chosen: what the operation chose by itself, such as an id; a repeat keeps it.
+    """
+
+    request: requests.Request
+    request_id: str
+    namespace: str
+    set_name: str
+    id: str
+    parameters: Mapping[str, str]
+    body: bytes = b""
+    chosen: dict[str, Any] = field(default_factory=dict)
+    _owned: ownsets.OwnSet | None = field(default=None)
+
+    @property
+    def owned(self) -> ownsets.OwnSet:
+        assert self._owned is not None  # noqa: S101 - read before any operation
+        return self._owned
+
+    def own(self, found: ownsets.OwnSet) -> None:
+        """The set is this one."""
+        self._owned = found
+
+    # -- the URL -------------------------------------------------------------------------------
+
+    def whole(self, name: str, default: int, most: int) -> int:
+        """A whole number of 1 to ``most``."""
+        text = self.parameters.get(name)
+        if text is None:
+            return default
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+        if not 1 <= number <= most:
+            message = f"{errors.quoted(text)} is not a whole number of 1 to {most}"
+            raise Problem("InvalidParameter", message, field=name)
+        return number
+
+    def text(self, name: str) -> str:
+        return self.parameters.get(name, "")
+
+    def instant_us(self, name: str) -> int | None:
+        """A time in RFC 3339."""
+        text = self.parameters.get(name)
+        if text is None:
+            return None
+        when = None
+        with contextlib.suppress(ValueError):
+            when = dt.datetime.fromisoformat(text)
+        if when is None or when.tzinfo is None or len(text) > 40:
+            message = f"{errors.quoted(text)} is no time; write it as 2026-12-24T18:00:00Z"
+            raise Problem("InvalidParameter", message, field=name)
+        return (when - _EPOCH) // dt.timedelta(microseconds=1)
+
+    def check_id(self) -> None:
+        """Before a member is written."""
+        if not memberjson.is_id(self.id):
+            raise Problem("InvalidId", memberjson.wrong_id(self.id), field="id")
+
+    # -- headers -------------------------------------------------------------------------------
+
+    @property
+    def idempotency_key(self) -> str:
+        """Empty where there is none."""
+        key = self.request.headers.get("idempotency-key")
+        if key is None:
+            return ""
+        if not _KEY.fullmatch(key):
+            message = "write 1 to 255 printable characters without a space, such as a UUID"
+            raise Problem("InvalidHeader", message, field="Idempotency-Key")
+        return key
+
+    def tags(self, name: str) -> tuple[str, ...]:
+        """Strong tags of a condition; ``*`` by itself stays so, and a weak one matches nothing."""
+        text = self.request.headers.get(name.lower())
+        if text is None:
+            return ()
+        if text == "*":
+            return ("*",)
+        tags, rest = [], text
+        for part in text.split(","):
+            match = _ETAG.fullmatch(part.strip().removeprefix("W/"))
+            if match is None:
+                message = f'{errors.quoted(rest)} is no tag; write it in quotes, such as "1f0a33c2"'
+                raise Problem("InvalidHeader", message, field=name)
+            is_strong = not part.strip().startswith("W/")
+            tags.append(match[1] if is_strong or name == "If-None-Match" else "")
+        return tuple(tags)
+
+    def safety(self) -> nodes.Safety | None:
+        """How safe a change has to be before it is answered; None = as safe as usual."""
+        text = self.request.headers.get("duepoint-durability")
+        if text is None:
+            return None
+        replicas, on_disk, timeout_ms = 0, False, 1_000
+        for part in text.split(","):
+            name, _, value = part.strip().partition("=")
+            number = int(value) if value.isascii() and value.isdigit() and len(value) < 6 else 0
+            if name == "aof" and not value:
+                on_disk = True
+            elif name == "replicas" and 1 <= number <= 9:
+                replicas = number
+            elif name == "timeout" and 1 <= number <= 10_000:
+                timeout_ms = number
+            else:
+                message = (
+                    f"{errors.quoted(part.strip())} is unknown; write replicas=1, aof, or both "
+                    "with a comma, and if you like timeout=500 in milliseconds"
+                )
+                raise Problem("InvalidHeader", message, field="Duepoint-Durability")
+        if not replicas and not on_disk:
+            message = "says nothing but a timeout; add replicas=1 or aof"
+            raise Problem("InvalidHeader", message, field="Duepoint-Durability")
+        return nodes.Safety(replicas=replicas, on_disk=on_disk, timeout_ms=timeout_ms)
+
+
+def parameters_of(query: str, known: frozenset[str]) -> dict[str, str]:
+    """The query parameters; each is known and there once."""
+    found: dict[str, str] = {}
+    if not query:
+        return found
+    parts = query.split("&")
+    if len(parts) > _MOST_PARAMETERS:
+        raise Problem("InvalidParameter", f"there are {len(parts)} parameters", field="")
+    for part in parts:
+        name, _, text = part.partition("=")
+        name, text = _decoded(name), _decoded(text)
+        if name not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            message = f"there is no parameter {errors.quoted(name)} here; known are: {listed}"
+            raise Problem("InvalidParameter", message, field=name[:60])
+        if name in found:
+            raise Problem("InvalidParameter", "is there twice", field=name)
+        found[name] = text
+    return found
+
+
+def _decoded(text: str) -> str:
+    try:
+        return parse.unquote_plus(text, errors="strict")
+    except UnicodeDecodeError:
+        raise Problem("InvalidParameter", "the query is not UTF-8", field="") from None
+
+
+def accepts(header: str | None, *types: str) -> bool:
+    """Whether one of the types may be sent (RFC 9110, 12.5.1); a weight of 0 excludes."""
+    if header is None or header == "*/*":
+        return True
+    for part in header.split(","):
+        kind, *options = (each.strip().lower() for each in part.split(";"))
+        if any(re.fullmatch(r"q=0(\.0*)?", each) for each in options):
+            continue
+        if kind == "*/*" or any(kind in (each, each.split("/")[0] + "/*") for each in types):
+            return True
+    return False
+
+
+def has_type(header: str | None, *types: str) -> bool:
+    """Whether a body is of one of these types, in UTF-8; without a header it is taken to be."""
+    if header is None:
+        return True
+    kind, *options = (each.strip().lower() for each in header.split(";"))
+    charsets = [each.removeprefix("charset=") for each in options if each.startswith("charset=")]
+    return kind in types and all(each.strip('"') in ("utf-8", "utf8") for each in charsets)
+
+
+def refused_row(error: memberjson.RowError) -> Problem:
+    """The problem of a row that could not be read."""
+    return Problem(error.code, error.detail, field=error.field)
+
+
+_REFUSED = {
+    values.Outcome.PRECONDITION: Problem(
+        "PreconditionFailed", "the member has another tag, or there is one already, or none"
+    ),
+    values.Outcome.COLLISION: Problem(
+        "IdCollision", "another id of this set has the same place; write another id", field="id"
+    ),
+    values.Outcome.DELETING: Problem(
+        "SetDeleting", "the set is being deleted; its members go with it"
+    ),
+    values.Outcome.GONE: Problem(
+        "QueueUnavailable",
+        "the set is being stored or removed just now",
+        retry_after_seconds=1,
+    ),
+}
+
+
+def problem_of(outcome: values.Outcome) -> Problem | None:
+    """The problem that an outcome is; None where it was carried out, or there was nothing to do."""
+    return _REFUSED.get(outcome)

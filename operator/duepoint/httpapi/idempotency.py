@@ -1,0 +1,95 @@
+"""A request with an ``Idempotency-Key`` is carried out once, and repeated answers are the same.
+
+The first attempt is recorded with the hash of what it asks and with what it chose (the id of a new
+member, the run of a trigger), and again with its answer. A repeat gets that answer. Where the first
+attempt was lost in between, a repeat is carried out with the same choices: a member that was
+stored is stored again under its id, and its event has the same id as well. Refusals are not kept:
+what is wrong with a request may be mended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from duepoint import clock as clocks
+from duepoint.delayqueue import apirequests
+from duepoint.httpapi.problems import Problem
+from duepoint.net.requests import Response
+
+#: After so long an attempt without an answer counts as lost.
+_LOST_AFTER_US = 10_000_000
+
+
+class _Record(msgspec.Struct, array_like=True):
+    """What is kept of a request; ``status`` 0 = it has no answer yet."""
+
+    asked: bytes
+    since_us: int
+    begun: dict[str, Any]
+    status: int = 0
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+
+
+#: Carries a request out; the argument is what an earlier attempt chose, or is to be filled.
+Attempt = Callable[[dict[str, Any]], Awaitable[Response]]
+
+
+class Idempotency:
+    """Remembers requests."""
+
+    def __init__(self, requests: apirequests.ApiRequests, clock: clocks.Clock) -> None:
+        self._requests = requests
+        self._clock = clock
+
+    async def once(
+        self, owner: str, key: str, asked: tuple[object, ...], choose: dict[str, Any], do: Attempt
+    ) -> Response:
+        """The answer of the first request with this key.
+
+        Args:
+            owner: whose keys these are: the set, and the caller.
+            asked: everything that makes the request another one.
+            choose: what this attempt chooses, should it be the first.
+        """
+        now_us = self._clock.now_us()
+        digest = hashlib.sha256(msgspec.msgpack.encode(asked)).digest()
+        record = _Record(digest, now_us, choose)
+        found = await self._requests.begin(
+            owner, key, msgspec.msgpack.encode(record), now_us=now_us
+        )
+        if found is None:
+            raise Problem(
+                "TooManyIdempotencyKeys",
+                f"the set had {apirequests.MOST_REQUESTS} requests with a key today; "
+                "leave the key out, or PUT under an id of your own",
+                retry_after_seconds=3_600,
+            )
+        if found:
+            earlier = msgspec.msgpack.decode(found, type=_Record)
+            if earlier.asked != digest:
+                message = "the key was used for another request within the last day"
+                raise Problem("IdempotencyConflict", message, field="Idempotency-Key")
+            if earlier.status:
+                headers = (*earlier.headers, ("Idempotency-Replayed", "true"))
+                return Response(earlier.status, headers, earlier.body)
+            if now_us - earlier.since_us < _LOST_AFTER_US:
+                message = "the first request with this key is being carried out"
+                raise Problem("IdempotencyInProgress", message, retry_after_seconds=1)
+            record = msgspec.structs.replace(earlier, since_us=now_us)
+            await self._requests.finish(owner, key, msgspec.msgpack.encode(record))
+        try:
+            answer = await do(record.begun)
+        except Problem as problem:
+            if problem.status < 500:
+                await self._requests.finish(owner, key, b"")
+            raise
+        kept = msgspec.structs.replace(
+            record, status=answer.status, headers=answer.headers, body=answer.body
+        )
+        await self._requests.finish(owner, key, msgspec.msgpack.encode(kept))
+        return answer

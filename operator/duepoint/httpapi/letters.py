@@ -1,0 +1,80 @@
+"""Operations on dead letters: list those of a set, and run them again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from duepoint.delayqueue import deadletters
+from duepoint.delayqueue.members import members
+from duepoint.httpapi import calls, rates, views
+from duepoint.httpapi.problems import Problem
+from duepoint.net.requests import Response
+from duepoint.schedules.sets import strictjson
+
+MOST_LISTED = 500
+MOST_REPLAYED = 100
+
+
+class _Replay(msgspec.Struct, forbid_unknown_fields=True):
+    ids: list[str]
+
+
+_decoder = msgspec.json.Decoder(_Replay)
+
+
+class Letters:
+    """Carries out operations on dead letters."""
+
+    def __init__(self, stored: members.Members, limits: rates.Rates) -> None:
+        self._members = stored
+        self._rates = limits
+
+    async def list(self, call: calls.Call) -> Response:
+        limit = call.whole("limit", 100, MOST_LISTED)
+        page = await self._members.dead_letters(
+            call.owned.record, call.text("cursor"), limit=limit
+        )
+        items = [_shown(letter_id, letter) for letter_id, letter in page.letters]
+        return views.json(200, {"items": items, "next": page.cursor})
+
+    async def replay(self, call: calls.Call) -> Response:
+        call.owned.check_open()
+        if (problem := strictjson.problem(call.body)) is not None:
+            raise Problem("InvalidJson", f"the JSON {problem}")
+        try:
+            ids = _decoder.decode(call.body).ids
+        except msgspec.ValidationError as error:
+            message = f'write {{"ids": ["…"]}}: {error}'[:200]
+            raise Problem("InvalidField", message, field="ids") from None
+        except (msgspec.DecodeError, RecursionError):
+            raise Problem("InvalidJson", "the body is not JSON") from None
+        if not 1 <= len(ids) <= MOST_REPLAYED:
+            message = f"has {len(ids)} ids; write 1 to {MOST_REPLAYED}"
+            raise Problem("InvalidField", message, field="ids")
+        owned, count = call.owned, len(ids)
+        most = owned.changes_per_second
+        await self._rates.take(owned.owner, most, call.namespace, min(count, most))
+        answers = await self._members.replay(owned.record, ids)
+        missing = [one for one, answer in answers.items() if answer not in _REPLAYED]
+        return views.json(200, {"replayed": len(answers) - len(missing), "missing": missing})
+
+
+#: The slot runs again, by this request or an earlier one.
+_REPLAYED = frozenset({deadletters.Replayed.APPLIED, deadletters.Replayed.UNCHANGED})
+
+
+def _shown(letter_id: str, letter: deadletters.DeadEntry) -> dict[str, object]:
+    entry = letter.entry
+    return {
+        "id": letter_id,
+        "schedule": entry.get("name", ""),
+        "slotTime": views.time(_number(entry.get("slot_us", ""))),
+        "deadTime": views.time(_number(letter.id.partition("-")[0]) * 1_000),
+        "reason": entry.get("reason", ""),
+        "message": entry.get("message", ""),
+        "attempts": _number(entry.get("attempts", "")),
+    }
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0

@@ -1,0 +1,123 @@
+"""Operations that list: members by id, by due and for export, open slots, and the set itself."""
+
+from __future__ import annotations
+
+from duepoint import clock as clocks
+from duepoint.delayqueue.inspection import durability
+from duepoint.delayqueue.members import members, values
+from duepoint.httpapi import calls, ownsets, views
+from duepoint.httpapi.problems import Problem
+from duepoint.net.requests import Response
+from duepoint.schedules.points import DUE_LIMIT_US
+from duepoint.schedules.sets import members as memberjson
+
+MOST_LISTED = 1_000
+MOST_EXPORTED = 5_000
+USUALLY_LISTED = 100
+USUALLY_EXPORTED = 1_000
+
+
+class Listing:
+    """Carries out operations that list."""
+
+    def __init__(
+        self,
+        population: members.Members,
+        sets: ownsets.OwnSets,
+        probe: durability.DurabilityProbe,
+        clock: clocks.Clock,
+    ) -> None:
+        self._members = population
+        self._sets = sets
+        self._durability = probe
+        self._clock = clock
+
+    async def summary(self, call: calls.Call) -> Response:
+        """The set with its counts."""
+        record, now_us = call.owned.record, self._clock.now_us()
+        counts = await self._sets.counts(call.owned)
+        promise = await self._durability.read()
+        limits = record.settings.limits
+        overdue_us = counts.oldest_overdue_us
+        lag_us = 0 if overdue_us is None else max(0, now_us - overdue_us)
+        shown = {
+            "namespace": record.namespace,
+            "name": record.name,
+            "uid": record.uid,
+            "state": record.state.value,
+            "managedByRows": record.is_managed,
+            "members": counts.members,
+            "armed": counts.armed,
+            "inFlight": counts.in_flight,
+            "nextDueTime": views.time(counts.next_due_us),
+            "lagSeconds": lag_us / 1_000_000,
+            "deadLetters": counts.dead_letters,
+            "limits": {
+                "members": limits.members,
+                "payloadBytes": limits.payload_bytes,
+                "changesPerSecond": limits.changes_per_second,
+            },
+            "durability": {
+                "persistence": promise.persistence,
+                "replicas": promise.replicas,
+                "lossWindow": promise.loss_window,
+            },
+        }
+        return views.json(200, shown)
+
+    async def members(self, call: calls.Call) -> Response:
+        since_us, until_us = call.instant_us("dueFrom"), call.instant_us("dueUntil")
+        limit = call.whole("limit", USUALLY_LISTED, MOST_LISTED)
+        prefix, cursor = call.text("prefix"), call.text("cursor")
+        if since_us is not None or until_us is not None:
+            if prefix:
+                raise Problem("InvalidParameter", "cannot stand beside a due time", field="prefix")
+            return await self._due(call, since_us, until_us, limit)
+        if prefix and not memberjson.is_id(prefix):
+            raise Problem("InvalidParameter", memberjson.wrong_id(prefix), field="prefix")
+        page = await self._members.page(call.owned.record, cursor, limit=limit, prefix=prefix)
+        return self._page(call, page)
+
+    async def due(self, call: calls.Call) -> Response:
+        """Due now, and no worker has it yet."""
+        limit = call.whole("limit", USUALLY_LISTED, MOST_LISTED)
+        return await self._due(call, None, self._clock.now_us(), limit)
+
+    async def _due(
+        self, call: calls.Call, since_us: int | None, until_us: int | None, limit: int
+    ) -> Response:
+        first = max(0, since_us or 0)
+        last = DUE_LIMIT_US if until_us is None else min(max(0, until_us), DUE_LIMIT_US)
+        page = await self._members.due(
+            call.owned.record, first, last, limit=limit, cursor=call.text("cursor")
+        )
+        return self._page(call, page)
+
+    async def export(self, call: calls.Call) -> Response:
+        limit = call.whole("limit", USUALLY_EXPORTED, MOST_EXPORTED)
+        record = call.owned.record
+        page = await self._members.export(record, call.text("cursor"), limit=limit)
+        return self._page(call, page)
+
+    async def unacknowledged(self, call: calls.Call) -> Response:
+        limit = call.whole("limit", USUALLY_LISTED, MOST_LISTED)
+        points = await self._members.unacknowledged(call.owned.record, limit=limit)
+        items = [
+            {
+                "id": point.id,
+                "slotTime": views.time(point.slot_us),
+                "attempt": point.attempt,
+                "sinceTime": views.time(point.since_us or None),
+                "dueTime": views.time(point.due_us),
+                "claimed": point.claimed,
+                "lastError": point.last_error,
+            }
+            for point in points
+        ]
+        return views.json(200, {"items": items})
+
+    @staticmethod
+    def _page(call: calls.Call, page: values.MemberPage) -> Response:
+        settings = call.owned.record.settings
+        items = [views.member(each, settings) for each in page.members]
+        return views.json(200, {"items": items, "next": page.cursor})

@@ -1,0 +1,449 @@
+"""The OpenAPI 3.1 document of the API, made from ``operations`` and the tables of its parts.
+
+It is served at ``/openapi.json``, and ``docs/reference/http-api.md`` is made from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from duepoint import __version__
+from duepoint.delayqueue import apirequests
+from duepoint.httpapi import bulk, calls, letters, listing, operations, problems
+from duepoint.httpapi.operations import Needs, Operation
+from duepoint.schedules import specfields
+from duepoint.schedules.sets import members as memberjson
+
+Json = dict[str, Any]
+
+_TIME: Final[Json] = {"type": "string", "format": "date-time"}
+_TIME_OR_NULL: Final[Json] = {"type": ["string", "null"], "format": "date-time"}
+_TEXT: Final[Json] = {"type": "string"}
+_COUNT: Final[Json] = {"type": "integer", "minimum": 0}
+
+_ID: Final[Json] = {"type": "string", "pattern": memberjson.ID_PATTERN}
+_TAG: Final[Json] = {"type": "string", "pattern": memberjson.TAG_PATTERN}
+
+
+def _about(schema: Json, description: str) -> Json:
+    return {**schema, "description": description}
+
+
+def _object(properties: Json, *required: str, closed: bool = False) -> Json:
+    schema: Json = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = list(required)
+    if closed:
+        schema["additionalProperties"] = False
+    return schema
+
+
+def _nullable(schema: Json, description: str) -> Json:
+    """null is absent, as in the objects of Kubernetes."""
+    kind = {**schema, "type": [schema["type"], "null"]} if "type" in schema else schema
+    if "enum" in kind:
+        kind["enum"] = [*kind["enum"], None]
+    return _about(kind, description)
+
+
+def _choices(*values: str) -> Json:
+    return {"type": "string", "enum": list(values)}
+
+
+_OPTIONS: Final[Json] = {
+    "timeZone": _nullable(
+        {"type": "string", "maxLength": 64}, "IANA name; unset = the set's default"
+    ),
+    "dst": _nullable(
+        _object(
+            {
+                "gap": _nullable(
+                    _choices(*specfields.GAPS), "a local time that does not exist (spring)"
+                ),
+                "overlap": _nullable(
+                    _choices(*specfields.OVERLAPS), "a local time that exists twice (autumn)"
+                ),
+            },
+            closed=True,
+        ),
+        "fixed times of day when the clocks change",
+    ),
+    "jitter": _nullable(
+        {"type": "string", "maxLength": 32}, "largest delay added to each slot, such as 30s"
+    ),
+    "startingDeadlineSeconds": _nullable(
+        {"type": "integer", "minimum": 0}, "a slot that cannot start within it is missed"
+    ),
+    "catchUpPolicy": _nullable(
+        _choices(*specfields.CATCH_UP_POLICIES), "which of several overdue slots run"
+    ),
+    "catchUpLimit": _nullable(
+        {"type": "integer", "minimum": 1, "maximum": specfields.MOST_CAUGHT_UP},
+        "with All: how many at most",
+    ),
+    "concurrencyPolicy": _nullable(
+        _choices("", "Allow", "Forbid"), "a slot that is due while a former run is active"
+    ),
+    "suspend": _nullable({"type": "boolean"}, "hold this member"),
+    "payload": {"description": "any JSON up to the set's limits.payloadBytes; unset = the set's"},
+}
+_SCHEDULE: Final = _nullable(
+    {"type": "string", "maxLength": memberjson.LONGEST_EXPRESSION},
+    "an expression, as in spec.schedule of a Schedule",
+)
+_AT: Final = _nullable(_TIME, "once, at this instant")
+_DELAY: Final = _nullable(_TEXT, "once, so long after the request, such as 90s or 1h30m")
+
+_ANSWERED: Final[Json] = {
+    "etag": _about(_TAG, "the version: another one after each change"),
+    "uid": _about(_TEXT, "of this life of the id"),
+    "state": _about(_choices("Active", "Suspended", "Completed"), "Completed: no slot is left"),
+    "createdTime": _TIME,
+    "nextDueTime": _about(_TIME_OR_NULL, "null: there is none, or a worker has claimed it"),
+    "claimed": _about({"type": "boolean"}, "a worker has it now"),
+}
+_IGNORED: Final = {
+    name: {"readOnly": True, "description": "of answers; ignored here"}
+    for name in memberjson.READ_ONLY
+}
+_TIMES: Final[Json] = {"schedule": _SCHEDULE, "at": _AT, "delay": _DELAY}
+_OWN: Final[Json] = {"id": _ID, "schedule": _SCHEDULE, "at": _AT, **_OPTIONS}
+
+SCHEMAS: Final[Json] = {
+    "Member": _object(
+        {**_OWN, **_ANSWERED},
+        "id", "etag", "uid", "state", "createdTime", "nextDueTime", "claimed",
+    ),
+    "MemberFields": _about(
+        _object({"id": _nullable(_ID, "that of the URL"), **_TIMES, **_OPTIONS, **_IGNORED},
+                closed=True),
+        "Exactly one of schedule, at and delay.",
+    ),
+    "OneOff": _about(
+        _object({"at": _AT, "delay": _DELAY, **_OPTIONS, **_IGNORED}, closed=True),
+        "Exactly one of at and delay.",
+    ),
+    "MemberPatch": _about(
+        {"type": "object"},
+        "A merge patch of MemberFields: null removes a field, so that the set's default counts.",
+    ),
+    "MemberRow": _about(
+        _object(
+            {
+                "id": _ID, "schedule": _SCHEDULE, "at": _AT, **_OPTIONS, **_IGNORED,
+                "ifMatch": _nullable(_TAG, "only where the member has this etag"),
+                "ifNoneMatch": _nullable(_choices("*"), "only where there is no such member"),
+            },
+            "id", closed=True,
+        ),
+        "Exactly one of schedule and at; a delay would count from each attempt anew.",
+    ),
+    "RemovalRow": _object(
+        {"id": _ID, "ifMatch": _nullable(_TAG, "only where the member has this etag")},
+        "id", closed=True,
+    ),
+    "WrittenMember": _about(
+        _object(
+            {
+                **_OWN,
+                "outcome": _choices("Created", "Replaced", "Unchanged"),
+                **{name: _ANSWERED[name] for name in ("etag", "state", "nextDueTime")},
+            },
+            "id", "outcome", "etag", "state", "nextDueTime",
+        ),
+        "The member as it was written.",
+    ),
+    "MemberPage": _about(
+        _object(
+            {
+                "items": {"type": "array", "items": {"$ref": "#/components/schemas/Member"}},
+                "next": _about(_TEXT, "the cursor of the next page; empty at the end"),
+            },
+            "items", "next",
+        ),
+        "A page may be short, even empty, while there is more to come.",
+    ),
+    "RowAnswer": _about(
+        _object(
+            {
+                "id": _about({"type": "string"}, "of the row, where it has one that can be"),
+                "outcome": _choices("Created", "Replaced", "Unchanged", "Removed", "Absent"),
+                "etag": _TAG,
+                "dueTime": _TIME,
+                "line": _about({"type": "integer", "minimum": 1}, "of a row that was refused"),
+                "error": _object(
+                    {"status": _COUNT, "code": _TEXT, "detail": _TEXT, "field": _TEXT},
+                    "status", "code", "detail",
+                ),
+                "fatal": _about({"type": "boolean"}, "nothing behind this line was read"),
+            }
+        ),
+        "One line for each row, in the order of the rows.",
+    ),
+    "SetSummary": _object(
+        {
+            "namespace": _TEXT,
+            "name": _TEXT,
+            "uid": _TEXT,
+            "state": _choices("Ready", "Suspended", "Stalled", "Deleting"),
+            "managedByRows": _about({"type": "boolean"}, "members cannot be changed here"),
+            "members": _COUNT,
+            "armed": _about(_COUNT, "points that wait, retries among them"),
+            "inFlight": _about(_COUNT, "points that workers hold"),
+            "nextDueTime": _TIME_OR_NULL,
+            "lagSeconds": _about({"type": "number"}, "how long the oldest has been overdue"),
+            "deadLetters": _about({"type": ["integer", "null"]}, "null: not counted"),
+            "limits": _object(
+                {"members": _COUNT, "payloadBytes": _COUNT, "changesPerSecond": _COUNT}
+            ),
+            "durability": _object(
+                {
+                    "persistence": _choices("aof", "rdb", "aof+rdb", "none"),
+                    "replicas": _COUNT,
+                    "lossWindow": _about(_TEXT, "what can be lost when a server is lost"),
+                }
+            ),
+        },
+        "namespace", "name", "uid", "state", "members",
+    ),
+    "Times": _object({"items": {"type": "array", "items": _TIME}}, "items"),
+    "Trigger": _object({"payload": {"description": "in place of the member's"}}, closed=True),
+    "Triggered": _object({"run": _TEXT, "slotTime": _TIME}, "run", "slotTime"),
+    "OpenSlots": _object(
+        {
+            "items": {
+                "type": "array",
+                "items": _object(
+                    {
+                        "id": _about(_ID, "of the member"),
+                        "slotTime": _TIME_OR_NULL,
+                        "attempt": _about(_COUNT, "how many were made"),
+                        "sinceTime": _TIME_OR_NULL,
+                        "dueTime": _about(_TIME_OR_NULL, "of the next attempt"),
+                        "claimed": {"type": "boolean"},
+                        "lastError": _TEXT,
+                    },
+                    "id",
+                ),
+            }
+        },
+        "items",
+    ),
+    "LetterPage": _object(
+        {
+            "items": {
+                "type": "array",
+                "items": _object(
+                    {
+                        "id": _about(_TEXT, "of the letter, for a replay"),
+                        "schedule": _about(_TEXT, "id of the member"),
+                        "slotTime": _TIME_OR_NULL,
+                        "deadTime": _TIME_OR_NULL,
+                        "reason": _TEXT,
+                        "message": _TEXT,
+                        "attempts": _COUNT,
+                    },
+                    "id",
+                ),
+            },
+            "next": _TEXT,
+        },
+        "items", "next",
+    ),
+    "Replay": _object(
+        {
+            "ids": {
+                "type": "array", "items": _TEXT,
+                "minItems": 1, "maxItems": letters.MOST_REPLAYED,
+            }
+        },
+        "ids", closed=True,
+    ),
+    "Replayed": _object(
+        {"replayed": _COUNT, "missing": {"type": "array", "items": _TEXT}}, "replayed", "missing"
+    ),
+    "Problem": _object(
+        {
+            "title": _TEXT,
+            "status": _COUNT,
+            "code": {"type": "string", "enum": list(problems.KINDS)},
+            "detail": _TEXT,
+            "field": _about(_TEXT, "of the body, the query or the headers"),
+            "requestId": _about(_TEXT, "names the request in the log"),
+        },
+        "title", "status", "code", "detail",
+    ),
+}  # fmt: skip
+
+_LIMITS: Final = {
+    "exportMembers": (listing.USUALLY_EXPORTED, listing.MOST_EXPORTED),
+    "listDeadLetters": (100, letters.MOST_LISTED),
+}
+_PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
+    "cursor": ({"type": "string", "maxLength": 512}, "`next` of the page before"),
+    "prefix": (_ID, "only ids that begin so"),
+    "dueFrom": (_TIME, "only members due from here on, oldest first"),
+    "dueUntil": (_TIME, "only members due before this instant"),
+    "count": ({"type": "integer", "minimum": 1, "maximum": 100, "default": 10}, "how many"),
+}
+
+
+def document() -> Json:
+    """The whole document."""
+    paths: Json = {}
+    for operation in operations.OPERATIONS:
+        path = paths.setdefault(operations.BASE + operation.path, {})
+        path[operation.method.lower()] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Duepoint HTTP API",
+            "version": __version__,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            "description": _DESCRIPTION,
+        },
+        "security": [{"bearer": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A token of the Kubernetes cluster, such as a ServiceAccount's.",
+                }
+            },
+            "schemas": SCHEMAS,
+        },
+    }
+
+
+_DESCRIPTION: Final = (
+    "Members of ScheduleSets: read and changed by programs, in Redis only. Every refusal is a "
+    "problem (RFC 9457) with a stable code."
+)
+
+
+def _operation(operation: Operation) -> Json:
+    described: Json = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "description": _rights(operation.needs),
+        "parameters": [*_path_parameters(operation), *_query(operation), *_headers(operation)],
+        "responses": _responses(operation),
+    }
+    if operation.body:
+        described["requestBody"] = {
+            "required": operation.body != "Trigger",
+            "content": {kind: _content(operation.body) for kind in _types(operation)},
+        }
+        if operation.is_bulk:
+            described["requestBody"]["description"] = (
+                f"Newline-delimited JSON, at most {bulk.MOST_ROWS} rows of at most "
+                f"{bulk.MOST_ROW_BYTES} bytes. Rows are answered in their order while more are "
+                "being sent. Rows above the set's rate wait."
+            )
+    return described
+
+
+def _rights(needs: Needs) -> str:
+    if needs is Needs.PUT:
+        verbs = "`create` with If-None-Match, `update` with If-Match, and both otherwise"
+    else:
+        verbs = " and ".join(f"`{verb}`" for verb in needs.value)
+    return f"Needs {verbs} on `schedulesets/schedules` (group duepoint.dev) of the set."
+
+
+def _types(operation: Operation) -> tuple[str, ...]:
+    if operation.is_bulk:
+        return (calls.NDJSON,)
+    return (calls.MERGE_PATCH, calls.JSON) if operation.method == "PATCH" else (calls.JSON,)
+
+
+def _content(schema: str) -> Json:
+    return {"schema": {"$ref": f"#/components/schemas/{schema}"}}
+
+
+def _path_parameters(operation: Operation) -> list[Json]:
+    texts = {
+        "namespace": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"},
+        "set": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"},
+    }
+    if "{id}" in operation.path:
+        texts["id"] = _ID
+    return [
+        {"name": name, "in": "path", "required": True, "schema": schema}
+        for name, schema in texts.items()
+    ]
+
+
+def _query(operation: Operation) -> list[Json]:
+    found = []
+    for name in operation.parameters:
+        if name == "limit":
+            usual, most = _LIMITS.get(operation.name, (listing.USUALLY_LISTED, listing.MOST_LISTED))
+            schema: Json = {"type": "integer", "minimum": 1, "maximum": most, "default": usual}
+            about = "most items of the page"
+        else:
+            schema, about = _PARAMETERS[name]
+        found.append({"name": name, "in": "query", "schema": schema, "description": about})
+    return found
+
+
+def _headers(operation: Operation) -> list[Json]:
+    found: list[tuple[str, str]] = []
+    if operation.name in ("putMember", "patchMember", "deleteMember"):
+        found.append(("If-Match", "only where the member has this tag, or one of these; * = any"))
+    if operation.name == "putMember":
+        found.append(("If-None-Match", "`*`: only where there is no such member"))
+    if operation.name == "getMember":
+        found.append(("If-None-Match", "answer 304 where the member still has this tag"))
+    if operation.is_change:
+        about = (
+            "1 to 255 printable characters: the request is carried out once, and a repeat within "
+            f"{apirequests.KEPT_SECONDS // 3_600} hours gets the first answer"
+        )
+        found.append(("Idempotency-Key", about))
+    if (operation.is_change or operation.is_bulk) and operation.needs not in (
+        Needs.TRIGGER,
+        Needs.REPLAY,
+    ):
+        about = (
+            "`replicas=1`, `aof`, or both with a comma, and perhaps `timeout=500` (ms): answer "
+            "when the change is as safe as that"
+        )
+        found.append(("Duepoint-Durability", about))
+    return [
+        {"name": name, "in": "header", "schema": _TEXT, "description": about}
+        for name, about in found
+    ]
+
+
+def _responses(operation: Operation) -> Json:
+    found: Json = {}
+    for status, schema in operation.answers.items():
+        answer: Json = {"description": _SUCCESS[status]}
+        if schema:
+            kind = calls.NDJSON if operation.is_bulk else calls.JSON
+            answer["content"] = {kind: _content(schema)}
+        headers = {}
+        if schema in ("Member", "WrittenMember") or status == 304:
+            headers["ETag"] = {"schema": _TEXT}
+        if operation.name == "createOneOff":
+            headers["Location"] = {"schema": _TEXT}
+        if headers:
+            answer["headers"] = headers
+        found[str(status)] = answer
+    found["default"] = {
+        "description": "A problem.",
+        "content": {problems.CONTENT_TYPE: _content("Problem")},
+    }
+    return found
+
+
+_SUCCESS: Final = {
+    200: "Carried out.",
+    201: "A new member.",
+    202: "The run is due.",
+    204: "Removed.",
+    304: "Unchanged.",
+}

@@ -1,0 +1,211 @@
+"""Every operation of the API: its path, the rights it needs, its parameters and its bodies.
+
+One table from which requests are routed, rights are asked for, parameters are checked, and the
+OpenAPI document is made.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib import parse
+
+from duepoint.httpapi.problems import Problem
+
+BASE: Final = "/v1/namespaces/{namespace}/schedulesets/{set}"
+
+
+class Needs(enum.Enum):
+    """Which verbs on ``schedulesets/schedules`` an operation needs."""
+
+    GET = ("get",)
+    LIST = ("list",)
+    CREATE = ("create",)
+    PATCH = ("patch",)
+    DELETE = ("delete",)
+    TRIGGER = ("trigger",)
+    REPLAY = ("replay",)
+    UPSERT = ("create", "update")
+    #: create with If-None-Match, update with If-Match, both without.
+    PUT = "by its conditions"
+
+
+class Operation(NamedTuple):
+    """One operation.
+
+    Attributes:
+        name: its ``operationId``, and its label in metrics.
+        path: below ``BASE``.
+        parameters: of the query.
+        body: name of the schema of the request's body, "" where it has none.
+        answers: schema of the body of each success, by status; "" = it has none.
+        is_change: it takes ``Idempotency-Key`` and ``Duepoint-Durability``.
+    """
+
+    name: str
+    method: str
+    path: str
+    needs: Needs
+    summary: str
+    parameters: tuple[str, ...] = ()
+    body: str = ""
+    answers: Mapping[int, str] = {}
+    is_change: bool = False
+    is_bulk: bool = False
+
+
+OPERATIONS: Final = (
+    Operation(
+        "getSet", "GET", "", Needs.GET,
+        "The set: state, limits, and what it holds now", answers={200: "SetSummary"},
+    ),
+    Operation(
+        "listMembers", "GET", "/schedules", Needs.LIST,
+        "Members, in the order of the hashes of their ids, or by due time",
+        ("limit", "cursor", "prefix", "dueFrom", "dueUntil"), answers={200: "MemberPage"},
+    ),
+    Operation(
+        "createOneOff", "POST", "/schedules", Needs.CREATE,
+        "A new member that fires once, under an id that the API chooses (a ULID)",
+        body="OneOff", answers={201: "WrittenMember"}, is_change=True,
+    ),
+    Operation(
+        "getMember", "GET", "/schedules/{id}", Needs.GET,
+        "One member", answers={200: "Member", 304: ""},
+    ),
+    Operation(
+        "putMember", "PUT", "/schedules/{id}", Needs.PUT,
+        "Create a member, or replace it whole", body="MemberFields",
+        answers={200: "WrittenMember", 201: "WrittenMember"}, is_change=True,
+    ),
+    Operation(
+        "patchMember", "PATCH", "/schedules/{id}", Needs.PATCH,
+        "Change fields of a member by a JSON merge patch (RFC 7396)", body="MemberPatch",
+        answers={200: "WrittenMember"}, is_change=True,
+    ),
+    Operation(
+        "deleteMember", "DELETE", "/schedules/{id}", Needs.DELETE,
+        "Remove a member; what a worker has already claimed of it may still fire",
+        answers={204: ""}, is_change=True,
+    ),
+    Operation(
+        "nextTimes", "GET", "/schedules/{id}/next", Needs.GET,
+        "The next times of a member", ("count",), answers={200: "Times"},
+    ),
+    Operation(
+        "triggerMember", "POST", "/schedules/{id}/trigger", Needs.TRIGGER,
+        "Run a member now, beside its schedule", body="Trigger",
+        answers={202: "Triggered"}, is_change=True,
+    ),
+    Operation(
+        "bulkUpsert", "POST", "/schedules:bulkUpsert", Needs.UPSERT,
+        "Create or replace up to 100,000 members", body="MemberRow",
+        answers={200: "RowAnswer"}, is_bulk=True,
+    ),
+    Operation(
+        "bulkDelete", "POST", "/schedules:bulkDelete", Needs.DELETE,
+        "Remove up to 100,000 members", body="RemovalRow",
+        answers={200: "RowAnswer"}, is_bulk=True,
+    ),
+    Operation(
+        "listDue", "GET", "/due", Needs.LIST,
+        "Members that are due and that no worker has claimed", ("limit", "cursor"),
+        answers={200: "MemberPage"},
+    ),
+    Operation(
+        "listUnacknowledged", "GET", "/unacknowledged", Needs.LIST,
+        "Slots that a worker has claimed, or that wait for another attempt", ("limit",),
+        answers={200: "OpenSlots"},
+    ),
+    Operation(
+        "exportMembers", "GET", "/export", Needs.LIST,
+        "Members, shard by shard: what does not change meanwhile comes exactly once",
+        ("limit", "cursor"), answers={200: "MemberPage"},
+    ),
+    Operation(
+        "listDeadLetters", "GET", "/deadletters", Needs.LIST,
+        "Slots that were given up, newest first", ("limit", "cursor"),
+        answers={200: "LetterPage"},
+    ),
+    Operation(
+        "replayDeadLetters", "POST", "/deadletters:replay", Needs.REPLAY,
+        "Run slots again that were given up", body="Replay",
+        answers={200: "Replayed"}, is_change=True,
+    ),
+)  # fmt: skip
+
+_BY_PATH: Final[dict[str, dict[str, Operation]]] = {}
+for _operation in OPERATIONS:
+    _BY_PATH.setdefault(_operation.path, {})[_operation.method] = _operation
+
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SET = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_OF_A_MEMBER = {"next": "/schedules/{id}/next", "trigger": "/schedules/{id}/trigger"}
+
+
+class Route(NamedTuple):
+    """Where a path leads."""
+
+    operation: Operation
+    namespace: str
+    set_name: str
+    id: str
+
+
+def route(method: str, path: str) -> Route:
+    """The operation of a request; raises Problem NotFound, MethodNotAllowed."""
+    parts = path.split("/")
+    if (
+        len(parts) < 6
+        or parts[0]
+        or parts[1:3] != ["v1", "namespaces"]
+        or (parts[4] != "schedulesets")
+    ):
+        raise _nothing()
+    namespace, name = parts[3], parts[5]
+    if not _NAMESPACE.fullmatch(namespace) or not _SET.fullmatch(name):
+        raise _nothing()
+    below, id_ = _below(parts[6:])
+    methods = _BY_PATH.get(below)
+    if methods is None:
+        raise _nothing()
+    operation = methods.get(method)
+    if operation is None:
+        allowed = ", ".join(sorted(methods))
+        message = f"the path takes {allowed} only"
+        raise Problem("MethodNotAllowed", message, headers=(("Allow", allowed),))
+    return Route(operation, namespace, name, id_)
+
+
+def _below(parts: list[str]) -> tuple[str, str]:
+    """The template below ``BASE``, and the id in it."""
+    if not parts:
+        return "", ""
+    if len(parts) == 1:
+        return f"/{parts[0]}", ""
+    id_ = _id(parts[1]) if parts[0] == "schedules" else ""
+    if not id_:
+        raise _nothing()
+    if len(parts) == 2:
+        return "/schedules/{id}", id_
+    if len(parts) == 3 and parts[2] in _OF_A_MEMBER:
+        return _OF_A_MEMBER[parts[2]], id_
+    raise _nothing()
+
+
+def _id(segment: str) -> str:
+    """The text of a segment; empty for what some proxy or client would read as another path."""
+    if "%" not in segment:
+        text = segment
+    else:
+        try:
+            text = parse.unquote(segment, errors="strict")
+        except UnicodeDecodeError:
+            return ""
+    return "" if text in (".", "..") or "/" in text or not text.isprintable() else text
+
+
+def _nothing() -> Problem:
+    return Problem("NotFound", "there is no such path; /openapi.json lists what there is")

@@ -1,0 +1,120 @@
+"""The sets that requests name: their records, their states, and whether they have room.
+
+A record is read at most once a second. So is the count of members, unless the set is nearly full;
+what several processes have under way may exceed the limit by as much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from dataclasses import dataclass, field
+
+from duepoint.delayqueue.members import members, sets, values
+from duepoint.httpapi.problems import Problem
+from duepoint.schedules.sets import members as memberjson
+from duepoint.schedules.sets.setrecord import SetRecord, SetState
+
+_FRESH_SECONDS = 1.0
+_MOST_KNOWN = 10_000
+#: From this part of the limit on the count is read for each change.
+_NEARLY_FULL = 0.95
+
+
+@dataclass(eq=False)
+class OwnSet:
+    """A set, as long as its record says the same."""
+
+    record: SetRecord
+    reader: memberjson.RowReader
+    counted: int = 0
+    counted_until: float = float("-inf")
+    counting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def owner(self) -> str:
+        """What belongs to this life of the set is kept under this name."""
+        return self.record.uid
+
+    @property
+    def changes_per_second(self) -> int:
+        return self.record.settings.limits.changes_per_second
+
+    def check_open(self) -> None:
+        """Refuse where members cannot be changed."""
+        record = self.record
+        if record.state is SetState.DELETING:
+            raise Problem("SetDeleting", "the set is being deleted; its members go with it")
+        if record.is_managed:
+            message = "members are kept equal to spec.rows; change the rows instead"
+            raise Problem("ManagedByRows", message)
+        if record.state is SetState.STALLED:
+            message = "the spec of the set is wrong; its condition Stalled says why"
+            raise Problem("SetStalled", message)
+
+
+class OwnSets:
+    """Finds sets by name."""
+
+    def __init__(self, stored: sets.Sets, population: members.Members) -> None:
+        self._stored = stored
+        self._members = population
+        self._known: collections.OrderedDict[tuple[str, str], tuple[float, OwnSet | None]] = (
+            collections.OrderedDict()
+        )
+        self._reading: dict[tuple[str, str], asyncio.Future[OwnSet | None]] = {}
+
+    async def find(self, namespace: str, name: str) -> OwnSet:
+        """The set; raises Problem where there is none."""
+        place = namespace, name
+        until, known = self._known.get(place, (0.0, None))
+        if asyncio.get_running_loop().time() >= until:
+            known = await self._read(place, known)
+        if known is None:
+            raise Problem("NoSuchSet", f'there is no ScheduleSet "{name}" in this namespace')
+        return known
+
+    async def _read(self, place: tuple[str, str], former: OwnSet | None) -> OwnSet | None:
+        """One read for all that wait for it."""
+        loop = asyncio.get_running_loop()
+        if (reading := self._reading.get(place)) is not None:
+            return await asyncio.shield(reading)
+        future = self._reading[place] = loop.create_future()
+        try:
+            record = await self._stored.read(*place)
+            if record is None:
+                found = None
+            elif former is not None and former.record == record:
+                found = former
+            else:
+                found = OwnSet(record, memberjson.RowReader(record.settings))
+            self._remember(place, loop.time() + _FRESH_SECONDS, found)
+            future.set_result(found)
+        except BaseException as error:
+            future.set_exception(error)
+            future.exception()  # perhaps nobody else waits
+            raise
+        finally:
+            del self._reading[place]
+        return found
+
+    def _remember(self, place: tuple[str, str], until: float, found: OwnSet | None) -> None:
+        self._known[place] = until, found
+        self._known.move_to_end(place)
+        if len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
+
+    async def room(self, owned: OwnSet) -> int:
+        """How many members more the set may have."""
+        most = owned.record.settings.limits.members
+        loop = asyncio.get_running_loop()
+        async with owned.counting:
+            is_near = owned.counted >= most * _NEARLY_FULL
+            if is_near or loop.time() >= owned.counted_until:
+                owned.counted = (await self._members.counts(owned.record)).members
+                owned.counted_until = loop.time() + _FRESH_SECONDS
+        return most - owned.counted
+
+    async def counts(self, owned: OwnSet) -> values.MemberCounts:
+        """What the set holds, as it is now."""
+        return await self._members.counts(owned.record)

@@ -1,0 +1,104 @@
+"""How many changes a second a set, and a namespace, may see: over all processes of the API.
+
+A process takes a twentieth of a second's changes from Redis at a time, and hands them out itself.
+A single change that finds none is refused with the time of the next second; a bulk stream waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from dataclasses import dataclass
+
+from duepoint.delayqueue import apirequests
+from duepoint.httpapi.problems import Problem
+
+_PARTS = 20
+_MOST_OWNERS = 10_000
+SECOND_US = 1_000_000
+
+
+@dataclass(slots=True)
+class _Share:
+    """What this process may still hand out, and until when."""
+
+    left: int = 0
+    until: float = float("-inf")
+    none_until: float = float("-inf")
+    asking: asyncio.Lock | None = None
+
+
+class Rates:
+    """Hands out changes.
+
+    ``of_namespace``: changes a second of all sets of a namespace; 0 = no such limit.
+    """
+
+    def __init__(self, requests: apirequests.ApiRequests, *, of_namespace: int) -> None:
+        self._requests = requests
+        self._of_namespace = of_namespace
+        self._shares: collections.OrderedDict[str, _Share] = collections.OrderedDict()
+
+    async def take(self, uid: str, most: int, namespace: str, count: int = 1) -> None:
+        """Take changes of a set; raises Problem TooManyRequests where the second has no more."""
+        for owner, limit in self._limits(uid, most, namespace):
+            wait = await self._take(owner, limit, count)
+            if wait is not None:
+                raise Problem(
+                    "TooManyRequests",
+                    f"more than {limit} changes a second; spread them, or raise the limit",
+                    retry_after_seconds=wait,
+                )
+
+    async def wait(self, uid: str, most: int, namespace: str, count: int) -> None:
+        """Take changes of a set, waiting until there are so many."""
+        for owner, limit in self._limits(uid, most, namespace):
+            left = count
+            while left:
+                part = min(left, limit)
+                wait = await self._take(owner, limit, part)
+                if wait is None:
+                    left -= part
+                else:
+                    await asyncio.sleep(wait)
+
+    def _limits(self, uid: str, most: int, namespace: str) -> list[tuple[str, int]]:
+        limits = [(uid, most)]
+        if self._of_namespace:
+            limits.append((f"namespace/{namespace}", self._of_namespace))
+        return limits
+
+    async def _take(self, owner: str, most: int, count: int) -> float | None:
+        """None where they were taken; otherwise the seconds until there may be some."""
+        share = self._share(owner)
+        loop = asyncio.get_running_loop()
+        if share.until > loop.time() and share.left >= count:
+            share.left -= count
+            return None
+        if share.asking is None:
+            share.asking = asyncio.Lock()
+        async with share.asking:
+            now = loop.time()
+            if share.until <= now:
+                share.left = 0
+            if share.left < count:
+                if now < share.none_until:
+                    return share.none_until - now
+                missing = count - share.left
+                part = max(missing, most // _PARTS)
+                taken = await self._requests.take(owner, wanted=part, most=most)
+                share.left += taken.granted
+                share.until = now + taken.rest_us / SECOND_US
+                if share.left < count:
+                    share.none_until = share.until
+                    return max(share.until - now, 0.001)
+            share.left -= count
+        return None
+
+    def _share(self, owner: str) -> _Share:
+        share = self._shares.get(owner)
+        if share is None:
+            share = self._shares[owner] = _Share()
+            if len(self._shares) > _MOST_OWNERS:
+                self._shares.popitem(last=False)
+        return share

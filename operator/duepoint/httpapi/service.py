@@ -1,0 +1,158 @@
+"""The API put together: services of the queue -> operations -> an HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import msgspec
+
+from duepoint import clock as clocks
+from duepoint import errors, services, settings, telemetry
+from duepoint.delayqueue import delayqueue
+from duepoint.httpapi import (
+    access,
+    application,
+    bulk,
+    durability,
+    idempotency,
+    letters,
+    listing,
+    openapi,
+    ownsets,
+    rates,
+    singles,
+    tlsfiles,
+)
+from duepoint.kube import port
+from duepoint.net import httpserver, requests
+
+_QUEUE = "queue"
+_RETRY_SECONDS = 1.0
+#: How often a process that is well asks whether it still is.
+_CHECK_SECONDS = 5.0
+
+
+def assemble(
+    queue: delayqueue.DelayQueue,
+    api: port.Api,
+    clock: clocks.Clock,
+    *,
+    audiences: tuple[str, ...] = (),
+    of_namespace: int = 0,
+) -> application.Application:
+    """Everything behind the server."""
+    sets = ownsets.OwnSets(queue.sets, queue.members)
+    limits = rates.Rates(queue.api_requests, of_namespace=of_namespace)
+    single = singles.Singles(queue.members, sets, limits, clock)
+    lists = listing.Listing(queue.members, sets, queue.durability, clock)
+    streams = bulk.Bulk(queue.members, sets, limits, clock)
+    dead = letters.Letters(queue.members, limits)
+    return application.Application(
+        rights=access.Access(api, audiences),
+        sets=sets,
+        repeats=idempotency.Idempotency(queue.api_requests, clock),
+        promise=durability.Promise(queue.durability),
+        operate={
+            "getSet": lists.summary,
+            "listMembers": lists.members,
+            "createOneOff": single.create,
+            "getMember": single.get,
+            "putMember": single.put,
+            "patchMember": single.patch,
+            "deleteMember": single.delete,
+            "nextTimes": single.next_times,
+            "triggerMember": single.trigger,
+            "bulkUpsert": streams.upsert,
+            "bulkDelete": streams.delete,
+            "listDue": lists.due,
+            "listUnacknowledged": lists.unacknowledged,
+            "exportMembers": lists.export,
+            "listDeadLetters": dead.list,
+            "replayDeadLetters": dead.replay,
+        },
+        choose={"createOneOff": single.choose_id, "triggerMember": single.choose_run},
+        document=msgspec.json.encode(openapi.document()),
+    )
+
+
+class ApiService:
+    """Serves from ``start`` until ``run`` is cancelled."""
+
+    def __init__(
+        self,
+        chosen: settings.ApiSettings,
+        queue: delayqueue.DelayQueue,
+        handler: application.Application,
+        health: services.Health,
+    ) -> None:
+        """Raises InvalidSetting for a certificate that cannot be used, or for none."""
+        self._chosen = chosen
+        self._queue = queue
+        self._health = health
+        self._tls = _tls(chosen)
+        limits = requests.Limits(connections=chosen.api_connections)
+        self._server = httpserver.HttpServer(handler, handler.refusal, limits)
+        health.expect(_QUEUE)
+
+    async def start(self) -> None:
+        """Accept connections; raises InvalidSetting where the address cannot be used."""
+        chosen = self._chosen
+        context = None if self._tls is None else self._tls.context
+        try:
+            await self._server.start(chosen.api_host, chosen.api_port, context)
+        except OSError as error:
+            place = f"{chosen.api_host}:{chosen.api_port}"
+            raise errors.InvalidSetting(
+                settings.variable("api_port"),
+                f"{place} cannot be used ({error.strerror}); choose another port",
+            ) from error
+        telemetry.logger.info("serving", port=self._server.port, tls=self._tls is not None)
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    async def run(self) -> None:
+        """Keep an eye on the queue and the certificate, until cancelled; then drain."""
+        async with asyncio.TaskGroup() as group:
+            if self._tls is not None:
+                group.create_task(self._tls.watch())
+            group.create_task(self._check())
+
+    async def close(self) -> None:
+        """Answer what is under way, then stop."""
+        self._health.unwell(_QUEUE, "draining")
+        await self._server.close(self._chosen.grace_seconds)
+
+    async def _check(self) -> None:
+        while True:
+            telemetry.http_connections.set(len(self._server.connections))
+            try:
+                await self._queue.layouts.read()
+            except (errors.TryLater, errors.WorldChanged) as error:
+                telemetry.redis_up.set(0)
+                if self._health.unwell(_QUEUE, str(error)[:200]):
+                    telemetry.logger.warning("queue unavailable", error=str(error)[:300])
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                telemetry.redis_up.set(1)
+                if self._health.well(_QUEUE):
+                    telemetry.logger.info("queue is there")
+                await asyncio.sleep(_CHECK_SECONDS)
+
+
+def _tls(chosen: settings.ApiSettings) -> tlsfiles.TlsFiles | None:
+    if chosen.api_plaintext:
+        return None
+    cert, key = chosen.tls_cert_file, chosen.tls_key_file
+    if cert is None or key is None:
+        name = "tls_cert_file" if cert is None else "tls_key_file"
+        raise errors.InvalidSetting(
+            settings.variable(name),
+            "is not set; tokens must not travel in the clear. Write the file, or set "
+            f"{settings.variable('api_plaintext')}=true behind something that ends TLS",
+        )
+    with contextlib.suppress(FileNotFoundError):
+        return tlsfiles.TlsFiles(cert, key)
+    raise errors.InvalidSetting(settings.variable("tls_cert_file"), f"{cert} or {key} is gone")

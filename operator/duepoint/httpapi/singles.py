@@ -1,0 +1,319 @@
+"""Operations on one member: read, write, change, remove, trigger, next times; and new one-offs.
+
+Reads and writes that arrive together share a round trip (``grouping``). A write whose condition
+names several tags, or any, is read first and then written where that very tag still stands.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import msgspec
+
+from duepoint import clock as clocks
+from duepoint import errors
+from duepoint.delayqueue.members import members, values
+from duepoint.delayqueue.wire import nodes
+from duepoint.httpapi import calls, grouping, ownsets, rates, views
+from duepoint.httpapi.problems import Problem
+from duepoint.net.requests import Response
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import slots
+from duepoint.schedules.sets import members as memberjson
+from duepoint.schedules.sets import memberviews, strictjson, ulids
+from duepoint.schedules.sets.setrecord import SetState
+
+_RACES = 8
+_Key = tuple[ownsets.OwnSet, nodes.Safety | None]
+
+
+class Singles:
+    """Carries out operations on one member."""
+
+    def __init__(
+        self,
+        population: members.Members,
+        sets: ownsets.OwnSets,
+        limits: rates.Rates,
+        clock: clocks.Clock,
+    ) -> None:
+        self._members = population
+        self._sets = sets
+        self._rates = limits
+        self._clock = clock
+        self._gets: grouping.Grouping[ownsets.OwnSet, str, values.StoredMember | None] = (
+            grouping.Grouping(self._get_together)
+        )
+        self._puts: grouping.Grouping[_Key, values.MemberWrite, values.MemberWritten] = (
+            grouping.Grouping(self._put_together)
+        )
+        self._removals: grouping.Grouping[_Key, values.MemberRemoval, values.MemberWritten] = (
+            grouping.Grouping(self._remove_together)
+        )
+
+    # -- read ----------------------------------------------------------------------------------
+
+    async def get(self, call: calls.Call) -> Response:
+        found = await self._found(call)
+        etag = ("ETag", f'"{found.tag}"')
+        wanted = call.tags("If-None-Match")
+        if "*" in wanted or found.tag in wanted:
+            return Response(304, (etag,))
+        return views.json(200, views.member(found, call.owned.record.settings), (etag,))
+
+    async def next_times(self, call: calls.Call) -> Response:
+        count = call.whole("count", 10, 100)
+        found = await self._found(call)
+        record = call.owned.record
+        if found.at_us is not None or found.rule.timing.suspend:
+            times = [] if found.due_us is None else [found.due_us]
+        else:
+            timeline = slots.for_rule(
+                found.rule,
+                identity=f"{record.namespace}/{record.name}/{found.id}",
+                created_us=found.created_us,
+            )
+            times = timeline.upcoming(self._clock.now_us(), count)
+        return views.json(200, {"items": [memberviews.instant_text(each) for each in times]})
+
+    async def _found(self, call: calls.Call) -> values.StoredMember:
+        found = await self._gets.ask(call.owned, call.id) if memberjson.is_id(call.id) else None
+        if found is None:
+            raise no_member(call.id)
+        return found
+
+    # -- write ---------------------------------------------------------------------------------
+
+    async def put(self, call: calls.Call) -> Response:
+        call.check_id()
+        call.owned.check_open()
+        row = self._row(call, call.body, call.id)
+        await self._take(call)
+        if_match = call.tags("If-Match")
+        if_none = call.tags("If-None-Match")
+        if if_match and if_none:
+            message = "cannot stand beside If-Match"
+            raise Problem("InvalidHeader", message, field="If-None-Match")
+        if if_none and if_none != ("*",):
+            raise Problem("InvalidHeader", 'write "*" without quotes', field="If-None-Match")
+        condition: values.IfMatch | values.IfAbsent | None = None
+        if if_none:
+            condition = values.IfAbsent()
+        elif if_match:
+            condition = await self._condition(call, if_match)
+        answer = await self._put(call, row, condition)
+        status = 201 if answer.outcome is values.Outcome.CREATED else 200
+        return self._written(call, status, row, answer)
+
+    def choose_id(self) -> dict[str, Any]:
+        """What a repeat of ``create`` has to keep."""
+        now_us = self._clock.now_us()
+        return {"id": ulids.new(now_us), "now_us": now_us}
+
+    async def create(self, call: calls.Call) -> Response:
+        """A one-off under an id of ours."""
+        call.owned.check_open()
+        chosen = call.chosen
+        row = self._row(call, call.body, chosen["id"], now_us=chosen["now_us"])
+        if row.at_us is None:
+            message = "a member with a schedule needs an id of yours: PUT it; write at or delay"
+            raise Problem("InvalidField", message, field="schedule")
+        await self._take(call)
+        answer = await self._put(call, row, None)
+        place = f"/v1/namespaces/{call.namespace}/schedulesets/{call.set_name}/schedules/{row.id}"
+        return self._written(call, 201, row, answer, (("Location", place),))
+
+    async def patch(self, call: calls.Call) -> Response:
+        call.owned.check_open()
+        if (problem := strictjson.problem(call.body)) is not None:
+            raise Problem("InvalidJson", f"the JSON {problem}")
+        try:
+            changes = json.loads(call.body)
+        except (ValueError, RecursionError):
+            raise Problem("InvalidJson", "the body is not JSON") from None
+        if not isinstance(changes, dict):
+            raise Problem("InvalidField", "a merge patch of a member is an object")
+        wanted = call.tags("If-Match")
+        await self._take(call)
+        for _ in range(_RACES):
+            found = await self._found(call)
+            if wanted and "*" not in wanted and found.tag not in wanted:
+                raise _other_tag()
+            settings = call.owned.record.settings
+            merged = merge(json.loads(memberviews.own(found, settings)), changes)
+            row = self._row(call, msgspec.json.encode(merged), call.id)
+            write = _write(row, values.IfMatch(found.tag))
+            answer = await self._puts.ask((call.owned, call.safety()), write)
+            if answer.outcome is values.Outcome.PRECONDITION:
+                continue  # another change came between
+            if (refused := calls.problem_of(answer.outcome)) is not None:
+                raise refused
+            return self._written(call, 200, row, answer)
+        raise errors.TryLater("the member is changed by others all the time")
+
+    async def delete(self, call: calls.Call) -> Response:
+        call.owned.check_open()
+        wanted = call.tags("If-Match")
+        await self._take(call)
+        condition = await self._condition(call, wanted) if wanted else None
+        if not memberjson.is_id(call.id):
+            raise no_member(call.id)
+        removal = values.MemberRemoval(id=call.id, condition=condition)
+        answer = await self._removals.ask((call.owned, call.safety()), removal)
+        if (refused := calls.problem_of(answer.outcome)) is not None:
+            raise refused
+        if answer.outcome is values.Outcome.ABSENT:
+            raise no_member(call.id)
+        return Response(204)
+
+    def choose_run(self) -> dict[str, Any]:
+        """What a repeat of ``trigger`` has to keep."""
+        return {"run": str(uuid.uuid4())}
+
+    async def trigger(self, call: calls.Call) -> Response:
+        record = call.owned.record
+        call.owned.check_open()
+        if record.state is SetState.SUSPENDED:
+            message = "the set is suspended; resume it first"
+            raise Problem("SetSuspended", message)
+        payload = self._payload(call)
+        found = await self._found(call)
+        if found.state is definitions.State.SUSPENDED:
+            raise Problem("MemberSuspended", "the member is suspended; resume it first")
+        await self._take(call)
+        run_uid = call.chosen["run"]
+        slot_us = await self._members.trigger(record, call.id, run_uid=run_uid, payload=payload)
+        if slot_us is None:
+            raise no_member(call.id)
+        return views.json(202, {"run": run_uid, "slotTime": views.time(slot_us)})
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def _payload(self, call: calls.Call) -> bytes:
+        """Of a trigger; empty = the member's."""
+        if not call.body:
+            return b""
+        if (problem := strictjson.problem(call.body)) is not None:
+            raise Problem("InvalidJson", f"the JSON {problem}")
+        try:
+            fields = msgspec.json.decode(call.body, type=dict[str, msgspec.Raw])
+        except msgspec.ValidationError:
+            raise Problem("InvalidField", 'the body is an object such as {"payload": 1}') from None
+        except (msgspec.DecodeError, RecursionError):
+            raise Problem("InvalidJson", "the body is not JSON") from None
+        for name in fields:
+            if name != "payload":
+                message = f"{errors.quoted(name)} is no field of a trigger"
+                raise Problem("UnknownField", message, field=name[:60])
+        payload = bytes(fields.get("payload", b""))
+        most = call.owned.record.settings.limits.payload_bytes
+        if len(payload) > most:
+            message = f"has {len(payload)} bytes; at most {most} are handed on"
+            raise Problem("PayloadTooLarge", message, field="payload")
+        return b"" if payload == b"null" else payload
+
+    def _row(
+        self, call: calls.Call, text: bytes, id_: str, now_us: int | None = None
+    ) -> memberjson.ReadMember:
+        now_us = self._clock.now_us() if now_us is None else now_us
+        row = call.owned.reader.body(text, id_=id_, now_us=now_us)
+        if isinstance(row, memberjson.RowError):
+            raise calls.refused_row(row)
+        return row
+
+    async def _take(self, call: calls.Call) -> None:
+        owned = call.owned
+        await self._rates.take(owned.owner, owned.changes_per_second, call.namespace)
+
+    async def _condition(self, call: calls.Call, wanted: tuple[str, ...]) -> values.IfMatch:
+        """The one tag that has to stand there; of several, or of any, the one that does."""
+        if len(wanted) == 1 and wanted != ("*",):
+            return values.IfMatch(wanted[0] if memberjson.is_tag(wanted[0]) else "0" * 8)
+        found = await self._gets.ask(call.owned, call.id) if memberjson.is_id(call.id) else None
+        if found is None or (wanted != ("*",) and found.tag not in wanted):
+            raise _other_tag()
+        return values.IfMatch(found.tag)
+
+    async def _put(
+        self,
+        call: calls.Call,
+        row: memberjson.ReadMember,
+        condition: values.IfMatch | values.IfAbsent | None,
+    ) -> values.MemberWritten:
+        owned = call.owned
+        if await self._sets.room(owned) < 1 and await self._gets.ask(owned, row.id) is None:
+            raise set_full(owned)
+        answer = await self._puts.ask((owned, call.safety()), _write(row, condition))
+        if (refused := calls.problem_of(answer.outcome)) is not None:
+            raise refused
+        if answer.outcome is values.Outcome.CREATED:
+            owned.counted += 1
+        return answer
+
+    @staticmethod
+    def _written(
+        call: calls.Call,
+        status: int,
+        row: memberjson.ReadMember,
+        answer: values.MemberWritten,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> Response:
+        shown = views.written(row, answer, call.owned.record.settings)
+        return views.json(status, shown, (("ETag", f'"{answer.tag}"'), *headers))
+
+    # -- together ------------------------------------------------------------------------------
+
+    async def _get_together(
+        self, owned: ownsets.OwnSet, ids: list[str]
+    ) -> list[values.StoredMember | None]:
+        return await self._members.get(owned.record, ids)
+
+    async def _put_together(
+        self,
+        key: _Key,
+        writes: list[values.MemberWrite],
+    ) -> list[values.MemberWritten]:
+        return await self._members.put(key[0].record, writes, safety=key[1])
+
+    async def _remove_together(
+        self,
+        key: _Key,
+        removals: list[values.MemberRemoval],
+    ) -> list[values.MemberWritten]:
+        return await self._members.remove(key[0].record, removals, safety=key[1])
+
+
+def _write(
+    row: memberjson.ReadMember, condition: values.IfMatch | values.IfAbsent | None
+) -> values.MemberWrite:
+    return values.MemberWrite(
+        id=row.id, rule=row.rule, at_us=row.at_us, payload=row.payload, condition=condition
+    )
+
+
+def merge(target: Any, patch: Any) -> Any:  # noqa: ANN401 - any JSON
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge(merged.get(name), value)
+    return merged
+
+
+def no_member(id_: str) -> Problem:
+    return Problem("NoSuchMember", f"the set has no member {errors.quoted(id_)}")
+
+
+def set_full(owned: ownsets.OwnSet) -> Problem:
+    most = owned.record.settings.limits.members
+    return Problem("SetFull", f"the set has {most} members, which is its limits.members")
+
+
+def _other_tag() -> Problem:
+    return Problem("PreconditionFailed", "the member has another tag, or there is none")

@@ -1,0 +1,78 @@
+"""What answers show, as JSON."""
+
+from __future__ import annotations
+
+import msgspec
+
+from duepoint.delayqueue.members import values
+from duepoint.net.requests import Headers, Response
+from duepoint.schedules import definition as definitions
+from duepoint.schedules.sets import members as memberjson
+from duepoint.schedules.sets import memberviews, setspec
+
+STATES = {
+    definitions.State.ARMED: "Active",
+    definitions.State.SUSPENDED: "Suspended",
+    definitions.State.COMPLETED: "Completed",
+}
+_JSON = ("Content-Type", "application/json")
+_encoder = msgspec.json.Encoder()
+
+
+class Written(memberviews.MemberFields, rename="camel", kw_only=True):
+    """A member as it was written."""
+
+    outcome: str
+    etag: str
+    state: str
+    next_due_time: str | None
+
+
+class RowAnswer(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What became of a row that was carried out."""
+
+    id: str
+    outcome: str
+    etag: str = ""
+    due_time: str = ""
+
+
+def json(status: int, value: object, headers: Headers = ()) -> Response:
+    return Response(status, (_JSON, *headers), _encoder.encode(value))
+
+
+def json_text(status: int, text: bytes, headers: Headers = ()) -> Response:
+    return Response(status, (_JSON, *headers), text)
+
+
+def member(stored: values.StoredMember, settings: setspec.SetSettings) -> memberviews.MemberView:
+    return memberviews.shown(stored, STATES[stored.state], settings)
+
+
+def written(
+    row: memberjson.ReadMember, answer: values.MemberWritten, settings: setspec.SetSettings
+) -> Written:
+    """A member as a row says it, with what the queue said of it."""
+    state = "Suspended" if row.rule.timing.suspend else "Active"
+    return Written(
+        **memberviews.fields_of_row(row, settings),
+        outcome=answer.outcome.value.capitalize(),
+        etag=answer.tag,
+        state=state,
+        next_due_time=time(answer.due_us),
+    )
+
+
+def row_answer(answer: values.MemberWritten) -> RowAnswer:
+    due_us = answer.due_us
+    return RowAnswer(
+        answer.id,
+        answer.outcome.value.capitalize(),
+        answer.tag,
+        "" if due_us is None else memberviews.instant_text(due_us),
+    )
+
+
+def time(instant_us: int | None) -> str | None:
+    """RFC 3339, or None."""
+    return None if instant_us is None else memberviews.instant_text(instant_us)

@@ -1,0 +1,409 @@
+"""An HTTP/1.1 server for our own API, with bounds on all that a client can make it hold or wait.
+
+``httptools`` (llhttp, strict) parses. A connection has one request under way; what is pipelined
+behind it waits, unread after some of it. What is no proper HTTP is answered once and the
+connection closed: two lengths, a length beside chunks, an upgrade, a repeated header that decides
+something. One sweep a half second ends what is too slow: heads, bodies, unread answers, idleness.
+
+Why not a framework, with figures: docs/design/20261126-http-api.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import ssl
+from collections.abc import Awaitable, Callable
+from email import utils as mailtime
+from http import HTTPStatus
+from typing import Any, Final, cast
+
+import httptools
+
+from duepoint.net.requests import Body, BodyCut, Headers, Limits, Request, Response, Stream
+
+#: Answers a request; None where it was answered by a stream.
+Handler = Callable[[Request], Awaitable[Response | None]]
+#: The answer to what is no request: status, and what is wrong.
+Refusal = Callable[[int, str], Response]
+
+#: These decide what a request means: two of them could be read in two ways.
+_SINGLE: Final = frozenset(
+    (
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "content-type",
+        "authorization",
+        "expect",
+        "idempotency-key",
+        "if-match",
+        "if-none-match",
+        "duepoint-durability",
+    )
+)
+_SWEEP_SECONDS = 0.5
+_LINGER_SECONDS = 1.0
+_NEVER = float("inf")
+_REASONS: Final = {
+    status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
+    for status in HTTPStatus
+}
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+class HttpServer:
+    """Serves from ``start`` to ``close``."""
+
+    def __init__(self, handler: Handler, refusal: Refusal, limits: Limits) -> None:
+        self.handler = handler
+        self.refusal = refusal
+        self.limits = limits
+        self.connections: set[_Connection] = set()
+        self.is_draining = False
+        self.on_closed = asyncio.Event()
+        self.date = b""
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        """Accept connections; raises OSError where the address cannot be used."""
+        loop = asyncio.get_running_loop()
+        extra: dict[str, Any] = {"ssl_handshake_timeout": self.limits.head_seconds} if tls else {}
+        self._tick()
+        self._server = await loop.create_server(
+            lambda: _Connection(self, loop), host, port, ssl=tls, backlog=1_024, **extra
+        )
+        self._sweeper = loop.create_task(self._sweep())
+
+    @property
+    def port(self) -> int:
+        """Where it listens, for port 0."""
+        assert self._server is not None  # noqa: S101 - started
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self, grace_seconds: float) -> None:
+        """Accept nothing more, answer what is under way for so long, then cut what is left."""
+        self.is_draining = True
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self.connections):
+            connection.close_when_idle()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._all_closed(), grace_seconds)
+        tasks = [task for each in tuple(self.connections) if (task := each.cut()) is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    async def _all_closed(self) -> None:
+        while self.connections:
+            self.on_closed.clear()
+            await self.on_closed.wait()
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            self._tick()
+            now = loop.time()
+            for connection in tuple(self.connections):
+                if connection.deadline <= now:
+                    connection.time_out()
+
+    def _tick(self) -> None:
+        self.date = b"Date: %b\r\n" % mailtime.formatdate(usegmt=True).encode()
+
+
+class _Connection(asyncio.Protocol):
+    """One client; the callbacks of the parser begin with ``on_``."""
+
+    def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
+        self.server = server
+        self.limits = server.limits
+        self.deadline = _NEVER
+        self._loop = loop
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self._waiting: collections.deque[Request] = collections.deque()
+        self._task: asyncio.Task[None] | None = None
+        self._is_paused = self._is_closing = False
+        self._drained: asyncio.Future[None] | None = None
+        self._in_head = False
+        self._head_bytes = 0
+        self._body_bytes = 0
+        self._is_broken = False
+        self._stream: Stream | None = None
+        self._begin_head()
+
+    def _begin_head(self) -> None:
+        self._url = b""
+        self._headers: dict[str, str] = {}
+        self._header_count = self._header_bytes = 0
+        self._body: Body | None = None
+
+    # -- the transport's callbacks ---------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self.server.connections.add(self)
+        self.deadline = self._loop.time() + self.limits.head_seconds
+        if len(self.server.connections) > self.limits.connections:
+            self._refuse(503, "too many connections; try again later")
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self.server.connections.discard(self)
+        self.server.on_closed.set()
+        self._is_closing = True
+        if self._body is not None:
+            self._body.fail(BodyCut("the connection ended"))
+        if (waiter := self._drained) is not None and not waiter.done():
+            waiter.set_exception(ConnectionResetError("the client has gone away"))
+            waiter.exception()  # nobody may be waiting
+
+    def eof_received(self) -> bool:
+        """A client that shuts its half still gets its answer."""
+        if self._body is not None and not self._body.is_whole:
+            self._body.fail(BodyCut("the body was cut"))
+        return self._task is not None and self._transport.get_extra_info("sslcontext") is None
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_closing or self._is_broken:
+            return
+        if not self._in_head and self._body is None:
+            self._in_head, self._head_bytes = True, 0
+            self.deadline = self._loop.time() + self.limits.head_seconds
+        if self._in_head:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse(400, "the protocol cannot be changed here")
+        except httptools.HttpParserCallbackError as error:
+            refused = error.__context__
+            if isinstance(refused, _Refused):
+                self._refuse(refused.status, refused.message)
+            else:
+                self._refuse(400, "the request is not HTTP/1.1")
+        except httptools.HttpParserError as error:
+            self._refuse(400, f"the request is not HTTP/1.1: {error}"[:200])
+        else:
+            if self._in_head and self._head_bytes > self.limits.head_bytes:
+                self._refuse(431, self._too_long)
+
+    @property
+    def _too_long(self) -> str:
+        return f"the head has more than {self.limits.head_bytes} bytes"
+
+    # -- the parser's callbacks ------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._begin_head()
+        self._in_head = True
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+        if len(self._url) > self.limits.url_bytes:
+            raise _Refused(414, f"the URL is longer than {self.limits.url_bytes} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_count += 1
+        if self._header_count > self.limits.headers:
+            raise _Refused(431, f"there are more than {self.limits.headers} headers")
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > self.limits.head_bytes:
+            raise _Refused(431, self._too_long)
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
+        former = self._headers.get(key)
+        if former is None:
+            self._headers[key] = text
+        elif key in _SINGLE:
+            raise _Refused(400, f"the header {key} is there twice")
+        else:
+            self._headers[key] = f"{former}, {text}"
+
+    def on_headers_complete(self) -> None:
+        headers = self._headers
+        is_new = self._parser.get_http_version() == "1.1"
+        if is_new and "host" not in headers:
+            raise _Refused(400, "the header Host is missing")
+        if headers.get("transfer-encoding", "chunked").lower() != "chunked":
+            raise _Refused(400, "the only transfer coding known is chunked")
+        self._in_head, self._body_bytes = False, 0
+        expects = is_new and headers.get("expect", "").lower() == "100-continue"
+        body = self._body = Body(self._flow, self._go_on if expects else _nothing)
+        self.deadline = self._loop.time() + self.limits.body_seconds
+        length = headers.get("content-length")
+        request = Request(
+            method=self._parser.get_method().decode("latin-1"),
+            target=self._url.decode("latin-1"),
+            headers=headers,
+            length=None if length is None else int(length),
+            body=body,
+            start=self._start_stream,
+            keep_alive=self._parser.should_keep_alive(),
+        )
+        self._waiting.append(request)
+        self._begin_next()
+
+    def on_body(self, piece: bytes) -> None:
+        if self._body is None:
+            return
+        self._body.feed(piece)
+        self._body_bytes += len(piece)
+        if self._body_bytes >= self.limits.body_bytes_each:
+            self._body_bytes = 0
+            self.deadline = self._loop.time() + self.limits.body_seconds
+
+    def on_message_complete(self) -> None:
+        if self._body is not None:
+            self._body.end()
+            self._body = None
+        self.deadline = _NEVER
+        if self._task is not None and len(self._waiting) > 1:
+            self._flow(False)  # noqa: FBT003 - the direction
+
+    # -- one request -----------------------------------------------------------------------
+
+    def _begin_next(self) -> None:
+        if self._task is None and self._waiting and not self._is_closing:
+            self._task = self._loop.create_task(self._serve(self._waiting[0]))
+
+    async def _serve(self, request: Request) -> None:
+        body = request.body
+        response = await self.server.handler(request)
+        self._task = None
+        self._waiting.popleft()
+        if self._is_closing:
+            return
+        whole = body.is_whole
+        last = not (whole and request.keep_alive) or self._is_broken or self.server.is_draining
+        if response is not None:
+            self._write(response, last=last, has_body=request.method != "HEAD")
+        elif self._stream is None or not self._stream.is_ended:
+            self._transport.abort()  # the client must not take the answer for a whole one
+            return
+        self._stream = None
+        if last:
+            self._linger(is_read=whole)
+            return
+        self.deadline = self._loop.time() + self.limits.idle_seconds
+        self._flow(True)  # noqa: FBT003 - the direction
+        self._begin_next()
+
+    def _write(self, response: Response, *, last: bool, has_body: bool = True) -> None:
+        parts = [_REASONS[response.status], self.server.date]
+        parts += [f"{name}: {value}\r\n".encode("latin-1") for name, value in response.headers]
+        if last:
+            parts.append(b"Connection: close\r\n")
+        if response.status not in (204, 304):
+            parts.append(b"Content-Length: %d\r\n" % len(response.body))
+        body = response.body if has_body else b""
+        self._transport.write(b"%b\r\n%b" % (b"".join(parts), body))
+
+    def _start_stream(self, status: int, headers: Headers) -> Stream:
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1")
+        self._transport.write(
+            b"%b%b%bTransfer-Encoding: chunked\r\n\r\n"
+            % (_REASONS[status], self.server.date, lines)
+        )
+        self._stream = Stream(self._write_piece, self._drain)
+        return self._stream
+
+    def _write_piece(self, data: bytes) -> None:
+        if self._is_closing:
+            raise ConnectionResetError("the client has gone away")
+        self._transport.write(data)
+
+    def _drain(self) -> asyncio.Future[None] | None:
+        return self._drained
+
+    def _go_on(self) -> None:
+        self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    # -- back-pressure, and the end --------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        self._drained = self._loop.create_future()
+        self.deadline = self._loop.time() + self.limits.answer_seconds
+
+    def resume_writing(self) -> None:
+        waiter, self._drained = self._drained, None
+        self.deadline = self._body_deadline()
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _body_deadline(self) -> float:
+        is_awaited = self._body is not None and not self._is_paused
+        return self._loop.time() + self.limits.body_seconds if is_awaited else _NEVER
+
+    def _flow(self, on: bool) -> None:  # noqa: FBT001 - the direction
+        """Read the connection, or leave what comes to the client's kernel."""
+        if self._is_paused is not on or self._is_closing:
+            return
+        self._is_paused = not on
+        if on:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+        if self._body is not None and self._drained is None:
+            self.deadline = self._body_deadline()
+
+    def time_out(self) -> None:
+        """The client did not do in time what it has to do next."""
+        if self._is_closing or self._drained is not None:
+            self._transport.abort()
+        elif self._body is not None and self._task is not None:
+            self.deadline = _NEVER
+            self._body.fail(BodyCut("the body did not come in time", 408))
+        elif self._in_head:
+            self._refuse(408, "the request did not come in time")
+        else:
+            self._transport.close()
+
+    def close_when_idle(self) -> None:
+        if self._task is None:
+            self._transport.close()
+
+    def cut(self) -> asyncio.Task[None] | None:
+        """Close at once; the task of the request, which has been cancelled."""
+        self._transport.abort()
+        if self._task is not None:
+            self._task.cancel()
+        return self._task
+
+    def _refuse(self, status: int, message: str) -> None:
+        if self._is_closing:
+            return
+        if self._task is None:
+            self._write(self.server.refusal(status, message), last=True)
+            self._linger(is_read=False)
+            return
+        # A request is under way: its answer comes first, and says what is wrong with its body.
+        self._is_broken = True
+        self._flow(False)  # noqa: FBT003 - the direction
+        if self._body is not None:
+            self._body.fail(BodyCut(message, status))
+
+    def _linger(self, *, is_read: bool) -> None:
+        """Close so that the client can read the answer, though it may still be sending."""
+        self._is_closing = True
+        if is_read:
+            self._transport.close()
+            return
+        with contextlib.suppress(OSError, RuntimeError, NotImplementedError):
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+        if self._is_paused:
+            self._transport.resume_reading()
+        self.deadline = self._loop.time() + _LINGER_SECONDS
+
+
+def _nothing() -> None:
+    """The client does not wait for a word before it sends the body."""

@@ -1,0 +1,196 @@
+"""What a server of ours receives and answers: values of HTTP, and the body as it arrives.
+
+A body is read whole, within a bound, or in pieces; while nobody takes the pieces the connection is
+not read, so that a sender that is faster than we are waits in its own kernel. The bounds of
+``Limits`` hold before any of our code has seen the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+
+Headers = tuple[tuple[str, str], ...]
+
+#: Pieces that wait unread before the connection is not read any more.
+_UNREAD_BYTES = 128 * 1024
+
+
+class BodyTooLarge(Exception):
+    """The body has more bytes than its reader takes."""
+
+
+class BodyCut(Exception):
+    """The body did not arrive: the connection ended, was too slow, or sent no HTTP.
+
+    Attributes:
+        status: what to answer; 0 where no one is left to hear it.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a connection may cost.
+
+    Attributes:
+        url_bytes: of the target of a request: 414.
+        head_bytes, headers: of a whole head and its lines: 431.
+        head_seconds: from the first byte of a request to the end of its head: 408.
+        idle_seconds: between two requests; the connection is closed.
+        body_seconds: within which ``body_bytes_each`` bytes of a body come, or its end: 408.
+        answer_seconds: how long a client may leave an answer unread.
+        connections: at a time; further ones get 503.
+    """
+
+    url_bytes: int = 4_096
+    head_bytes: int = 32_768
+    headers: int = 100
+    head_seconds: float = 10.0
+    idle_seconds: float = 75.0
+    body_seconds: float = 10.0
+    body_bytes_each: int = 1_024
+    answer_seconds: float = 30.0
+    connections: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer whose body is known; its length is added."""
+
+    status: int
+    headers: Headers = ()
+    body: bytes = b""
+
+
+class Body:
+    """The body of a request, while it arrives."""
+
+    __slots__ = ("_bytes", "_ended", "_expects", "_failure", "_flow", "_pieces", "_waiter")
+
+    def __init__(self, flow: Callable[[bool], None], on_first_read: Callable[[], None]) -> None:
+        """``flow(False)`` stops the reading of the connection, ``flow(True)`` goes on with it."""
+        self._flow = flow
+        self._expects: Callable[[], None] | None = on_first_read
+        self._pieces: collections.deque[bytes] = collections.deque()
+        self._bytes = 0
+        self._ended = False
+        self._failure: BodyCut | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it has arrived."""
+        return self._ended
+
+    def feed(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._bytes += len(piece)
+        if self._bytes > _UNREAD_BYTES:
+            self._flow(False)  # noqa: FBT003 - the direction
+        self._wake()
+
+    def end(self) -> None:
+        self._ended = True
+        self._wake()
+
+    def fail(self, failure: BodyCut) -> None:
+        """Whoever reads on gets this instead."""
+        self._failure = failure
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def read(self, most_bytes: int) -> bytes:
+        """All of it; raises BodyTooLarge, BodyCut."""
+        if self._ended and self._bytes <= most_bytes:  # nearly every body comes with its head
+            self._bytes = 0
+            pieces = self._pieces
+            return pieces.popleft() if len(pieces) == 1 else self._taken()
+        whole = bytearray()
+        async for piece in self.pieces():
+            whole += piece
+            if len(whole) > most_bytes:
+                raise BodyTooLarge
+        return bytes(whole)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Its bytes as they come; raises BodyCut."""
+        while True:
+            if self._pieces:
+                piece = self._taken()
+                self._bytes = 0
+                self._flow(True)  # noqa: FBT003 - the direction
+                yield piece
+            elif self._ended:
+                return
+            elif self._failure is not None:
+                raise self._failure
+            else:
+                await self._arrival()
+
+    def _taken(self) -> bytes:
+        taken = b"".join(self._pieces)
+        self._pieces.clear()
+        return taken
+
+    async def _arrival(self) -> None:
+        if self._expects is not None:
+            self._expects()
+            self._expects = None
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request.
+
+    Attributes:
+        target: as it came: path and query, printable ASCII.
+        headers: names in lower case; the values of repeated ones joined with a comma.
+        length: of the body, where it was said; None = it comes in chunks, or there is none.
+        keep_alive: the client wants to use the connection again.
+        start: begins an answer whose body is written piece by piece.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    length: int | None
+    body: Body
+    start: Callable[[int, Headers], Stream]
+    keep_alive: bool
+
+
+class Stream:
+    """An answer in pieces, in chunks; ``write`` waits while the client does not read."""
+
+    __slots__ = ("_drain", "_write", "is_ended")
+
+    def __init__(
+        self, write: Callable[[bytes], None], drain: Callable[[], asyncio.Future[None] | None]
+    ) -> None:
+        self._write = write
+        self._drain = drain
+        self.is_ended = False
+
+    async def write(self, data: bytes) -> None:
+        """Raises ConnectionError where the client has gone away or reads nothing."""
+        if data:
+            self._write(b"%x\r\n%b\r\n" % (len(data), data))
+            if (waiting := self._drain()) is not None:
+                await waiting
+
+    def end(self) -> None:
+        """The answer is whole; without this the client sees a cut."""
+        self._write(b"0\r\n\r\n")
+        self.is_ended = True

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.support import apiscene
+
+
+@pytest.fixture
+async def scene(control_plane, kube_namespace, own_server, tmp_path):
+    async with apiscene.open_scene(
+        control_plane, kube_namespace, own_server, tmp_path
+    ) as opened:
+        yield opened

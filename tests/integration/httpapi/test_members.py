@@ -1,0 +1,211 @@
+"""Operations of the HTTP API, on the real process, Valkey and API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from duepoint.schedules.sets import setrecord
+
+AT = {"at": "2090-12-24T18:00:00Z", "payload": {"customer": 4711}}
+
+
+async def test_a_member_is_created_read_replaced_and_removed(scene):
+    path = scene.member("customer:4711")
+    made = await scene.ask("PUT", path, AT)
+    assert (made.status, made.json["outcome"]) == (201, "Created"), made
+    assert made.headers["etag"] == f'"{made.json["etag"]}"'
+    read = await scene.ask("GET", path, as_="viewer")
+    assert read.status == 200
+    assert read.json | AT == read.json
+    assert read.json["nextDueTime"] == AT["at"]
+    same = await scene.ask("PUT", path, read.json)
+    assert (same.status, same.json["outcome"], same.json["etag"]) == (
+        200,
+        "Unchanged",
+        made.json["etag"],
+    )
+    changed = await scene.ask("PUT", path, {"schedule": "@daily", "timeZone": "Europe/Berlin"})
+    assert (changed.status, changed.json["outcome"]) == (200, "Replaced")
+    assert changed.json["etag"] != made.json["etag"]
+    gone = await scene.ask("DELETE", path)
+    assert (gone.status, gone.body) == (204, b"")
+    assert (await scene.ask("GET", path)).code == "NoSuchMember"
+    assert (await scene.ask("DELETE", path)).code == "NoSuchMember"
+
+
+async def test_conditions_hold_or_refuse(scene):
+    path = scene.member("a")
+    absent = {"If-None-Match": "*"}
+    tag = (await scene.ask("PUT", path, AT, headers=absent)).headers["etag"]
+    assert (await scene.ask("PUT", path, AT, headers=absent)).code == "PreconditionFailed"
+    stale = {"If-Match": '"00000000"'}
+    for method in ("PUT", "PATCH", "DELETE"):
+        refused = await scene.ask(method, path, None if method == "DELETE" else AT, headers=stale)
+        assert refused.code == "PreconditionFailed", method
+    weak = await scene.ask("DELETE", path, headers={"If-Match": f"W/{tag}"})
+    assert weak.code == "PreconditionFailed"
+    fresh = await scene.ask("GET", path, headers={"If-None-Match": f"W/{tag}"})
+    assert (fresh.status, fresh.body) == (304, b"")
+    either = {"If-Match": f'"00000000", {tag}'}
+    changed = await scene.ask("PUT", path, {"schedule": "@hourly"}, headers=either)
+    assert changed.status == 200
+    assert (await scene.ask("DELETE", path, headers={"If-Match": "*"})).status == 204
+    assert (await scene.ask("DELETE", path, headers={"If-Match": "*"})).code == (
+        "PreconditionFailed"
+    )
+
+
+async def test_a_merge_patch_changes_what_it_names(scene):
+    path = scene.member("a")
+    await scene.ask("PUT", path, {**AT, "jitter": "5s"})
+    patched = await scene.ask(
+        "PATCH", path, {"payload": {"vip": True}, "jitter": None, "suspend": True}
+    )
+    assert patched.status == 200
+    read = (await scene.ask("GET", path)).json
+    assert read["payload"] == {"customer": 4711, "vip": True}
+    assert "jitter" not in read
+    assert (read["suspend"], read["state"], read["nextDueTime"]) == (True, "Suspended", None)
+
+
+async def test_a_one_off_gets_an_id_and_a_repeat_with_its_key_the_same_answer(scene):
+    key = {"Idempotency-Key": "order-77"}
+    path = f"{scene.base}/schedules"
+    made = await scene.ask("POST", path, {"delay": "1h"}, headers=key)
+    assert made.status == 201
+    assert made.headers["location"] == scene.member(made.json["id"])
+    again = await scene.ask("POST", path, {"delay": "1h"}, headers=key)
+    assert again.headers["idempotency-replayed"] == "true"
+    assert (again.status, again.body) == (made.status, made.body)
+    other = await scene.ask("POST", path, {"delay": "2h"}, headers=key)
+    assert other.code == "IdempotencyConflict"
+    assert len(await scene.members()) == 1
+    refused = await scene.ask("POST", path, {"schedule": "@daily"})
+    assert refused.json["field"] == "schedule"
+
+
+async def test_refusals_are_not_kept_for_a_key(scene):
+    key = {"Idempotency-Key": "mended"}
+    path = f"{scene.base}/schedules"
+    assert (await scene.ask("POST", path, {"delay": "soon"}, headers=key)).code == "InvalidField"
+    assert (await scene.ask("POST", path, {"delay": "1h"}, headers=key)).status == 201
+
+
+async def test_lists_go_on_by_cursor_prefix_and_due(scene):
+    rows = [
+        {"id": f"{kind}-{number}", "at": f"2090-01-{number + 1:02}T00:00:00Z"}
+        for kind in ("a", "b")
+        for number in range(20)
+    ]
+    await bulk(scene, "bulkUpsert", rows)
+    seen, cursor = [], ""
+    while True:
+        page = (await scene.ask("GET", f"{scene.base}/schedules?limit=7&cursor={cursor}")).json
+        seen += [item["id"] for item in page["items"]]
+        if not (cursor := page["next"]):
+            break
+    assert sorted(seen) == sorted(row["id"] for row in rows)
+    only = (await scene.ask("GET", f"{scene.base}/schedules?prefix=b-&limit=1000")).json
+    assert {item["id"] for item in only["items"]} == {f"b-{number}" for number in range(20)}
+    window = "dueFrom=2090-01-02T00:00:00Z&dueUntil=2090-01-04T00:00:00%2B00:00"
+    due = (await scene.ask("GET", f"{scene.base}/schedules?{window}")).json["items"]
+    assert [item["nextDueTime"] for item in due] == sorted(item["nextDueTime"] for item in due)
+    assert sorted(item["id"] for item in due) == ["a-1", "a-2", "b-1", "b-2"]
+    foreign = await scene.ask("GET", f"{scene.base}/export?cursor=AAAA")
+    assert foreign.code == "InvalidCursor"
+
+
+async def test_what_was_exported_can_be_imported(scene):
+    rows = [
+        {"id": "once", **AT},
+        {"id": "daily", "schedule": "@daily", "timeZone": "Asia/Tokyo", "suspend": True},
+    ]
+    await bulk(scene, "bulkUpsert", rows)
+    exported = (await scene.ask("GET", f"{scene.base}/export")).json["items"]
+    again = await bulk(scene, "bulkUpsert", exported)
+    assert [line["outcome"] for line in again.lines] == ["Unchanged", "Unchanged"]
+
+
+async def test_a_set_says_what_it_holds(scene):
+    await scene.ask("PUT", scene.member("a"), AT)
+    said = (await scene.ask("GET", scene.base, as_="viewer")).json
+    assert (said["members"], said["armed"], said["inFlight"]) == (1, 1, 0)
+    assert (said["state"], said["nextDueTime"], said["lagSeconds"]) == ("Ready", AT["at"], 0)
+    assert said["durability"]["replicas"] == 0
+
+
+async def test_next_times_are_those_at_which_it_fires(scene):
+    await scene.ask("PUT", scene.member("a"), {"schedule": "@every 1h"})
+    due = (await scene.ask("GET", scene.member("a"))).json["nextDueTime"]
+    times = (await scene.ask("GET", scene.member("a") + "/next?count=3")).json["items"]
+    assert times[0] == due
+    assert len(times) == 3
+
+
+async def test_a_trigger_makes_a_run_that_is_due_now(scene):
+    await scene.ask("PUT", scene.member("a"), AT)
+    key = {"Idempotency-Key": "t1"}
+    run = await scene.ask("POST", scene.member("a") + "/trigger", {"payload": 1}, headers=key)
+    assert run.status == 202
+    again = await scene.ask("POST", scene.member("a") + "/trigger", {"payload": 1}, headers=key)
+    assert again.body == run.body
+    assert (await scene.ask("GET", scene.base)).json["armed"] == 2
+
+
+async def test_nothing_is_triggered_while_the_member_or_its_set_rests_or_goes(scene):
+    await scene.ask("PUT", scene.member("a"), {**AT, "suspend": True})
+    await scene.ask("PUT", scene.member("b"), AT)
+    assert (await scene.ask("POST", scene.member("a") + "/trigger")).code == "MemberSuspended"
+    assert (await scene.ask("POST", scene.member("none") + "/trigger")).code == "NoSuchMember"
+    for state, code in (("SUSPENDED", "SetSuspended"), ("DELETING", "SetDeleting")):
+        await scene.store(state=setrecord.SetState[state])
+        assert (await scene.ask("POST", scene.member("b") + "/trigger")).code == code
+
+
+async def test_a_set_that_takes_no_changes_says_why(scene):
+    cases = {
+        "SetDeleting": {"state": setrecord.SetState.DELETING},
+        "SetStalled": {"state": setrecord.SetState.STALLED},
+        "ManagedByRows": {"state": setrecord.SetState.READY, "is_managed": True},
+    }
+    for code, changes in cases.items():
+        await scene.store(**changes)
+        assert (await scene.ask("PUT", scene.member("a"), AT)).code == code
+        assert (await scene.ask("DELETE", scene.member("a"))).code == code
+        assert (await bulk(scene, "bulkUpsert", [{"id": "a", **AT}])).code == code
+    assert await scene.members() == {}
+
+
+async def test_a_suspended_set_still_takes_changes(scene):
+    await scene.store(state=setrecord.SetState.SUSPENDED)
+    assert (await scene.ask("PUT", scene.member("a"), AT)).status == 201
+
+
+async def test_durability_that_is_not_there_is_refused_before_the_change(scene):
+    for wish in ("aof", "replicas=1"):
+        headers = {"Duepoint-Durability": wish}
+        refused = await scene.ask("PUT", scene.member("a"), AT, headers=headers)
+        assert refused.code == "DurabilityUnavailable"
+    for wish in ("disk", "replicas=0", "timeout=5", "replicas=1, replicas=x"):
+        headers = {"Duepoint-Durability": wish}
+        refused = await scene.ask("PUT", scene.member("a"), AT, headers=headers)
+        assert refused.code == "InvalidHeader", wish
+    assert await scene.members() == {}
+
+
+async def test_many_at_once_are_each_answered_with_their_own(scene):
+    async def turn(number):
+        path = scene.member(f"m{number}")
+        made = await scene.ask("PUT", path, {**AT, "payload": number})
+        read = await scene.ask("GET", path)
+        return made.status, read.json["payload"], read.json["etag"] == made.json["etag"]
+
+    answers = await asyncio.gather(*(turn(number) for number in range(200)))
+    assert answers == [(201, number, True) for number in range(200)]
+
+
+async def bulk(scene, verb, rows, **options):
+    body = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    headers = {"Content-Type": "application/x-ndjson"}
+    return await scene.ask("POST", f"{scene.base}/schedules:{verb}", body, headers=headers)

@@ -1,0 +1,229 @@
+"""``duepoint api`` as a process: a set in a Valkey of ours, users of the real API server.
+
+Three ServiceAccounts stand for people: ``editor`` and ``viewer`` with the rights of the chart's
+roles on members, ``stranger`` with none. Requests go out byte by byte where a test needs that,
+otherwise by ``ask``. No operator runs: the set's record is stored as the operator stores it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import http.client
+import json
+import secrets
+import socket
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from duepoint.schedules.sets import setrecord, setspec
+from tests.support import queueing, stack
+from tests.support.controlplane import ControlPlane
+from tests.support.redisserver import RedisServer
+from tools.devcluster import ports
+
+BLOB = b'{"target":{"kind":"stream","name":"ticks"}}'
+_ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}"
+#: What the chart's roles give on members.
+READ = ("get", "list", "watch")
+WRITE = (*READ, "create", "update", "patch", "delete", "deletecollection", "trigger", "replay")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        """Of a problem."""
+        assert self.headers["content-type"] == "application/problem+json", self.body
+        return str(self.json["code"])
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.body.splitlines()]
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Scene:
+    """An API process and what it stands on."""
+
+    harness: queueing.Harness
+    namespace: str
+    tokens: Mapping[str, str]
+    process: stack.Process
+    port: int
+    record: setrecord.SetRecord
+
+    @property
+    def base(self) -> str:
+        return f"/v1/namespaces/{self.namespace}/schedulesets/{self.record.name}"
+
+    def member(self, id_: str) -> str:
+        return f"{self.base}/schedules/{id_}"
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        as_: str = "editor",
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 20.0,  # noqa: ASYNC109 - of the client
+    ) -> Answer:
+        """One request; a body that is no bytes goes as JSON, ``as_`` empty sends no token."""
+        return await asyncio.to_thread(
+            self.ask_now, method, path, body, as_=as_, headers=headers, timeout=timeout
+        )
+
+    def ask_now(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        as_: str = "editor",
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 20.0,
+    ) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        sent = dict(headers or {})
+        if as_:
+            sent.setdefault("Authorization", f"Bearer {self.tokens[as_]}")
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+            sent.setdefault("Content-Type", "application/json")
+        with contextlib.closing(connection):
+            connection.request(method, path, body, sent)
+            response = connection.getresponse()
+            found = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, found, response.read())
+
+    def raw(self, data: bytes, *, timeout: float = 20.0, end: bool = False) -> bytes:
+        """Everything that the server says to these bytes, until it closes."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
+            connection.sendall(data)
+            if end:
+                connection.shutdown(socket.SHUT_WR)
+            said = b""
+            with contextlib.suppress(ConnectionResetError):
+                while piece := connection.recv(65536):
+                    said += piece
+            return said
+
+    def head(self, method: str, path: str, *lines: str, as_: str = "editor") -> bytes:
+        """The head of a request, for ``raw``."""
+        token = f"Authorization: Bearer {self.tokens[as_]}"
+        return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", token, *lines, "", ""]).encode()
+
+    async def store(self, **changes: Any) -> None:
+        """The set's record is changed, as by an edit of its object."""
+        self.record = msgspec.structs.replace(
+            self.record, generation=self.record.generation + 1, **changes
+        )
+        await self.harness.queue.sets.store(self.record, BLOB, queueing.EPOCH)
+        await asyncio.sleep(1.1)  # until the API reads it again
+
+    async def members(self) -> dict[str, Any]:
+        """What the queue holds, by id."""
+        found, cursor = {}, ""
+        while True:
+            page = await self.harness.queue.members.page(self.record, cursor, limit=1_000)
+            found |= {one.id: one for one in page.members}
+            cursor = page.cursor
+            if not cursor:
+                return found
+
+
+def grant(plane: ControlPlane, namespace: str, account: str, verbs: tuple[str, ...]) -> str:
+    """A token of an account that has these verbs on members of sets in its namespace."""
+    token = plane.service_account_token(namespace, account)
+    if verbs:
+        admin, roles = plane.admin(), _ROLES.format(ns=namespace)
+        rule = {
+            "apiGroups": ["duepoint.dev"],
+            "resources": ["schedulesets/schedules"],
+            "verbs": list(verbs),
+        }
+        admin.post(f"{roles}/roles", {"metadata": {"name": account}, "rules": [rule]})
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account}
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+        binding = {
+            "metadata": {"name": account}, "roleRef": reference, "subjects": [subject]
+        }  # fmt: skip
+        admin.post(f"{roles}/rolebindings", binding)
+    return token
+
+
+@contextlib.asynccontextmanager
+async def open_scene(
+    plane: ControlPlane,
+    namespace: str,
+    server: RedisServer,
+    folder: Path,
+    *,
+    limits: setspec.SetLimits | None = None,
+    **settings: str,
+) -> AsyncIterator[Scene]:
+    """A ready API process over an index of two shards that knows one set."""
+    harness = await queueing.redis_harness(server.url, "dp:", shards=2)
+    record = setrecord.SetRecord(
+        namespace=namespace,
+        name="reminders",
+        uid=str(uuid.uuid4()),
+        generation=1,
+        state=setrecord.SetState.READY,
+        spread=0,
+        target=harness.queue.signed_blobs.digest(namespace, BLOB),
+        settings=setspec.SetSettings(limits=limits or setspec.SetLimits()),
+    )
+    await harness.queue.sets.store(record, BLOB, queueing.EPOCH)
+    key = folder / "blob-key"
+    key.write_bytes(queueing.BLOB_KEY)
+    port = ports.any_free()
+    chosen = {
+        "redis_url": server.url_of("api"),
+        "kubeconfig": str(plane.kubeconfig),
+        "namespace": namespace,
+        "identity": "api",
+        "blob_key_file": str(key),
+        "http_host": "127.0.0.1",
+        "http_port": str(ports.any_free()),
+        "api_host": "127.0.0.1",
+        "api_port": str(port),
+        "api_plaintext": "true",
+        "grace_seconds": "5",
+        **settings,
+    }
+    environment = {f"DUEPOINT_{name.upper()}": value for name, value in chosen.items()}
+    log = folder / f"api-{secrets.token_hex(4)}.log"
+    process = stack.Process("api", "api", environment, log)
+    process.start()
+    tokens = {
+        "editor": grant(plane, namespace, "editor", WRITE),
+        "viewer": grant(plane, namespace, "viewer", READ),
+        "stranger": grant(plane, namespace, "stranger", ()),
+    }
+    try:
+        await process.wait_until_ready()
+        yield Scene(
+            harness=harness, namespace=namespace, tokens=tokens, process=process, port=port,
+            record=record,
+        )  # fmt: skip
+    finally:
+        process.end()
+        await harness.close()
