@@ -213,6 +213,9 @@ bench-queue: $(STAMP) ## the queue itself: throughput, full chain, lateness, idl
 bench-peers: $(STAMP) ## other queues beside ours, installed in isolation (N=, TURNS=; needs go, node, npm)
 	@$(PY) -m benchmarks.peers
 
+bench-loads: $(STAMP) ## one-offs of a set through the HTTP API: 50 in 20 s, 100 in 10 s, 100,000 in 60 s, beside BullMQ and asynq (SMALL=1, WHO=, PICTURES=, CHECK=1; needs go, node, npm)
+	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks.loads $(WHO)
+
 bench-scale: $(STAMP) ## the index at full size: N=30000000 loaded, bytes, sweep, creating beside firing, rebuild (SMALL=1, KIND=, PARTS=)
 	@N=$(N) $(PY) -m benchmarks.scale $(PARTS)
 
