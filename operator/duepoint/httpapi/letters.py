@@ -31,9 +31,7 @@ class Letters:
 
     async def list(self, call: calls.Call) -> Response:
         limit = call.whole("limit", 100, MOST_LISTED)
-        page = await self._members.dead_letters(
-            call.owned.record, call.text("cursor"), limit=limit
-        )
+        page = await self._members.dead_letters(call.owned.record, call.text("cursor"), limit=limit)
         items = [_shown(letter_id, letter) for letter_id, letter in page.letters]
         return views.json(200, {"items": items, "next": page.cursor})
 
