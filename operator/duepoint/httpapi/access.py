@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from duepoint import telemetry
-from duepoint.httpapi.problems import Problem
+from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, reviews
 
@@ -57,7 +57,7 @@ class Remembered(Generic[KeyT, FoundT]):
         if (asked := self._asked.get(key)) is not None:
             return await asyncio.shield(asked)
         if len(self._asked) >= _MOST_WAITING:
-            raise Problem("Overloaded", "too many tokens to check", retry_after_seconds=1)
+            raise OperationProblem("Overloaded", "too many tokens to check", retry_after_seconds=1)
         loop = asyncio.get_running_loop()
         future = self._asked[key] = loop.create_future()
         try:
@@ -107,7 +107,7 @@ class Access:
         token = token.strip()
         if scheme.lower() != "bearer" or not token or len(token) > _LONGEST_TOKEN:
             message = "send the header Authorization: Bearer and a token of this cluster"
-            raise Problem("Unauthenticated", message, headers=_CHALLENGE)
+            raise OperationProblem("Unauthenticated", message, headers=_CHALLENGE)
         digest = hashlib.sha256(token.encode("latin-1")).digest()
         if (known := self._callers.known(digest)) is not None:
             found = known[1]
@@ -115,7 +115,7 @@ class Access:
             found = await self._callers.find(digest, lambda: self._review(token))
         if found is None:
             message = "the token is not valid: expired, revoked, or of another cluster or audience"
-            raise Problem("Unauthenticated", message, headers=_CHALLENGE)
+            raise OperationProblem("Unauthenticated", message, headers=_CHALLENGE)
         return found
 
     async def _review(self, token: str) -> Caller | None:
@@ -141,8 +141,8 @@ class Access:
                     f"you may not {verb} schedulesets/schedules of this set; ask for a role "
                     "that has this verb, such as duepoint's edit role"
                 )
-                raise Problem("Forbidden", message)
-            raise Problem("NotFound", "there is nothing here, or nothing that you may see")
+                raise OperationProblem("Forbidden", message)
+            raise OperationProblem("NotFound", "there is nothing here, or nothing that you may see")
 
     async def _may(self, caller: Caller, namespace: str, name: str, verb: str) -> bool:
         key = (caller.key, namespace, name, verb)
@@ -168,6 +168,6 @@ class Access:
         return await self._rights.find(key, ask)
 
 
-def _unavailable() -> Problem:
+def _unavailable() -> OperationProblem:
     message = "the Kubernetes API server cannot be asked whose token it is, or what they may do"
-    return Problem("AuthenticationUnavailable", message, retry_after_seconds=1)
+    return OperationProblem("AuthenticationUnavailable", message, retry_after_seconds=1)

@@ -25,11 +25,11 @@ from duepoint.httpapi import (
     problems,
     views,
 )
-from duepoint.httpapi.problems import Problem
-from duepoint.net.requests import BodyCut, BodyTooLarge, Request, Response
+from duepoint.httpapi.problems import OperationProblem
+from duepoint.net.requests import BodyCut, BodyTooLarge, HttpRequest, HttpResponse
 
 #: Carries an operation out. None: it was answered by a stream.
-Operate = Callable[[calls.Call], Awaitable[Response | None]]
+Operate = Callable[[calls.OperationCall], Awaitable[HttpResponse | None]]
 #: What an operation chooses by itself.
 Choose = Callable[[], dict[str, Any]]
 
@@ -66,19 +66,19 @@ class Application:
         self._metrics: dict[tuple[str, int], Any] = {}
         self._seconds: dict[str, Any] = {}
 
-    def refusal(self, status: int, message: str) -> Response:
+    def refusal(self, status: int, message: str) -> HttpResponse:
         """The answer to what is no request."""
         self._count("none", status)
         return problems.response(problems.of_status(status, message), self._new_id())
 
-    async def __call__(self, request: Request) -> Response | None:
+    async def __call__(self, request: HttpRequest) -> HttpResponse | None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         request_id = self._new_id()
         name, status = "none", 500
         self._under_way += 1
         try:
-            response: Response | None
+            response: HttpResponse | None
             try:
                 self._check_load()
                 path, _, query = request.target.partition("?")
@@ -101,29 +101,29 @@ class Application:
 
     def _check_load(self) -> None:
         if self._under_way > _MOST_UNDER_WAY:
-            raise Problem("Overloaded", "too many requests", retry_after_seconds=1)
+            raise OperationProblem("Overloaded", "too many requests", retry_after_seconds=1)
 
     def _new_id(self) -> str:
         return f"{self._prefix}-{next(self._numbers):x}"
 
-    def _describe(self, request: Request) -> Response:
+    def _describe(self, request: HttpRequest) -> HttpResponse:
         if request.method != "GET":
-            raise Problem("MethodNotAllowed", "GET it", headers=(("Allow", "GET"),))
+            raise OperationProblem("MethodNotAllowed", "GET it", headers=(("Allow", "GET"),))
         return views.json_text(200, self._document)
 
     async def _carry_out(
-        self, request: Request, request_id: str, route: operations.Route, query: str
-    ) -> Response | None:
+        self, request: HttpRequest, request_id: str, route: operations.ApiRoute, query: str
+    ) -> HttpResponse | None:
         operation = route.operation
         headers = request.headers
         types = (calls.NDJSON,) if operation.is_bulk else _NO_TYPES
         if not calls.accepts(headers.get("accept"), *types):
             message = f"the answer is {types[0]}; accept that"
-            raise Problem("NotAcceptable", message, field="Accept")
+            raise OperationProblem("NotAcceptable", message, field="Accept")
         caller = await self._rights.caller(headers.get("authorization", ""))
         verbs = _verbs(operation, headers)
         await self._rights.check(caller, route.namespace, route.set_name, verbs)
-        call = calls.Call(
+        call = calls.OperationCall(
             request,
             request_id,
             route.namespace,
@@ -144,14 +144,18 @@ class Application:
         return await self._operate[operation.name](call)
 
     async def _once(
-        self, operation: operations.Operation, caller: access.Caller, call: calls.Call, key: str
-    ) -> Response:
+        self,
+        operation: operations.Operation,
+        caller: access.Caller,
+        call: calls.OperationCall,
+        key: str,
+    ) -> HttpResponse:
         owner = f"{call.owned.owner}/{caller.key.hex()}"
         headers = call.request.headers
         conditions = (headers.get("if-match"), headers.get("if-none-match"))
         asked = (operation.name, call.id, call.body, *conditions)
 
-        async def attempt(chosen: dict[str, Any]) -> Response:
+        async def attempt(chosen: dict[str, Any]) -> HttpResponse:
             call.chosen = chosen
             response = await self._operate[operation.name](call)
             assert response is not None  # noqa: S101 - no change is answered by a stream
@@ -160,11 +164,11 @@ class Application:
         return await self._repeats.once(owner, key, asked, call.chosen, attempt)
 
     @staticmethod
-    def _check_body(operation: operations.Operation, request: Request) -> None:
+    def _check_body(operation: operations.Operation, request: HttpRequest) -> None:
         headers = request.headers
         if headers.get("content-encoding", "identity").lower() != "identity":
             message = "send the body without a content coding"
-            raise Problem("UnsupportedMediaType", message, field="Content-Encoding")
+            raise OperationProblem("UnsupportedMediaType", message, field="Content-Encoding")
         if operation.is_bulk:
             types: tuple[str, ...] = (calls.NDJSON,)
         elif operation.body:
@@ -173,14 +177,14 @@ class Application:
             return
         if not calls.has_type(headers.get("content-type"), *types):
             message = f"the body is {' or '.join(types)}, in UTF-8"
-            raise Problem("UnsupportedMediaType", message, field="Content-Type")
+            raise OperationProblem("UnsupportedMediaType", message, field="Content-Type")
         if not operation.is_bulk and (request.length or 0) > calls.MOST_BODY_BYTES:
             raise _too_large()
 
-    def _problem(self, error: Exception, request_id: str, operation: str) -> Problem:
+    def _problem(self, error: Exception, request_id: str, operation: str) -> OperationProblem:
         """What an error is to the client."""
         match error:
-            case Problem():
+            case OperationProblem():
                 return error
             case BodyTooLarge():
                 return _too_large()
@@ -188,7 +192,7 @@ class Application:
                 return problems.of_status(error.status or 400, str(error))
             case values.InvalidCursor():
                 message = "the cursor is not from this list; begin again without one"
-                return Problem("InvalidCursor", message, field="cursor")
+                return OperationProblem("InvalidCursor", message, field="cursor")
             case errors.TryLater() | errors.WorldChanged():
                 telemetry.logger.warning(
                     "queue unavailable",
@@ -200,7 +204,7 @@ class Application:
         telemetry.logger.error(
             "request failed", operation=operation, request=request_id, exc_info=error
         )
-        return Problem("InternalError", "the API failed; its log names this request")
+        return OperationProblem("InternalError", "the API failed; its log names this request")
 
     # -- metrics -------------------------------------------------------------------------------
 
@@ -228,5 +232,7 @@ def _verbs(operation: operations.Operation, headers: Mapping[str, str]) -> tuple
     return ("update",) if "if-match" in headers else ("create", "update")
 
 
-def _too_large() -> Problem:
-    return Problem("PayloadTooLarge", f"the body has more than {calls.MOST_BODY_BYTES} bytes")
+def _too_large() -> OperationProblem:
+    return OperationProblem(
+        "PayloadTooLarge", f"the body has more than {calls.MOST_BODY_BYTES} bytes"
+    )

@@ -22,7 +22,7 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import members, values
 from duepoint.delayqueue.wire import nodes
 from duepoint.httpapi import calls, ownsets, problems, rates, singles, views
-from duepoint.httpapi.problems import Problem
+from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import BodyCut, Stream
 from duepoint.schedules.sets import members as memberjson
 from duepoint.schedules.sets import strictjson
@@ -56,7 +56,7 @@ class _Batch(NamedTuple):
     size: int
     rows: list[memberjson.ReadMember | values.MemberRemoval]
     places: list[int]
-    refused: dict[int, tuple[str, Problem]]
+    refused: dict[int, tuple[str, OperationProblem]]
 
 
 _removal_decoder = msgspec.json.Decoder(_Removal)
@@ -78,13 +78,13 @@ class Bulk:
         self._clock = clock
         self._streams: collections.Counter[str] = collections.Counter()
 
-    async def upsert(self, call: calls.Call) -> None:
+    async def upsert(self, call: calls.OperationCall) -> None:
         await self._answer(call, removes=False)
 
-    async def delete(self, call: calls.Call) -> None:
+    async def delete(self, call: calls.OperationCall) -> None:
         await self._answer(call, removes=True)
 
-    async def _answer(self, call: calls.Call, *, removes: bool) -> None:
+    async def _answer(self, call: calls.OperationCall, *, removes: bool) -> None:
         call.owned.check_open()
         with self._place(call.namespace):
             stream = call.request.start(
@@ -100,7 +100,7 @@ class Bulk:
             or self._streams[namespace] >= _MOST_OF_A_NAMESPACE
         ):
             message = "there are too many bulk streams at a time; repeat it later"
-            raise Problem("TooManyRequests", message, retry_after_seconds=1)
+            raise OperationProblem("TooManyRequests", message, retry_after_seconds=1)
         self._streams[namespace] += 1
         try:
             yield
@@ -130,7 +130,7 @@ class Bulk:
         batch = _Batch(first_line, len(lines), [], [], {})
         for place, line in enumerate(lines):
             removal = _removal_of(line)
-            if isinstance(removal, Problem):
+            if isinstance(removal, OperationProblem):
                 batch.refused[place] = "", removal
             else:
                 batch.rows.append(removal)
@@ -138,8 +138,13 @@ class Bulk:
         return batch
 
     async def carry_out(
-        self, call: calls.Call, batch: _Batch, safety: nodes.Safety | None, *, removes: bool
-    ) -> list[values.MemberWritten | Problem]:
+        self,
+        call: calls.OperationCall,
+        batch: _Batch,
+        safety: nodes.Safety | None,
+        *,
+        removes: bool,
+    ) -> list[values.MemberWritten | OperationProblem]:
         """What became of the rows of a batch, in their order."""
         owned, rows = call.owned, batch.rows
         if not rows:
@@ -151,7 +156,7 @@ class Bulk:
                 return [*await self._members.remove(owned.record, removals, safety=safety)]
             writes = [_write(row) for row in rows if isinstance(row, memberjson.ReadMember)]
             return await self._put(owned, writes, safety)
-        except Problem as problem:
+        except OperationProblem as problem:
             return [problem] * len(rows)
         except (errors.TryLater, errors.WorldChanged) as error:
             return [unavailable(error)] * len(rows)
@@ -161,9 +166,9 @@ class Bulk:
         owned: ownsets.OwnSet,
         writes: list[values.MemberWrite],
         safety: nodes.Safety | None,
-    ) -> list[values.MemberWritten | Problem]:
+    ) -> list[values.MemberWritten | OperationProblem]:
         room = await self._sets.room(owned)
-        answers: list[values.MemberWritten | Problem | None] = [None] * len(writes)
+        answers: list[values.MemberWritten | OperationProblem | None] = [None] * len(writes)
         allowed: Sequence[int] = range(len(writes))
         if room < len(writes):
             allowed = await self._within(owned, writes, room)
@@ -197,7 +202,9 @@ class Bulk:
 class _Transfer:
     """One stream of rows."""
 
-    def __init__(self, owner: Bulk, call: calls.Call, stream: Stream, *, removes: bool) -> None:
+    def __init__(
+        self, owner: Bulk, call: calls.OperationCall, stream: Stream, *, removes: bool
+    ) -> None:
         self._owner = owner
         self._call = call
         self._stream = stream
@@ -207,8 +214,10 @@ class _Transfer:
         self._counted: collections.Counter[str] = collections.Counter()
 
     async def run(self) -> None:
-        under_way: tuple[_Batch, asyncio.Task[list[values.MemberWritten | Problem]]] | None = None
-        fatal: Problem | None = None
+        under_way: (
+            tuple[_Batch, asyncio.Task[list[values.MemberWritten | OperationProblem]]] | None
+        ) = None
+        fatal: OperationProblem | None = None
         try:
             async for lines in self._lines():
                 batch = self._read(lines)
@@ -216,7 +225,7 @@ class _Transfer:
                     await self._write(*under_way)
                 under_way = batch, asyncio.create_task(self._carry_out(batch))
                 await asyncio.sleep(0)  # the batch is on its way before the next one is read
-        except Problem as problem:
+        except OperationProblem as problem:
             fatal = problem
         except BodyCut as cut:
             fatal = problems.of_status(cut.status or 400, str(cut))
@@ -237,7 +246,7 @@ class _Transfer:
             return self._owner.read_removals(first, lines)
         return self._owner.read(self._call.owned, first, lines)
 
-    async def _carry_out(self, batch: _Batch) -> list[values.MemberWritten | Problem]:
+    async def _carry_out(self, batch: _Batch) -> list[values.MemberWritten | OperationProblem]:
         return await self._owner.carry_out(self._call, batch, self._safety, removes=self._removes)
 
     async def _lines(self) -> AsyncIterator[list[bytes]]:
@@ -257,14 +266,14 @@ class _Transfer:
 
     def _check(self, lines: list[bytes], rest: bytes, count: int) -> int:
         if len(rest) > MOST_ROW_BYTES or any(len(line) > MOST_ROW_BYTES for line in lines):
-            raise Problem("PayloadTooLarge", f"a row has more than {MOST_ROW_BYTES} bytes")
+            raise OperationProblem("PayloadTooLarge", f"a row has more than {MOST_ROW_BYTES} bytes")
         if count + len(lines) > MOST_ROWS:
             message = f"a stream has at most {MOST_ROWS} rows; send the rest in another one"
-            raise Problem("PayloadTooLarge", message)
+            raise OperationProblem("PayloadTooLarge", message)
         return count + len(lines)
 
     async def _write(
-        self, batch: _Batch, task: asyncio.Task[list[values.MemberWritten | Problem]]
+        self, batch: _Batch, task: asyncio.Task[list[values.MemberWritten | OperationProblem]]
     ) -> None:
         answers = iter(await task)
         carried_out = dict(zip(batch.places, answers, strict=True))
@@ -274,7 +283,7 @@ class _Transfer:
             if (answer := carried_out.get(place)) is None:
                 id_, problem = batch.refused[place]
                 lines.append(self._refusal(batch.first_line + place, id_, problem))
-            elif isinstance(answer, Problem):
+            elif isinstance(answer, OperationProblem):
                 row = rows[place]
                 lines.append(self._refusal(batch.first_line + place, row.id, answer))
             elif (refused := calls.problem_of(answer.outcome)) is not None:
@@ -285,7 +294,7 @@ class _Transfer:
         lines.append(b"")
         await self._stream.write(b"\n".join(lines))
 
-    def _refusal(self, line: int, id_: str, problem: Problem) -> bytes:
+    def _refusal(self, line: int, id_: str, problem: OperationProblem) -> bytes:
         self._counted["refused"] += 1
         return _encoder.encode(_RowError(line, problems.of_row(problem), id_ or None))
 
@@ -301,28 +310,30 @@ def _write(row: memberjson.ReadMember) -> values.MemberWrite:
     )
 
 
-def _removal_of(line: bytes) -> values.MemberRemoval | Problem:
+def _removal_of(line: bytes) -> values.MemberRemoval | OperationProblem:
     if (problem := strictjson.problem(line)) is not None:
-        return Problem("InvalidJson", f"the JSON {problem}")
+        return OperationProblem("InvalidJson", f"the JSON {problem}")
     try:
         row = _removal_decoder.decode(line)
     except msgspec.ValidationError as error:
-        return Problem("InvalidField", f'write {{"id": …}} and perhaps ifMatch: {error}'[:200])
+        return OperationProblem(
+            "InvalidField", f'write {{"id": …}} and perhaps ifMatch: {error}'[:200]
+        )
     except (msgspec.DecodeError, RecursionError) as error:
-        return Problem("InvalidJson", f"is not JSON: {error}"[:200])
+        return OperationProblem("InvalidJson", f"is not JSON: {error}"[:200])
     if not memberjson.is_id(row.id):
-        return Problem("InvalidId", memberjson.wrong_id(row.id), field="id")
+        return OperationProblem("InvalidId", memberjson.wrong_id(row.id), field="id")
     if row.if_match is not None and not memberjson.is_tag(row.if_match):
-        return Problem("InvalidField", "is no tag", field="ifMatch")
+        return OperationProblem("InvalidField", "is no tag", field="ifMatch")
     condition = None if row.if_match is None else values.IfMatch(row.if_match)
     return values.MemberRemoval(id=row.id, condition=condition)
 
 
-def unavailable(error: errors.TryLater | errors.WorldChanged) -> Problem:
+def unavailable(error: errors.TryLater | errors.WorldChanged) -> OperationProblem:
     """What the queue cannot do now."""
     if isinstance(error, queue_errors.NotDurable):
         message = "the change is stored, but not as safely as was asked for, in the time given"
-        return Problem("NotDurable", message, retry_after_seconds=1)
+        return OperationProblem("NotDurable", message, retry_after_seconds=1)
     wait = getattr(error, "retry_after_seconds", None)
     message = "Redis cannot take the request now, or moves its data; repeat it"
-    return Problem("QueueUnavailable", message, retry_after_seconds=wait or 1)
+    return OperationProblem("QueueUnavailable", message, retry_after_seconds=wait or 1)

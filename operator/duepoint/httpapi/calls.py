@@ -1,6 +1,6 @@
 """One request on its way through the API, and what its URL, headers and body say.
 
-What cannot be read raises ``Problem`` with the name of the parameter or header.
+What cannot be read raises ``ApiProblem`` with the name of the parameter or header.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from duepoint import errors
 from duepoint.delayqueue.members import values
 from duepoint.delayqueue.wire import nodes
 from duepoint.httpapi import ownsets
-from duepoint.httpapi.problems import Problem
+from duepoint.httpapi.problems import OperationProblem
 from duepoint.net import requests
 from duepoint.schedules.sets import members as memberjson
 
@@ -33,7 +33,7 @@ _MOST_PARAMETERS = 16
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class OperationCall:
     """A request with what was found out about it.
 
     Attributes:
@@ -42,7 +42,7 @@ class Call:
         chosen: what the operation chose by itself, such as an id; a repeat keeps it.
     """
 
-    request: requests.Request
+    request: requests.HttpRequest
     request_id: str
     namespace: str
     set_name: str
@@ -71,7 +71,7 @@ class Call:
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
         if not 1 <= number <= most:
             message = f"{errors.quoted(text)} is not a whole number of 1 to {most}"
-            raise Problem("InvalidParameter", message, field=name)
+            raise OperationProblem("InvalidParameter", message, field=name)
         return number
 
     def text(self, name: str) -> str:
@@ -87,13 +87,13 @@ class Call:
             when = dt.datetime.fromisoformat(text)
         if when is None or when.tzinfo is None or len(text) > 40:
             message = f"{errors.quoted(text)} is no time; write it as 2026-12-24T18:00:00Z"
-            raise Problem("InvalidParameter", message, field=name)
+            raise OperationProblem("InvalidParameter", message, field=name)
         return (when - _EPOCH) // dt.timedelta(microseconds=1)
 
     def check_id(self) -> None:
         """Before a member is written."""
         if not memberjson.is_id(self.id):
-            raise Problem("InvalidId", memberjson.wrong_id(self.id), field="id")
+            raise OperationProblem("InvalidId", memberjson.wrong_id(self.id), field="id")
 
     # -- headers -------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class Call:
             return ""
         if not _KEY.fullmatch(key):
             message = "write 1 to 255 printable characters without a space, such as a UUID"
-            raise Problem("InvalidHeader", message, field="Idempotency-Key")
+            raise OperationProblem("InvalidHeader", message, field="Idempotency-Key")
         return key
 
     def tags(self, name: str) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ class Call:
             match = _ETAG.fullmatch(part.strip().removeprefix("W/"))
             if match is None:
                 message = f'{errors.quoted(rest)} is no tag; write it in quotes, such as "1f0a33c2"'
-                raise Problem("InvalidHeader", message, field=name)
+                raise OperationProblem("InvalidHeader", message, field=name)
             is_strong = not part.strip().startswith("W/")
             tags.append(match[1] if is_strong or name == "If-None-Match" else "")
         return tuple(tags)
@@ -145,10 +145,10 @@ class Call:
                     f"{errors.quoted(part.strip())} is unknown; write replicas=1, aof, or both "
                     "with a comma, and if you like timeout=500 in milliseconds"
                 )
-                raise Problem("InvalidHeader", message, field="Duepoint-Durability")
+                raise OperationProblem("InvalidHeader", message, field="Duepoint-Durability")
         if not replicas and not on_disk:
             message = "says nothing but a timeout; add replicas=1 or aof"
-            raise Problem("InvalidHeader", message, field="Duepoint-Durability")
+            raise OperationProblem("InvalidHeader", message, field="Duepoint-Durability")
         return nodes.Safety(replicas=replicas, on_disk=on_disk, timeout_ms=timeout_ms)
 
 
@@ -159,16 +159,16 @@ def parameters_of(query: str, known: frozenset[str]) -> dict[str, str]:
         return found
     parts = query.split("&")
     if len(parts) > _MOST_PARAMETERS:
-        raise Problem("InvalidParameter", f"there are {len(parts)} parameters", field="")
+        raise OperationProblem("InvalidParameter", f"there are {len(parts)} parameters", field="")
     for part in parts:
         name, _, text = part.partition("=")
         name, text = _decoded(name), _decoded(text)
         if name not in known:
             listed = ", ".join(sorted(known)) or "none"
             message = f"there is no parameter {errors.quoted(name)} here; known are: {listed}"
-            raise Problem("InvalidParameter", message, field=name[:60])
+            raise OperationProblem("InvalidParameter", message, field=name[:60])
         if name in found:
-            raise Problem("InvalidParameter", "is there twice", field=name)
+            raise OperationProblem("InvalidParameter", "is there twice", field=name)
         found[name] = text
     return found
 
@@ -177,7 +177,7 @@ def _decoded(text: str) -> str:
     try:
         return parse.unquote_plus(text, errors="strict")
     except UnicodeDecodeError:
-        raise Problem("InvalidParameter", "the query is not UTF-8", field="") from None
+        raise OperationProblem("InvalidParameter", "the query is not UTF-8", field="") from None
 
 
 def accepts(header: str | None, *types: str) -> bool:
@@ -202,22 +202,22 @@ def has_type(header: str | None, *types: str) -> bool:
     return kind in types and all(each.strip('"') in ("utf-8", "utf8") for each in charsets)
 
 
-def refused_row(error: memberjson.RowError) -> Problem:
+def refused_row(error: memberjson.RowError) -> OperationProblem:
     """The problem of a row that could not be read."""
-    return Problem(error.code, error.detail, field=error.field)
+    return OperationProblem(error.code, error.detail, field=error.field)
 
 
 _REFUSED = {
-    values.Outcome.PRECONDITION: Problem(
+    values.Outcome.PRECONDITION: OperationProblem(
         "PreconditionFailed", "the member has another tag, or there is one already, or none"
     ),
-    values.Outcome.COLLISION: Problem(
+    values.Outcome.COLLISION: OperationProblem(
         "IdCollision", "another id of this set has the same place; write another id", field="id"
     ),
-    values.Outcome.DELETING: Problem(
+    values.Outcome.DELETING: OperationProblem(
         "SetDeleting", "the set is being deleted; its members go with it"
     ),
-    values.Outcome.GONE: Problem(
+    values.Outcome.GONE: OperationProblem(
         "QueueUnavailable",
         "the set is being stored or removed just now",
         retry_after_seconds=1,
@@ -225,6 +225,6 @@ _REFUSED = {
 }
 
 
-def problem_of(outcome: values.Outcome) -> Problem | None:
+def problem_of(outcome: values.Outcome) -> OperationProblem | None:
     """The problem that an outcome is; None where it was carried out, or there was nothing to do."""
     return _REFUSED.get(outcome)

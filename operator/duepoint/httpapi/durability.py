@@ -10,7 +10,7 @@ import asyncio
 
 from duepoint.delayqueue.inspection import durability
 from duepoint.delayqueue.wire import nodes
-from duepoint.httpapi.problems import Problem
+from duepoint.httpapi.problems import OperationProblem
 
 _FRESH_SECONDS = 5.0
 
@@ -42,6 +42,6 @@ class Promise:
             return self._known
 
 
-def _unavailable(wanted: str, why: str) -> Problem:
+def _unavailable(wanted: str, why: str) -> OperationProblem:
     message = f"{wanted} cannot be given: {why}; leave the header out"
-    return Problem("DurabilityUnavailable", message, field="Duepoint-Durability")
+    return OperationProblem("DurabilityUnavailable", message, field="Duepoint-Durability")

@@ -17,8 +17,8 @@ import msgspec
 
 from duepoint import clock as clocks
 from duepoint.delayqueue import apirequests
-from duepoint.httpapi.problems import Problem
-from duepoint.net.requests import Response
+from duepoint.httpapi.problems import OperationProblem
+from duepoint.net.requests import HttpResponse
 
 #: After so long an attempt without an answer counts as lost.
 _LOST_AFTER_US = 10_000_000
@@ -36,7 +36,7 @@ class _Record(msgspec.Struct, array_like=True):
 
 
 #: Carries a request out; the argument is what an earlier attempt chose, or is to be filled.
-Attempt = Callable[[dict[str, Any]], Awaitable[Response]]
+Attempt = Callable[[dict[str, Any]], Awaitable[HttpResponse]]
 
 
 class Idempotency:
@@ -48,7 +48,7 @@ class Idempotency:
 
     async def once(
         self, owner: str, key: str, asked: tuple[object, ...], choose: dict[str, Any], do: Attempt
-    ) -> Response:
+    ) -> HttpResponse:
         """The answer of the first request with this key.
 
         Args:
@@ -63,7 +63,7 @@ class Idempotency:
             owner, key, msgspec.msgpack.encode(record), now_us=now_us
         )
         if found is None:
-            raise Problem(
+            raise OperationProblem(
                 "TooManyIdempotencyKeys",
                 f"the set had {apirequests.MOST_REQUESTS} requests with a key today; "
                 "leave the key out, or PUT under an id of your own",
@@ -73,18 +73,18 @@ class Idempotency:
             earlier = msgspec.msgpack.decode(found, type=_Record)
             if earlier.asked != digest:
                 message = "the key was used for another request within the last day"
-                raise Problem("IdempotencyConflict", message, field="Idempotency-Key")
+                raise OperationProblem("IdempotencyConflict", message, field="Idempotency-Key")
             if earlier.status:
                 headers = (*earlier.headers, ("Idempotency-Replayed", "true"))
-                return Response(earlier.status, headers, earlier.body)
+                return HttpResponse(earlier.status, headers, earlier.body)
             if now_us - earlier.since_us < _LOST_AFTER_US:
                 message = "the first request with this key is being carried out"
-                raise Problem("IdempotencyInProgress", message, retry_after_seconds=1)
+                raise OperationProblem("IdempotencyInProgress", message, retry_after_seconds=1)
             record = msgspec.structs.replace(earlier, since_us=now_us)
             await self._requests.finish(owner, key, msgspec.msgpack.encode(record))
         try:
             answer = await do(record.begun)
-        except Problem as problem:
+        except OperationProblem as problem:
             if problem.status < 500:
                 await self._requests.finish(owner, key, b"")
             raise

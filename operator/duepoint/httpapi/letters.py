@@ -7,8 +7,8 @@ import msgspec
 from duepoint.delayqueue import deadletters
 from duepoint.delayqueue.members import members
 from duepoint.httpapi import calls, rates, views
-from duepoint.httpapi.problems import Problem
-from duepoint.net.requests import Response
+from duepoint.httpapi.problems import OperationProblem
+from duepoint.net.requests import HttpResponse
 from duepoint.schedules.sets import strictjson
 
 MOST_LISTED = 500
@@ -29,26 +29,26 @@ class Letters:
         self._members = stored
         self._rates = limits
 
-    async def list(self, call: calls.Call) -> Response:
+    async def list(self, call: calls.OperationCall) -> HttpResponse:
         limit = call.whole("limit", 100, MOST_LISTED)
         page = await self._members.dead_letters(call.owned.record, call.text("cursor"), limit=limit)
         items = [_shown(letter_id, letter) for letter_id, letter in page.letters]
         return views.json(200, {"items": items, "next": page.cursor})
 
-    async def replay(self, call: calls.Call) -> Response:
+    async def replay(self, call: calls.OperationCall) -> HttpResponse:
         call.owned.check_open()
         if (problem := strictjson.problem(call.body)) is not None:
-            raise Problem("InvalidJson", f"the JSON {problem}")
+            raise OperationProblem("InvalidJson", f"the JSON {problem}")
         try:
             ids = _decoder.decode(call.body).ids
         except msgspec.ValidationError as error:
             message = f'write {{"ids": ["…"]}}: {error}'[:200]
-            raise Problem("InvalidField", message, field="ids") from None
+            raise OperationProblem("InvalidField", message, field="ids") from None
         except (msgspec.DecodeError, RecursionError):
-            raise Problem("InvalidJson", "the body is not JSON") from None
+            raise OperationProblem("InvalidJson", "the body is not JSON") from None
         if not 1 <= len(ids) <= MOST_REPLAYED:
             message = f"has {len(ids)} ids; write 1 to {MOST_REPLAYED}"
-            raise Problem("InvalidField", message, field="ids")
+            raise OperationProblem("InvalidField", message, field="ids")
         owned, count = call.owned, len(ids)
         most = owned.changes_per_second
         await self._rates.take(owned.owner, most, call.namespace, min(count, most))

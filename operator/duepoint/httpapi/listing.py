@@ -6,8 +6,8 @@ from duepoint import clock as clocks
 from duepoint.delayqueue.inspection import durability
 from duepoint.delayqueue.members import members, values
 from duepoint.httpapi import calls, ownsets, views
-from duepoint.httpapi.problems import Problem
-from duepoint.net.requests import Response
+from duepoint.httpapi.problems import OperationProblem
+from duepoint.net.requests import HttpResponse
 from duepoint.schedules.points import DUE_LIMIT_US
 from duepoint.schedules.sets import members as memberjson
 
@@ -32,7 +32,7 @@ class Listing:
         self._durability = probe
         self._clock = clock
 
-    async def summary(self, call: calls.Call) -> Response:
+    async def summary(self, call: calls.OperationCall) -> HttpResponse:
         """The set with its counts."""
         record, now_us = call.owned.record, self._clock.now_us()
         counts = await self._sets.counts(call.owned)
@@ -65,27 +65,29 @@ class Listing:
         }
         return views.json(200, shown)
 
-    async def members(self, call: calls.Call) -> Response:
+    async def members(self, call: calls.OperationCall) -> HttpResponse:
         since_us, until_us = call.instant_us("dueFrom"), call.instant_us("dueUntil")
         limit = call.whole("limit", USUALLY_LISTED, MOST_LISTED)
         prefix, cursor = call.text("prefix"), call.text("cursor")
         if since_us is not None or until_us is not None:
             if prefix:
-                raise Problem("InvalidParameter", "cannot stand beside a due time", field="prefix")
+                raise OperationProblem(
+                    "InvalidParameter", "cannot stand beside a due time", field="prefix"
+                )
             return await self._due(call, since_us, until_us, limit)
         if prefix and not memberjson.is_id(prefix):
-            raise Problem("InvalidParameter", memberjson.wrong_id(prefix), field="prefix")
+            raise OperationProblem("InvalidParameter", memberjson.wrong_id(prefix), field="prefix")
         page = await self._members.page(call.owned.record, cursor, limit=limit, prefix=prefix)
         return self._page(call, page)
 
-    async def due(self, call: calls.Call) -> Response:
+    async def due(self, call: calls.OperationCall) -> HttpResponse:
         """Due now, and no worker has it yet."""
         limit = call.whole("limit", USUALLY_LISTED, MOST_LISTED)
         return await self._due(call, None, self._clock.now_us(), limit)
 
     async def _due(
-        self, call: calls.Call, since_us: int | None, until_us: int | None, limit: int
-    ) -> Response:
+        self, call: calls.OperationCall, since_us: int | None, until_us: int | None, limit: int
+    ) -> HttpResponse:
         first = max(0, since_us or 0)
         last = DUE_LIMIT_US if until_us is None else min(max(0, until_us), DUE_LIMIT_US)
         page = await self._members.due(
@@ -93,13 +95,13 @@ class Listing:
         )
         return self._page(call, page)
 
-    async def export(self, call: calls.Call) -> Response:
+    async def export(self, call: calls.OperationCall) -> HttpResponse:
         limit = call.whole("limit", USUALLY_EXPORTED, MOST_EXPORTED)
         record = call.owned.record
         page = await self._members.export(record, call.text("cursor"), limit=limit)
         return self._page(call, page)
 
-    async def unacknowledged(self, call: calls.Call) -> Response:
+    async def unacknowledged(self, call: calls.OperationCall) -> HttpResponse:
         limit = call.whole("limit", USUALLY_LISTED, MOST_LISTED)
         points = await self._members.unacknowledged(call.owned.record, limit=limit)
         items = [
@@ -117,7 +119,7 @@ class Listing:
         return views.json(200, {"items": items})
 
     @staticmethod
-    def _page(call: calls.Call, page: values.MemberPage) -> Response:
+    def _page(call: calls.OperationCall, page: values.MemberPage) -> HttpResponse:
         settings = call.owned.record.settings
         items = [views.member(each, settings) for each in page.members]
         return views.json(200, {"items": items, "next": page.cursor})

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib import parse
 
-from duepoint.httpapi.problems import Problem
+from duepoint.httpapi.problems import OperationProblem
 
 BASE: Final = "/v1/namespaces/{namespace}/schedulesets/{set}"
 
@@ -145,7 +145,7 @@ _SET = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _OF_A_MEMBER = {"next": "/schedules/{id}/next", "trigger": "/schedules/{id}/trigger"}
 
 
-class Route(NamedTuple):
+class ApiRoute(NamedTuple):
     """Where a path leads."""
 
     operation: Operation
@@ -154,7 +154,7 @@ class Route(NamedTuple):
     id: str
 
 
-def route(method: str, path: str) -> Route:
+def route(method: str, path: str) -> ApiRoute:
     """The operation of a request; raises Problem NotFound, MethodNotAllowed."""
     parts = path.split("/")
     if (
@@ -175,8 +175,8 @@ def route(method: str, path: str) -> Route:
     if operation is None:
         allowed = ", ".join(sorted(methods))
         message = f"the path takes {allowed} only"
-        raise Problem("MethodNotAllowed", message, headers=(("Allow", allowed),))
-    return Route(operation, namespace, name, id_)
+        raise OperationProblem("MethodNotAllowed", message, headers=(("Allow", allowed),))
+    return ApiRoute(operation, namespace, name, id_)
 
 
 def _below(parts: list[str]) -> tuple[str, str]:
@@ -207,5 +207,5 @@ def _id(segment: str) -> str:
     return "" if text in (".", "..") or "/" in text or not text.isprintable() else text
 
 
-def _nothing() -> Problem:
-    return Problem("NotFound", "there is no such path; /openapi.json lists what there is")
+def _nothing() -> OperationProblem:
+    return OperationProblem("NotFound", "there is no such path; /openapi.json lists what there is")

@@ -11,7 +11,7 @@ import collections
 from dataclasses import dataclass, field
 
 from duepoint.delayqueue.members import members, sets, values
-from duepoint.httpapi.problems import Problem
+from duepoint.httpapi.problems import OperationProblem
 from duepoint.schedules.sets import members as memberjson
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
@@ -44,13 +44,15 @@ class OwnSet:
         """Refuse where members cannot be changed."""
         record = self.record
         if record.state is SetState.DELETING:
-            raise Problem("SetDeleting", "the set is being deleted; its members go with it")
+            raise OperationProblem(
+                "SetDeleting", "the set is being deleted; its members go with it"
+            )
         if record.is_managed:
             message = "members are kept equal to spec.rows; change the rows instead"
-            raise Problem("ManagedByRows", message)
+            raise OperationProblem("ManagedByRows", message)
         if record.state is SetState.STALLED:
             message = "the spec of the set is wrong; its condition Stalled says why"
-            raise Problem("SetStalled", message)
+            raise OperationProblem("SetStalled", message)
 
 
 class OwnSets:
@@ -71,7 +73,9 @@ class OwnSets:
         if asyncio.get_running_loop().time() >= until:
             known = await self._read(place, known)
         if known is None:
-            raise Problem("NoSuchSet", f'there is no ScheduleSet "{name}" in this namespace')
+            raise OperationProblem(
+                "NoSuchSet", f'there is no ScheduleSet "{name}" in this namespace'
+            )
         return known
 
     async def _read(self, place: tuple[str, str], former: OwnSet | None) -> OwnSet | None:

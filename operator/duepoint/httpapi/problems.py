@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from duepoint.net.requests import Headers, Response
+from duepoint.net.requests import Headers, HttpResponse
 
 CONTENT_TYPE: Final = "application/problem+json"
 
@@ -79,7 +79,7 @@ _BY_STATUS: Final = {
 }
 
 
-class Problem(Exception):
+class OperationProblem(Exception):
     """A request is refused.
 
     Attributes:
@@ -130,11 +130,11 @@ class RowProblem(msgspec.Struct, omit_defaults=True):
     field: str = ""
 
 
-def of_row(problem: Problem) -> RowProblem:
+def of_row(problem: OperationProblem) -> RowProblem:
     return RowProblem(problem.status, problem.code, problem.detail, problem.field)
 
 
-def response(problem: Problem, request_id: str) -> Response:
+def response(problem: OperationProblem, request_id: str) -> HttpResponse:
     """The answer."""
     kind = KINDS[problem.code]
     body = msgspec.json.encode(
@@ -143,10 +143,10 @@ def response(problem: Problem, request_id: str) -> Response:
     headers = [("Content-Type", CONTENT_TYPE), ("X-Request-Id", request_id), *problem.headers]
     if problem.retry_after_seconds is not None:
         headers.append(("Retry-After", str(max(1, round(problem.retry_after_seconds + 0.49)))))
-    return Response(kind.status, tuple(headers), body)
+    return HttpResponse(kind.status, tuple(headers), body)
 
 
-def of_status(status: int, message: str) -> Problem:
+def of_status(status: int, message: str) -> OperationProblem:
     """What the server refuses before there is a request."""
     code = _BY_STATUS.get(status, "BadRequest")
-    return Problem(code, message, retry_after_seconds=1 if status == 503 else None)
+    return OperationProblem(code, message, retry_after_seconds=1 if status == 503 else None)

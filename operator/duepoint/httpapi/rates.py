@@ -11,7 +11,7 @@ import collections
 from dataclasses import dataclass
 
 from duepoint.delayqueue import apirequests
-from duepoint.httpapi.problems import Problem
+from duepoint.httpapi.problems import OperationProblem
 
 _PARTS = 20
 _MOST_OWNERS = 10_000
@@ -44,7 +44,7 @@ class Rates:
         for owner, limit in self._limits(uid, most, namespace):
             wait = await self._take(owner, limit, count)
             if wait is not None:
-                raise Problem(
+                raise OperationProblem(
                     "TooManyRequests",
                     f"more than {limit} changes a second; spread them, or raise the limit",
                     retry_after_seconds=wait,

@@ -91,7 +91,7 @@ class ApiService:
         self._queue = queue
         self._health = health
         self._tls = _tls(chosen)
-        limits = requests.Limits(connections=chosen.api_connections)
+        limits = requests.ServerLimits(connections=chosen.api_connections)
         self._server = httpserver.HttpServer(handler, handler.refusal, limits)
         health.expect(_QUEUE)
 
@@ -142,7 +142,7 @@ class ApiService:
                 await asyncio.sleep(_CHECK_SECONDS)
 
 
-def _tls(chosen: settings.ApiSettings) -> tlsfiles.TlsFiles | None:
+def _tls(chosen: settings.ApiSettings) -> tlsfiles.ServerCertificate | None:
     if chosen.api_plaintext:
         return None
     cert, key = chosen.tls_cert_file, chosen.tls_key_file
@@ -154,5 +154,5 @@ def _tls(chosen: settings.ApiSettings) -> tlsfiles.TlsFiles | None:
             f"{settings.variable('api_plaintext')}=true behind something that ends TLS",
         )
     with contextlib.suppress(FileNotFoundError):
-        return tlsfiles.TlsFiles(cert, key)
+        return tlsfiles.ServerCertificate(cert, key)
     raise errors.InvalidSetting(settings.variable("tls_cert_file"), f"{cert} or {key} is gone")

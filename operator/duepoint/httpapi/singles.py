@@ -17,8 +17,8 @@ from duepoint import errors
 from duepoint.delayqueue.members import members, values
 from duepoint.delayqueue.wire import nodes
 from duepoint.httpapi import calls, grouping, ownsets, rates, views
-from duepoint.httpapi.problems import Problem
-from duepoint.net.requests import Response
+from duepoint.httpapi.problems import OperationProblem
+from duepoint.net.requests import HttpResponse
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import slots
 from duepoint.schedules.sets import members as memberjson
@@ -55,15 +55,15 @@ class Singles:
 
     # -- read ----------------------------------------------------------------------------------
 
-    async def get(self, call: calls.Call) -> Response:
+    async def get(self, call: calls.OperationCall) -> HttpResponse:
         found = await self._found(call)
         etag = ("ETag", f'"{found.tag}"')
         wanted = call.tags("If-None-Match")
         if "*" in wanted or found.tag in wanted:
-            return Response(304, (etag,))
+            return HttpResponse(304, (etag,))
         return views.json(200, views.member(found, call.owned.record.settings), (etag,))
 
-    async def next_times(self, call: calls.Call) -> Response:
+    async def next_times(self, call: calls.OperationCall) -> HttpResponse:
         count = call.whole("count", 10, 100)
         found = await self._found(call)
         record = call.owned.record
@@ -78,7 +78,7 @@ class Singles:
             times = timeline.upcoming(self._clock.now_us(), count)
         return views.json(200, {"items": [memberviews.instant_text(each) for each in times]})
 
-    async def _found(self, call: calls.Call) -> values.StoredMember:
+    async def _found(self, call: calls.OperationCall) -> values.StoredMember:
         found = await self._gets.ask(call.owned, call.id) if memberjson.is_id(call.id) else None
         if found is None:
             raise no_member(call.id)
@@ -86,7 +86,7 @@ class Singles:
 
     # -- write ---------------------------------------------------------------------------------
 
-    async def put(self, call: calls.Call) -> Response:
+    async def put(self, call: calls.OperationCall) -> HttpResponse:
         call.check_id()
         call.owned.check_open()
         row = self._row(call, call.body, call.id)
@@ -95,9 +95,11 @@ class Singles:
         if_none = call.tags("If-None-Match")
         if if_match and if_none:
             message = "cannot stand beside If-Match"
-            raise Problem("InvalidHeader", message, field="If-None-Match")
+            raise OperationProblem("InvalidHeader", message, field="If-None-Match")
         if if_none and if_none != ("*",):
-            raise Problem("InvalidHeader", 'write "*" without quotes', field="If-None-Match")
+            raise OperationProblem(
+                "InvalidHeader", 'write "*" without quotes', field="If-None-Match"
+            )
         condition: values.IfMatch | values.IfAbsent | None = None
         if if_none:
             condition = values.IfAbsent()
@@ -112,29 +114,29 @@ class Singles:
         now_us = self._clock.now_us()
         return {"id": ulids.new(now_us), "now_us": now_us}
 
-    async def create(self, call: calls.Call) -> Response:
+    async def create(self, call: calls.OperationCall) -> HttpResponse:
         """A one-off under an id of ours."""
         call.owned.check_open()
         chosen = call.chosen
         row = self._row(call, call.body, chosen["id"], now_us=chosen["now_us"])
         if row.at_us is None:
             message = "a member with a schedule needs an id of yours: PUT it; write at or delay"
-            raise Problem("InvalidField", message, field="schedule")
+            raise OperationProblem("InvalidField", message, field="schedule")
         await self._take(call)
         answer = await self._put(call, row, None)
         place = f"/v1/namespaces/{call.namespace}/schedulesets/{call.set_name}/schedules/{row.id}"
         return self._written(call, 201, row, answer, (("Location", place),))
 
-    async def patch(self, call: calls.Call) -> Response:
+    async def patch(self, call: calls.OperationCall) -> HttpResponse:
         call.owned.check_open()
         if (problem := strictjson.problem(call.body)) is not None:
-            raise Problem("InvalidJson", f"the JSON {problem}")
+            raise OperationProblem("InvalidJson", f"the JSON {problem}")
         try:
             changes = json.loads(call.body)
         except (ValueError, RecursionError):
-            raise Problem("InvalidJson", "the body is not JSON") from None
+            raise OperationProblem("InvalidJson", "the body is not JSON") from None
         if not isinstance(changes, dict):
-            raise Problem("InvalidField", "a merge patch of a member is an object")
+            raise OperationProblem("InvalidField", "a merge patch of a member is an object")
         wanted = call.tags("If-Match")
         await self._take(call)
         for _ in range(_RACES):
@@ -153,7 +155,7 @@ class Singles:
             return self._written(call, 200, row, answer)
         raise errors.TryLater("the member is changed by others all the time")
 
-    async def delete(self, call: calls.Call) -> Response:
+    async def delete(self, call: calls.OperationCall) -> HttpResponse:
         call.owned.check_open()
         wanted = call.tags("If-Match")
         await self._take(call)
@@ -166,22 +168,22 @@ class Singles:
             raise refused
         if answer.outcome is values.Outcome.ABSENT:
             raise no_member(call.id)
-        return Response(204)
+        return HttpResponse(204)
 
     def choose_run(self) -> dict[str, Any]:
         """What a repeat of ``trigger`` has to keep."""
         return {"run": str(uuid.uuid4())}
 
-    async def trigger(self, call: calls.Call) -> Response:
+    async def trigger(self, call: calls.OperationCall) -> HttpResponse:
         record = call.owned.record
         call.owned.check_open()
         if record.state is SetState.SUSPENDED:
             message = "the set is suspended; resume it first"
-            raise Problem("SetSuspended", message)
+            raise OperationProblem("SetSuspended", message)
         payload = self._payload(call)
         found = await self._found(call)
         if found.state is definitions.State.SUSPENDED:
-            raise Problem("MemberSuspended", "the member is suspended; resume it first")
+            raise OperationProblem("MemberSuspended", "the member is suspended; resume it first")
         await self._take(call)
         run_uid = call.chosen["run"]
         slot_us = await self._members.trigger(record, call.id, run_uid=run_uid, payload=payload)
@@ -191,31 +193,33 @@ class Singles:
 
     # -- steps ---------------------------------------------------------------------------------
 
-    def _payload(self, call: calls.Call) -> bytes:
+    def _payload(self, call: calls.OperationCall) -> bytes:
         """Of a trigger; empty = the member's."""
         if not call.body:
             return b""
         if (problem := strictjson.problem(call.body)) is not None:
-            raise Problem("InvalidJson", f"the JSON {problem}")
+            raise OperationProblem("InvalidJson", f"the JSON {problem}")
         try:
             fields = msgspec.json.decode(call.body, type=dict[str, msgspec.Raw])
         except msgspec.ValidationError:
-            raise Problem("InvalidField", 'the body is an object such as {"payload": 1}') from None
+            raise OperationProblem(
+                "InvalidField", 'the body is an object such as {"payload": 1}'
+            ) from None
         except (msgspec.DecodeError, RecursionError):
-            raise Problem("InvalidJson", "the body is not JSON") from None
+            raise OperationProblem("InvalidJson", "the body is not JSON") from None
         for name in fields:
             if name != "payload":
                 message = f"{errors.quoted(name)} is no field of a trigger"
-                raise Problem("UnknownField", message, field=name[:60])
+                raise OperationProblem("UnknownField", message, field=name[:60])
         payload = bytes(fields.get("payload", b""))
         most = call.owned.record.settings.limits.payload_bytes
         if len(payload) > most:
             message = f"has {len(payload)} bytes; at most {most} are handed on"
-            raise Problem("PayloadTooLarge", message, field="payload")
+            raise OperationProblem("PayloadTooLarge", message, field="payload")
         return b"" if payload == b"null" else payload
 
     def _row(
-        self, call: calls.Call, text: bytes, id_: str, now_us: int | None = None
+        self, call: calls.OperationCall, text: bytes, id_: str, now_us: int | None = None
     ) -> memberjson.ReadMember:
         now_us = self._clock.now_us() if now_us is None else now_us
         row = call.owned.reader.body(text, id_=id_, now_us=now_us)
@@ -223,11 +227,13 @@ class Singles:
             raise calls.refused_row(row)
         return row
 
-    async def _take(self, call: calls.Call) -> None:
+    async def _take(self, call: calls.OperationCall) -> None:
         owned = call.owned
         await self._rates.take(owned.owner, owned.changes_per_second, call.namespace)
 
-    async def _condition(self, call: calls.Call, wanted: tuple[str, ...]) -> values.IfMatch:
+    async def _condition(
+        self, call: calls.OperationCall, wanted: tuple[str, ...]
+    ) -> values.IfMatch:
         """The one tag that has to stand there; of several, or of any, the one that does."""
         if len(wanted) == 1 and wanted != ("*",):
             return values.IfMatch(wanted[0] if memberjson.is_tag(wanted[0]) else "0" * 8)
@@ -238,7 +244,7 @@ class Singles:
 
     async def _put(
         self,
-        call: calls.Call,
+        call: calls.OperationCall,
         row: memberjson.ReadMember,
         condition: values.IfMatch | values.IfAbsent | None,
     ) -> values.MemberWritten:
@@ -254,12 +260,12 @@ class Singles:
 
     @staticmethod
     def _written(
-        call: calls.Call,
+        call: calls.OperationCall,
         status: int,
         row: memberjson.ReadMember,
         answer: values.MemberWritten,
         headers: tuple[tuple[str, str], ...] = (),
-    ) -> Response:
+    ) -> HttpResponse:
         shown = views.written(row, answer, call.owned.record.settings)
         return views.json(status, shown, (("ETag", f'"{answer.tag}"'), *headers))
 
@@ -306,14 +312,14 @@ def merge(target: Any, patch: Any) -> Any:  # noqa: ANN401 - any JSON
     return merged
 
 
-def no_member(id_: str) -> Problem:
-    return Problem("NoSuchMember", f"the set has no member {errors.quoted(id_)}")
+def no_member(id_: str) -> OperationProblem:
+    return OperationProblem("NoSuchMember", f"the set has no member {errors.quoted(id_)}")
 
 
-def set_full(owned: ownsets.OwnSet) -> Problem:
+def set_full(owned: ownsets.OwnSet) -> OperationProblem:
     most = owned.record.settings.limits.members
-    return Problem("SetFull", f"the set has {most} members, which is its limits.members")
+    return OperationProblem("SetFull", f"the set has {most} members, which is its limits.members")
 
 
-def _other_tag() -> Problem:
-    return Problem("PreconditionFailed", "the member has another tag, or there is none")
+def _other_tag() -> OperationProblem:
+    return OperationProblem("PreconditionFailed", "the member has another tag, or there is none")

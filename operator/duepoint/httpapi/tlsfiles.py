@@ -17,7 +17,7 @@ from duepoint import errors, settings, telemetry
 CHECK_SECONDS = 10.0
 
 
-class TlsFiles:
+class ServerCertificate:
     """A server's context over a certificate and its key."""
 
     def __init__(self, cert_file: Path, key_file: Path) -> None:

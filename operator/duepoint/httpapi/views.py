@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from duepoint.delayqueue.members import values
-from duepoint.net.requests import Headers, Response
+from duepoint.net.requests import Headers, HttpResponse
 from duepoint.schedules import definition as definitions
 from duepoint.schedules.sets import members as memberjson
 from duepoint.schedules.sets import memberviews, setspec
@@ -19,7 +19,7 @@ _JSON = ("Content-Type", "application/json")
 _encoder = msgspec.json.Encoder()
 
 
-class Written(memberviews.MemberFields, rename="camel", kw_only=True):
+class WrittenView(memberviews.MemberFields, rename="camel", kw_only=True):
     """A member as it was written."""
 
     outcome: str
@@ -28,7 +28,7 @@ class Written(memberviews.MemberFields, rename="camel", kw_only=True):
     next_due_time: str | None
 
 
-class RowAnswer(msgspec.Struct, rename="camel", omit_defaults=True):
+class RowView(msgspec.Struct, rename="camel", omit_defaults=True):
     """What became of a row that was carried out."""
 
     id: str
@@ -37,24 +37,24 @@ class RowAnswer(msgspec.Struct, rename="camel", omit_defaults=True):
     due_time: str = ""
 
 
-def json(status: int, value: object, headers: Headers = ()) -> Response:
-    return Response(status, (_JSON, *headers), _encoder.encode(value))
+def json(status: int, value: object, headers: Headers = ()) -> HttpResponse:
+    return HttpResponse(status, (_JSON, *headers), _encoder.encode(value))
 
 
-def json_text(status: int, text: bytes, headers: Headers = ()) -> Response:
-    return Response(status, (_JSON, *headers), text)
+def json_text(status: int, text: bytes, headers: Headers = ()) -> HttpResponse:
+    return HttpResponse(status, (_JSON, *headers), text)
 
 
-def member(stored: values.StoredMember, settings: setspec.SetSettings) -> memberviews.MemberView:
+def member(stored: values.StoredMember, settings: setspec.SetSettings) -> memberviews.StoredView:
     return memberviews.shown(stored, STATES[stored.state], settings)
 
 
 def written(
     row: memberjson.ReadMember, answer: values.MemberWritten, settings: setspec.SetSettings
-) -> Written:
+) -> WrittenView:
     """A member as a row says it, with what the queue said of it."""
     state = "Suspended" if row.rule.timing.suspend else "Active"
-    return Written(
+    return WrittenView(
         **memberviews.fields_of_row(row, settings),
         outcome=answer.outcome.value.capitalize(),
         etag=answer.tag,
@@ -63,9 +63,9 @@ def written(
     )
 
 
-def row_answer(answer: values.MemberWritten) -> RowAnswer:
+def row_answer(answer: values.MemberWritten) -> RowView:
     due_us = answer.due_us
-    return RowAnswer(
+    return RowView(
         answer.id,
         answer.outcome.value.capitalize(),
         answer.tag,

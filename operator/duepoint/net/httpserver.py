@@ -21,12 +21,20 @@ from typing import Any, Final, cast
 
 import httptools
 
-from duepoint.net.requests import Body, BodyCut, Headers, Limits, Request, Response, Stream
+from duepoint.net.requests import (
+    Body,
+    BodyCut,
+    Headers,
+    HttpRequest,
+    HttpResponse,
+    ServerLimits,
+    Stream,
+)
 
 #: Answers a request; None where it was answered by a stream.
-Handler = Callable[[Request], Awaitable[Response | None]]
+Handler = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
 #: The answer to what is no request: status, and what is wrong.
-Refusal = Callable[[int, str], Response]
+Refusal = Callable[[int, str], HttpResponse]
 
 #: These decide what a request means: two of them could be read in two ways.
 _SINGLE: Final = frozenset(
@@ -61,7 +69,7 @@ class _Refused(Exception):
 class HttpServer:
     """Serves from ``start`` to ``close``."""
 
-    def __init__(self, handler: Handler, refusal: Refusal, limits: Limits) -> None:
+    def __init__(self, handler: Handler, refusal: Refusal, limits: ServerLimits) -> None:
         self.handler = handler
         self.refusal = refusal
         self.limits = limits
@@ -131,7 +139,7 @@ class _Connection(asyncio.Protocol):
         self._loop = loop
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
-        self._waiting: collections.deque[Request] = collections.deque()
+        self._waiting: collections.deque[HttpRequest] = collections.deque()
         self._task: asyncio.Task[None] | None = None
         self._is_paused = self._is_closing = False
         self._drained: asyncio.Future[None] | None = None
@@ -240,7 +248,7 @@ class _Connection(asyncio.Protocol):
         body = self._body = Body(self._flow, self._go_on if expects else _nothing)
         self.deadline = self._loop.time() + self.limits.body_seconds
         length = headers.get("content-length")
-        request = Request(
+        request = HttpRequest(
             method=self._parser.get_method().decode("latin-1"),
             target=self._url.decode("latin-1"),
             headers=headers,
@@ -275,7 +283,7 @@ class _Connection(asyncio.Protocol):
         if self._task is None and self._waiting and not self._is_closing:
             self._task = self._loop.create_task(self._serve(self._waiting[0]))
 
-    async def _serve(self, request: Request) -> None:
+    async def _serve(self, request: HttpRequest) -> None:
         body = request.body
         response = await self.server.handler(request)
         self._task = None
@@ -297,7 +305,7 @@ class _Connection(asyncio.Protocol):
         self._flow(True)  # noqa: FBT003 - the direction
         self._begin_next()
 
-    def _write(self, response: Response, *, last: bool, has_body: bool = True) -> None:
+    def _write(self, response: HttpResponse, *, last: bool, has_body: bool = True) -> None:
         parts = [_REASONS[response.status], self.server.date]
         parts += [f"{name}: {value}\r\n".encode("latin-1") for name, value in response.headers]
         if last:

@@ -2,7 +2,7 @@
 
 A body is read whole, within a bound, or in pieces; while nobody takes the pieces the connection is
 not read, so that a sender that is faster than we are waits in its own kernel. The bounds of
-``Limits`` hold before any of our code has seen the request.
+``ServerLimits`` hold before any of our code has seen the request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BodyCut(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ServerLimits:
     """What a connection may cost.
 
     Attributes:
@@ -60,7 +60,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class HttpResponse:
     """An answer whose body is known; its length is added."""
 
     status: int
@@ -151,7 +151,7 @@ class Body:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class HttpRequest:
     """One request.
 
     Attributes:

@@ -60,7 +60,7 @@ class MemberFields(msgspec.Struct, rename="camel", omit_defaults=True):
     payload: msgspec.Raw | None = None
 
 
-class MemberView(MemberFields, rename="camel", kw_only=True):
+class StoredView(MemberFields, rename="camel", kw_only=True):
     """A member as an answer has it."""
 
     etag: str
@@ -74,10 +74,10 @@ class MemberView(MemberFields, rename="camel", kw_only=True):
 _NOTHING = msgspec.Raw(b"null")
 
 
-def shown(member: Readable, state: str, settings: setspec.SetSettings) -> MemberView:
+def shown(member: Readable, state: str, settings: setspec.SetSettings) -> StoredView:
     """A member as JSON shows it."""
     due_us = member.due_us
-    return MemberView(
+    return StoredView(
         **_own(member, settings),
         etag=member.tag,
         uid=member.uid,
