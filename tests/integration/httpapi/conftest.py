@@ -7,7 +7,5 @@ from tests.support import apiscene
 
 @pytest.fixture
 async def scene(control_plane, kube_namespace, own_server, tmp_path):
-    async with apiscene.open_scene(
-        control_plane, kube_namespace, own_server, tmp_path
-    ) as opened:
+    async with apiscene.open_scene(control_plane, kube_namespace, own_server, tmp_path) as opened:
         yield opened
