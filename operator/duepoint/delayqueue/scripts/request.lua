@@ -5,6 +5,7 @@
   KEYS  the request, the number of requests of its set in a span of time
   ARGV  record (position), most (requests of a set in the span), seconds (for which both are kept)
   Reply what stood there already, '' where it was recorded now, false where the set has had too many
+  Error OOM
 ]]
 local args = cmsgpack.unpack(ARGV[1])
 local found = redis.call('GET', KEYS[1])

@@ -5,6 +5,7 @@
   KEYS  the request
   ARGV  record (position; empty = forget it)
   Reply OK
+  Error OOM
 ]]
 local args = cmsgpack.unpack(ARGV[1])
 if ARGV[args.record] == '' then
