@@ -82,7 +82,7 @@ def test_a_plain_kubeconfig_costs_no_heavy_import(tmp_path):
 
 
 def test_a_reader_that_leaves_ends_it_quietly():
-    endless = (*NEXT, "--count", "999999999")
+    endless = (*NEXT, "-o", "json", "--count", "999999999")
     with subprocess.Popen(
         [sys.executable, "-m", "duepoint", *endless],
         stdout=subprocess.PIPE,

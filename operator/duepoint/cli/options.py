@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from duepoint import errors, expressions
 from duepoint.cli import instants
@@ -104,6 +103,8 @@ def namespaced(text: str) -> str:
 
 def _payload(text: str) -> Any:  # noqa: ANN401 - JSON
     data = content("--payload", text[1:]) if text.startswith("@") else text.encode()
+    import msgspec  # noqa: PLC0415 - commands without a cluster start without it
+
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
