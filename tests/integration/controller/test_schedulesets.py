@@ -205,5 +205,5 @@ async def test_rows_of_a_config_map_are_followed_and_come_back_after_a_loss(
         while found != 1:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)
-            with contextlib.suppress(errors.WorldChanged):  # the index is made anew
+            with contextlib.suppress(errors.DuepointError):  # the index is made anew
                 found = await scene.counted()

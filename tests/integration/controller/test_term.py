@@ -117,7 +117,7 @@ async def test_an_emptied_redis_is_cut_as_it_was_though_the_settings_say_otherwi
     async with installation.leading():
         await installation.create()
         await installation.until_ready(1)
-    assert installation.lease_notes == {"duepoint.dev/queue-layout": "1/4"}
+    assert installation.lease_notes["duepoint.dev/queue-layout"] == "1/4"
     with installation._server.client() as client:
         for key in client.scan_iter(match=f"{installation._prefix}*", count=1000):
             client.delete(key)
