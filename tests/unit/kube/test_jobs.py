@@ -375,3 +375,20 @@ async def test_a_job_of_ours_without_its_slot_is_not_said_to_be_controlled_by_an
     assert isinstance(found, jobcreation.NameConflict)
     assert "controlled by" not in found.message
     assert f"its annotation {jobbuilder.SCHEDULED_TIME} is missing; write 2026-" in found.message
+
+
+async def test_the_job_of_an_earlier_schedule_of_that_name_does_not_stand_for_the_slot():
+    api = FakeKubernetes()
+    wanted = jobbuilder.job_for(a_template(), replace(FACTS, namespace="reports"))
+    former = jobbuilder.job_for(
+        a_template(), replace(FACTS, namespace="reports", schedule_uid="uid-of-a-former-one")
+    )
+    name = wanted["metadata"]["name"]
+    await api.request(
+        "POST",
+        jobs.collection("reports"),
+        {**former, "metadata": {**former["metadata"], "name": name}},
+    )
+    found = await jobcreation.create(api, "reports", wanted)
+    assert isinstance(found, jobcreation.NameConflict)
+    assert "uid-of-a-former-one" in found.message

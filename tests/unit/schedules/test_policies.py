@@ -125,6 +125,16 @@ def test_jitter_makes_a_slot_due_later_and_never_early():
     assert timeline.newest_due(due.due_us - 1) == at("2026-03-01 11:55")
 
 
+def test_a_slot_at_the_very_end_of_its_deadline_runs_and_a_moment_later_it_is_missed():
+    rule = a_rule("*/5 * * * *", policy={"deadline_seconds": 60})
+    in_time = decide(rule, "2026-03-01 12:00:00", "2026-03-01 12:01:00")
+    assert ran(in_time) == [at("2026-03-01 12:00:00")]
+    assert missed(in_time) == {}
+    late = decide(rule, "2026-03-01 12:00:00", "2026-03-01 12:01:00.000001")
+    assert ran(late) == []
+    assert missed(late) == {Reason.DEADLINE_EXCEEDED: 1}
+
+
 def test_a_deadline_counts_from_the_due_and_not_from_the_slot():
     rule = a_rule("*/5 * * * *", jitter_ms=240_000, policy={"deadline_seconds": 1_200})
     timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)

@@ -42,3 +42,23 @@ def test_what_was_packed_comes_back(text):
 
 def test_a_usual_status_takes_less_than_a_third_of_its_length():
     assert len(published.compress(USUAL)) < len(USUAL) / 3
+
+
+@pytest.mark.parametrize(
+    ("observed", "of_condition", "status", "asked", "accepted"),
+    [
+        (3, 3, "True", 3, True),
+        (3, 3, "True", 4, False),
+        (4, 4, "True", 3, False),
+        (4, 3, "True", 4, False),
+        (3, 3, "False", 3, False),
+        (3, 3, "Unknown", 3, False),
+    ],
+)
+def test_a_generation_is_accepted_by_a_status_of_that_very_generation(
+    observed, of_condition, status, asked, accepted
+):
+    ready = {"type": "Ready", "status": status, "observedGeneration": of_condition}
+    text = msgspec.json.encode({"observedGeneration": observed, "conditions": [ready]})
+    assert published.has_accepted(text, asked) is accepted
+    assert published.of(text).has_accepted(asked) is accepted
