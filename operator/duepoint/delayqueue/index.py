@@ -90,12 +90,7 @@ class Index:
 
     def buckets_of(self, shard: messages.ShardId, namespaces: Iterable[str]) -> list[str]:
         """The buckets of a shard that may hold definitions of these namespaces."""
-        names = self.shard(shard)
-        return [
-            names.bucket(population, number)
-            for population in sorted({keys_.population_of(namespace) for namespace in namespaces})
-            for number in range(self.buckets)
-        ]
+        return self.buckets_of_populations(shard, map(keys_.population_of, namespaces))
 
     def buckets_of_populations(
         self, shard: messages.ShardId, populations: Iterable[str]

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from duepoint.schedules import points
 
@@ -98,7 +100,7 @@ class ShardKeys:
     def bucket_at(self, place: int, buckets: int) -> str:
         """As ``place_of`` numbers them."""
         population, number = divmod(place, buckets)
-        return self.bucket(f"n{population:x}", number)
+        return self.bucket(population_name(population), number)
 
 
 class IndexKeys:
@@ -182,6 +184,35 @@ def set_populations(set_uid: str, spread: int, shard_index: int, shards: int) ->
     return sorted({number >> 2 for number in found})
 
 
+@dataclass(frozen=True, slots=True)
+class SetBuckets:
+    """The buckets of a shard that may hold members of a set, in order.
+
+    There may be tens of thousands, so each is named when it is asked for.
+    """
+
+    shard: ShardKeys
+    populations: Sequence[int]
+    buckets: int
+
+    def __len__(self) -> int:
+        return len(self.populations) * self.buckets
+
+    def some(self, first: int, most: int) -> list[str]:
+        """The names of at most so many, from this one on."""
+        last = min(first + most, len(self))
+        places = (divmod(number, self.buckets) for number in range(first, last))
+        return [
+            self.shard.bucket(population_name(self.populations[population]), number)
+            for population, number in places
+        ]
+
+
+def population_name(population: int) -> str:
+    """As it stands in the names of buckets."""
+    return f"n{population:x}"
+
+
 def population_of(namespace: str) -> str:
     """The population of a namespace's schedules."""
-    return f"n{place_of(points.schedule_id('', namespace), 1):x}"
+    return population_name(place_of(points.schedule_id("", namespace), 1))

@@ -487,7 +487,7 @@ def _populations(text: bytes, shard_index: int, shards: int) -> tuple[str, ...]:
         return ()
     owner = setidentity.parse(text[1:])
     found = keys.set_populations(owner.uid, owner.spread, shard_index, shards)
-    return tuple(f"n{population:x}" for population in found)
+    return tuple(map(keys.population_name, found))
 
 
 def _pairs(

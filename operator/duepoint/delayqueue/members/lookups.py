@@ -51,6 +51,10 @@ class _Due(msgspec.Struct, frozen=True, array_like=True):
     member: bytes
 
 
+#: Points of a lane with their dues, and whether there may be more.
+_DuePoints = tuple[list[tuple[int, bytes]], bool]
+
+
 class _Found(NamedTuple):
     """A stored member and what its record names by number."""
 
@@ -101,23 +105,30 @@ class MemberReader:
         for member_id in ids:
             by_shard.setdefault(sharding.home(member_id, layout), []).append(member_id)
         numbers = await self._lanes_in(layout, by_shard, owner)
+        records_of = await self._records({shard: by_shard[shard] for shard in numbers})
+        found = await self._members(numbers, records_of)
+        return {member.id: member for member in found}
+
+    async def _records(
+        self, ids_of: Mapping[messages.ShardId, Sequence[points.ScheduleId]]
+    ) -> dict[messages.ShardId, list[tuple[points.ScheduleId, bytes]]]:
+        """What is stored under these ids, by shard; without those under which nothing is."""
         wanted = [
             (shard, bucket, listed)
-            for shard in numbers
-            for bucket, listed in self.reader.by_bucket(shard, by_shard[shard]).items()
+            for shard, ids in ids_of.items()
+            for bucket, listed in self.reader.by_bucket(shard, ids).items()
         ]
         replies = await self.index.read_many(
             "read members", [("HMGET", bucket, *listed) for _, bucket, listed in wanted]
         )
-        records: dict[messages.ShardId, list[tuple[points.ScheduleId, bytes]]] = {}
+        records_of: dict[messages.ShardId, list[tuple[points.ScheduleId, bytes]]] = {}
         for (shard, _, listed), reply in zip(wanted, replies, strict=True):
-            records.setdefault(shard, []).extend(
+            records_of.setdefault(shard, []).extend(
                 (member_id, record)
                 for member_id, record in zip(listed, reply, strict=True)
                 if record is not None
             )
-        found = await self._members(numbers, records)
-        return {member.id: member for member in found}
+        return records_of
 
     async def _lanes_in(
         self,
@@ -208,18 +219,10 @@ class MemberReader:
         the cursor of the page says. Raises InvalidCursor.
         """
         owner = set_.identity
-        layout = self.index.known_layout()
-        at = _Walked(layout.number, 0)
-        if cursor:
-            at = cursors.parse(self.signed_blobs, owner, _Walked, cursor)
-            if at.layout != layout.number:
-                layout = await self.layouts.read()
-            if at.layout != layout.number:
-                raise values.InvalidCursor(
-                    "the index was resharded since that cursor was given; begin again without one"
-                )
+        at = cursors.parse(self.signed_blobs, owner, _Walked, cursor) if cursor else None
+        layout = await self._layout_of(at)
         members: list[values.StoredMember] = []
-        next_at: _Walked | None = at
+        next_at: _Walked | None = at or _Walked(layout.number, 0)
         for _ in range(_STEPS):
             if next_at is None or len(members) >= limit:
                 break
@@ -229,6 +232,18 @@ class MemberReader:
             members += some
         text = "" if next_at is None else cursors.text(self.signed_blobs, owner, next_at)
         return values.MemberPage(members=members, cursor=text)
+
+    async def _layout_of(self, place: _Walked | _Due | None) -> messages.Layout:
+        """The layout in which a walk goes on; raises InvalidCursor where it is another one."""
+        layout = self.index.known_layout()
+        if place is None or place.layout == layout.number:
+            return layout
+        layout = await self.layouts.read()
+        if place.layout != layout.number:
+            raise values.InvalidCursor(
+                "the index was resharded since that cursor was given; begin again without one"
+            )
+        return layout
 
     async def _step(
         self,
@@ -248,7 +263,7 @@ class MemberReader:
         of_shard = layout if sharding.layout_of(shard) == layout.number else layout.former
         assert of_shard is not None  # noqa: S101 - all_shards has no other ones
         buckets = self.buckets(owner, shard, of_shard.shards)
-        chunk = buckets[at.bucket : at.bucket + _BUCKETS_TOGETHER]
+        chunk = buckets.some(at.bucket, _BUCKETS_TOGETHER)
         numbers = await self._lanes_in(of_shard, [shard], owner) if chunk else {}
         if not numbers:
             return [], next_shard
@@ -276,17 +291,12 @@ class MemberReader:
 
     def buckets(
         self, owner: setidentity.SetIdentity, shard: messages.ShardId, shards: int
-    ) -> list[str]:
+    ) -> keys.SetBuckets:
         """Every bucket of a shard that may hold members of the set."""
-        names, buckets = self.index.shard(shard), self.index.buckets
         populations = keys.set_populations(
             owner.uid, owner.spread, sharding.index_of(shard), shards
         )
-        return [
-            names.bucket_at(population * buckets + number, buckets)
-            for population in populations
-            for number in range(buckets)
-        ]
+        return keys.SetBuckets(self.index.shard(shard), populations, self.index.buckets)
 
     # -- by due ----------------------------------------------------------------------------------
 
@@ -304,39 +314,15 @@ class MemberReader:
         Raises InvalidCursor.
         """
         owner = set_.identity
-        layout = self.index.known_layout()
-        behind: _Due | None = None
-        if cursor:
-            behind = cursors.parse(self.signed_blobs, owner, _Due, cursor)
-            if behind.layout != layout.number:
-                layout = await self.layouts.read()
-            if behind.layout != layout.number:
-                raise values.InvalidCursor(
-                    "the index was resharded since that cursor was given; begin again without one"
-                )
+        behind = cursors.parse(self.signed_blobs, owner, _Due, cursor) if cursor else None
+        layout = await self._layout_of(behind)
         numbers = await self._all_lanes(owner)
         last_us = min(until_us, points.DUE_LIMIT_US)
-        most = limit + 1
-        replies = await self.index.read_many(
-            "read what is due",
-            [
-                (
-                    *("ZRANGE", self.index.shard(shard).lane(lane)),
-                    *(_first_due(shard, since_us, behind), f"({last_us}", "BYSCORE"),
-                    *("LIMIT", 0, most, "WITHSCORES"),
-                )
-                for shard, lane in numbers.items()
-            ],
-        )
+        read = await self._due_points(numbers, since_us, last_us, limit + 1, behind)
         #: The place up to which every shard was read.
         horizon: tuple[int, messages.ShardId, bytes] | None = None
         listed: list[tuple[int, messages.ShardId, bytes]] = []
-        for shard, reply in zip(numbers, replies, strict=True):
-            scored = [(int(score), member) for member, score in scripting.scored(reply)]
-            is_cut = len(scored) == most
-            if behind is not None and shard == behind.shard:
-                lane = self.index.shard(shard).lane(numbers[shard])
-                scored, is_cut = await self._after(lane, behind, last_us, most)
+        for shard, (scored, is_cut) in read.items():
             listed += [(due_us, shard, member) for due_us, member in scored]
             if is_cut:
                 end = (scored[-1][0], shard, scored[-1][1])
@@ -352,9 +338,37 @@ class MemberReader:
         ordered = sorted(found, key=lambda one: (one.due_us or 0, one.id))
         return values.MemberPage(members=ordered, cursor=next_cursor)
 
-    async def _after(
-        self, lane: str, behind: _Due, last_us: int, most: int
-    ) -> tuple[list[tuple[int, bytes]], bool]:
+    async def _due_points(
+        self,
+        numbers: Mapping[messages.ShardId, int],
+        since_us: int,
+        last_us: int,
+        most: int,
+        behind: _Due | None,
+    ) -> dict[messages.ShardId, _DuePoints]:
+        """The next points of each shard, at most so many, that are not behind."""
+        asked = [shard for shard in numbers if behind is None or shard != behind.shard]
+        replies = await self.index.read_many(
+            "read what is due",
+            [
+                (
+                    *("ZRANGE", self.index.shard(shard).lane(numbers[shard])),
+                    *(_first_due(shard, since_us, behind), f"({last_us}", "BYSCORE"),
+                    *("LIMIT", 0, most, "WITHSCORES"),
+                )
+                for shard in asked
+            ],
+        )
+        found: dict[messages.ShardId, _DuePoints] = {}
+        for shard, reply in zip(asked, replies, strict=True):
+            scored = [(int(score), member) for member, score in scripting.scored(reply)]
+            found[shard] = scored, len(scored) == most
+        if behind is not None and behind.shard in numbers:
+            lane = self.index.shard(behind.shard).lane(numbers[behind.shard])
+            found[behind.shard] = await self._after(lane, behind, last_us, most)
+        return found
+
+    async def _after(self, lane: str, behind: _Due, last_us: int, most: int) -> _DuePoints:
         """The next points of a lane behind this one, and whether there may be more."""
         low, high = await self.index.read(
             "read what is due",
@@ -388,22 +402,7 @@ class MemberReader:
         by_shard: dict[messages.ShardId, list[points.ScheduleId]] = {}
         for member, shard in listed:
             by_shard.setdefault(shard, []).append(points.ScheduleId(member[:8]))
-        wanted = [
-            (shard, bucket, ids)
-            for shard, all_ids in by_shard.items()
-            for bucket, ids in self.reader.by_bucket(shard, all_ids).items()
-        ]
-        replies = await self.index.read_many(
-            "read members", [("HMGET", bucket, *ids) for _, bucket, ids in wanted]
-        )
-        records: dict[messages.ShardId, list[tuple[points.ScheduleId, bytes]]] = {}
-        for (shard, _, ids), reply in zip(wanted, replies, strict=True):
-            records.setdefault(shard, []).extend(
-                (member_id, record)
-                for member_id, record in zip(ids, reply, strict=True)
-                if record is not None
-            )
-        return await self._members(numbers, records)
+        return await self._members(numbers, await self._records(by_shard))
 
     async def unacknowledged(
         self, set_: setrecord.SetRecord, *, limit: int

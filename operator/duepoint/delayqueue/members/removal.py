@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, layouts, messages, sharding
+from duepoint.delayqueue import index, keys, layouts, messages, sharding
 from duepoint.delayqueue.definitions import interning
 from duepoint.delayqueue.members import lanes, lookups, sets
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
@@ -125,8 +125,9 @@ class SetRemovals:
             if sharding.layout_of(shard) == self.index.known_layout().number:
                 raise
             lane = None  # a former shard that is closed by now
-        buckets = [] if lane is None else self._buckets(record, shard)
-        chunk = buckets[walk.bucket : walk.bucket + _BUCKETS_TOGETHER]
+        chunk: list[str] = []
+        if lane is not None:
+            chunk = self._buckets(record, shard).some(walk.bucket, _BUCKETS_TOGETHER)
         is_moving = walk.layout[1]
         if lane is None or (not chunk and is_moving):
             walk.shard, walk.bucket = walk.shard + 1, 0
@@ -157,7 +158,7 @@ class SetRemovals:
         walk.bucket += emptied
         return int(removed)
 
-    def _buckets(self, record: SetRecord, shard: messages.ShardId) -> list[str]:
+    def _buckets(self, record: SetRecord, shard: messages.ShardId) -> keys.SetBuckets:
         """Every bucket of a shard that may hold members of the set."""
         layout = self.index.known_layout()
         if sharding.layout_of(shard) != layout.number and layout.former is not None:
