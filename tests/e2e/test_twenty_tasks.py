@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from tests.e2e.test_jobs import template
-from tests.support.stack import Stack
+from tests.support.stack import Stack, eventually
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +48,12 @@ async def test_every_task_succeeds_in_its_turn(stack: Stack, tmp_path: Path) -> 
             timeout=150,
         )
 
+    # What the operator knows of Redis and the workers is on its Lease within a quarter of a minute.
+    async def is_in_order() -> bool:
+        done = await asyncio.to_thread(run, f"duepoint doctor {lease} -n {stack.namespace}")
+        return done.returncode == 0 and "unknown" not in done.stdout.partition("workers")[2][:40]
+
+    await eventually(is_in_order, "the installation is in order")
     for block in BLOCKS:
         for line in block.splitlines():
             if "| jq" in line and shutil.which("jq") is None:
@@ -55,8 +61,6 @@ async def test_every_task_succeeds_in_its_turn(stack: Stack, tmp_path: Path) -> 
             shown = line.replace("-n team-a", f"-n {stack.namespace}")
             shown = shown.replace("duepoint doctor", f"duepoint doctor {lease}")
             done = await asyncio.to_thread(run, shown)
-            # The worker's health is on the Lease within a quarter of a minute.
-            is_early = "doctor" in line and "no worker" in done.stdout
-            assert done.returncode == 0 or is_early, (line, done.stdout, done.stderr)
+            assert done.returncode == 0, (line, done.stdout, done.stderr)
             if "why report" in line and "--at" not in line:
                 assert "moving the bucket" in done.stdout

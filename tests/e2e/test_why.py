@@ -535,7 +535,7 @@ async def test_doctor_says_what_is_in_order_and_what_is_not(
         assert found[name]["state"] == "ok", found[name]
     assert found["rights of the operator"]["state"] == "ok"
     assert found["rights of the worker"]["state"] == "ok"
-    assert "Valkey" in found["redis"]["found"]
+    assert "valkey" in found["redis"]["found"]
     of_developer = await developer.run("doctor", "--lease", lease)
     assert "unknown" in of_developer  # others' rights
     await worker.drain()

@@ -102,6 +102,12 @@ class Installation:
         url = self._server.url_of("operator")
         return delayqueue.connect(url, blob_key=BLOB_KEY, prefix=self._prefix)
 
+    def empty_redis(self) -> None:
+        """Delete the whole index at once, as FLUSHALL does: of a part the operator reads a loss."""
+        with self._server.client() as client:
+            if keys := list(client.scan_iter(match=f"{self._prefix}*", count=1000)):
+                client.delete(*keys)
+
     @contextlib.asynccontextmanager
     async def leading(self, **changes: Any) -> AsyncIterator[asyncio.Task[None]]:
         changes.setdefault("shards", SHARDS)

@@ -72,9 +72,7 @@ async def test_a_slot_that_was_being_put_off_when_redis_was_emptied_runs_in_the_
         status = (await installation.object())["status"]
         assert times.parse_us(status["settledThrough"]) > first
         assert times.parse_us(status["openSlots"]["oldest"]) == first
-        with installation._server.client() as client:
-            for key in client.scan_iter(match=f"{installation._prefix}*", count=1000):
-                client.delete(key)
+        installation.empty_redis()
         released = True
         async with a_worker(installation, target):
             await installation.until_held("nightly")

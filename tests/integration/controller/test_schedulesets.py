@@ -141,9 +141,7 @@ async def test_an_emptied_redis_gets_the_set_again_and_the_loss_is_reported(
         await scene.until_ready(1)
         await scene.put(500)
         await scene.until(lambda status: status.get("members") == 500)
-        with installation._server.client() as client:
-            for key in client.scan_iter(match=f"{installation._prefix}*", count=1000):
-                client.delete(key)
+        installation.empty_redis()
         status = await scene.until(lambda status: condition(status, "DataLost") is not None)
         assert "there were 500" in condition(status, "DataLost")["message"]
         assert condition(status, "Ready")["status"] == "True"
@@ -197,9 +195,7 @@ async def test_rows_of_a_config_map_are_followed_and_come_back_after_a_loss(
         status = await scene.until(lambda status: condition(status, "RowsInvalid") is not None)
         assert "rows.ndjson: line 2: at" in condition(status, "RowsInvalid")["message"]
         assert await scene.counted() == 1
-        with installation._server.client() as client:
-            for key in client.scan_iter(match=f"{installation._prefix}*", count=1000):
-                client.delete(key)
+        installation.empty_redis()
         deadline = time.monotonic() + 60
         found = 0
         while found != 1:

@@ -104,9 +104,7 @@ async def test_an_emptied_redis_is_filled_again(installation: Installation):
     async with installation.leading():
         await installation.create()
         await installation.until_ready(1)
-        with installation._server.client() as client:
-            for key in client.scan_iter(match=f"{installation._prefix}*", count=1000):
-                client.delete(key)
+        installation.empty_redis()
         await installation.until_held("nightly")
         assert condition((await installation.object())["status"], "Ready")["status"] == "True"
 
@@ -118,9 +116,7 @@ async def test_an_emptied_redis_is_cut_as_it_was_though_the_settings_say_otherwi
         await installation.create()
         await installation.until_ready(1)
     assert installation.lease_notes["duepoint.dev/queue-layout"] == "1/4"
-    with installation._server.client() as client:
-        for key in client.scan_iter(match=f"{installation._prefix}*", count=1000):
-            client.delete(key)
+    installation.empty_redis()
     async with installation.leading(shards=16):
         await installation.until_held("nightly")
         assert (await installation.queue.layouts.read()).shards == 4
