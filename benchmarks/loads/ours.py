@@ -71,8 +71,8 @@ async def installed() -> AsyncIterator[Ours]:
         await _apply(stack, port)
         with tempfile.TemporaryDirectory() as folder:
             token = Path(folder) / "token"
-            token.write_text(stack.set_editor_token())
-            yield Ours(stack, stack.http_api_url(api), token, port)
+            token.write_text(await stack.member_token())
+            yield Ours(stack, stack.api_url, token, port)
 
 
 async def _apply(stack: Stack, port: int) -> None:
