@@ -24,6 +24,8 @@ from tools.devcluster import ports
 _SETS = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedulesets/{name}"
 _NAME = "probe"
 _READY_SECONDS = 30
+#: What is late is late, not lost: the others wait for everything, too.
+_PATIENCE = "5m"
 
 
 class Ours:
@@ -41,7 +43,8 @@ class Ours:
             sys.executable, "-m", "duepoint", "load", _NAME,
             "--namespace", self._stack.namespace, "--server", self._server,
             "--token-file", str(self._token), "--receive", f"127.0.0.1:{self._port}",
-            "--count", str(count), "--within", f"{within_seconds}s", "--svg", str(picture),
+            "--count", str(count), "--within", f"{within_seconds}s", "--wait", _PATIENCE,
+            "--svg", str(picture),
             "--output", "json",
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
@@ -71,8 +74,8 @@ async def installed() -> AsyncIterator[Ours]:
         await _apply(stack, port)
         with tempfile.TemporaryDirectory() as folder:
             token = Path(folder) / "token"
-            token.write_text(stack.set_editor_token())
-            yield Ours(stack, stack.http_api_url(api), token, port)
+            token.write_text(await stack.member_token())
+            yield Ours(stack, stack.api_url, token, port)
 
 
 async def _apply(stack: Stack, port: int) -> None:

@@ -52,6 +52,7 @@ POLICIES = {
     "ValidatingAdmissionPolicyBinding": _ADMISSION + "/validatingadmissionpolicybindings/{name}",
 }
 SCHEDULES = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedules"
+ROLE_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings"
 JOBS = "/apis/batch/v1/namespaces/{ns}/jobs"
 LONGEST_WAIT_SECONDS = waiting.LONGEST_SECONDS
 
@@ -178,6 +179,7 @@ class Stack:
         self.deliveries: list[Delivery] = []
         self.answer: receiver.Behaviour = receiver.status(204)
         self.receiver_port = 0
+        self.api_url = ""
         self._arrived = asyncio.Condition()
         self._key = folder / "blob-key"
         self._key.write_bytes(secrets.token_bytes(32))
@@ -207,6 +209,34 @@ class Stack:
         allowed = {"egress_allowed_cidrs": "127.0.0.1/32"}
         return self._start("worker", name, {**allowed, **settings}, off, prefix)
 
+    def http_api(self, name: str = "api", **settings: str) -> Process:
+        """A started HTTP API without TLS, as administrator; its URL is ``api_url``."""
+        port = ports.any_free()
+        self.api_url = f"http://127.0.0.1:{port}"
+        chosen = {
+            "kubeconfig": str(self.plane.kubeconfig), "redis_url": self.redis.url,
+            "api_port": str(port), "api_host": "127.0.0.1", "api_plaintext": "true",
+        }  # fmt: skip
+        return self._start("api", name, {**chosen, **settings}, 0.0)
+
+    async def member_token(self) -> str:
+        """Of an account that may change the members of every set of the namespace."""
+        body = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "members"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "cluster-admin",
+            },
+            "subjects": [
+                {"kind": "ServiceAccount", "name": "default", "namespace": self.namespace}
+            ],
+        }
+        await self.api.request("POST", ROLE_BINDINGS.format(ns=self.namespace), body)
+        return self.plane.service_account_token(self.namespace, "default")
+
     async def running(self) -> tuple[Process, Process]:
         """An operator and a worker, both ready."""
         operator, worker = self.operator(), self.worker()
@@ -224,7 +254,7 @@ class Stack:
     ) -> Process:
         login = settings.get("kubeconfig") or self.login(role)
         chosen = {
-            "redis_url": self.redis.url_of(role),
+            "redis_url": settings.get("redis_url") or self.redis.url_of(role),
             "kubeconfig": str(login),
             "namespace": self.system,
             "watch_namespaces": self.namespace,

@@ -28,9 +28,9 @@ async function add(queue, due) {
   await add(queue, due);
   worker = worker || work();
   while (times.length < count) await new Promise(done => setTimeout(done, 50));
-  console.log(due * 1000);
-  for (const [i, at] of times) console.log(within ? `${i} ${at * 1000}` : at * 1000);
+  const lines = times.map(([i, at]) => (within ? `${i} ${at * 1000}` : at * 1000));
   await worker.close();
   await queue.close();
-  process.exit(0);
+  // Exiting earlier would cut off what the pipe has not taken yet.
+  process.stdout.write([due * 1000, ...lines, ''].join('\n'), () => process.exit(0));
 })();

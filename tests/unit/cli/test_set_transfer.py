@@ -164,12 +164,15 @@ def test_several_requests_are_under_way_at_once(duepoint, api, exported):
     path, _ = exported
     import asyncio
 
-    async def slow(request):
+    async def wait_for_the_others(request):
         await request.read()
-        await asyncio.sleep(0.2)
+        for _ in range(1_000):
+            if api.most_in_flight >= 4:
+                break
+            await asyncio.sleep(0.01)
         return memoryapi.problem(503, "Busy", "not now")
 
-    api.faults.extend([slow] * 4)
+    api.faults.extend([wait_for_the_others] * 4)
     assert duepoint("set", "import", "reminders", str(path)).code == 0
     assert api.most_in_flight == 4
 

@@ -135,7 +135,7 @@ def _grid(top: int, bottom: int, most: float) -> Iterator[str]:
         y = bottom - part / 4 * (bottom - top)
         yield f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="#e4e7eb"/>'
         yield _text(
-            _LEFT - 6, y + 4, f"{most * part / 4:,.4g}", f'fill="{_GREY}" text-anchor="end"'
+            _LEFT - 6, y + 4, f"{most * part / 4:,.10g}", f'fill="{_GREY}" text-anchor="end"'
         )
 
 

@@ -1,0 +1,339 @@
+"""The client, the commands and the examples on a whole installation with the HTTP API."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from duepoint.client import ChangeOptions, Client, MemberRow, MemberSpec, NothingThere, TagMismatch
+from tests.support.receiver import status
+from tests.support.stack import ROOT, eventually
+
+SETS = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedulesets/{name}"
+FAR = "2030-01-01T09:00:00Z"
+
+
+@pytest.fixture
+async def place(stack):
+    """An installation with the API and the set ``reminders``, whose webhook is the receiver."""
+    await stack.running()
+    api = stack.http_api()
+    await api.wait_until_ready()
+    made = Place(stack, stack.api_url, await stack.member_token())
+    await made.apply("reminders", webhook={"url": f"http://127.0.0.1:{stack.receiver_port}/hook"})
+    return made
+
+
+class Place:
+    def __init__(self, stack, server, token):
+        self.stack, self.server, self.token = stack, server, token
+        self.namespace = stack.namespace
+
+    async def apply(self, name, **spec):
+        body = {
+            "apiVersion": "duepoint.dev/v1alpha1",
+            "kind": "ScheduleSet",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": spec,
+        }
+        await self.stack.api.request(
+            "PATCH", SETS.format(ns=self.namespace, name=name), body,
+            query={"fieldManager": "e2e", "force": "true"},
+            content_type="application/apply-patch+yaml",
+        )  # fmt: skip
+        await self.wait_until_ready(name)
+
+    async def wait_until_ready(self, name):
+        async def is_ready():
+            path = SETS.format(ns=self.namespace, name=name)
+            found = json.loads(await self.stack.api.request("GET", path)).get("status", {})
+            return any(
+                (one["type"], one["status"]) == ("Ready", "True")
+                for one in found.get("conditions", ())
+            )
+
+        await eventually(is_ready, f"the set {name} is ready")
+
+    @contextlib.contextmanager
+    def client(self, name="reminders"):
+        with Client(self.server, token=self.token) as made:
+            yield made.schedule_set(self.namespace, name)
+
+    def command(self, *arguments):
+        environment = {
+            **os.environ, "DUEPOINT_API_URL": self.server, "DUEPOINT_API_TOKEN": self.token,
+        }  # fmt: skip
+        return subprocess.Popen(
+            [sys.executable, "-m", "duepoint", *arguments, "-n", self.namespace],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    async def run(self, *arguments):
+        """Exit code, standard output, standard error."""
+        process = self.command(*arguments)
+        out, said = await asyncio.to_thread(process.communicate, timeout=120)
+        return process.returncode, out, said
+
+
+def loaded(*parts):
+    path = ROOT.joinpath("examples", *parts)
+    found = importlib.util.spec_from_file_location(f"e2e_{path.stem}", path)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+# -- the client ----------------------------------------------------------------------------------
+
+
+def use_every_method(reminders):
+    daily = MemberSpec(schedule="0 9 * * *", time_zone="Europe/Rome", payload={"n": 1})
+    put = reminders.put("a", daily)
+    assert reminders.get("a").etag == put.etag == reminders.put("a", daily).etag
+    assert (put.schedule, put.time_zone, put.payload) == ("0 9 * * *", "Europe/Rome", {"n": 1})
+    assert put.next_due_time is not None
+    patched = reminders.patch("a", {"payload": {"n": 2}})
+    assert (patched.payload, patched.schedule) == ({"n": 2}, "0 9 * * *")
+    with pytest.raises(TagMismatch):
+        reminders.put("a", daily, options=ChangeOptions(if_match=put.etag))
+    with pytest.raises(TagMismatch):
+        reminders.put("a", daily, options=ChangeOptions(if_absent=True))
+    assert len(reminders.next_times("a", 3)) == 3
+    made = reminders.create(MemberSpec(at=FAR))
+    assert reminders.get(made.id).at.startswith("2030-01-01T09:00:00")
+    answers = list(reminders.upsert(MemberRow(id=f"m{n}", at=FAR) for n in range(2_500)))
+    assert {answer.outcome for answer in answers} == {"Created"}
+    assert [answer.id for answer in answers] == [f"m{n}" for n in range(2_500)]
+    assert {one.outcome for one in reminders.upsert([MemberRow(id="m1", at=FAR)])} == {"Unchanged"}
+    assert len(list(reminders.iterate("m"))) == 2_500
+    assert reminders.info().members == 2_502
+    due = reminders.due("2029-12-31T00:00:00Z", "2030-01-02T00:00:00Z", limit=10)
+    assert len(due.items) == 10
+    assert due.next
+    assert reminders.unacknowledged() == ()
+    assert reminders.dead_letters().items == ()
+    removed = [one.outcome for one in reminders.delete_many(["m1", "m2", "zz"])]
+    assert removed == ["Removed", "Removed", "Absent"]
+    assert reminders.delete("a") is True
+    assert reminders.delete("a") is False
+    with pytest.raises(NothingThere):
+        reminders.get("a")
+
+
+async def test_every_method_of_the_client(place):
+    with place.client() as reminders:
+        await asyncio.to_thread(use_every_method, reminders)
+
+
+async def test_a_set_that_is_not_there_is_no_member_that_is_not_there(place):
+    def ask():
+        with place.client("others") as others, pytest.raises(NothingThere):
+            others.delete("a")
+
+    await asyncio.to_thread(ask)
+
+
+async def test_a_trigger_arrives_with_its_payload(place):
+    def ask(reminders):
+        reminders.put("a", MemberSpec(at=FAR, payload=1))
+        reminders.trigger("a", {"now": True})
+
+    with place.client() as reminders:
+        await asyncio.to_thread(ask, reminders)
+    (delivery,) = await place.stack.wait_for_deliveries(1)
+    assert delivery.body["data"]["payload"] == {"now": True}
+    assert delivery.schedule == "a"
+
+
+# -- export, import, restore ---------------------------------------------------------------------
+
+
+async def test_a_set_is_restored_from_its_export_after_redis_has_lost_everything(place, tmp_path):
+    count = 3_000
+
+    def fill(reminders):
+        rows = (
+            MemberRow(id=f"order-{n}", schedule="0 9 * * MON", payload={"n": n})
+            for n in range(count)
+        )
+        assert all(not answer.is_refused for answer in reminders.upsert(rows))
+        return {member.id: member.payload for member in reminders.iterate()}
+
+    with place.client() as reminders:
+        before = await asyncio.to_thread(fill, reminders)
+    assert len(before) == count
+    path = tmp_path / "reminders.ndjson"
+    code, out, said = await place.run("set", "export", "reminders", str(path))
+    assert (code, said) == (0, "")
+    assert f"{count:,} members exported" in out
+
+    with place.stack.redis.client() as server:
+        server.flushall()
+
+    outcomes = []
+
+    async def is_imported():
+        # Until the operator has stored the set again, the API knows none of this name.
+        outcomes.append(await place.run("set", "import", "reminders", str(path), "-o", "json"))
+        return outcomes[-1][0] == 0
+
+    await eventually(is_imported, "the set is back and takes its members")
+    assert json.loads(outcomes[-1][1])["created"] == count
+    with place.client() as reminders:
+        after = await asyncio.to_thread(
+            lambda: {member.id: member.payload for member in reminders.iterate()}
+        )
+    assert after == before
+    code, out, _ = await place.run("set", "import", "reminders", str(path), "-o", "json")
+    assert (code, json.loads(out)["unchanged"]) == (0, count)
+
+
+async def test_a_restored_one_off_fires_within_its_deadline_and_not_beyond(place, tmp_path):
+    path = tmp_path / "rows.ndjson"
+    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 5))
+    path.write_text(
+        json.dumps({"id": "late", "at": soon, "startingDeadlineSeconds": 60}) + "\n"
+        + json.dumps({"id": "gone", "at": "2020-01-01T00:00:00Z", "startingDeadlineSeconds": 60})
+        + "\n"
+    )  # fmt: skip
+    code, out, said = await place.run(
+        "set", "import", "reminders", str(path), "--ignore", "TooLate"
+    )
+    assert code == 0
+    assert "1 created" in out
+    assert "(TooLate 1)" in out
+    assert "gone" in said
+    (delivery,) = await place.stack.wait_for_deliveries(1)
+    assert delivery.schedule == "late"
+
+
+async def test_an_import_that_was_killed_goes_on(place, tmp_path):
+    count = 20_000
+    path = tmp_path / "rows.ndjson"
+    with path.open("w") as rows:
+        for number in range(count):
+            rows.write(json.dumps({"id": f"m{number}", "at": FAR, "payload": number}) + "\n")
+    process = place.command("set", "import", "reminders", str(path))
+    checkpoint = tmp_path / "rows.ndjson.checkpoint"
+    until = time.monotonic() + 30
+    while not checkpoint.exists() and process.poll() is None and time.monotonic() < until:  # noqa: ASYNC110 - a file
+        await asyncio.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    await asyncio.to_thread(process.communicate)
+
+    code, out, said = await place.run("set", "import", "reminders", str(path), "-o", "json")
+
+    assert (code, said) == (0, "")
+    assert json.loads(out)["rows"] == count
+    with place.client() as reminders:
+        assert (await asyncio.to_thread(reminders.info)).members == count
+
+
+# -- load ----------------------------------------------------------------------------------------
+
+
+async def test_a_load_loses_and_doubles_nothing(place, tmp_path):
+    from tools.devcluster import ports
+
+    port = ports.any_free()
+    await place.apply("probe", webhook={"url": f"http://127.0.0.1:{port}/"})
+    code, out, said = await place.run(
+        "load", "probe", "--receive", f"127.0.0.1:{port}", "--count", "50", "--within", "5s",
+        "--svg", str(tmp_path / "load.svg"), "-o", "json",
+    )  # fmt: skip
+    row = json.loads(out)
+
+    assert (code, said) == (0, "")
+    assert (row["arrived"], row["lost"], row["doubled"], row["early"]) == (50, 0, 0, 0)
+    assert (tmp_path / "load.svg").read_text().startswith("<svg")
+
+
+# -- examples ------------------------------------------------------------------------------------
+
+
+async def test_the_shop_reminds_who_has_not_paid_and_nobody_else(place, tmp_path):
+    shops = loaded("14-shop", "shop.py")
+    database = str(tmp_path / "shop.db")
+    receiving = shops.Shop(database, None)
+    mails = []
+
+    async def deliver(request, writer):
+        receiving.receive(json.loads(request.body)["data"])
+        mails[:] = receiving.mails()
+        await status(204)(request, writer)
+
+    place.stack.answer = deliver
+
+    def business():
+        with place.client() as reminders:
+            shop = shops.Shop(database, reminders)
+            shop.order(17, "ada", "3s")
+            shop.order(18, "bob", "3s")
+            assert shop.pay(18) is True
+
+    await asyncio.to_thread(business)
+
+    async def has_mail():
+        return bool(mails)
+
+    await eventually(has_mail, "ada has a mail")
+    await asyncio.sleep(1)
+    assert mails == [("ada", "You have not paid order 17 yet.")]
+
+    def rest():
+        with place.client() as reminders:
+            return list(reminders.iterate())
+
+    assert await asyncio.to_thread(rest) == []
+
+
+async def test_a_consumer_group_shares_the_events_of_a_set(place, monkeypatch):
+    consumers = loaded("13-set-stream", "consumer.py")
+    await place.apply("checks", stream={"name": "checks", "maxLength": 1000})
+    handled = []
+    monkeypatch.setattr(consumers, "handle", lambda event: handled.append(event["id"]))
+    key = f"dp:stream:{place.namespace}:checks"
+
+    def fill():
+        with place.client("checks") as checks:
+            rows = (MemberRow(id=f"d{n}", schedule="@every 1s", payload=n) for n in range(10))
+            assert all(not answer.is_refused for answer in checks.upsert(rows))
+
+    await asyncio.to_thread(fill)
+    stop = threading.Event()
+
+    def consume(name):
+        import redis
+
+        with redis.Redis.from_url(
+            place.stack.redis.url, decode_responses=True, protocol=2
+        ) as server:
+            consumer = consumers.Consumer(server, key, "group", name)
+            consumer.join()
+            while not stop.is_set():
+                consumer.turn(idle_seconds=30.0, wait_seconds=0.2)
+
+    threads = [threading.Thread(target=consume, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    try:
+
+        async def has_enough():
+            return len(handled) >= 30
+
+        await eventually(has_enough, "thirty events")
+    finally:
+        stop.set()
+        for thread in threads:
+            await asyncio.to_thread(thread.join, 5)
+    assert len(handled) == len(set(handled))
