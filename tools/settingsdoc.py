@@ -100,6 +100,14 @@ NOTES = {
     "grace_seconds": Note(
         "0 to 3600 seconds", "below the 30 s that a Pod is given; the rest is handed back in time"
     ),
+    "api_host": Note("address", "clients come from outside the Pod"),
+    "api_port": Note("0 to 65535", "the usual second port of https"),
+    "tls_cert_file": Note("path", "tokens must not travel in the clear"),
+    "tls_key_file": Note("path", "a Secret of the type kubernetes.io/tls has two files"),
+    "api_plaintext": Note("true, false", "plain http has to be asked for"),
+    "api_audiences": Note("texts", "kubectl and ServiceAccounts have such tokens already"),
+    "api_connections": Note("10 to 100000", "each holds some 20 KB while it sends"),
+    "namespace_changes_per_second": Note("0 to 1000000", "each set has a limit of its own"),
     "webhook_host_concurrency": Note(
         "1 to 1024", "an answer in 30 ms then makes 1,000 a second, and few receivers like more"
     ),
@@ -135,10 +143,11 @@ _HEAD = """\
 
 <!-- Written by `python -m tools.settingsdoc`; edit that, or operator/duepoint/settings.py. -->
 
-`duepoint operator` and `duepoint worker` read each setting from a flag or from an environment
-variable, once, at start; a flag wins. There is no configuration file. A wrong value, a required
-setting that is missing, and a variable with our prefix that names no setting end the process with
-exit code 2 and one line that names it. Lists are separated by commas. The chart sets these from
+`duepoint operator`, `duepoint worker` and `duepoint api` read each setting from a flag or from an
+environment variable, once, at start; a flag wins. There is no configuration file. A wrong value,
+a required setting that is missing, and a variable with our prefix that names no setting end the
+process with exit code 2 and one line that names it. Lists are separated by commas. The chart sets
+these from
 its values; see [Install with Helm](../howto/install-with-helm.md).
 """
 
@@ -150,10 +159,11 @@ _COLUMNS = (
 def page() -> str:
     """The whole page."""
     own = {field.name for field in dataclasses.fields(settings.Settings)}
-    parts = [_HEAD, "## Of both processes\n", _table(settings.Settings, frozenset())]
+    parts = [_HEAD, "## Of every process\n", _table(settings.Settings, frozenset())]
     for title, kind in (
         ("Of the operator", settings.OperatorSettings),
         ("Of the worker", settings.WorkerSettings),
+        ("Of the HTTP API", settings.ApiSettings),
     ):
         parts += [f"## {title}\n", _table(kind, frozenset(own))]
     return "\n".join(parts).rstrip() + "\n"

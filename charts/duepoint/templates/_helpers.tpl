@@ -68,7 +68,7 @@ redis://{{ include "duepoint.fullname" . }}-valkey.{{ .Release.Namespace }}.svc:
 {{- default (printf "%s-blob-key" (include "duepoint.fullname" .)) .Values.blobKey.existingSecret -}}
 {{- end -}}
 
-{{/* Settings that both processes have. */}}
+{{/* Settings that every process has. */}}
 {{- define "duepoint.environment" -}}
 - name: DUEPOINT_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
@@ -128,7 +128,7 @@ redis://{{ include "duepoint.fullname" . }}-valkey.{{ .Release.Namespace }}.svc:
 {{- include "duepoint.setting" (list "DEAD_LETTER_BYTES_PER_NAMESPACE" .Values.deadLetters.bytesPerNamespace) }}
 {{- end -}}
 
-{{/* The Redis user of one process: its own, or what is said for both. */}}
+{{/* The Redis user of one process: its own, or what is said for all. */}}
 {{- define "duepoint.redisUser" -}}
 {{- with .process.redis.username }}
 - name: DUEPOINT_REDIS_USERNAME
@@ -201,6 +201,28 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 {{- include "duepoint.setting" (list "WEBHOOK_HOST_CONCURRENCY" .Values.webhooks.hostConcurrency) }}
 {{- end -}}
 
+{{- define "duepoint.apiEnvironment" -}}
+{{ include "duepoint.environment" . }}
+{{- include "duepoint.redisUser" (dict "root" . "process" .Values.api) }}
+- name: DUEPOINT_API_PORT
+  value: {{ .Values.api.port | quote }}
+{{- if .Values.api.tls.enabled }}
+- name: DUEPOINT_TLS_CERT_FILE
+  value: /etc/duepoint/api-tls/tls.crt
+- name: DUEPOINT_TLS_KEY_FILE
+  value: /etc/duepoint/api-tls/tls.key
+{{- else }}
+- name: DUEPOINT_API_PLAINTEXT
+  value: "true"
+{{- end }}
+- name: DUEPOINT_API_AUDIENCES
+  value: {{ join "," .Values.api.audiences | quote }}
+- name: DUEPOINT_GRACE_SECONDS
+  value: {{ .Values.api.graceSeconds | quote }}
+{{- include "duepoint.setting" (list "API_CONNECTIONS" .Values.api.connections) }}
+{{- include "duepoint.setting" (list "NAMESPACE_CHANGES_PER_SECOND" .Values.api.namespaceChangesPerSecond) }}
+{{- end -}}
+
 {{/* A setting that is left out when its value is unset, so that the program's default holds. */}}
 {{- define "duepoint.setting" -}}
 {{- $value := index . 1 -}}
@@ -214,7 +236,7 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 {{- end -}}
 {{- end -}}
 
-{{/* What is the same in the Pods of both processes: everything but name, command and settings. */}}
+{{/* What is the same in the Pods of every process: everything but name, command and settings. */}}
 {{- define "duepoint.podDefaults" -}}
 {{- $root := .root -}}
 {{- $process := .process -}}
@@ -275,6 +297,9 @@ image: {{ include "duepoint.image" .root }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 ports:
   - {name: http, containerPort: {{ .root.Values.httpPort }}, protocol: TCP}
+{{- if eq .component "api" }}
+  - {name: api, containerPort: {{ .root.Values.api.port }}, protocol: TCP}
+{{- end }}
 livenessProbe:
   httpGet: {path: /healthz, port: http}
   periodSeconds: 10

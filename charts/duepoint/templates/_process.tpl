@@ -25,7 +25,22 @@ component (its name). A process that has none of these values renders as if they
 {{- $worker -}}
 {{- end -}}
 
-{{/* The account of operator or worker by its component. Takes: root, component. */}}
+{{- define "duepoint.apiAccount" -}}
+{{- $api := include "duepoint.serviceAccountName" (dict "root" . "process" .Values.api "component" "api") -}}
+{{- if has $api (list (include "duepoint.operatorAccount" .) (include "duepoint.workerAccount" .)) -}}
+{{- fail (printf "api.serviceAccount.name is %s, which another process has; the API may create no Jobs and write no status" $api) -}}
+{{- end -}}
+{{- $api -}}
+{{- end -}}
+
+{{/* The processes that run, by component: their values. Takes: the root. Gives YAML. */}}
+{{- define "duepoint.processes" -}}
+{{- $processes := dict "operator" .Values.operator "worker" .Values.worker -}}
+{{- if .Values.api.enabled }}{{ $_ := set $processes "api" .Values.api }}{{ end -}}
+{{ toYaml $processes }}
+{{- end -}}
+
+{{/* The account of a process by its component. Takes: root, component. */}}
 {{- define "duepoint.accountOf" -}}
 {{- include (printf "duepoint.%sAccount" .component) .root -}}
 {{- end -}}

@@ -210,6 +210,22 @@ CASES: dict[str, Values] = {
         "operator": {"resyncSeconds": 300, "statusWritesPerSecond": 100},
         "worker": {"leaseSeconds": 15, "batch": 200, "concurrency": 512, "graceSeconds": 60},
     },
+    "http-api": {"api": {"enabled": True, "tls": {"secretName": "duepoint-api-tls"}}},
+    "http-api-behind-a-proxy": {
+        "api": {
+            "enabled": True,
+            "tls": {"enabled": False},
+            "service": {"port": 80},
+            "audiences": ["duepoint"],
+            "namespaceChangesPerSecond": 20000,
+            "redis": {"username": "duepoint-api", "passwordSecret": {"name": "redis-api"}},
+        },
+        "networkPolicy": {
+            "enabled": True,
+            "apiFrom": [{"namespaceSelector": {"matchLabels": {"team": "shop"}}}],
+        },
+        "metrics": {"podMonitor": {"enabled": True}},
+    },
     "without-test": {"helmTest": {"enabled": False}},
 }
 

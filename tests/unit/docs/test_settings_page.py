@@ -10,7 +10,7 @@ from tools import settingsdoc
 
 FIELDS = {
     field.name: field
-    for kind in (settings.OperatorSettings, settings.WorkerSettings)
+    for kind in (settings.OperatorSettings, settings.WorkerSettings, settings.ApiSettings)
     for field in dataclasses.fields(kind)
 }
 RANGES = {

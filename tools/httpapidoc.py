@@ -1,0 +1,193 @@
+# ruff: noqa: E501 - the lines of a page are those of its Markdown
+"""docs/reference/http-api.md from the OpenAPI document of the API.
+
+python -m tools.httpapidoc            write the page
+python -m tools.httpapidoc --check    say whether it is current; nothing is written
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from duepoint.httpapi import openapi, problems
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "http-api.md"
+
+_HEAD = """# The HTTP API of ScheduleSets
+
+<!-- Written by `python -m tools.httpapidoc`; edit that, or operator/duepoint/httpapi. -->
+
+`duepoint api` reads and changes the [members](../explanation/schedules-and-members.md) of
+[ScheduleSets](scheduleset.md). It keeps nothing: members stand in Redis, sets in the cluster. Any number of
+replicas may run. The chart installs it with `api.enabled: true`; [settings](settings.md#of-the-http-api). Programs in
+Python use the [client](client.md), people [`duepoint set`](set-commands.md). The API describes itself at
+`/openapi.json` (OpenAPI 3.1), from which this page is made.
+
+## Who may do what
+
+Every request carries `Authorization: Bearer` and a token of the cluster, such as a ServiceAccount's. The API
+server is asked whose it is (TokenReview) and what they may do (SubjectAccessReview: group `duepoint.dev`, resource
+`schedulesets`, subresource `schedules`, the name of the set). What is granted is remembered for 10 seconds, what is
+refused for 2. The chart's roles, which aggregate to the cluster's `view`, `edit` and `admin`, have the verbs below.
+Who lacks `get` hears 404 for everything, whether it is there or not. There are no cookies and no anonymous access;
+`/openapi.json` alone needs no token.
+
+## Rules
+
+- **Bodies** are JSON in UTF-8 of at most 256 KiB that can be read in one way only: equal keys, `NaN`, numbers beyond a
+  double, half a surrogate pair, a byte order mark and more than 100 levels are refused, as are unknown fields. `null` is
+  absent. Read-only fields are passed over, so what a `GET` or an export gives can be written again.
+- **Tags.** `ETag` names the version of a member. `If-Match` refuses a change of another version (412), `If-None-Match: *`
+  one of a member that is there. A change that says the same as what stands there is `Unchanged` and keeps the tag.
+- **Repeats.** A request with an `Idempotency-Key` is carried out once; a repeat within 24 hours by the same caller gets the
+  first answer with `Idempotency-Replayed: true`, with another body 409. If the API dies between a change and its
+  record, a repeat (10 seconds later) makes the same change again: the same id, the same event id. A trigger is then a
+  second run. A set takes 1,000,000 keys a day.
+- **When a change is answered** Redis has it; [what a lost server can take](scheduleset.md) stands in the set's status.
+  `Duepoint-Durability: replicas=1`, `aof` or both wait for more. Where no server has that, 409 comes before the change;
+  where it takes longer than `timeout=` (1,000 ms), 503 `NotDurable` says that the change is stored all the same.
+- **Rates.** `limits.changesPerSecond` of a set holds over all replicas. Beyond it a single change is 429 with
+  `Retry-After`, and the rows of a stream wait. `limits.members` may be passed by what several replicas have under way.
+- **Bulk streams** are answered line by line in the order of the rows, while they are still being sent. A row that was
+  answered is stored; of a stream that is cut, some rows behind the last answer may be. A line with `fatal` says why
+  nothing behind it was read.
+- **Lists** go on by `next`. They are not a snapshot: what is created or removed meanwhile may be missing, what stays comes
+  once. A cursor belongs to one list of one set, and to the present number of shards.
+- **Bounds**: URL 4 KiB, 100 headers of 32 KiB, a head within 10 seconds, 1 KiB of a body in 10 seconds, an answer read within
+  30 seconds.
+- **What stops**: a member that is removed or changed does not take back what a worker has already claimed of it.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    document = openapi.document()
+    parts = [_HEAD, "## Operations\n"]
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            parts.append(_operation(method.upper(), path, operation))
+    parts.append("## Fields\n")
+    for name, schema in document["components"]["schemas"].items():
+        if name not in ("Problem", "MemberPatch"):
+            parts.append(_schema(name, schema))
+    parts.append(_problems())
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
+    lines = [f"### `{method} {path}`\n", f"{operation['summary']}. {operation['description']}\n"]
+    shown = [each for each in operation["parameters"] if each["in"] != "path"]
+    if shown:
+        lines += ["| | | meaning |", "|---|---|---|"]
+        lines += [
+            f"| `{each['name']}` | {each['in']} | {each['description']}{_bounds(each['schema'])} |"
+            for each in shown
+        ]
+        lines.append("")
+    if body := operation.get("requestBody"):
+        kinds = " or ".join(f"`{kind}`" for kind in body["content"])
+        lines.append(
+            f"Body: {_linked(_first(body['content']))} as {kinds}. {_about(body)}".rstrip()
+        )
+    answers = []
+    for status, answer in operation["responses"].items():
+        if status != "default":
+            what = f" {_linked(_first(answer['content']))}" if "content" in answer else ""
+            answers.append(f"{status}{what}")
+    lines.append(f"Answers: {', '.join(answers)}.\n")
+    return "\n".join(lines)
+
+
+def _about(part: dict[str, Any]) -> str:
+    return str(part.get("description", ""))
+
+
+def _first(content: dict[str, Any]) -> str:
+    reference: str = next(iter(content.values()))["schema"]["$ref"]
+    return reference.rpartition("/")[2]
+
+
+def _linked(name: str) -> str:
+    if name == "MemberPatch":
+        return "a merge patch of [MemberFields](#memberfields)"
+    return f"[{name}](#{name.lower()})"
+
+
+def _bounds(schema: dict[str, Any]) -> str:
+    if "maximum" not in schema:
+        return ""
+    return f"; {schema['minimum']} to {schema['maximum']}, default {schema['default']}"
+
+
+def _schema(name: str, schema: dict[str, Any]) -> str:
+    lines = [f"### {name}\n"]
+    if "description" in schema:
+        lines.append(f"{schema['description']}\n")
+    lines += ["| field | type | meaning |", "|---|---|---|"]
+    lines += _rows(schema, "")
+    return "\n".join(lines) + "\n"
+
+
+def _rows(schema: dict[str, Any], prefix: str) -> list[str]:
+    rows = []
+    required = schema.get("required", ())
+    for name, field in schema["properties"].items():
+        if field.get("readOnly"):
+            continue
+        must = " (always)" if name in required else ""
+        rows.append(f"| `{prefix}{name}` | {_type(field)}{must} | {_about(field)} |")
+        inner = field.get("items", field)
+        if "properties" in inner:
+            rows += _rows(inner, f"{prefix}{name}{'[]' if inner is not field else ''}.")
+    return rows
+
+
+def _type(field: dict[str, Any]) -> str:
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"] if value)
+    kinds = field.get("type", "any")
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    shown = " or ".join(kind for kind in kinds if kind != "null")
+    if field.get("format") == "date-time":
+        shown = "time"
+    if shown == "array":
+        reference = field["items"].get("$ref", "")
+        shown = f"list of {_linked(reference.rpartition('/')[2]) if reference else 'objects'}"
+        if field["items"].get("type") == "string":
+            shown = "list of times" if "format" in field["items"] else "list of strings"
+    return shown
+
+
+def _problems() -> str:
+    lines = [
+        "## Problems\n",
+        "Every refusal is `application/problem+json` (RFC 9457) with `title`, `status`, `code`, `detail`, perhaps",
+        "`field`, and `requestId`, which the log names too. Branch on `code`; texts may change.\n",
+        "| code | status | title |",
+        "|---|---|---|",
+    ]
+    lines += [
+        f"| `{code}` | {kind.status} | {kind.title} |" for code, kind in problems.KINDS.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only say whether it is current")
+    chosen = parser.parse_args(arguments)
+    current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page()
+    if chosen.check:
+        if not current:
+            print(f"{PAGE.name} is stale: run python -m tools.httpapidoc", file=sys.stderr)
+        return 0 if current else 1
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
