@@ -49,6 +49,11 @@ def main() -> int:
     return _play_all(tasks, chosen.jobs, keeps=chosen.keep)
 
 
+def _say(text: object) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def _begin() -> None:
     global _valkey  # noqa: PLW0603 - one for each process of the pool
     _stack.enter_context(chance.silent())
@@ -93,7 +98,7 @@ def _play_all(tasks: Iterator[Task], jobs: int, *, keeps: bool) -> int:
                 failed += 1
                 _report(waiting[done], problems, keeps=keeps)
     seconds = time.monotonic() - began
-    print(
+    _say(
         f"{count} histories, {failed} failed; {seconds:.0f} s, {60 * count / seconds:.0f} a minute"
     )
     return 1 if failed else 0
@@ -102,24 +107,24 @@ def _play_all(tasks: Iterator[Task], jobs: int, *, keeps: bool) -> int:
 def _report(task: Task, problems: list[str], *, keeps: bool) -> None:
     seed, story = task
     events = ", ".join(map(str, story.events))
-    print(f"seed {seed}: {story.schedules[0].target}: {events or 'no event'}", flush=True)
+    _say(f"seed {seed}: {story.schedules[0].target}: {events or 'no event'}")
     for problem in problems[:5]:
-        print(f"  {problem}", flush=True)
+        _say(f"  {problem}")
     if keeps:
         short = shrinking.shrunk(story, lambda fewer: bool(_play((seed, fewer))))
         left = _play((seed, short))
         found = shrinking.Found(what=left[0], seed=seed, story=short, problems=left)
-        print(f"  kept as {shrinking.keep(found)}", flush=True)
+        _say(f"  kept as {shrinking.keep(found)}")
 
 
 def _show(seed: int) -> int:
     story = stories.of_seed(seed)
     for planned in story.schedules:
-        print(dataclasses.asdict(planned))
+        _say(dataclasses.asdict(planned))
     record = history.run(story, seed, _valkey)
-    print("\n".join(record.trace))
+    _say("\n".join(record.trace))
     problems = oracle.judge(record)
-    print("\n".join(problems) or "nothing is wrong")
+    _say("\n".join(problems) or "nothing is wrong")
     return 1 if problems else 0
 
 
