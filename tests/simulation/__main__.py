@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import contextlib
 import dataclasses
-import gc
 import multiprocessing
 import sys
 import time
 from collections.abc import Iterator
 
-from tests.simulation import chance, history, oracle, scopes, shrinking, stories
+from tests.simulation import history, oracle, playing, scopes, shrinking, stories
 from tests.simulation.faults import Kind
-from tests.simulation.history import Story
-from tests.simulation.valkey import SimulatedValkey
-
-#: Of this process; a server is started once for all histories.
-_stack = contextlib.ExitStack()
-_valkey: SimulatedValkey
-
-#: A seed and its story.
-Task = tuple[int, Story]
 
 
 def main() -> int:
@@ -40,7 +29,14 @@ def main() -> int:
         "--keep", action="store_true", help="shrink failures and keep them in found/"
     )
     chosen = parser.parse_args()
-    _begin()
+    playing.begin()
+    try:
+        return _run(chosen)
+    finally:
+        playing.end()
+
+
+def _run(chosen: argparse.Namespace) -> int:
     if chosen.show is not None:
         return _show(chosen.show)
     first, _, last = chosen.seeds.partition(":")
@@ -54,15 +50,7 @@ def _say(text: object) -> None:
     sys.stdout.flush()
 
 
-def _begin() -> None:
-    global _valkey  # noqa: PLW0603 - one for each process of the pool
-    _stack.enter_context(chance.silent())
-    _valkey = _stack.enter_context(history.a_valkey())
-    gc.collect()
-    gc.freeze()
-
-
-def _tasks(scope: str, seeds: range, targets: tuple[str, ...]) -> Iterator[Task]:
+def _tasks(scope: str, seeds: range, targets: tuple[str, ...]) -> Iterator[playing.Task]:
     if scope == "random":
         for seed in seeds:
             yield seed, stories.of_seed(seed)
@@ -70,7 +58,7 @@ def _tasks(scope: str, seeds: range, targets: tuple[str, ...]) -> Iterator[Task]
     for target in targets:
         story = scopes.one_slot(target)
         seed = seeds[0]
-        quiet = history.run(story, seed, _valkey)
+        quiet = playing.play((seed, story))
         if scope == "singles":
             numbers = [*scopes.of_applying(quiet), *scopes.of_slot(quiet)]
             for event in scopes.singles(numbers, list(Kind)):
@@ -80,18 +68,13 @@ def _tasks(scope: str, seeds: range, targets: tuple[str, ...]) -> Iterator[Task]
                 yield seed, scopes.with_events(story, *pair)
 
 
-def _play(task: Task) -> list[str]:
-    seed, story = task
-    return oracle.judge(history.run(story, seed, _valkey))
-
-
-def _play_all(tasks: Iterator[Task], jobs: int, *, keeps: bool) -> int:
+def _play_all(tasks: Iterator[playing.Task], jobs: int, *, keeps: bool) -> int:
     began, count, failed = time.monotonic(), 0, 0
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(jobs, context, initializer=_begin) as pool:
-        waiting: dict[concurrent.futures.Future[list[str]], Task] = {}
+    with concurrent.futures.ProcessPoolExecutor(jobs, context, initializer=playing.begin) as pool:
+        waiting: dict[concurrent.futures.Future[list[str]], playing.Task] = {}
         for task in tasks:
-            waiting[pool.submit(_play, task)] = task
+            waiting[pool.submit(playing.problems_of, task)] = task
         for done in concurrent.futures.as_completed(waiting):
             count += 1
             if problems := done.result():
@@ -104,15 +87,15 @@ def _play_all(tasks: Iterator[Task], jobs: int, *, keeps: bool) -> int:
     return 1 if failed else 0
 
 
-def _report(task: Task, problems: list[str], *, keeps: bool) -> None:
+def _report(task: playing.Task, problems: list[str], *, keeps: bool) -> None:
     seed, story = task
     events = ", ".join(map(str, story.events))
     _say(f"seed {seed}: {story.schedules[0].target}: {events or 'no event'}")
     for problem in problems[:5]:
         _say(f"  {problem}")
     if keeps:
-        short = shrinking.shrunk(story, lambda fewer: bool(_play((seed, fewer))))
-        left = _play((seed, short))
+        short = shrinking.shrunk(story, lambda fewer: bool(playing.problems_of((seed, fewer))))
+        left = playing.problems_of((seed, short))
         found = shrinking.Found(what=left[0], seed=seed, story=short, problems=left)
         _say(f"  kept as {shrinking.keep(found)}")
 
@@ -121,7 +104,7 @@ def _show(seed: int) -> int:
     story = stories.of_seed(seed)
     for planned in story.schedules:
         _say(dataclasses.asdict(planned))
-    record = history.run(story, seed, _valkey)
+    record = playing.play((seed, story))
     _say("\n".join(record.trace))
     problems = oracle.judge(record)
     _say("\n".join(problems) or "nothing is wrong")
