@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument("--push", action="store_true", help="push the image to that repository")
     parser.add_argument("--cosign-key", default="", help="sign with this key, or `keyless`")
     parser.add_argument("--builder", default=building.LOCAL, help="URI of who builds")
-    parser.add_argument("--repository-url", default=building.REPOSITORY_URL)
+    parser.add_argument("--repository-url", default="", help="where the commit can be fetched")
     arguments = parser.parse_args()
     if arguments.push and not arguments.image:
         parser.error("--push needs --image: the repository to push to")

@@ -29,7 +29,7 @@ def normalised(path: Path, *, epoch: int) -> None:
 
 def _plain(member: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
     is_program = member.isdir() or bool(member.mode & 0o100)
-    return member.replace(
+    plain = member.replace(
         mtime=epoch,
         mode=0o755 if is_program else 0o644,
         uid=0,
@@ -38,6 +38,9 @@ def _plain(member: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
         gname="",
         deep=False,
     )
+    # They would win over what was just set: setuptools keeps fractions of seconds there.
+    plain.pax_headers = {}
+    return plain
 
 
 def unpack(archive: bytes, folder: Path, *, epoch: int) -> None:

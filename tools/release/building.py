@@ -23,7 +23,6 @@ from tools.release import archives, bases, images, manifests, provenance, sbom, 
 
 CHECKSUMS = "SHA256SUMS"
 LOCAL = "https://duepoint.dev/builders/local"
-REPOSITORY_URL = "https://duepoint.dev/duepoint"
 LOCK = "requirements.lock"
 LOCKS = ("requirements.lock", "requirements-kafka.lock", "requirements-dev.lock")
 _IMAGE_VALUES = re.compile(r'^image:\n  repository: duepoint\n(?s:.*?)^  digest: ""$', re.MULTILINE)
@@ -31,14 +30,18 @@ _IMAGE_VALUES = re.compile(r'^image:\n  repository: duepoint\n(?s:.*?)^  digest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """`image` is a repository without a tag; "" = the chart's own, which has no registry."""
+    """What to make, and where.
+
+    `image` is a repository without a tag; "" = the chart's own, which has no registry. `builder`
+    is a URI. `repository_url` is where the commit can be fetched; "" = it is not said.
+    """
 
     folder: Path
     image: str = ""
     push: bool = False
     cosign_key: str = ""
     builder: str = LOCAL
-    repository_url: str = REPOSITORY_URL
+    repository_url: str = ""
     commit: str = "HEAD"
 
 
@@ -73,7 +76,7 @@ def release(wanted: Wanted, repository: Path) -> Iterator[str]:
         bill = sbom.document((sources / LOCK).read_text(), version=version, epoch=epoch)
         (folder / f"duepoint-{version}.cdx.json").write_text(bill)
         statement = provenance.statement(
-            files=_sums(folder),
+            files=sums(folder),
             commit=commit,
             repository=wanted.repository_url,
             locks={name: _sum(sources / name) for name in LOCKS},
@@ -81,10 +84,10 @@ def release(wanted: Wanted, repository: Path) -> Iterator[str]:
             builder=wanted.builder,
         )
     (folder / "provenance.intoto.json").write_text(statement)
-    sums = _sums(folder)
+    listed = sums(folder)
     checksums = folder / CHECKSUMS
-    checksums.write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
-    yield from (f"{digest}  {name}" for name, digest in sums.items())
+    checksums.write_text("".join(f"{digest}  {name}\n" for name, digest in listed.items()))
+    yield from (f"{digest}  {name}" for name, digest in listed.items())
     pushed = f"{wanted.image or 'duepoint'}@{digest}" if digest else ""
     yield images.sign([checksums], key=wanted.cosign_key, image=pushed)
 
@@ -133,7 +136,8 @@ def _chart(sources: Path, folder: Path, image: str, digest: str, epoch: int) -> 
     archives.normalised(archive, epoch=epoch)
 
 
-def _sums(folder: Path) -> dict[str, str]:
+def sums(folder: Path) -> dict[str, str]:
+    """File name -> SHA-256 in hex."""
     return {path.name: _sum(path) for path in sorted(folder.iterdir())}
 
 

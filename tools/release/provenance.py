@@ -23,9 +23,15 @@ def statement(
     parameters: Mapping[str, str],
     builder: str,
 ) -> str:
-    """`files` and `locks` map names to SHA-256 in hex; `builder` is a URI."""
+    """As JSON text. `files` and `locks` map names to SHA-256 in hex, `builder` is a URI.
+
+    `repository` is one as well, or "" where it is not said.
+    """
     sources: list[dict[str, Any]] = [
-        {"uri": f"git+{repository}@{commit}", "digest": {"gitCommit": commit}}
+        {
+            **({"uri": f"git+{repository}@{commit}"} if repository else {"name": "duepoint"}),
+            "digest": {"gitCommit": commit},
+        }
     ]
     sources += [
         {"name": name, "digest": {"sha256": digest}} for name, digest in sorted(locks.items())

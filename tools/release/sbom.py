@@ -66,7 +66,7 @@ def document(lock: str, *, version: str, epoch: int) -> str:
     for each in found:
         for name in each.needed_by:
             needs[root if name == "duepoint" else known[name]].append(each.purl)
-    content = {
+    content: dict[str, Any] = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "serialNumber": f"urn:uuid:{uuid.uuid5(_NAMESPACE, version + lock)}",
@@ -121,10 +121,10 @@ def licence_of(package: Package) -> dict[str, Any] | None:
         return None
     if about["Version"] != package.version:
         return None
-    if expression := about.get("License-Expression"):
-        return {"expression": expression}
+    if "License-Expression" in about:
+        return {"expression": about["License-Expression"]}
     classifiers = about.get_all("Classifier") or []
     named = [each.split(" :: ")[-1] for each in classifiers if each.startswith("License ::")]
     # Some packages put the whole text into the field License; its first line is the name.
-    named += (about.get("License") or "").splitlines()[:1]
+    named += (about["License"] if "License" in about else "").splitlines()[:1]
     return {"license": {"name": named[0]}} if named else None
