@@ -62,7 +62,7 @@ def document(lock: str, *, version: str, epoch: int) -> str:
     found = list(packages(lock))
     known = {each.name: each.purl for each in found}
     root = f"pkg:pypi/duepoint@{version}"
-    needs: dict[str, list[str]] = {root: []} | {each.purl: [] for each in found}
+    needs: dict[str, list[str]] = {each: [] for each in (root, *known.values())}
     for each in found:
         for name in each.needed_by:
             needs[root if name == "duepoint" else known[name]].append(each.purl)
@@ -126,5 +126,5 @@ def licence_of(package: Package) -> dict[str, Any] | None:
     classifiers = about.get_all("Classifier") or []
     named = [each.split(" :: ")[-1] for each in classifiers if each.startswith("License ::")]
     # Some packages put the whole text into the field License; its first line is the name.
-    named += (about["License"] if "License" in about else "").splitlines()[:1]
+    named += [line for text in about.get_all("License") or [] for line in text.splitlines()[:1]]
     return {"license": {"name": named[0]}} if named else None

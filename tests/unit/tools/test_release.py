@@ -127,8 +127,8 @@ def test_the_bill_of_the_real_lock_has_every_pinned_line_and_its_licence():
 
 def test_provenance_names_files_commit_and_locks():
     text = provenance.statement(
-        files={"install.yaml": "1" * 64}, locks={"a.lock": "2" * 64}, commit="c" * 40, repository="",
-        parameters={"version": "1.2.3"}, builder="https://builder.example/",
+        files={"install.yaml": "1" * 64}, locks={"a.lock": "2" * 64},
+        commit="c" * 40, repository="", parameters={"version": "1.2.3"}, builder="https://builder.example/",
     )  # fmt: skip
     said = json.loads(text)
 
