@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from duepoint.cli import instants, output
 from duepoint.cli.schedules import advice
-from duepoint.cli.schedules.facts import JobFacts, ScheduleFacts, ShownSlot
-from duepoint.schedules.conditions import ConditionType, Reason
+from duepoint.cli.schedules.facts import JobFacts, ScheduleFacts
+from duepoint.controller.status.recent import ShownSlot
+from duepoint.schedules.conditions import PROBLEMS, ConditionType, Reason
 
 _SECOND_US = 1_000_000
 #: A slot is expected to show in the status so long after its due.
@@ -28,15 +29,6 @@ _STATE_AGES_US = 60 * _SECOND_US
 #: Points that wait for longer although workers live are claimed by none of them.
 _LONG_LAG_SECONDS = 5.0
 
-#: Conditions that explain a slot that did not run, the worst first.
-_PROBLEMS = (
-    ConditionType.ENDPOINT_GONE,
-    ConditionType.PODS_REFUSED,
-    ConditionType.NAME_CONFLICT,
-    ConditionType.CIRCUIT_OPEN,
-    ConditionType.OVERDUE,
-    ConditionType.MISSED,
-)
 _DID_NOT_RUN = frozenset({"Missed", "Skipped"})
 _GOES_ON = frozenset({"Waiting", "Retrying", "Running"})
 
@@ -152,7 +144,7 @@ def _unobserved(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
 
 
 def _of_conditions(facts: ScheduleFacts) -> Iterator[Finding]:
-    for type_ in _PROBLEMS:
+    for type_ in PROBLEMS:
         if (condition := facts.conditions.get(type_)) is not None:
             since_us = _streak_us(facts.recent, condition.reason) or condition.since_us
             yield Finding(cause=condition.reason, text=condition.message, since_us=since_us)
