@@ -137,13 +137,22 @@ def by_path(usual):
     return answer
 
 
+async def not_http(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+    writer.close()
+
+
 # -- troubles of one Schedule, all at once -------------------------------------------------------
 
 FUTURE = (dt.datetime.now(dt.UTC) + dt.timedelta(days=2)).strftime("%Y-%m-%dT%H:00:00Z")
 
 
-def troubles(stack: Stack) -> dict[str, tuple[dict, str, str]]:
-    """Name to spec, cause, and a part of the message."""
+def troubles(stack: Stack, plain_port: int) -> dict[str, tuple[dict, str, str]]:
+    """Name to spec, cause, and a part of the message.
+
+    The stack's receiver waits for the end of a head, which a TLS greeting never has; at the plain
+    port a server says at once, as most do, that this is not HTTP.
+    """
     secret = {"secretKeyRefs": [{"name": "absent", "key": "a"}]}
     no_volume = copy.deepcopy(template())
     no_volume["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] = [
@@ -180,10 +189,18 @@ def troubles(stack: Stack) -> dict[str, tuple[dict, str, str]]:
         "no-tls-there": (
             {
                 "schedule": SOON,
-                "webhook": {"url": f"https://127.0.0.1:{port}/", "retry": SLOW_RETRY},
+                "webhook": {"url": f"https://127.0.0.1:{plain_port}/", "retry": SLOW_RETRY},
             },
             "Network",
             "TLS",
+        ),
+        "silent-in-tls": (
+            {
+                "schedule": SOON,
+                "webhook": {"url": f"https://127.0.0.1:{port}/", "retry": SLOW_RETRY},
+            },
+            "Timeout",
+            "no TLS connection",
         ),
         "answers-500": (
             {"schedule": SOON, "webhook": hook(stack, "/500")},
@@ -337,11 +354,13 @@ async def test_each_trouble_of_a_schedule_is_named(stack: Stack, developer: Deve
     await stack.running()
     with stack.redis.client() as client:
         client.set(f"dp:stream:{stack.namespace}:taken", "text")
-    made = troubles(stack)
+    plain = await asyncio.start_server(not_http, "127.0.0.1", 0)
+    made = troubles(stack, plain.sockets[0].getsockname()[1])
     for name, (spec, _, _) in made.items():
         when = in_seconds(4) if spec["schedule"] == SOON else spec["schedule"]
         await stack.apply(name, {**spec, "schedule": when})
     assert await unnamed(developer, made) == {}
+    plain.close()
 
     # one slot of it, in the words of a person who asks about last night
     past = (dt.datetime.now(dt.UTC) - dt.timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
