@@ -142,6 +142,14 @@ NOW_ROWS = {
         a_schedule(conditions=[("Stalled", "True", "InvalidJobTemplate", "no volume")]),
         "InvalidJobTemplate",
     ),
+    "all runs of maxRuns have started": (
+        a_schedule(
+            spec={"maxRuns": 1},
+            conditions=[("Ready", "True", "Completed", "1 runs have started; spec.maxRuns is 1")],
+            status={**LATE, "recentRuns": [{**SUCCESS, "scheduledTime": "2026-03-02T09:00:00Z"}]},
+        ),
+        "Completed",
+    ),
     "the only slot was given up": (
         a_schedule(spec=ONCE, conditions=DONE, status=a_slot("Failed", "Rejected", message="403")),
         "Rejected",

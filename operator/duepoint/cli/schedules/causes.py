@@ -238,8 +238,11 @@ def unclaimed_us(facts: ScheduleFacts, now_us: int) -> tuple[int, ...]:
     timeline = facts.timeline
     if timeline is None or facts.spec is None or not facts.settled.through_us:
         return ()
-    if any(facts.conditions.get(type_) for type_ in (ConditionType.STALLED,)):
+    ready = facts.conditions.get(ConditionType.READY)
+    if ConditionType.STALLED in facts.conditions:
         return ()
+    if ready is not None and ready.reason == Reason.COMPLETED:
+        return ()  # later times of its expression are no slots
     found: list[int] = []
     for slot_us in timeline.walk_back(now_us, max(facts.settled.through_us, facts.created_us)):
         if timeline.due_slot(slot_us).due_us + _SHOWN_WITHIN_US > now_us:
