@@ -92,8 +92,10 @@ crds-check: $(STAMP) ## the CRDs in crds/ are the ones their sources give
 	$(PY) -m tools.jobschema --check
 
 .PHONY: chart-check
-chart-check: $(STAMP) ## the chart's README and its kept renderings are current (WRITE=1 renews them)
+chart-check: $(STAMP) ## the chart's README, its kept renderings and deploy/ are current (WRITE=1 renews them)
 	$(PY) -m tools.chartdoc $(if $(WRITE),,--check)
+	$(PY) -m tools.release.manifests $(if $(WRITE),,--check)
+	$(if $(WRITE),$(PY) -m tools.up.installation)
 	$(PY) -m tests.integration.chart.snapshots $(if $(WRITE),--write)
 
 ##@ Testing
@@ -133,6 +135,22 @@ fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most
 .PHONY: ci
 ci: lint types contract test-pythons test-redis-server ## exactly what continuous integration runs
 	@$(PY) -m tools.without redis-server openssl kubectl -- $(MAKE) test
+
+##@ Releasing
+
+.PHONY: release
+release: $(STAMP) ## every file of a release in dist/, from the commit (IMAGE=repository PUSH=1 COSIGN_KEY=key|keyless)
+	@$(PY) -m tools.release $(if $(IMAGE),--image $(IMAGE)) $(if $(PUSH),--push) \
+	  $(if $(COSIGN_KEY),--cosign-key $(COSIGN_KEY)) $(RELEASE_ARGS)
+
+.PHONY: base-digests
+base-digests: $(STAMP) ## ask the registry for the digests of the image's bases and keep them in the Dockerfile
+	@$(PY) -m tools.release.bases --write
+
+.PHONY: version
+version: $(STAMP) ## what version this is; TO=1.2.3 makes it another one everywhere
+	@$(PY) -m tools.release.versions $(TO)
+	@$(if $(TO),$(MAKE) chart-check WRITE=1)
 
 ##@ Running
 
