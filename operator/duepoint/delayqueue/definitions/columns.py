@@ -82,12 +82,15 @@ class Columns(NamedTuple):
     payloads: Sequence[OwnPayload] = ()
 
 
+_BY_ROW = (
+    "indexes", "uids", "names", "generations", "created_us", "kinds", "once_us", "payloads",
+)  # fmt: skip
+
+
 def picked(found: Columns, chosen: Sequence[bool]) -> Columns:
     """Some rows, by a flag for each."""
     some: dict[str, Any] = {
-        name: list(itertools.compress(column, chosen))
-        for name, column in zip(Columns._fields, found, strict=True)
-        if name != "kind_of"
+        name: list(itertools.compress(getattr(found, name), chosen)) for name in _BY_ROW
     }
     return found._replace(**some)
 
@@ -177,12 +180,11 @@ def _joined(usual: Columns, members: Columns) -> Columns:
         key=[*usual.indexes, *members.indexes].__getitem__,
     )
     filled = usual._replace(once_us=[None] * count, payloads=[OwnPayload()] * count)
-    columns: dict[str, Any] = {
-        name: [(*getattr(filled, name), *getattr(members, name))[row] for row in order]
-        for name in Columns._fields
-        if name != "kind_of"
-    }
-    return Columns(**columns)
+    joined: dict[str, Any] = {}
+    for name in _BY_ROW:
+        both = [*getattr(filled, name), *getattr(members, name)]
+        joined[name] = [both[row] for row in order]
+    return Columns(**joined)
 
 
 _HEX_UID = struct.Struct("8s4s4s4s12s")
