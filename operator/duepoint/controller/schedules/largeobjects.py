@@ -66,6 +66,6 @@ class LargeObjects:
         return _LOOK_SECONDS + self._looks % _SPREAD * _SPREAD_SECONDS
 
     def end(self, namespace: str, size: int, began: float, now: float) -> None:
-        """It has been worked on since then; its place rests as long, and longer the larger it is."""
+        """It has been worked on since then; its place rests as long, or as its size wants."""
         rest_seconds = min(max(now - began, size / _BYTES_A_SECOND), _MOST_REST_SECONDS)
         heapq.heappush(self._resting, (now + rest_seconds, namespace))
