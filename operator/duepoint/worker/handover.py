@@ -44,6 +44,10 @@ class GroupItem:
     action: actions.Action
 
     @property
+    def namespace(self) -> str:
+        return self.group.namespace
+
+    @property
     def members(self) -> Sequence[bytes]:
         return self.group.members
 
@@ -72,6 +76,10 @@ class AttemptItem:
     attempt: Attempt
     firing: targets.Firing
     started_us: int
+
+    @property
+    def namespace(self) -> str:
+        return self.firing.namespace
 
     @property
     def action(self) -> actions.Action:
@@ -236,17 +244,20 @@ class Handover:
 
     def _count(self, item: HandoverItem, accepted_us: int) -> None:
         delivered = outcomes.Delivered(accepted_us=accepted_us)
-        targets.count(item.action, delivered, len(item.members))
+        targets.count(item.namespace, item.action, delivered, len(item.members))
         if isinstance(item, AttemptItem):
             self._results.observe(item.attempt, delivered)
         else:
-            results.observe_group(accepted_us, item.group.slots_us)
+            results.observe_group(item.namespace, accepted_us, item.group.slots_us)
+        targets.count_result(
+            item.namespace, item.action.target, run.RunState.SUCCEEDED, len(item.members)
+        )
 
     def _answer(
         self, settler: Settler, item: HandoverItem, refusal: outcomes.Retry | outcomes.Rejected
     ) -> None:
         """None of their entries was appended."""
-        targets.count(item.action, refusal, len(item.members))
+        targets.count(item.namespace, item.action, refusal, len(item.members))
         record = self._results.record
         if isinstance(item, AttemptItem):
             settler.add(record(settler, item.attempt, item.firing, refusal, item.started_us))

@@ -305,10 +305,11 @@ def _chains_of(
 def _report_dropped(dropped: Sequence[bytes]) -> None:
     """Count and log dead letters that were dropped, by their namespaces."""
     for namespace, count in collections.Counter(dropped).items():
-        telemetry.dead_letters_dropped_total.inc(count)
+        name = namespace.decode(errors="replace")
+        telemetry.dead_letters_dropped_total.labels(telemetry.namespaces.label(name)).inc(count)
         telemetry.logger.warning(
             "a namespace has more dead letters than it may keep: its oldest are gone",
-            namespace=namespace.decode(errors="replace"),
+            namespace=name,
             letters=count,
         )
 
