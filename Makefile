@@ -142,7 +142,7 @@ ci: lint types contract docs test-pythons test-redis-server ## exactly what cont
 
 .PHONY: docs
 docs: .venv-docs/.complete ## the documentation as a site in build/site; a broken link is an error
-	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
 
 .PHONY: docs-serve
 docs-serve: .venv-docs/.complete ## the same site on http://127.0.0.1:8000, built anew while pages are edited
