@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from duepoint.cli import instants, output
 from duepoint.cli.schedules import advice
-from duepoint.cli.schedules.facts import JobFacts, ScheduleFacts
+from duepoint.cli.schedules.facts import JobFacts, ScheduleFacts, ShownCondition
 from duepoint.controller.status.recent import ShownSlot
 from duepoint.schedules.conditions import PROBLEMS, ConditionType, Reason
 
@@ -88,8 +88,9 @@ def _now(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
         yield from _of_newest(facts)
     ready = facts.conditions.get(ConditionType.READY)
     if ready is not None and ready.reason == Reason.COMPLETED:
-        text = ready.message or "no slot is left"
-        yield Finding(cause=Reason.COMPLETED, text=text, since_us=ready.since_us)
+        yield from _of_completion(facts, ready, now_us)
+    elif not problems and (early := _before_start(facts, now_us)) is not None:
+        yield early
 
 
 def _stopped(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
@@ -162,6 +163,46 @@ def _of_newest(facts: ScheduleFacts) -> Iterator[Finding]:
     yield Finding(cause=newest.why, text=_told(newest), since_us=since_us)
 
 
+def _of_completion(facts: ScheduleFacts, ready: ShownCondition, now_us: int) -> Iterator[Finding]:
+    """Why no slot is left: where none was ever due, that is what stopped it."""
+    timing = None if facts.spec is None else facts.spec.rule.timing
+    text = ready.message or "no slot is left"
+    if timing is not None and timing.end_us is not None and timing.end_us <= now_us:
+        text += f"; spec.endTime was {instants.utc_text(timing.end_us)}"
+    if not facts.recent and (past_us := _slot_before_creation(facts)):
+        before = output.span((facts.created_us - past_us) / _SECOND_US)
+        yield Finding(
+            cause=advice.BEFORE_CREATION,
+            text=f"its last slot, {instants.utc_text(past_us)}, lay {before} before the Schedule"
+            f" was created at {instants.utc_text(facts.created_us)}, and no"
+            " startingDeadlineSeconds covers it",
+            since_us=past_us,
+        )
+    yield Finding(cause=Reason.COMPLETED, text=text, since_us=ready.since_us)
+
+
+def _slot_before_creation(facts: ScheduleFacts) -> int:
+    """The last slot of ``@at`` texts that had all passed at the creation; 0 = not so."""
+    timeline = facts.timeline
+    if timeline is None or facts.spec is None:
+        return 0
+    texts = facts.spec.rule.timing.schedules
+    if not all(text.strip().lower().startswith("@at") for text in texts):
+        return 0
+    if timeline.next_after(facts.created_us) is not None:
+        return 0
+    return timeline.at_or_before(facts.created_us) or 0
+
+
+def _before_start(facts: ScheduleFacts, now_us: int) -> Finding | None:
+    """That ``spec.startTime`` is still to come."""
+    start_us = None if facts.spec is None else facts.spec.rule.timing.start_us
+    if start_us is None or start_us <= now_us:
+        return None
+    text = f"no slot counts before spec.startTime, {instants.utc_text(start_us)}"
+    return Finding(cause=advice.OUTSIDE_WINDOW, text=text)
+
+
 def _of_running(facts: ScheduleFacts, slot: ShownSlot) -> Iterator[Finding]:
     job = next((job for job in facts.jobs or () if job.name == slot.job_name), None)
     if job is not None and job.pod_trouble:
@@ -197,8 +238,11 @@ def unclaimed_us(facts: ScheduleFacts, now_us: int) -> tuple[int, ...]:
     timeline = facts.timeline
     if timeline is None or facts.spec is None or not facts.settled.through_us:
         return ()
-    if any(facts.conditions.get(type_) for type_ in (ConditionType.STALLED,)):
+    ready = facts.conditions.get(ConditionType.READY)
+    if ConditionType.STALLED in facts.conditions:
         return ()
+    if ready is not None and ready.reason == Reason.COMPLETED:
+        return ()  # later times of its expression are no slots
     found: list[int] = []
     for slot_us in timeline.walk_back(now_us, max(facts.settled.through_us, facts.created_us)):
         if timeline.due_slot(slot_us).due_us + _SHOWN_WITHIN_US > now_us:
