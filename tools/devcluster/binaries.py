@@ -107,7 +107,7 @@ RECIPES = (
         module="prometheus",
         version="v0.316.0",
         commands={"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
-        seconds=120,
+        seconds=170,
         tags="remove_all_sd",  # it finds no targets: without the clients of all clouds
     ),
 )
