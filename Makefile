@@ -134,6 +134,11 @@ test-redis-server: $(STAMP) ## the tests that run on Debian's redis-server as we
 fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most 5 ms (COUNT=, SEED=)
 	@PYTHONPATH=operator:. $(PY) -m tests.property.expressions.fuzzing $(or $(COUNT),1000000) $(or $(SEED),fuzz)
 
+.PHONY: simulate
+simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|singles|pairs, SHOW=seed, KEEP=1)
+	@PYTHONPATH=operator:. $(PY) -m tests.simulation $(if $(SHOW),--show $(SHOW)) \
+	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(KEEP),--keep)
+
 .PHONY: ci
 ci: lint types contract docs test-pythons test-redis-server ## exactly what continuous integration runs
 	@$(PY) -m tools.without redis-server openssl kubectl -- $(MAKE) test
