@@ -49,7 +49,8 @@ def test_pythons_are_those_of_continuous_integration_and_of_the_image():
     makefile = (REPOSITORY / "Makefile").read_text()
     [tried] = re.findall(r"^PYTHONS \?= (.*)$", makefile, re.MULTILINE)
     required = ROWS["Python, for the command and the client"][0]
-    [base] = re.findall(r"^ARG BASE=python:(3\.\d+)", (REPOSITORY / "Dockerfile").read_text(), re.M)
+    dockerfile = (REPOSITORY / "Dockerfile").read_text()
+    [base] = re.findall(r"^ARG BASE=python:(3\.\d+)", dockerfile, re.MULTILINE)
 
     assert [f"python{each}" for each in required.split(", ")] == tried.split()
     assert ROWS["Python of the image"][1] == base
