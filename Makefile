@@ -64,6 +64,8 @@ lock: ## resolve the dependencies again and write the lock files (needs uv)
 	  --extra cli --extra kafka --output-file requirements-kafka.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --extra run --output-file requirements-run.lock pyproject.toml
+	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
+	  --group docs --output-file requirements-docs.lock
 
 ##@ Checking
 
@@ -132,9 +134,31 @@ test-redis-server: $(STAMP) ## the tests that run on Debian's redis-server as we
 fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most 5 ms (COUNT=, SEED=)
 	@PYTHONPATH=operator:. $(PY) -m tests.property.expressions.fuzzing $(or $(COUNT),1000000) $(or $(SEED),fuzz)
 
+.PHONY: simulate
+simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|singles|pairs, SHOW=seed, KEEP=1)
+	@PYTHONPATH=operator:. $(PY) -m tests.simulation $(if $(SHOW),--show $(SHOW)) \
+	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(KEEP),--keep)
+
 .PHONY: ci
-ci: lint types contract test-pythons test-redis-server ## exactly what continuous integration runs
+ci: lint types contract docs test-pythons test-redis-server ## exactly what continuous integration runs
 	@$(PY) -m tools.without redis-server openssl kubectl -- $(MAKE) test
+
+##@ Documentation
+
+.PHONY: docs
+docs: .venv-docs/.complete ## the documentation as a site in build/site; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
+
+.PHONY: docs-serve
+docs-serve: .venv-docs/.complete ## the same site on http://127.0.0.1:8000, built anew while pages are edited
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs serve --watch README.md --watch CHANGELOG.md
+
+.venv-docs/.complete: requirements-docs.lock
+	@echo "Creating .venv-docs (usually 20 s)" >&2
+	@$(PYTHON) -m venv --clear .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	  --requirement requirements-docs.lock
+	@touch $@
 
 ##@ Releasing
 

@@ -562,7 +562,8 @@ async def test_doctor_says_what_is_in_order_and_what_is_not(
 
     await eventually(knows_the_worker, "all is in order")
     found = await checks(0)
-    for name in ("crd schedules", "leader", "version", "redis", "lag", "clocks"):
+    in_order = ("crd schedules", "crd schedulesets", "leader", "version", "redis", "lag", "clocks")
+    for name in in_order:
         assert found[name]["state"] == "ok", found[name]
     assert found["rights of the operator"]["state"] == "ok"
     assert found["rights of the worker"]["state"] == "ok"

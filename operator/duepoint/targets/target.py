@@ -121,7 +121,8 @@ class Firings:
     """What entries of one stream are made from: attempts alike but for these columns.
 
     ``uids``, ``generations``, ``slots_us`` and, of members of a set, ``names`` belong together row
-    by row; the other fields are those of a ``Firing``.
+    by row, and so do ``payloads`` where there are any: an empty one stands for the action's. The
+    other fields are those of a ``Firing``.
     """
 
     action: actions.Action
@@ -134,6 +135,7 @@ class Firings:
     run_uid: str = ""
     owner: setidentity.SetIdentity | None = None
     names: Sequence[str] = ()
+    payloads: Sequence[bytes] = ()
 
     @property
     def schedule_ids(self) -> Sequence[str]:

@@ -21,7 +21,7 @@ from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
-from duepoint.schedules import actions
+from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target as targets
 from duepoint.worker import closing as closings
@@ -34,6 +34,7 @@ _MOST_ENTRIES = 300
 _MOST_BYTES = 1024 * 1024
 #: Of an entry beside its payload, which is copied with every entry.
 _ENTRY_BYTES = 256
+_ID_LENGTH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,14 @@ class GroupItem:
             slots_us=group.slots_us,
             owner=group.owner,
             names=group.names,
+            payloads=[payload.text for payload in group.payloads],
         )
+
+    @property
+    def longest_payload(self) -> int:
+        """Bytes of the longest payload."""
+        own = max((len(payload.text) for payload in self.group.payloads), default=0)
+        return max(own, len(self.action.payload))
 
     def pick(self, rows: Sequence[int]) -> GroupItem:
         return GroupItem(self.group.pick(rows), self.action)
@@ -92,6 +100,11 @@ class AttemptItem:
     @property
     def firings(self) -> targets.Firings:
         return targets.Firings.of(self.firing)
+
+    @property
+    def longest_payload(self) -> int:
+        """Bytes of its payload."""
+        return len(self.action.payload)
 
     def pick(self, rows: Sequence[int]) -> AttemptItem:  # noqa: ARG002 - it has one
         return self
@@ -239,8 +252,26 @@ class Handover:
             messages=run.column(texts),
             owner=group.owner,
         )
-        next_dues = list(zip(group.members, group.following, strict=True))
-        return Closing(next_dues=next_dues, events=(news,))
+        next_dues = [
+            (member, following_us)
+            for member, following_us in zip(group.members, group.following, strict=True)
+            if following_us is not None
+        ]
+        if len(next_dues) == len(group.members):
+            return Closing(next_dues=next_dues, events=(news,))
+        over = [
+            member
+            for member, following_us in zip(group.members, group.following, strict=True)
+            if following_us is None
+        ]
+        ids = [points.ScheduleId(member[:_ID_LENGTH]) for member in over]
+        return Closing(
+            next_dues=next_dues,
+            finished=over,
+            ended=ids,
+            leaving=[(id_, messages.Leaving.ENDED) for id_ in ids],
+            events=(news,),
+        )
 
     def _count(self, item: HandoverItem, accepted_us: int) -> None:
         delivered = outcomes.Delivered(accepted_us=accepted_us)
@@ -304,4 +335,4 @@ def _parts(item: HandoverItem) -> Iterator[HandoverItem]:
 
 
 def _entry_bytes(item: HandoverItem) -> int:
-    return _ENTRY_BYTES + len(item.action.payload)
+    return _ENTRY_BYTES + item.longest_payload
