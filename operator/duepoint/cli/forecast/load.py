@@ -25,7 +25,7 @@ Shape = Sequence[tuple[int, float]]
 
 
 @dataclass(slots=True)
-class Group:
+class AlikeSchedules:
     """Schedules with the same minutes.
 
     Attributes:
@@ -60,7 +60,7 @@ class Forecast:
 
     from_us: int
     minutes: list[float]
-    groups: list[Group]
+    groups: list[AlikeSchedules]
     schedules: int
     suspended: int
 
@@ -76,7 +76,7 @@ class Forecast:
     def at_us(self, minute: int) -> int:
         return self.from_us + minute * MINUTE_US
 
-    def inside(self, minute: int) -> list[tuple[float, Group]]:
+    def inside(self, minute: int) -> list[tuple[float, AlikeSchedules]]:
         """Who is in a minute: slots and their group, the greatest first."""
         found = [
             (slots_each * group.count, group)
@@ -100,7 +100,7 @@ class _Builder:
     def __init__(self, first_us: int, minutes: int) -> None:
         self._first_us = first_us
         self._minutes = minutes
-        self._groups: dict[tuple[object, ...], Group] = {}
+        self._groups: dict[tuple[object, ...], AlikeSchedules] = {}
         self._shapes: dict[tuple[object, ...], Shape] = {}
         #: Expressions are told apart by identity: each must live as long as its shape is used.
         self._held: list[object] = []
@@ -128,7 +128,7 @@ class _Builder:
             shape = [pair for pair in shape if pair[0] >= begins]
             if jitter > 1:
                 shape = spread(shape, jitter, self._minutes)
-            group = Group(timing.schedules, timing.time_zone, jitter, shape)
+            group = AlikeSchedules(timing.schedules, timing.time_zone, jitter, shape)
             self._groups[key] = group
         group.count += 1
         if len(group.names) < _NAMES:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from duepoint.cli.forecast import load
-from duepoint.cli.forecast.load import Forecast, Group
+from duepoint.cli.forecast.load import Forecast, AlikeSchedules
 
 #: Proposals for one forecast.
 MOST = 10
@@ -35,7 +35,7 @@ _STEPS = re.compile(r"(?:\*|0|0-59)/([1-9]\d?)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Rewriting:
     """What to write instead.
 
     Attributes:
@@ -65,34 +65,34 @@ class Suggestion:
     time_zone: str
     schedules: int
     names: tuple[str, ...]
-    change: Change
+    change: Rewriting
     before: float
     after: float
 
 
-def change(texts: tuple[str, ...]) -> Change | None:
+def change(texts: tuple[str, ...]) -> Rewriting | None:
     """What spreads Schedules with these expressions; None where nothing does."""
     text = texts[0].strip()
     if len(texts) > 1 or text.lower().startswith("@at"):
         return None
     fields = _MACROS.get(text.lower(), text).split()
     if text.lower().startswith("@every"):
-        return Change(to="", over=_JITTER_MINUTES)
+        return Rewriting(to="", over=_JITTER_MINUTES)
     if len(fields) != 5 or "H" in fields[0].upper() or fields[0] in ("*", "*/1"):
         return None
     return _other_minute(fields[0], " ".join(fields[1:]))
 
 
-def _other_minute(minute: str, rest: str) -> Change:
+def _other_minute(minute: str, rest: str) -> Rewriting:
     """What spreads a minute of an expression of five fields, the others being ``rest``."""
     if minute.isascii() and minute.isdecimal():
-        return Change(to=f"H {rest}", over=60, back=int(minute))
+        return Rewriting(to=f"H {rest}", over=60, back=int(minute))
     if (steps := _STEPS.fullmatch(minute)) and 60 % int(steps[1]) == 0:
-        return Change(to=f"H/{steps[1]} {rest}", over=int(steps[1]))
+        return Rewriting(to=f"H/{steps[1]} {rest}", over=int(steps[1]))
     if listed := _evenly(minute):
         first, distance = listed
-        return Change(to=f"H/{distance} {rest}", over=distance, back=first)
-    return Change(to="", over=_JITTER_MINUTES)
+        return Rewriting(to=f"H/{distance} {rest}", over=distance, back=first)
+    return Rewriting(to="", over=_JITTER_MINUTES)
 
 
 def _evenly(minute: str) -> tuple[int, int] | None:
@@ -138,7 +138,7 @@ def _found(known: Forecast, minutes: list[float]) -> Iterator[Suggestion]:
 
 
 def _applied(
-    groups: list[Group], wanted: Change, minutes: list[float], before: float
+    groups: list[AlikeSchedules], wanted: Rewriting, minutes: list[float], before: float
 ) -> Suggestion:
     for group in groups:
         load.add(minutes, group.shape, -group.count)
