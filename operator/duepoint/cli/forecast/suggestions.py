@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from duepoint.cli.forecast import load
-from duepoint.cli.forecast.load import Forecast, AlikeSchedules
+from duepoint.cli.forecast.load import AlikeSchedules, Forecast
 
 #: Proposals for one forecast.
 MOST = 10
