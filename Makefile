@@ -96,6 +96,10 @@ chart-check: $(STAMP) ## the chart's README and its kept renderings are current 
 	$(PY) -m tools.chartdoc $(if $(WRITE),,--check)
 	$(PY) -m tests.integration.chart.snapshots $(if $(WRITE),--write)
 
+.PHONY: failures
+failures: $(STAMP) ## the page of failure modes, from their table; every test that it names exists
+	@$(PY) -m tools.failures
+
 ##@ Testing
 
 .PHONY: test

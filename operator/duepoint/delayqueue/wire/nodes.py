@@ -22,7 +22,9 @@ import redis.asyncio
 import redis.exceptions
 import structlog
 
+from duepoint import faults
 from duepoint.delayqueue.wire import connecting
+from duepoint.faults import FaultPoint
 
 log = structlog.get_logger(__name__)
 
@@ -128,12 +130,14 @@ class Node:
         sent = [*commands, ("WAIT", 1, _CONFIRM_MS)] if waits else commands
         try:
             async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
+                await faults.reach(FaultPoint.BEFORE_COMMANDS)
                 try:
                     replies = await self._send(sent)
                 except connecting.ServerChanged:
                     if confirmed:
                         raise
                     replies = await self._send(sent)
+                await faults.reach(FaultPoint.AFTER_REPLIES)
         except (redis.exceptions.RedisError, OSError) as error:  # TimeoutError is an OSError
             await self._drop_idle()
             return [error] * len(commands)
@@ -185,6 +189,7 @@ class Node:
             asked = _with_run_id(commands, self._who(connection))
             packed = [part for each in asked for part in connection.pack_command(*each)]
             await connection.send_packed_command(packed, check_health=False)
+            await faults.reach(FaultPoint.AFTER_COMMANDS_SENT)
             return [await _reply(connection) for _ in commands]
         finally:
             await self.pool.release(connection)
@@ -203,6 +208,7 @@ class Node:
     async def _greet(self, connection: redis.asyncio.Connection) -> None:
         self._run_ids.pop(connection, None)
         said = await connecting.greeting(connection)
+        await faults.reach(FaultPoint.AFTER_QUEUE_GREETING)
         if said is None:
             return
         self._run_ids[connection] = said.run_id
