@@ -3,9 +3,10 @@
 
 # With Kafka: `docker build --build-arg LOCK=requirements-kafka.lock -t duepoint:kafka .`
 
-ARG PYTHON=3.11
+# The digest of the list for all architectures belongs beside the tag: `make base-digests` looks it up.
+ARG BASE=python:3.11-slim
 
-FROM python:${PYTHON}-slim AS build
+FROM ${BASE} AS build
 ARG LOCK=requirements.lock
 WORKDIR /src
 COPY requirements.lock requirements-kafka.lock requirements-dev.lock ./
@@ -22,7 +23,7 @@ RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist . \
  && pip --python /opt/duepoint/bin/python install --no-cache-dir --no-deps dist/*.whl \
  && /opt/duepoint/bin/duepoint --help > /dev/null
 
-FROM python:${PYTHON}-slim
+FROM ${BASE}
 LABEL org.opencontainers.image.title="duepoint" \
       org.opencontainers.image.description="Schedules for Kubernetes that are never early, never lost and never doubled." \
       org.opencontainers.image.licenses="Apache-2.0"

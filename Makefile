@@ -64,6 +64,8 @@ lock: ## resolve the dependencies again and write the lock files (needs uv)
 	  --extra cli --extra kafka --output-file requirements-kafka.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --extra run --output-file requirements-run.lock pyproject.toml
+	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
+	  --group docs --output-file requirements-docs.lock
 
 ##@ Checking
 
@@ -92,8 +94,10 @@ crds-check: $(STAMP) ## the CRDs in crds/ are the ones their sources give
 	$(PY) -m tools.jobschema --check
 
 .PHONY: chart-check
-chart-check: $(STAMP) ## the chart's README and its kept renderings are current (WRITE=1 renews them)
+chart-check: $(STAMP) ## the chart's README, its kept renderings and deploy/ are current (WRITE=1 renews them)
 	$(PY) -m tools.chartdoc $(if $(WRITE),,--check)
+	$(PY) -m tools.release.manifests $(if $(WRITE),,--check)
+	$(if $(WRITE),$(PY) -m tools.up.installation)
 	$(PY) -m tests.integration.chart.snapshots $(if $(WRITE),--write)
 
 .PHONY: failures
@@ -134,9 +138,47 @@ test-redis-server: $(STAMP) ## the tests that run on Debian's redis-server as we
 fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most 5 ms (COUNT=, SEED=)
 	@PYTHONPATH=operator:. $(PY) -m tests.property.expressions.fuzzing $(or $(COUNT),1000000) $(or $(SEED),fuzz)
 
+.PHONY: simulate
+simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|singles|pairs, SHOW=seed, KEEP=1)
+	@PYTHONPATH=operator:. $(PY) -m tests.simulation $(if $(SHOW),--show $(SHOW)) \
+	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(KEEP),--keep)
+
 .PHONY: ci
-ci: lint types contract test-pythons test-redis-server ## exactly what continuous integration runs
+ci: lint types contract docs test-pythons test-redis-server ## exactly what continuous integration runs
 	@$(PY) -m tools.without redis-server openssl kubectl -- $(MAKE) test
+
+##@ Documentation
+
+.PHONY: docs
+docs: .venv-docs/.complete ## the documentation as a site in build/site; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
+
+.PHONY: docs-serve
+docs-serve: .venv-docs/.complete ## the same site on http://127.0.0.1:8000, built anew while pages are edited
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs serve --watch README.md --watch CHANGELOG.md
+
+.venv-docs/.complete: requirements-docs.lock
+	@echo "Creating .venv-docs (usually 20 s)" >&2
+	@$(PYTHON) -m venv --clear .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	  --requirement requirements-docs.lock
+	@touch $@
+
+##@ Releasing
+
+.PHONY: release
+release: $(STAMP) ## every file of a release in dist/, from the commit (IMAGE=repository PUSH=1 COSIGN_KEY=key|keyless)
+	@$(PY) -m tools.release $(if $(IMAGE),--image $(IMAGE)) $(if $(PUSH),--push) \
+	  $(if $(COSIGN_KEY),--cosign-key $(COSIGN_KEY)) $(RELEASE_ARGS)
+
+.PHONY: base-digests
+base-digests: $(STAMP) ## ask the registry for the digests of the image's bases and keep them in the Dockerfile
+	@$(PY) -m tools.release.bases --write
+
+.PHONY: version
+version: $(STAMP) ## what version this is; TO=1.2.3 makes it another one everywhere
+	@$(PY) -m tools.release.versions $(TO)
+	@$(if $(TO),$(MAKE) chart-check WRITE=1)
 
 ##@ Running
 

@@ -82,6 +82,10 @@ NOTES = {
     ),
     "http_host": Note("address", "the kubelet and Prometheus come from outside the Pod"),
     "http_port": Note("0 to 65535", "the usual one"),
+    "metrics_namespaces": Note(
+        "0 to 10000 namespaces",
+        "each is a value of a label of [some metrics](metrics.md), in every process",
+    ),
     "log_level": Note("debug, info, warning, error", "info has starts, ends and troubles only"),
     "log_format": Note("json, text", "logs are collected by machines"),
     "lease_name": Note("name", "the chart grants rights on this name"),

@@ -82,7 +82,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
     clock = agreedclock.AgreedClock(clocks.SystemClock())
     health = services.Health()
     access = credentials.found(chosen.kubeconfig, chosen.context)
-    async with serving(chosen, health), api_session(access, "worker", clock) as api:
+    async with serving(chosen, health, "worker"), api_session(access, "worker", clock) as api:
         server = (await access.login()).server
         async with working(
             chosen,
@@ -234,7 +234,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
     clock = agreedclock.AgreedClock(clocks.SystemClock())
     health = services.Health()
     access = credentials.found(chosen.kubeconfig, chosen.context)
-    async with serving(chosen, health), api_session(access, "operator", clock) as api:
+    async with serving(chosen, health, "operator"), api_session(access, "operator", clock) as api:
         watch = functools.partial(kopfthread.KopfThread, credentials=access)
         watchdog = watchdogs.Watchdog()
         async with operating(
@@ -333,7 +333,7 @@ async def _api(chosen: settings.ApiSettings) -> None:
     clock = clocks.SystemClock()
     health = services.Health()
     access = credentials.found(chosen.kubeconfig, chosen.context)
-    async with serving(chosen, health), api_session(access, "api") as api:
+    async with serving(chosen, health, "api"), api_session(access, "api") as api:
         queue = open_queue(chosen, clock)
         handler = service.assemble(
             queue,
@@ -360,9 +360,21 @@ async def _api(chosen: settings.ApiSettings) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(chosen: settings.Settings, health: services.Health) -> AsyncIterator[None]:
-    """Probes and metrics, from before the first connection until after the last."""
-    server = probes.Probes(health, host=chosen.http_host, port=chosen.http_port)
+async def serving(
+    chosen: settings.Settings, health: services.Health, process: str
+) -> AsyncIterator[None]:
+    """Probes and metrics, from before the first connection until after the last.
+
+    Args:
+        process: the command whose metrics are served.
+    """
+    telemetry.namespaces.most = chosen.metrics_namespaces
+    server = probes.Probes(
+        health,
+        host=chosen.http_host,
+        port=chosen.http_port,
+        registry=telemetry.processes[process],
+    )
     await server.start()
     try:
         yield

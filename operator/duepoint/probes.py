@@ -64,12 +64,19 @@ class Page:
 class Probes:
     """The HTTP server of a process; serves from ``start`` to ``close``."""
 
-    def __init__(self, health: services.Health, *, host: str, port: int) -> None:
+    def __init__(
+        self,
+        health: services.Health,
+        *,
+        host: str,
+        port: int,
+        registry: prometheus_client.CollectorRegistry = telemetry.registry,
+    ) -> None:
         self._health = health
         self._host = host
         self._port = port
         self._runner: web.AppRunner | None = None
-        self._page = Page(telemetry.registry)
+        self._page = Page(registry)
 
     async def start(self) -> None:
         """Serve; raises InvalidSetting where the address cannot be used. Port 0 serves nothing."""

@@ -264,6 +264,11 @@ class Settings(QueueSettings):
     )
     http_host: str = _setting(_text, "0.0.0.0", "address of /healthz, /readyz and /metrics")  # noqa: S104
     http_port: int = _setting(_port, 8080, "port of /healthz, /readyz and /metrics; 0 = none")
+    metrics_namespaces: int = _setting(
+        _between(0, 10_000),
+        200,
+        "namespaces that are labels of metrics; all further ones share the value _other",
+    )
     log_level: str = _setting(
         _one_of("debug", "info", "warning", "error"), "info", "lowest level that is logged"
     )

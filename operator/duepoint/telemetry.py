@@ -1,8 +1,10 @@
 """Metrics and log fields, named once.
 
-Metrics carry the prefix ``duepoint_`` and base units. A schedule is never a label: the number of
-series does not grow with what users create. Log lines are structlog events: a short phrase, then
-fields named as below, so that one search finds the same thing in every process.
+Metrics carry the prefix ``duepoint_`` and base units. A schedule is never a label, and namespaces
+are labels up to a number (``Namespaces``): the series do not grow with what users create. A process
+serves what it fills, and nothing at zero for the others (``processes``). Log lines are structlog
+events: a short phrase, then fields named as below, so that one search finds the same thing in every
+process.
 
 Log fields: ``namespace``, ``schedule``, ``uid``, ``generation``, ``slot`` (RFC 3339), ``reason``
 (``schedules.conditions.Reason``), ``shard``, ``worker``, ``error`` (one line, no secrets).
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import itertools
 import logging
 import sys
@@ -19,21 +22,67 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 import structlog
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import (
+    GC_COLLECTOR,
+    PLATFORM_COLLECTOR,
+    PROCESS_COLLECTOR,
+    REGISTRY,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
 from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
+
+#: The label of all further namespaces; none can be called so.
+OTHER_NAMESPACES = "_other"
+
+
+class Namespaces:
+    """Namespaces as values of a label, a bounded number of them.
+
+    The first ones that something is counted for have a value of their own, all others share
+    ``OTHER_NAMESPACES``. A namespace keeps its value for the life of the process.
+
+    Attributes:
+        most: distinct namespaces; a process sets it before anything is counted.
+    """
+
+    def __init__(self) -> None:
+        self.most = 200
+        self._known: set[str] = set()
+
+    def label(self, namespace: str) -> str:
+        """The value for a namespace."""
+        if namespace in self._known:
+            return namespace
+        if len(self._known) >= self.most:
+            return OTHER_NAMESPACES
+        self._known.add(namespace)
+        return namespace
+
+
+namespaces = Namespaces()
 
 
 class BulkHistogram(Collector):
     """Without labels; ``buckets`` are upper bounds, in order."""
 
-    def __init__(self, name: str, documentation: str, *, buckets: Sequence[float]) -> None:
+    def __init__(
+        self,
+        name: str,
+        documentation: str,
+        *,
+        buckets: Sequence[float],
+        registry: CollectorRegistry,
+    ) -> None:
         self._name = name
         self._documentation = documentation
         self._bounds = (*map(float, buckets), float("inf"))
         self._counts = [0] * len(self._bounds)
         self._sum = 0.0
-        REGISTRY.register(self)
+        registry.register(self)
 
     def observe(self, amount: float) -> None:
         """Count one value."""
@@ -57,122 +106,259 @@ class BulkHistogram(Collector):
         )
 
 
+class _FilledBy(CollectorRegistry):
+    """Hands what registers here to the registries of some processes, and to the one of all."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self._registries = (REGISTRY, *(processes[name] for name in names))
+
+    def register(self, collector: Collector) -> None:
+        """The collector is served by these processes."""
+        for registry in self._registries:
+            registry.register(collector)
+
+
+#: What each process serves at /metrics, by its command.
+processes = {name: CollectorRegistry() for name in ("operator", "worker", "api")}
+for _collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+    for _of_process in processes.values():
+        _of_process.register(_collector)
+
+_OPERATOR, _WORKER, _API = map(_FilledBy, processes)
+_OPERATOR_AND_WORKER = _FilledBy("operator", "worker")
+_ALL = _FilledBy(*processes)
+
 # A second series per counter, with the time it began, is of no use here.
 disable_created_metrics()  # type: ignore[no-untyped-call,unused-ignore]
 
 #: From one millisecond, because lateness is what this product is about.
 _LATENESS_BUCKETS = (
     0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600,
+    21_600, 86_400,
+)  # fmt: skip
+#: What takes longer than a request: up to the longest time limit of one, and what waits for it.
+_DURATION_BUCKETS = (
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
 )  # fmt: skip
 
-runs_total = Counter("duepoint_runs", "Finished attempts of targets.", ["target", "outcome"])
-slots_total = Counter("duepoint_slots", "Slots that ended, and how.", ["outcome", "reason"])
+runs_total = Counter(
+    "duepoint_runs",
+    "Finished attempts of targets.",
+    ["namespace", "target", "outcome"],
+    registry=_WORKER,
+)
+run_results_total = Counter(
+    "duepoint_run_results",
+    "Runs that ended, by result.",
+    ["namespace", "target", "result"],
+    registry=_OPERATOR_AND_WORKER,
+)
+slots_total = Counter(
+    "duepoint_slots",
+    "Slots that ended, and how.",
+    ["namespace", "outcome", "reason"],
+    registry=_WORKER,
+)
 start_lateness_seconds = BulkHistogram(
     "duepoint_start_lateness_seconds",
     "From slot and jitter to the target's acceptance, first attempts only.",
     buckets=_LATENESS_BUCKETS,
+    registry=_WORKER,
 )
 claim_seconds = Histogram(
-    "duepoint_claim_seconds", "Time of one look at the queue.", buckets=_LATENESS_BUCKETS
+    "duepoint_claim_seconds",
+    "Time of one look at the queue.",
+    buckets=_LATENESS_BUCKETS,
+    registry=_WORKER,
 )
-inflight = Gauge("duepoint_inflight", "Points claimed by this worker and not settled.")
-reclaimed_total = Counter("duepoint_reclaimed", "Points taken over from an expired claim.")
-replaced_runs_total = Counter(
-    "duepoint_replaced_runs", "Runs whose place a newer slot took, as statuses count them."
+inflight = Gauge(
+    "duepoint_inflight", "Points claimed by this worker and not settled.", registry=_WORKER
 )
-superseded_total = Counter("duepoint_superseded", "Points dropped because an edit replaced them.")
+reclaimed_total = Counter(
+    "duepoint_reclaimed", "Points taken over from an expired claim.", registry=_WORKER
+)
+superseded_total = Counter(
+    "duepoint_superseded", "Points dropped because an edit replaced them.", registry=_WORKER
+)
 unreadable_total = Counter(
-    "duepoint_unreadable", "Members and records of no known format that were met.", ["kind"]
+    "duepoint_unreadable",
+    "Members and records of no known format that were met.",
+    ["kind"],
+    registry=_ALL,
 )
-given_up_total = Counter("duepoint_given_up", "Points given up on.")
+given_up_total = Counter("duepoint_given_up", "Points given up on.", registry=_WORKER)
 webhook_attempts_total = Counter(
-    "duepoint_webhook_attempts", "Webhook requests by class of answer.", ["code_class"]
+    "duepoint_webhook_attempts",
+    "Webhook requests by class of answer.",
+    ["code_class"],
+    registry=_WORKER,
 )
-webhook_seconds = Histogram("duepoint_webhook_seconds", "Time of one webhook request.")
+webhook_seconds = Histogram(
+    "duepoint_webhook_seconds",
+    "Time of one webhook request.",
+    buckets=_DURATION_BUCKETS,
+    registry=_WORKER,
+)
 other_installs = Gauge(
-    "duepoint_other_installs", "1 while another installation looks after the same Schedules."
+    "duepoint_other_installs",
+    "1 while another installation looks after the same Schedules.",
+    registry=_OPERATOR,
 )
-queue_points = Gauge("duepoint_queue_points", "Points that wait in the queue.")
-queue_due_points = Gauge("duepoint_queue_due_points", "Waiting points that are due.")
-oldest_due_seconds = Gauge("duepoint_oldest_due_seconds", "How long the oldest has been due.")
+queue_points = Gauge("duepoint_queue_points", "Points that wait in the queue.", registry=_OPERATOR)
+queue_due_points = Gauge(
+    "duepoint_queue_due_points", "Waiting points that are due.", registry=_OPERATOR
+)
+oldest_due_seconds = Gauge(
+    "duepoint_oldest_due_seconds", "How long the oldest has been due.", registry=_OPERATOR
+)
 circuits_open = Gauge(
-    "duepoint_circuits_open", "Receivers to which no webhook is sent because they fail."
+    "duepoint_circuits_open",
+    "Receivers to which no webhook is sent because they fail.",
+    registry=_OPERATOR,
 )
-dead_entries = Gauge("duepoint_dead_entries", "Dead letters in the queue.")
+dead_entries = Gauge("duepoint_dead_entries", "Dead letters in the queue.", registry=_OPERATOR)
 dead_letters_dropped_total = Counter(
     "duepoint_dead_letters_dropped",
     "Dead letters that went because their namespace had more than it may keep.",
+    ["namespace"],
+    registry=_WORKER,
 )
-runs_backlog = Gauge("duepoint_runs_backlog", "Entries that the status writer has not taken yet.")
-queue_seen_seconds = Gauge("duepoint_queue_seen_seconds", "When the queue was last looked at.")
+runs_backlog = Gauge(
+    "duepoint_runs_backlog", "Entries that the status writer has not taken yet.", registry=_OPERATOR
+)
+queue_seen_seconds = Gauge(
+    "duepoint_queue_seen_seconds", "When the queue was last looked at.", registry=_OPERATOR
+)
 outcomes_dropped_total = Counter(
     "duepoint_outcomes_dropped",
     "Entries of outcomes that were dropped before they were in a status.",
+    registry=_OPERATOR,
 )
 unwatched_removed_total = Counter(
-    "duepoint_unwatched_removed", "Definitions removed because their namespace is not watched."
+    "duepoint_unwatched_removed",
+    "Definitions removed because their namespace is not watched.",
+    registry=_OPERATOR,
 )
 blobs_removed_total = Counter(
-    "duepoint_blobs_removed", "Stored actions that were not used any more."
+    "duepoint_blobs_removed", "Stored actions that were not used any more.", registry=_OPERATOR
 )
-sweeps_total = Counter("duepoint_sweeps", "Complete sweeps of the queue.", ["pace"])
-sweep_seconds = Gauge("duepoint_sweep_seconds", "How long the last complete sweep took.")
-sweep_repairs_total = Counter("duepoint_sweep_repairs", "What sweeps put right.", ["kind"])
+sweeps_total = Counter(
+    "duepoint_sweeps", "Complete sweeps of the queue.", ["pace"], registry=_OPERATOR
+)
+sweep_seconds = Gauge(
+    "duepoint_sweep_seconds", "How long the last complete sweep took.", registry=_OPERATOR
+)
+sweep_repairs_total = Counter(
+    "duepoint_sweep_repairs", "What sweeps put right.", ["kind"], registry=_OPERATOR
+)
 held_points_total = Counter(
     "duepoint_held_points",
     "Points that waited on a server that went back: ended, due, or lost and made again.",
     ["outcome"],
+    registry=_OPERATOR,
 )
 jobs_made_again_total = Counter(
-    "duepoint_jobs_made_again", "Jobs that were there again after they had been deleted."
+    "duepoint_jobs_made_again",
+    "Jobs that were there again after they had been deleted.",
+    registry=_OPERATOR,
 )
 jobs_not_observed_total = Counter(
-    "duepoint_jobs_not_observed", "Changes of Jobs that a bug kept from being handled."
+    "duepoint_jobs_not_observed",
+    "Changes of Jobs that a bug kept from being handled.",
+    registry=_OPERATOR,
 )
 doubted_shards = Gauge(
-    "duepoint_doubted_shards", "Shards of a server that went back, not compared to the end."
+    "duepoint_doubted_shards",
+    "Shards of a server that went back, not compared to the end.",
+    registry=_OPERATOR,
 )
 queue_problems = Gauge(
-    "duepoint_queue_problems", "Whether the server of the queue fails a check.", ["check"]
+    "duepoint_queue_problems",
+    "Whether the server of the queue fails a check.",
+    ["check"],
+    registry=_ALL,
 )
-redis_up = Gauge("duepoint_redis_up", "Whether the last command to Redis was answered.")
-clock_skew_seconds = Gauge("duepoint_clock_skew_seconds", "This machine's clock less Redis's.")
+redis_up = Gauge(
+    "duepoint_redis_up", "Whether the last command to Redis was answered.", registry=_ALL
+)
+clock_skew_seconds = Gauge(
+    "duepoint_clock_skew_seconds",
+    "This machine's clock less Redis's.",
+    registry=_OPERATOR_AND_WORKER,
+)
 partition_left = Gauge(
     "duepoint_partition_definitions_left",
     "Definitions that have not moved to the new shards yet, while the index is cut anew.",
+    registry=_OPERATOR,
 )
 partition_moved_total = Counter(
-    "duepoint_partition_moved_total", "Definitions that this operator moved to new shards."
+    "duepoint_partition_moved_total",
+    "Definitions that this operator moved to new shards.",
+    registry=_OPERATOR,
 )
-leader = Gauge("duepoint_leader", "Whether this operator is the active one.")
-leader_transitions_total = Counter("duepoint_leader_transitions", "Terms begun by this operator.")
+leader = Gauge("duepoint_leader", "Whether this operator is the active one.", registry=_OPERATOR)
+leader_transitions_total = Counter(
+    "duepoint_leader_transitions", "Terms begun by this operator.", registry=_OPERATOR
+)
 reconcile_seconds = Histogram(
-    "duepoint_reconcile_seconds", "Time to apply one Schedule, or many new ones together."
+    "duepoint_reconcile_seconds",
+    "Time to apply one Schedule, or many new ones together.",
+    buckets=_DURATION_BUCKETS,
+    registry=_OPERATOR,
 )
-reconciled_total = Counter("duepoint_reconciled", "Schedules looked at, by result.", ["result"])
+reconciled_total = Counter(
+    "duepoint_reconciled", "Schedules looked at, by result.", ["result"], registry=_OPERATOR
+)
 api_requests_total = Counter(
-    "duepoint_api_requests", "Requests to the API server.", ["verb", "resource", "code"]
+    "duepoint_api_requests",
+    "Requests to the API server.",
+    ["verb", "resource", "code"],
+    registry=_ALL,
 )
-status_writes_total = Counter("duepoint_status_writes", "Status writes, by result.", ["result"])
+status_writes_total = Counter(
+    "duepoint_status_writes", "Status writes, by result.", ["result"], registry=_OPERATOR
+)
 status_staleness_seconds = Histogram(
-    "duepoint_status_staleness_seconds", "From a change to its status write."
+    "duepoint_status_staleness_seconds",
+    "From a change to its status write.",
+    buckets=_DURATION_BUCKETS,
+    registry=_OPERATOR,
+)
+sets_with_lost_members = Gauge(
+    "duepoint_sets_with_lost_members",
+    "ScheduleSets that lost members with Redis, until they are restored.",
+    registry=_OPERATOR,
 )
 http_requests_total = Counter(
-    "duepoint_http_requests", "Requests to the HTTP API.", ["operation", "status"]
+    "duepoint_http_requests", "Requests to the HTTP API.", ["operation", "status"], registry=_API
 )
 http_seconds = Histogram(
     "duepoint_http_seconds",
     "Time of one request to the HTTP API, from its head to its answer.",
     ["operation"],
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600),
+    registry=_API,
 )
 http_rows_total = Counter(
-    "duepoint_http_rows", "Rows of bulk streams, by what became of them.", ["outcome"]
+    "duepoint_http_rows",
+    "Rows of bulk streams, by what became of them.",
+    ["outcome"],
+    registry=_API,
 )
-http_connections = Gauge("duepoint_http_connections", "Open connections to the HTTP API.")
-build_info = Gauge("duepoint_build_info", "Always 1; its labels name the build.", ["version"])
+http_connections = Gauge(
+    "duepoint_http_connections", "Open connections to the HTTP API.", registry=_API
+)
+build_info = Gauge(
+    "duepoint_build_info", "Always 1; its labels name the build.", ["version"], registry=_ALL
+)
 
 registry = REGISTRY
+
+#: Children of counters that are used for every run: looking one up costs more than counting.
+runs_of = functools.cache(runs_total.labels)
+run_results_of = functools.cache(run_results_total.labels)
+slots_of = functools.cache(slots_total.labels)
 
 #: Awaited before each scrape: gauges that are read only then.
 before_scrape: set[Callable[[], Awaitable[None]]] = set()

@@ -84,9 +84,9 @@ async def test_a_full_shard_loses_the_oldest_letters_of_whoever_takes_most(harne
 
 
 async def test_letters_that_had_to_go_are_counted_in_a_metric(harness):
-    before = telemetry.dead_letters_dropped_total._value.get()
+    before = telemetry.dead_letters_dropped_total.labels("noisy")._value.get()
     await bury(harness, "noisy", *numbers(1, 8))
-    assert telemetry.dead_letters_dropped_total._value.get() - before == 3
+    assert telemetry.dead_letters_dropped_total.labels("noisy")._value.get() - before == 3
 
 
 async def test_two_namespaces_in_many_shards_have_each_their_own_quota(shared_servers, key_prefix):

@@ -505,7 +505,8 @@ class MemoryShard:
                 )
             )
             dropped = memoryletters.make_room(self.dead, self.share)
-            telemetry.dead_letters_dropped_total.inc(dropped.total())
+            for namespace, count in dropped.items():
+                telemetry.dead_letters_dropped_total.labels(namespace).inc(count)
 
     def _bury_crowds(
         self, stored: Iterable[messages.Occurrence], held: set[bytes], now_us: int

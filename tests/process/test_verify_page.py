@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -96,4 +97,45 @@ func main() {
         ["go", "run", "."], cwd=tmp_path, input=json.dumps(given), capture_output=True, text=True,
         check=True,
     )  # fmt: skip
+    assert done.stdout.split() == [str(valid).lower() for valid, *_ in cases()]
+
+
+@pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK")
+def test_java_verifies(tmp_path):
+    (tmp_path / "Signature.java").write_text(snippet("java"))
+    (tmp_path / "Main.java").write_text(
+        """import java.util.Base64;
+import java.util.Map;
+import java.util.Scanner;
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+class Main {
+  static String next(Scanner words) {
+    return new String(Base64.getDecoder().decode(words.next().substring(1)), UTF_8);
+  }
+
+  public static void main(String[] arguments) throws Exception {
+    for (Scanner words = new Scanner(System.in); words.hasNext();) {
+      String secret = next(words), id = next(words), sent = next(words), signature = next(words);
+      String body = next(words);
+      System.out.println(
+          Signature.verify(
+              secret,
+              Map.of("webhook-id", id, "webhook-timestamp", sent, "webhook-signature", signature),
+              body.getBytes(UTF_8)));
+    }
+  }
+}
+"""
+    )
+    texts = [
+        [SECRET, *(headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature")), body]
+        for _, headers, body in cases()
+    ]
+    # A sign before each, because an empty text is no word.
+    given = " ".join("=" + base64.b64encode(one.encode()).decode() for row in texts for one in row)
+    subprocess.run(["javac", "Signature.java", "Main.java"], cwd=tmp_path, check=True)
+    done = subprocess.run(
+        ["java", "Main"], cwd=tmp_path, input=given, capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == [str(valid).lower() for valid, *_ in cases()]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from tools.devcluster import binaries
+from tools import helm
 from tools.devcluster.errors import DevClusterError
 from tools.devcluster.state import REPOSITORY
 from tools.up.kubectl import Kubectl
@@ -101,14 +100,11 @@ def _mark() -> str:
 
 def rendered() -> str:
     """The chart as text. The Redis it wants named is of no consequence to accounts and roles."""
-    helm = binaries.ensure(["helm"])["helm"]
-    command = [str(helm), "template", "duepoint", str(CHART), "--namespace", NAMESPACE]
-    command += ["--set", "redis.url=redis://development.invalid:6379/0"]
-    command += ["--set", "blobKey.existingSecret=not-rendered"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode:
-        raise DevClusterError(f"the chart cannot be rendered: {result.stderr.strip()}")
-    return result.stdout
+    options = (
+        "--set=redis.url=redis://development.invalid:6379/0",
+        "--set=blobKey.existingSecret=not-rendered",
+    )
+    return helm.template(CHART, release="duepoint", namespace=NAMESPACE, options=options)
 
 
 def accounts_and_roles(manifests: str) -> list[dict[str, Any]]:

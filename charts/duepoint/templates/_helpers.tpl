@@ -126,6 +126,7 @@ redis://{{ include "duepoint.fullname" . }}-valkey.{{ .Release.Namespace }}.svc:
 {{- include "duepoint.setting" (list "OWN_STREAM_BYTES_PER_NAMESPACE" .Values.ownStreams.bytesPerNamespace) }}
 {{- include "duepoint.setting" (list "DEAD_LETTERS_PER_NAMESPACE" .Values.deadLetters.perNamespace) }}
 {{- include "duepoint.setting" (list "DEAD_LETTER_BYTES_PER_NAMESPACE" .Values.deadLetters.bytesPerNamespace) }}
+{{- include "duepoint.setting" (list "METRICS_NAMESPACES" .Values.metrics.namespaces) }}
 {{- end -}}
 
 {{/* The Redis user of one process: its own, or what is said for all. */}}

@@ -69,13 +69,7 @@ def _service_account(text: str) -> str:
 of_api = options.gathered(
     "place",
     ApiPlace,
-    click.option(
-        "--namespace",
-        "-n",
-        metavar="NAME",
-        type=options.NAME,
-        help="Unset: the namespace of the context.",
-    ),
+    options.namespace_of_cluster,
     click.option(
         "--server",
         metavar="URL",

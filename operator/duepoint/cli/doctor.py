@@ -123,7 +123,7 @@ async def _crds(server: ClusterSession) -> AsyncIterator[Check]:
     from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - see above
 
     apply = "helm upgrade with this version's chart, or kubectl apply --server-side -f crds/"
-    for plural in ("schedules", "scheduleruns"):
+    for plural in ("schedules", "scheduleruns", "schedulesets"):
         try:
             found = await gathering.get(server, _CRD.format(plural))
         except kube_errors.NotFound:

@@ -321,7 +321,7 @@ def _place_of_many(
     )
 
 
-_namespace_of_cluster = click.option(
+namespace_of_cluster = click.option(
     "--namespace",
     "-n",
     metavar="NAME",
@@ -336,12 +336,12 @@ _patience = click.option(
     help="Give up after this, such as 30s; 0 or unset: never.",
 )
 #: Where one object is, as ``place``.
-of_one = gathered("place", _place_of_one, _namespace_of_cluster, of_cluster, _patience)
+of_one = gathered("place", _place_of_one, namespace_of_cluster, of_cluster, _patience)
 #: Where many are, as ``place``.
 of_many = gathered(
     "place",
     _place_of_many,
-    _namespace_of_cluster,
+    namespace_of_cluster,
     click.option("--all-namespaces", "-A", "everywhere", is_flag=True, help="In every namespace."),
     of_cluster,
     _patience,

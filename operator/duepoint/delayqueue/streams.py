@@ -102,9 +102,10 @@ def _entries(call: scripting.ScriptCall, entries: messages.StreamEntries) -> dic
         if number == 1 or column.count(column[0]) < len(column)
     ]
     values = zip(*(columns[number - 1] for number in own), strict=True)
-    alike = quotas.entry_bytes((*(column[0] for column in columns), *entries.same[1::2]))
+    common = quotas.entry_bytes(entries.same[1::2])
+    size = common * len(entries.members) + sum(len(value) for column in columns for value in column)
     return {
-        "bytes": alike * len(entries.members),
+        "bytes": size,
         "max_length": entries.max_length,
         "members": call.run(() if are_chains else entries.members),
         "joined": call.position(b"".join(entries.members)) if are_chains else 0,

@@ -131,6 +131,7 @@ def reached_by(address: Address) -> tuple[Address, ...]:
     return (address,)
 
 
+@functools.lru_cache(maxsize=4_096)
 def kind(address: Address) -> tuple[AddressKind, str]:
     """The kind of an address that ``reached_by`` named, and the word for it."""
     for network, word in SPECIAL:

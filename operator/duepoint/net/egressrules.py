@@ -10,6 +10,7 @@ Schedule's own namespace, private ones. Pure; ``egress`` makes it hold.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from duepoint import settings
 from duepoint.net import addresses
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EgressPolicy:
     """What the operator decided.
 
@@ -33,6 +34,18 @@ class EgressPolicy:
     denied: tuple[addresses.Network, ...] = ()
     cluster: tuple[addresses.Network, ...] = ()
     allow_http: bool = False
+
+    @functools.cached_property
+    def named(self) -> frozenset[addresses.Address]:
+        """The allowed entries that are one address; looked up for each connection."""
+        return frozenset(
+            network.network_address for network in self.allowed if network.num_addresses == 1
+        )
+
+    @functools.cached_property
+    def allowed_ranges(self) -> tuple[addresses.Network, ...]:
+        """The allowed entries that are more than one address."""
+        return tuple(network for network in self.allowed if network.num_addresses > 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +114,13 @@ class _Aim:
     def within(self, networks: Sequence[addresses.Network]) -> bool:
         return any(self.reached in network or self.dialled in network for network in networks)
 
-    def named_by(self, networks: Sequence[addresses.Network]) -> bool:
-        """Whether an entry names this very address, not a range around it."""
-        return self.within([network for network in networks if network.num_addresses == 1])
+    def named_by(self, policy: EgressPolicy) -> bool:
+        """Whether an allowed entry names this very address, not a range around it."""
+        return self.reached in policy.named or self.dialled in policy.named
+
+    def allowed_by(self, policy: EgressPolicy) -> bool:
+        """Whether it is in an allowed range, or named."""
+        return self.named_by(policy) or self.within(policy.allowed_ranges)
 
     def __str__(self) -> str:
         same = self.dialled == self.reached
@@ -117,11 +134,11 @@ def _judge(aim: _Aim, policy: EgressPolicy, route: Route, own: Own) -> Denied | 
         return Denied(f"{aim} is in the ranges of {settings.variable('egress_denied_cidrs')}")
     kind, word = addresses.kind(aim.reached)
     ours = any(aim.reached == address for address, _ in own)
-    if (kind is addresses.AddressKind.SPECIAL or ours) and not aim.named_by(policy.allowed):
+    if (kind is addresses.AddressKind.SPECIAL or ours) and not aim.named_by(policy):
         word = "the address of Duepoint's own Redis or API server" if ours else word
         return Denied(f"{aim} is {word}; only an entry of {_allow(aim, exact=True)} opens it")
     is_in_cluster = aim.within(policy.cluster) and not (route.service and route.vouched)
-    if is_in_cluster and not aim.named_by(policy.allowed):
+    if is_in_cluster and not aim.named_by(policy):
         return Denied(
             f"{aim} is inside the cluster ({settings.variable('egress_cluster_cidrs')}, or the "
             "worker's own Pod network); use webhook.service for a Service of this namespace, or "
@@ -136,7 +153,7 @@ def _judge_service(aim: _Aim, policy: EgressPolicy, route: Route) -> Denied | No
         return Denied(
             f"{settings.variable('egress_mode')} is public-only, which permits no webhook.service"
         )
-    if route.vouched or aim.within(policy.allowed):
+    if route.vouched or aim.allowed_by(policy):
         return None
     return Denied(
         f"{aim} is an endpoint of a Service whose endpoints a user may write (it has no selector, "
@@ -152,7 +169,7 @@ def _judge_url(aim: _Aim, policy: EgressPolicy, route: Route) -> Denied | None:
             f"{aim} is public and the URL is plain http; write https, or set "
             f"{settings.variable('egress_allow_http')}=true"
         )
-    if aim.within(policy.allowed):
+    if aim.allowed_by(policy):
         return None
     if route.web and aim.port in OTHER_PORTS:
         return Denied(

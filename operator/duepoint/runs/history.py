@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from duepoint.runs.run import ENDED, RunEvent, RunState, cut
+from duepoint.runs.run import ENDED, REGULAR, RunEvent, RunState, cut
 
 #: Slots that a status shows.
 MOST = 10
 #: Longest message of an entry, in characters: ten of them stand in every status.
 MESSAGE_LIMIT = 200
 
-_REGULAR = frozenset({"Schedule", "CatchUp"})
 _WITHOUT_RUN = frozenset({RunState.MISSED, RunState.SKIPPED})
 _OVER = ENDED | _WITHOUT_RUN
 _SHOWN = _OVER | {RunState.RUNNING}
@@ -81,18 +80,6 @@ def added(history: History, entry: PastSlot) -> History:
     return listed if entry in listed else history
 
 
-def left(before: History, after: History) -> History:
-    """What has ended and is in the earlier history alone: pushed out by newer slots."""
-    if before is after:
-        return ()
-    kept = {(entry.slot_us, entry.trigger, entry.job_name) for entry in after}
-    return tuple(
-        entry
-        for entry in before
-        if entry.is_over and (entry.slot_us, entry.trigger, entry.job_name) not in kept
-    )
-
-
 def _newest(entries: Iterable[PastSlot]) -> History:
     return tuple(sorted(entries, key=lambda entry: entry.order, reverse=True)[:MOST])
 
@@ -100,8 +87,8 @@ def _newest(entries: Iterable[PastSlot]) -> History:
 def _is_of(entry: PastSlot, event: RunEvent) -> bool:
     if entry.slot_us != event.slot_us:
         return False
-    if entry.trigger in _REGULAR:
-        return event.trigger in _REGULAR
+    if entry.trigger in REGULAR:
+        return event.trigger in REGULAR
     is_same_job = not (entry.job_name and event.job_name) or entry.job_name == event.job_name
     return entry.trigger == event.trigger and is_same_job
 

@@ -62,6 +62,8 @@ class RunState(enum.StrEnum):
     REPLACING = "Replacing"
 
 
+#: Triggers of a schedule's own slots, which move its watermark; the others are asked for by hand.
+REGULAR = frozenset({"Schedule", "CatchUp"})
 #: A run that has ended, however it did.
 ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.REPLACED})
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from duepoint.runs import history as histories
 from duepoint.runs import receiver as receivers
 from duepoint.runs import running as runnings
-from duepoint.runs.run import ENDED, RunEvent, RunState
+from duepoint.runs.run import ENDED, REGULAR, RunEvent, RunState
 from duepoint.runs.running import Key, Running
 from duepoint.runs.watermark import NOTHING, Watermark
 from duepoint.schedules.conditions import Reason
@@ -24,8 +24,6 @@ from duepoint.schedules.conditions import Reason
 #: Slots remembered by name; the floors cover older ones.
 REMEMBERED = 32
 
-#: Triggers of a schedule's own slots.
-REGULAR = frozenset({"Schedule", "CatchUp"})
 _RUN = ENDED | {RunState.RUNNING}
 #: The Schedule's author wants these slots missed.
 _BY_POLICY = (Reason.CATCH_UP_POLICY, Reason.CATCH_UP_LIMIT)

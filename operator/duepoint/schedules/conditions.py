@@ -123,6 +123,16 @@ class ConditionType(enum.StrEnum):
 #: Longest message kept in a condition, in characters.
 MESSAGE_LIMIT = 1024
 
+#: Conditions that are a problem, the worst first: what stops runs for good before what may pass.
+PROBLEMS = (
+    ConditionType.ENDPOINT_GONE,
+    ConditionType.PODS_REFUSED,
+    ConditionType.NAME_CONFLICT,
+    ConditionType.CIRCUIT_OPEN,
+    ConditionType.OVERDUE,
+    ConditionType.MISSED,
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:

@@ -49,6 +49,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         payload_mac: proves that a process with our key stored the payload.
         version: of a member: its timing version, which nothing else tells.
         is_paused: of a member: nothing of its set fires now.
+        once_us: of a member that fires once: its instant, which the rule has as text.
     """
 
     namespace: str
@@ -69,6 +70,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     payload_mac: bytes = b""
     version: points.TimingVersion = points.TimingVersion(b"")
     is_paused: bool = False
+    once_us: int | None = None
 
     @property
     def runs_left(self) -> int | None:

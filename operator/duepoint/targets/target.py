@@ -20,7 +20,6 @@ shown through ``excerpt`` alone: one line, bounded, without any value that was r
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -122,7 +121,8 @@ class Firings:
     """What entries of one stream are made from: attempts alike but for these columns.
 
     ``uids``, ``generations``, ``slots_us`` and, of members of a set, ``names`` belong together row
-    by row; the other fields are those of a ``Firing``.
+    by row, and so do ``payloads`` where there are any: an empty one stands for the action's. The
+    other fields are those of a ``Firing``.
     """
 
     action: actions.Action
@@ -135,6 +135,7 @@ class Firings:
     run_uid: str = ""
     owner: setidentity.SetIdentity | None = None
     names: Sequence[str] = ()
+    payloads: Sequence[bytes] = ()
 
     @property
     def schedule_ids(self) -> Sequence[str]:
@@ -269,13 +270,16 @@ _OUTCOMES: dict[type, str] = {
 }
 
 
-def count(action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
-    """Count an outcome of an action, so many times."""
-    _runs(_KINDS[type(action.target)], _OUTCOMES[type(answer)]).inc(times)
+def count(namespace: str, action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
+    """Count an outcome of an action of a namespace, so many times."""
+    label = telemetry.namespaces.label(namespace)
+    telemetry.runs_of(label, _KINDS[type(action.target)], _OUTCOMES[type(answer)]).inc(times)
 
 
-#: Looking a label up costs more than counting.
-_runs = functools.cache(telemetry.runs_total.labels)
+def count_result(namespace: str, target: actions.Target, result: str, times: int = 1) -> None:
+    """Count runs that ended with this result: of a Job, the operator sees its end."""
+    label = telemetry.namespaces.label(namespace)
+    telemetry.run_results_of(label, _KINDS[type(target)], result).inc(times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +295,7 @@ class Targets:
         """What the target of this kind answers; each target gets actions of its kind alone."""
         of_kind: Target = getattr(self, _KINDS[type(firing.action.target)])
         answer = await of_kind.fire(firing)
-        count(firing.action, answer)
+        count(firing.namespace, firing.action, answer)
         return answer
 
     async def check(self, firing: Firing) -> Trouble | None:

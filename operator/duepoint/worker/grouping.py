@@ -38,19 +38,24 @@ class KindRule(NamedTuple):
         limit_us: how long an attempt may take.
         age_us: the greatest age at which a slot still runs, where it is the only one.
         is_anchored: its slots depend on when a schedule was created.
+        is_once: it has no slots of its own: each member has one instant.
     """
 
     kind: columns.DefinitionKind
     limit_us: int
     age_us: int
     is_anchored: bool
+    is_once: bool
 
 
 class _Step(NamedTuple):
-    """The slot of a due, the due of the next one, and the rows of the group of that step."""
+    """The slot of a due, the due of the next one, and the rows of the group of that step.
+
+    No slot follows that of a member that fires once.
+    """
 
     slot_us: int
-    following_us: int
+    following_us: int | None
     previous_us: int | None
     rule: rules.Rule
     rows: list[int]
@@ -69,7 +74,7 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
     def __missing__(self, key: tuple[Hashable, int]) -> _Step | None:
         kind, due_us = key
         known = self._kinds.get(kind)
-        is_shared = known is not None and not known.is_anchored
+        is_shared = known is not None and not (known.is_anchored or known.is_once)
         found = self[key] = self.decide(known, due_us, 0) if known and is_shared else None
         return found
 
@@ -84,11 +89,21 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
             return None
         if following_us <= now_us or following_us < now_us + known.limit_us:
             return None  # several are overdue, or will be before an attempt ends
-        late = now_us - slot_us > policies.ON_TIME_US
-        trigger = plan.TRIGGER_CATCH_UP if late else plan.TRIGGER_SCHEDULE
-        kind = known.kind
-        rows = self.groups.setdefault((kind.namespace, kind.target, kind.owner, trigger), [])
+        rows = self._rows(known.kind, slot_us)
         return _Step(slot_us, following_us, previous_us, known.kind.rule, rows)
+
+    def decide_once(self, known: KindRule | None, due_us: int, at_us: int) -> _Step | None:
+        """The same of a member that fires once, at this instant."""
+        if known is None or not known.is_once or due_us != at_us:
+            return None
+        if not self._now_us - known.age_us <= at_us <= self._now_us:
+            return None
+        return _Step(at_us, None, None, known.kind.rule, self._rows(known.kind, at_us))
+
+    def _rows(self, kind: columns.DefinitionKind, slot_us: int) -> list[int]:
+        late = self._now_us - slot_us > policies.ON_TIME_US
+        trigger = plan.TRIGGER_CATCH_UP if late else plan.TRIGGER_SCHEDULE
+        return self.groups.setdefault((kind.namespace, kind.target, kind.owner, trigger), [])
 
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
@@ -127,7 +142,14 @@ def group(
     """
     own = [dues[index] for index in found.indexes]
     known = _Steps(kinds, now_us)
-    if own and own.count(own[0]) == len(own):  # a burst: few kinds are asked for
+    if found.once_us:
+        steps = [
+            known[kind, due_us]
+            if at_us is None
+            else known.decide_once(kinds.get(kind), due_us, at_us)
+            for kind, due_us, at_us in zip(found.kinds, own, found.once_us, strict=True)
+        ]
+    elif own and own.count(own[0]) == len(own):  # a burst: few kinds are asked for
         of_kind = {kind: known[kind, own[0]] for kind in set(found.kinds)}
         steps = [of_kind[kind] for kind in found.kinds]
     else:
@@ -170,6 +192,7 @@ def _grouped(
         following=[step.following_us for step in own],
         previous_us=[step.previous_us for step in own],
         rules=[step.rule for step in own],
+        payloads=plan.picked(found.payloads, rows) if found.payloads else (),
     )
 
 
@@ -204,15 +227,22 @@ def kind_rules(
 
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
-def _nature(kind: columns.DefinitionKind) -> tuple[int, bool] | None:
-    """The greatest age of its slots and whether it is anchored; None where it is not ordinary."""
+def _nature(kind: columns.DefinitionKind) -> tuple[int, bool, bool] | None:
+    """The greatest age of its slots, whether it is anchored, and whether members of it fire once.
+
+    None where it is not ordinary.
+    """
     if not is_ordinary(kind.rule):
         return None
     policy = kind.rule.policy
     oldest_us = policies.ON_TIME_US if policy.catch_up == "None" else points.DUE_LIMIT_US
     if policy.deadline_us is not None:
         oldest_us = min(oldest_us, policy.deadline_us)
-    return oldest_us, slots.is_anchored(kind.rule.timing)
+    timing = kind.rule.timing
+    is_once = timing.schedules == rules.ONCE
+    if is_once and (timing.start_us, timing.end_us) != (None, None):
+        return None
+    return oldest_us, slots.is_anchored(timing), is_once
 
 
 # -- columns of definitions at hand -----------------------------------------------------------
@@ -228,9 +258,18 @@ def columns_of(
         if (found := known.get(point.schedule_id)) is not None
         and found.state is definitions.State.ARMED
         and found.timing_version == point.timing_version
-        and not (found.is_paused or found.payload)
+        and not found.is_paused
     ]
-    kinds = [_kind(found.namespace, found.rule, found.target, found.owner) for _, found in rows]
+    kinds = [
+        _kind(
+            found.namespace,
+            found.rule if found.once_us is None else rules.without_instant(found.rule),
+            found.target,
+            found.owner,
+        )
+        for _, found in rows
+    ]
+    own = any(found.once_us is not None or found.payload for _, found in rows)
     return columns.Columns(
         indexes=[index for index, _ in rows],
         uids=[found.uid for _, found in rows],
@@ -239,6 +278,10 @@ def columns_of(
         created_us=[found.created_us for _, found in rows],
         kinds=kinds,
         kind_of={kind: kind for kind in kinds},
+        once_us=[found.once_us for _, found in rows] if own else (),
+        payloads=[columns.OwnPayload(found.payload, found.payload_mac) for _, found in rows]
+        if own
+        else (),
     )
 
 

@@ -22,7 +22,7 @@ from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.faults import FaultPoint
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
-from duepoint.schedules import actions
+from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target as targets
 from duepoint.worker import closing as closings
@@ -35,6 +35,7 @@ _MOST_ENTRIES = 300
 _MOST_BYTES = 1024 * 1024
 #: Of an entry beside its payload, which is copied with every entry.
 _ENTRY_BYTES = 256
+_ID_LENGTH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,10 @@ class GroupItem:
 
     group: Group
     action: actions.Action
+
+    @property
+    def namespace(self) -> str:
+        return self.group.namespace
 
     @property
     def members(self) -> Sequence[bytes]:
@@ -60,7 +65,14 @@ class GroupItem:
             slots_us=group.slots_us,
             owner=group.owner,
             names=group.names,
+            payloads=[payload.text for payload in group.payloads],
         )
+
+    @property
+    def longest_payload(self) -> int:
+        """Bytes of the longest payload."""
+        own = max((len(payload.text) for payload in self.group.payloads), default=0)
+        return max(own, len(self.action.payload))
 
     def pick(self, rows: Sequence[int]) -> GroupItem:
         return GroupItem(self.group.pick(rows), self.action)
@@ -75,6 +87,10 @@ class AttemptItem:
     started_us: int
 
     @property
+    def namespace(self) -> str:
+        return self.firing.namespace
+
+    @property
     def action(self) -> actions.Action:
         return self.firing.action
 
@@ -85,6 +101,11 @@ class AttemptItem:
     @property
     def firings(self) -> targets.Firings:
         return targets.Firings.of(self.firing)
+
+    @property
+    def longest_payload(self) -> int:
+        """Bytes of its payload."""
+        return len(self.action.payload)
 
     def pick(self, rows: Sequence[int]) -> AttemptItem:  # noqa: ARG002 - it has one
         return self
@@ -234,22 +255,43 @@ class Handover:
             messages=run.column(texts),
             owner=group.owner,
         )
-        next_dues = list(zip(group.members, group.following, strict=True))
-        return Closing(next_dues=next_dues, events=(news,))
+        next_dues = [
+            (member, following_us)
+            for member, following_us in zip(group.members, group.following, strict=True)
+            if following_us is not None
+        ]
+        if len(next_dues) == len(group.members):
+            return Closing(next_dues=next_dues, events=(news,))
+        over = [
+            member
+            for member, following_us in zip(group.members, group.following, strict=True)
+            if following_us is None
+        ]
+        ids = [points.ScheduleId(member[:_ID_LENGTH]) for member in over]
+        return Closing(
+            next_dues=next_dues,
+            finished=over,
+            ended=ids,
+            leaving=[(id_, messages.Leaving.ENDED) for id_ in ids],
+            events=(news,),
+        )
 
     def _count(self, item: HandoverItem, accepted_us: int) -> None:
         delivered = outcomes.Delivered(accepted_us=accepted_us)
-        targets.count(item.action, delivered, len(item.members))
+        targets.count(item.namespace, item.action, delivered, len(item.members))
         if isinstance(item, AttemptItem):
             self._results.observe(item.attempt, delivered)
         else:
-            results.observe_group(accepted_us, item.group.slots_us)
+            results.observe_group(item.namespace, accepted_us, item.group.slots_us)
+        targets.count_result(
+            item.namespace, item.action.target, run.RunState.SUCCEEDED, len(item.members)
+        )
 
     def _answer(
         self, settler: Settler, item: HandoverItem, refusal: outcomes.Retry | outcomes.Rejected
     ) -> None:
         """None of their entries was appended."""
-        targets.count(item.action, refusal, len(item.members))
+        targets.count(item.namespace, item.action, refusal, len(item.members))
         record = self._results.record
         if isinstance(item, AttemptItem):
             settler.add(record(settler, item.attempt, item.firing, refusal, item.started_us))
@@ -296,4 +338,4 @@ def _parts(item: HandoverItem) -> Iterator[HandoverItem]:
 
 
 def _entry_bytes(item: HandoverItem) -> int:
-    return _ENTRY_BYTES + len(item.action.payload)
+    return _ENTRY_BYTES + item.longest_payload

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue.definitions import columns
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent
 from duepoint.schedules import actions, points, slots
@@ -118,8 +119,9 @@ class Group:
         owner: the set whose members they are; None of Schedules.
         indexes: rows of the claim.
         members: stored chain members.
-        following: due of each chain's next slot.
+        following: due of each chain's next slot; None of a member that fires once.
         previous_us: the slot before, where there is one.
+        payloads: of members, those of their own; empty where none has one.
     """
 
     namespace: str
@@ -133,14 +135,17 @@ class Group:
     generations: Sequence[int]
     created_us: Sequence[int]
     slots_us: Sequence[int]
-    following: Sequence[int]
+    following: Sequence[int | None]
     previous_us: Sequence[int | None]
     rules: Sequence[rules.Rule]
+    payloads: Sequence[columns.OwnPayload] = ()
 
     def pick(self, rows: Sequence[int]) -> Group:
         """Some rows, as a group of their own."""
-        columns: dict[str, Any] = {name: picked(getattr(self, name), rows) for name in _COLUMNS}
-        return dataclasses.replace(self, **columns)
+        chosen: dict[str, Any] = {name: picked(getattr(self, name), rows) for name in _COLUMNS}
+        if self.payloads:
+            chosen["payloads"] = picked(self.payloads, rows)
+        return dataclasses.replace(self, **chosen)
 
     def attempts(self) -> Iterator[Attempt]:
         """The first attempt of each row."""
@@ -149,6 +154,8 @@ class Group:
     def _attempt(self, row: int) -> Attempt:
         slot_us, following_us = self.slots_us[row], self.following[row]
         member, generation = self.members[row], self.generations[row]
+        rule, is_once = self.rules[row], following_us is None
+        payload = self.payloads[row] if self.payloads else columns.OwnPayload()
         known = definitions.Definition(
             namespace=self.namespace,
             name=self.names[row],
@@ -158,9 +165,12 @@ class Group:
             created_us=self.created_us[row],
             not_before_us=0,
             state=definitions.State.ARMED,
-            rule=self.rules[row],
+            rule=rules.at_instant(rule, slot_us) if is_once else rule,
             target=self.target,
             owner=self.owner,
+            payload=payload.text,
+            payload_mac=payload.mac,
+            once_us=slot_us if is_once else None,
             version=points.TimingVersion(member[_ID_LENGTH:] if self.owner is not None else b""),
         )
         return Attempt(
@@ -174,7 +184,8 @@ class Group:
             due_us=slot_us,
             previous_us=self.previous_us[row],
             trigger=self.trigger,
-            following=slots.DueSlot(following_us, following_us),
+            following=None if following_us is None else slots.DueSlot(following_us, following_us),
+            completes=is_once,
             begins_first=True,
         )
 
@@ -189,7 +200,7 @@ def picked(column: Sequence[_ValueT], rows: Sequence[int]) -> Sequence[_ValueT]:
 _COLUMNS = tuple(
     one.name
     for one in dataclasses.fields(Group)
-    if one.name not in {"namespace", "target", "owner", "trigger"}
+    if one.name not in {"namespace", "target", "owner", "trigger", "payloads"}
 )
 
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import hmac
 from collections.abc import Iterable
 
 from duepoint import telemetry
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.claims import chaincolumns
+from duepoint.delayqueue.definitions import columns
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions
 from duepoint.targets import target as targets
@@ -81,8 +83,27 @@ class Planner:
         await self._load(
             claim.shard, ((kind.namespace, kind.target) for kind in found.kind_of.values())
         )
+        found = self._with_proven_payloads(found)
         kinds = grouping.kind_rules(found.kind_of, self._limit_us)
         return grouping.group(found, chains.members, chains.dues, kinds, claim.now_us)
+
+    def _with_proven_payloads(self, found: columns.Columns) -> columns.Columns:
+        """Without the rows whose payload is not ours: planned alone, they are reported."""
+        if not found.payloads:
+            return found
+        signed = self._queue.signed_blobs
+        rows = zip(found.payloads, found.kinds, found.uids, found.names, strict=True)
+        is_proven = [
+            not payload.text
+            or (
+                (kind := found.kind_of.get(key)) is not None
+                and hmac.compare_digest(
+                    signed.payload_mac(kind.namespace, uid, name, payload.text), payload.mac
+                )
+            )
+            for payload, key, uid, name in rows
+        ]
+        return found if all(is_proven) else columns.picked(found, is_proven)
 
     # -- all others ------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from duepoint import telemetry
 from duepoint.clock import Clock
+from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
@@ -22,8 +23,6 @@ from duepoint.worker.settler import Settler
 WINDOW_SECONDS = 60.0
 #: Schedules remembered at a time; beyond, all is logged and forgotten.
 MOST_KNOWN = 10_000
-
-_STARTED = telemetry.slots_total.labels("Started", "")
 
 
 class Results:
@@ -50,6 +49,9 @@ class Results:
         self.observe(attempt, answer)
         closed = self.closing(settler, attempt, firing, answer, started_us)
         count_ended(closed.events)
+        for event in closed.events:
+            if isinstance(event, RunEvent) and event.state in run.ENDED:
+                targets.count_result(event.namespace, firing.action.target, event.state)
         return closed
 
     def closing(
@@ -88,12 +90,12 @@ class Results:
                 now=self._clock.monotonic(),
                 namespace=attempt.definition.namespace,
                 reason=answer.reason,
-                slot_us=attempt.slot_us,
+                slot=times.time_text(attempt.slot_us),
                 attempt=attempt.number,
                 error=answer.message,
             )
         if attempt.first_try_us == 0 and (isinstance(answer, outcomes.Delivered) or answer.started):
-            _STARTED.inc()
+            _count_started(attempt.definition.namespace)
 
     def report_bug(self, firing: targets.Firing, bug: Exception) -> None:
         """A target raised, which it must not; its schedule's log line comes once in a while."""
@@ -108,13 +110,17 @@ class Results:
             )
 
 
-def observe_group(accepted_us: int, slots_us: Sequence[int]) -> None:
-    """Count slots that started together, and how late they were."""
+def observe_group(namespace: str, accepted_us: int, slots_us: Sequence[int]) -> None:
+    """Count slots of a namespace that started together, and how late they were."""
     late: collections.Counter[float] = collections.Counter()
     for slot_us, count in collections.Counter(slots_us).items():
         late[max(0, accepted_us - slot_us) / 1_000_000] += count
     telemetry.start_lateness_seconds.observe_many(late)
-    _STARTED.inc(len(slots_us))
+    _count_started(namespace, len(slots_us))
+
+
+def _count_started(namespace: str, times: int = 1) -> None:
+    telemetry.slots_of(telemetry.namespaces.label(namespace), "Started", "").inc(times)
 
 
 def count_ended(events: Iterable[RunEvent | run.Together]) -> None:
@@ -125,7 +131,8 @@ def count_ended(events: Iterable[RunEvent | run.Together]) -> None:
         if event.state is RunState.SUPERSEDED:
             telemetry.superseded_total.inc()
         elif event.state in (RunState.MISSED, RunState.SKIPPED) and event.count:
-            telemetry.slots_total.labels(event.state, event.reason).inc(event.count)
+            label = telemetry.namespaces.label(event.namespace)
+            telemetry.slots_of(label, event.state, event.reason).inc(event.count)
 
 
 def deadline_us(attempt: Attempt) -> int | None:

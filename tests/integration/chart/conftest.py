@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.chart import snapshots
 from tests.integration.chart.helm import Helm
 from tests.integration.crds import kubeapi
 from tests.support.controlplane import ControlPlane
 from tests.support.servedcrds import duepoint_plane
+from tools import helm as tools_helm
 
 __all__ = ["duepoint_plane"]
 
 
 @pytest.fixture(scope="session")
 def helm() -> Helm:
-    return Helm(program=snapshots.program())
+    return Helm(program=tools_helm.program())
 
 
 @pytest.fixture(scope="session")

@@ -9,30 +9,24 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests.integration.chart import cases
 from tests.integration.chart.helm import Helm
-from tools.devcluster import binaries
+from tools import helm
 
 FOLDER = Path(__file__).with_name("snapshots")
 
 
-def program() -> Path:
-    ready = os.environ.get("DUEPOINT_TOOL_HELM")
-    return Path(ready) if ready else binaries.ensure(["helm"])["helm"]
-
-
-def wanted(helm: Helm) -> dict[str, str]:
+def wanted(renderer: Helm) -> dict[str, str]:
     """File name -> text, for every case."""
-    default = helm.text(cases.BASE)
+    default = renderer.text(cases.BASE)
     texts = {"default.yaml": default}
     for name, values in cases.CASES.items():
         if name != "default":
-            other = helm.text(cases.merged(cases.BASE, values))
+            other = renderer.text(cases.merged(cases.BASE, values))
             texts[f"{name}.diff"] = _difference(default, other)
     return texts
 
@@ -61,7 +55,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="renew what is stale")
     arguments = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
-    texts = wanted(Helm(program=program()))
+    texts = wanted(Helm(program=helm.program()))
     names = stale(texts)
     for name in names:
         if arguments.write and name in texts:

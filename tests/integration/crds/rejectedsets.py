@@ -53,6 +53,13 @@ TARGETS = [
         jobTemplate=JOB,
     ),
     _set(
+        "set with Jobs that must not overlap",
+        "spec.defaults",
+        "write Allow, or make a Schedule",
+        jobTemplate={**JOB, "spec": {**JOB["spec"], "ttlSecondsAfterFinished": 600}},
+        defaults={"concurrencyPolicy": "Forbid"},
+    ),
+    _set(
         "set with a Job that restarts",
         "spec.jobTemplate.spec.template.spec",
         "write restartPolicy: Never",

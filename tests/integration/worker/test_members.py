@@ -246,6 +246,79 @@ async def test_many_members_of_one_rule_are_appended_together(streaming):
     assert len(outcomes_) < 50
 
 
+async def test_many_one_offs_with_payloads_are_appended_together_and_leave_at_once(streaming):
+    at_us = streaming.harness.now_us()
+    await streaming.put(
+        *(
+            values.MemberWrite(
+                id=f"m{n}", rule=ONCE, at_us=at_us + n, payload=b'{"n":%d}' % n if n % 3 else b""
+            )
+            for n in range(300)
+        ),
+        *(values.MemberWrite(id=f"e{n}", rule=EVERY, payload=b'"e"') for n in range(20)),
+    )
+    async with streaming.working():
+        await _until_async(streaming.members, 20)
+        await _until_async(lambda: _distinct(streaming), 320)
+    entries = await streaming.entries()
+    found = {entry["schedule_id"]: entry["payload"] for entry in entries}
+    assert sum(entry["schedule_id"].startswith("m") for entry in entries) == 300
+    for n in range(300):
+        assert found[f"m{n}"] == (f'{{"n":{n}}}' if n % 3 else '"usual"')
+    assert found["e0"] == '"e"'
+    outcomes_ = await streaming.outcomes()
+    assert sum(one.succeeded for one in outcomes_) == len(entries)
+    assert len(outcomes_) < 100
+    counts = await streaming.queue.members.counts(streaming.set)
+    assert (counts.members, counts.in_flight) == (20, 0)
+
+
+async def test_one_offs_appended_together_stay_as_long_as_their_set_says(harness):
+    shop = Shop(harness, STREAM, settings=setspec.SetSettings(retention_seconds=1))
+    await shop.store()
+    await shop.put_once(*(f"m{n}" for n in range(50)), payload=b"1")
+    async with shop.working():
+        await _until_async(lambda: _distinct(shop), 50)
+        (found,) = await shop.queue.members.get(shop.set, ["m7"])
+        assert (found.state, found.due_us) == (definition.State.COMPLETED, None)
+        await _until_async(shop.members, 0)
+    assert len(await shop.entries()) == 50
+
+
+async def test_a_one_off_with_an_open_slot_stays_until_that_has_ended(streaming):
+    await streaming.put_once(*"ab", after=0.3)
+    later_us = streaming.harness.now_us() + 1_500_000
+    await streaming.queue.members.trigger(streaming.set, "a", run_uid="run-1")
+    redis, prefix = streaming.harness.server.redis, streaming.harness.server.keys.prefix
+    for key in await redis.keys(f"{prefix}*:occ"):
+        for occurrence in await redis.zrange(key, 0, -1):
+            for lane in await redis.keys(f"{prefix}*points:*"):
+                await redis.zadd(lane, {occurrence: later_us}, xx=True)
+    async with streaming.working():
+        await _until_async(lambda: _distinct(streaming), 2)
+        await _until_async(streaming.members, 1)
+        (found,) = await streaming.queue.members.get(streaming.set, ["a"])
+        assert found.state is definition.State.COMPLETED
+        await _until_async(streaming.members, 0)
+    assert [one["trigger"] for one in await streaming.entries()].count("Manual") == 1
+
+
+@pytest.mark.parametrize("others", [0, 100])
+async def test_a_payload_that_others_wrote_is_not_appended(streaming, others):
+    names = ["a", *(f"m{n}" for n in range(others))]
+    await streaming.put_once(*names, after=0.3, payload=b'{"price":1}')
+    redis = streaming.harness.server.redis
+    for key in await redis.keys("*defs*"):
+        for id_, record in (await redis.hgetall(key)).items():
+            if b"\x01a" in record:
+                await redis.hset(key, id_, record.replace(b'"price":1', b'"price":9'))
+    async with streaming.working():
+        await _until_async(lambda: _distinct(streaming), others)
+        await asyncio.sleep(0.5)
+    assert {entry["payload"] for entry in await streaming.entries()} <= {'{"price":1}'}
+    assert "a" not in {entry["schedule_id"] for entry in await streaming.entries()}
+
+
 async def test_a_payload_that_others_wrote_is_not_sent(shop):
     await shop.put_once("a", after=0.3, payload=b'{"price":1}')
     redis = shop.harness.server.redis

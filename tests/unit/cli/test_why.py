@@ -73,7 +73,115 @@ def a_slot(outcome, reason="", **more):
     return {"recentRuns": [{**SUCCESS, "outcome": outcome, "reason": reason, **more}]}
 
 
+def a_problem(kind, reason, message):
+    """A Schedule that is armed, with a condition besides."""
+    return a_schedule(
+        conditions=[("Ready", "True", "Armed", "armed"), (kind, "True", reason, message)]
+    )
+
+
+ONCE = {"schedule": "@at 2026-03-02T12:00:00Z"}
+DONE = [("Ready", "True", "Completed", "no slot is left")]
+
 NOW_ROWS = {
+    "a Secret that may not be read": (
+        a_schedule(conditions=[("Reconciling", "True", "SecretForbidden", "create rolebinding")]),
+        "SecretForbidden",
+    ),
+    "a quota": (a_problem("Missed", "QuotaExceeded", "exceeded quota: jobs"), "QuotaExceeded"),
+    "a quota while it is tried": (
+        a_schedule(status=a_slot("Waiting", "QuotaExceeded", message="exceeded quota")),
+        "QuotaExceeded",
+    ),
+    "Pod Security": (
+        a_problem("PodsRefused", "PodsRefused", "violates PodSecurity"),
+        "PodsRefused",
+    ),
+    "a Job of somebody else": (
+        a_problem("NameConflict", "NameConflict", "Job report-1 is not ours"),
+        "NameConflict",
+    ),
+    "a closed port": (
+        a_schedule(status=a_slot("Retrying", "Network", message="Connection refused")),
+        "Network",
+    ),
+    "no TLS at the receiver": (
+        a_schedule(status=a_slot("Retrying", "Network", message="TLS: wrong version number")),
+        "Network",
+    ),
+    "an answer of 500": (
+        a_schedule(status=a_slot("Retrying", "Rejected", message="500", httpStatus=500)),
+        "Rejected",
+    ),
+    "a receiver that is gone": (
+        a_problem("EndpointGone", "EndpointGone", "410 Gone"),
+        "EndpointGone",
+    ),
+    "an address that is blocked": (
+        a_schedule(status=a_slot("Failed", "BlockedAddress", message="169.254.169.254")),
+        "BlockedAddress",
+    ),
+    "an open circuit": (
+        a_problem("CircuitOpen", "CircuitOpen", "Connection refused"),
+        "CircuitOpen",
+    ),
+    "a stream of another type": (
+        a_schedule(status=a_slot("Failed", "WrongType", message="holds a string")),
+        "WrongType",
+    ),
+    "a Job that failed": (
+        a_schedule(status=a_slot("Failed", "JobFailed", jobName="report-1")),
+        "JobFailed",
+    ),
+    "a queue that is full": (a_schedule(status=a_slot("Skipped", "QueueFull")), "QueueFull"),
+    "the deadline was over": (
+        a_problem("Missed", "DeadlineExceeded", "6 s late"),
+        "DeadlineExceeded",
+    ),
+    "a template that the CRD takes and the API server does not": (
+        a_schedule(conditions=[("Stalled", "True", "InvalidJobTemplate", "no volume")]),
+        "InvalidJobTemplate",
+    ),
+    "all runs of maxRuns have started": (
+        a_schedule(
+            spec={"maxRuns": 1},
+            conditions=[("Ready", "True", "Completed", "1 runs have started; spec.maxRuns is 1")],
+            status={**LATE, "recentRuns": [{**SUCCESS, "scheduledTime": "2026-03-02T09:00:00Z"}]},
+        ),
+        "Completed",
+    ),
+    "the only slot was given up": (
+        a_schedule(spec=ONCE, conditions=DONE, status=a_slot("Failed", "Rejected", message="403")),
+        "Rejected",
+    ),
+    "the only slot is tried again": (
+        a_schedule(spec=ONCE, conditions=DONE, status=a_slot("Retrying", "Network")),
+        "Network",
+    ),
+    "the only slot was missed": (
+        a_schedule(
+            spec=ONCE,
+            conditions=[*DONE, ("Missed", "True", "DeadlineExceeded", "late")],
+            status=a_slot("Missed", "DeadlineExceeded"),
+        ),
+        "DeadlineExceeded",
+    ),
+    "the only slot succeeded": (
+        a_schedule(spec=ONCE, conditions=DONE, status={"recentRuns": [SUCCESS]}),
+        "Completed",
+    ),
+    "the only slot had passed when it was created": (
+        a_schedule(spec={"schedule": "@at 2026-03-01T11:59:00Z"}, conditions=DONE),
+        "BeforeCreation",
+    ),
+    "its time is over": (
+        a_schedule(spec={"endTime": "2026-03-02T10:00:00Z"}, conditions=DONE),
+        "Completed",
+    ),
+    "its time is to come": (
+        a_schedule(spec={"startTime": "2026-03-03T00:00:00Z"}),
+        "OutsideWindow",
+    ),
     "nothing is wrong": (a_schedule(status={"recentRuns": [SUCCESS]}), "Well"),
     "no slot was due yet": (a_schedule(), "Well"),
     "refused": (
@@ -201,6 +309,15 @@ SLOT_ROWS = {
 @pytest.mark.parametrize(("known", "when", "cause"), SLOT_ROWS.values(), ids=SLOT_ROWS)
 def test_the_cause_of_one_slot(known, when, cause):
     assert causes.of_slot(known, at(when), NOW).cause.cause == cause
+
+
+def test_a_completed_one_says_what_ended_it():
+    past, _ = NOW_ROWS["the only slot had passed when it was created"]
+    first, second = causes.now(past, NOW).findings
+    assert "2026-03-01T11:59:00Z, lay 30.0s before" in first.text
+    assert second.cause == "Completed"
+    over, _ = NOW_ROWS["its time is over"]
+    assert "spec.endTime was 2026-03-02T10:00:00Z" in causes.now(over, NOW).cause.text
 
 
 def test_who_suspended_it_and_since_when_is_read_off_the_managed_fields():

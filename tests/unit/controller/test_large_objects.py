@@ -32,20 +32,32 @@ def test_a_namespace_full_of_large_objects_leaves_another_one_its_turn():
     large = largeobjects.LargeObjects()
     assert [large.begin("hostile", 0.0) > 0 for _ in range(10)] == [False] * 3 + [True] * 7
     assert large.begin("quiet", 0.0) == 0.0
-    large.end("hostile", 0.0, 0.0)
+    large.end("hostile", 0, 0.0, 0.0)
     assert large.begin("hostile", 0.0) == 0.0
 
 
 def test_a_place_rests_as_long_as_the_work_took():
     large = largeobjects.LargeObjects()
     assert [large.begin("hostile", 10.0) for _ in range(3)] == [0.0] * 3
-    large.end("hostile", 10.0, 12.0)
+    large.end("hostile", MIB // 4, 10.0, 12.0)
     assert large.begin("hostile", 13.9) > 0
     assert large.begin("hostile", 14.0) == 0.0
-    large.end("hostile", 14.0, 74.0)  # and no longer than this
+    large.end("hostile", 0, 14.0, 74.0)  # and no longer than this
     assert large.begin("hostile", 78.9) > 0
     assert large.begin("quiet", 78.9) == 0.0  # not held up by what rests
     assert large.begin("hostile", 79.1) == 0.0
+
+
+def test_a_place_rests_longer_after_a_larger_object():
+    """What the API server decoded of it has to be collected, however quick the answer was."""
+    large = largeobjects.LargeObjects()
+    assert [large.begin("hostile", 10.0) for _ in range(3)] == [0.0] * 3
+    large.end("hostile", MIB, 10.0, 10.1)
+    large.end("hostile", 64 * 1024, 10.0, 10.1)
+    assert large.begin("hostile", 10.3) > 0
+    assert large.begin("hostile", 10.4) == 0.0  # the smaller one's
+    assert large.begin("hostile", 14.0) > 0
+    assert large.begin("hostile", 14.2) == 0.0
 
 
 async def test_large_objects_are_applied_one_after_the_other_and_all_of_them(monkeypatch):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duepoint.delayqueue import keys
-from duepoint.delayqueue.definitions import codec, signedblobs
+from duepoint.delayqueue.definitions import codec, columns, signedblobs
 from duepoint.delayqueue.members import cursors, values
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
@@ -165,3 +165,61 @@ def test_a_cursor_is_read_by_its_own_list_alone():
     for signed, owner, kind, cursor in wrong:
         with pytest.raises(values.InvalidCursor):
             cursors.parse(signed, owner, kind, cursor)
+
+
+# -- many at once ----------------------------------------------------------------------------------
+
+
+def _record(number, **facts):
+    return codec.member_record(
+        **{**FACTS, "name": b"m%d" % number, "uid": uuid.UUID(int=number).bytes, **facts}
+    )
+
+
+MIXED = [
+    _record(0),
+    _record(1, once_us=1_767_225_700_000_000),
+    None,
+    _record(3, payload=b'{"n":3}', payload_mac=b"8 bytes!"),
+    _record(4, payload=b"x" * 300, payload_mac=b"8 bytes?", once_us=1_767_225_700_000_001),
+    _record(5),
+    _record(6, state=State.COMPLETED, once_us=1),
+    _record(7, inline=rules.text(RULE)),
+    _record(8, version=b"else", once_us=1),
+    _record(9, once_us=1) + b"more",
+    _record(10, payload=b"{}", payload_mac=b"8 bytes!")[:-1],
+]
+
+
+def test_members_are_read_by_column_whatever_is_their_own():
+    found = columns.columns(MIXED, [b"vers"] * len(MIXED))
+    assert found.indexes == [0, 1, 3, 4, 5]
+    for row, index in enumerate(found.indexes):
+        packed = codec.unpack(MIXED[index])
+        payload = found.payloads[row]
+        assert (found.names[row], found.uids[row]) == (packed.name, packed.uid)
+        assert found.generations[row] == packed.generation
+        assert found.created_us[row] == packed.created_us
+        assert codec.kind_numbers(found.kinds[row]) == packed.numbers()
+        assert found.once_us[row] == packed.once_us
+        assert (payload.text, payload.mac) == (packed.payload, packed.payload_mac)
+
+
+def test_members_without_anything_of_their_own_have_no_columns_for_it():
+    found = columns.columns([MIXED[0], MIXED[5]], [b"vers"] * 2)
+    assert (list(found.indexes), found.once_us, found.payloads) == ([0, 1], (), ())
+
+
+def test_some_rows_of_columns_are_columns():
+    found = columns.columns(MIXED, [b"vers"] * len(MIXED))
+    some = columns.picked(found, [True, False, False, True, False])
+    assert (some.indexes, some.names, list(some.created_us)) == (
+        [0, 4], ["m0", "m4"], [FACTS["created_us"]] * 2,
+    )  # fmt: skip
+    assert [payload.text for payload in some.payloads] == [b"", b"x" * 300]
+
+
+@given(record=st.sampled_from([one for one in MIXED if one]), cut=st.integers(0, 400))
+def test_a_record_that_is_cut_short_has_no_parts(record, cut):
+    if record.startswith(codec.ARMED_MEMBERS) and cut < len(record):
+        assert codec.member_parts(record[:cut]) is None

@@ -1,5 +1,6 @@
 """Every metric and every reason has a row on its page, and the pages name no others."""
 
+import collections
 import re
 from pathlib import Path
 
@@ -33,6 +34,26 @@ def test_the_labels_of_a_metric_are_told():
         row = re.search(rf"^\| `{family._name}(?:_total)?` .*$", text, re.MULTILINE)
         assert row is not None
         assert all(f"`{label}`" in row[0].split("|")[3] for label in family._labelnames)
+
+
+SHORT = {"op": "operator", "w": "worker", "api": "api"}
+
+
+def test_the_page_names_the_processes_that_serve_a_metric():
+    rows = re.findall(
+        r"^\| `(duepoint_\w+)` \|[^|]*\|[^|]*\| ([^|]+) \|",
+        (REFERENCE / "metrics.md").read_text(),
+        re.MULTILINE,
+    )
+    told = {name: {SHORT[one] for one in text.split(", ")} for name, text in rows}
+    served = collections.defaultdict(set)
+    for process, registry in telemetry.processes.items():
+        for family in registry.collect():
+            suffix = "_total" if family.type == "counter" else ""
+            served[family.name + suffix].add(process)
+    assert told == {
+        name: processes for name, processes in served.items() if name.startswith("duepoint_")
+    }
 
 
 def test_every_reason_has_exactly_one_row():

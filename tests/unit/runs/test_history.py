@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 
 import pytest
@@ -157,15 +156,3 @@ def test_after_a_takeover_a_waiting_slot_keeps_the_published_reason_until_a_newe
     assert rows((), waiting(1, reason="", message=""), before) == before["recentRuns"]
     (row,) = rows((), waiting(1, reason="Forbidden", message="no"), before)
     assert row["reason"] == "Forbidden"
-
-
-def test_what_newer_slots_push_out_is_known_once_it_has_ended():
-    kept, gone = (), []
-    running = an_event(0, RunState.RUNNING, reason="Network", finished_us=0)
-    for event in itertools.chain([running], (an_event(number) for number in range(1, 14))):
-        after = history.fold(kept, event)
-        gone += history.left(kept, after)
-        kept = after
-    assert [entry.slot_us for entry in gone] == [
-        T0 + number * 60 * SECOND for number in range(1, 4)
-    ]

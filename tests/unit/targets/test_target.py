@@ -104,7 +104,7 @@ def test_a_job_is_tried_until_its_deadline_however_often_that_is():
 async def test_each_firing_goes_to_the_target_of_its_kind_and_is_counted(action, kind):
     clock = fakeclock.FakeClock()
     kinds = {name: recordingtarget.RecordingTarget(clock) for name in ("job", "webhook", "stream")}
-    counted = telemetry.runs_total.labels(kind, "delivered")
+    counted = telemetry.runs_total.labels("default", kind, "delivered")
     before = counted._value.get()
 
     given = await target.Targets(**kinds).fire(a_firing(clock, action))
@@ -124,9 +124,9 @@ async def test_each_firing_goes_to_the_target_of_its_kind_and_is_counted(action,
     ],
 )
 def test_each_outcome_is_counted_under_the_label_of_the_metrics_page(answer, label):
-    counted = telemetry.runs_total.labels("webhook", label)
+    counted = telemetry.runs_total.labels("shop", "webhook", label)
     before = counted._value.get()
-    target.count(actions.Action(target=firings.a_webhook()), answer)
+    target.count("shop", actions.Action(target=firings.a_webhook()), answer)
     assert counted._value.get() == before + 1
     assert label in METRICS_PAGE.read_text()
 

@@ -42,3 +42,11 @@ def test_the_first_commands_of_the_readme_exist():
     for target in ("demo", "up", "test"):
         assert re.search(rf"^make {target}\b", readme, re.MULTILINE)
         assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)
+
+
+def test_a_broken_link_of_the_site_is_an_error():
+    """With --quiet MkDocs counts no warnings, so --strict would mean nothing."""
+    [command] = re.findall(r"mkdocs build(.*)", MAKEFILE)
+
+    assert command.split() == ["--strict"]
+    assert re.search(r"^ci: .*\bdocs\b", MAKEFILE, re.MULTILINE)

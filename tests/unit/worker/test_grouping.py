@@ -8,8 +8,10 @@ from duepoint.delayqueue import messages
 from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.definitions import columns
 from duepoint.schedules import points, slots
+from duepoint.schedules import rule as rules
+from duepoint.schedules.sets import identity
 from duepoint.worker import grouping, planning
-from tests.support.builders import a_definition, a_rule, at
+from tests.support.builders import UID, a_definition, a_rule, at
 
 SECOND = 1_000_000
 CREATED = at("2026-03-01 11:00:00")
@@ -120,6 +122,63 @@ def test_what_is_not_ordinary_is_planned_alone(rule):
     known = a_definition("* * * * *", created_us=CREATED, rule=rule)
     chain = points.chain(known.id, known.timing_version, NOON)
     assert _together(known, chain, NOON + 1000) == []
+
+
+OWNER = identity.SetIdentity(UID, "shop", "reminders", 0)
+
+
+def _one_off(policy, **rule):
+    shared = a_rule(rules.ONCE[0], policy=policy, **rule)
+    return a_definition(
+        created_us=CREATED, rule=rules.at_instant(shared, NOON), once_us=NOON, namespace="shop",
+        owner=OWNER, version=points.TimingVersion(b"vers"), payload=b'{"n":1}',
+        payload_mac=b"8 bytes!",
+    )  # fmt: skip
+
+
+def _one_off_together(known, now_us):
+    chain = points.chain(known.id, known.timing_version, NOON)
+    found = grouping.columns_of([chain], {known.id: known})
+    kinds = grouping.kind_rules(found.kind_of, lambda *_: LIMIT_US)
+    return grouping.group(found, [chain.member], [chain.due_us], kinds, now_us)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("late", LATE_SECONDS)
+def test_a_one_off_is_fired_together_exactly_where_it_would_be_fired_alone(policy, late):
+    known = _one_off(policy)
+    now_us = NOON + int(late * SECOND)
+    chain = points.chain(known.id, known.timing_version, NOON)
+    alone = _alone(known, chain, now_us).attempts
+    groups = _one_off_together(known, now_us)
+    assert bool(groups) == bool(alone)
+    if not groups:
+        return
+    ((attempt,),), (group,) = alone, groups
+    assert (group.following, [one.text for one in group.payloads]) == ([None], [b'{"n":1}'])
+    (same,) = group.attempts()
+    for name in ("slot_us", "due_us", "previous_us", "trigger", "following", "completes"):
+        assert getattr(same, name) == getattr(attempt, name)
+    assert same.point == attempt.point
+    for name in ("rule", "payload", "payload_mac", "once_us", "owner", "id", "timing_version"):
+        assert getattr(same.definition, name) == getattr(known, name)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [{"jitter_ms": 1000}, {"start_us": NOON - 1}, {"end_us": NOON + 1}, {"max_runs": 1}],
+    ids=lambda rule: next(iter(rule)),
+)
+def test_a_one_off_that_is_not_ordinary_is_planned_alone(rule):
+    assert _one_off_together(_one_off({}, **rule), NOON + 1000) == []
+
+
+def test_a_one_off_whose_chain_is_due_at_another_instant_is_planned_alone():
+    known = _one_off({})
+    chain = points.chain(known.id, known.timing_version, NOON - 1)
+    found = grouping.columns_of([chain], {known.id: known})
+    kinds = grouping.kind_rules(found.kind_of, lambda *_: LIMIT_US)
+    assert grouping.group(found, [chain.member], [chain.due_us], kinds, NOON + 1000) == []
 
 
 def test_columns_of_a_claim_hold_chains_alone():

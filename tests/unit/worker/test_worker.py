@@ -6,7 +6,9 @@ import asyncio
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
+from duepoint import telemetry
 from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
@@ -117,6 +119,12 @@ async def test_a_failed_delivery_is_tried_again_while_the_chain_goes_on(place):
     assert attempts == [1, 2, 1]
 
 
+def results_of(known, result):
+    """Webhooks of the definition's namespace that ended so, as metrics count them."""
+    labels = {"namespace": known.namespace, "target": "webhook", "result": result}
+    return telemetry.registry.get_sample_value("duepoint_run_results_total", labels) or 0
+
+
 async def test_the_last_failure_leaves_a_dead_letter_with_everything_needed(place):
     webhook = actions.WebhookAction(
         url="https://hooks.example.com/x", retry=actions.RetryRule(max_attempts=2)
@@ -126,8 +134,14 @@ async def test_the_last_failure_leaves_a_dead_letter_with_everything_needed(plac
         actions.Action(target=webhook),
     )
     place.target.always_reply(UNREACHABLE)
-    async with place.working(place.a_worker()):
-        await place.clock.advance(60)
+    failed = results_of(known, "Failed")
+    with capture_logs() as lines:
+        async with place.working(place.a_worker()):
+            await place.clock.advance(60)
+    assert {line.get("slot") for line in lines if line["event"] == "attempt failed"} == {
+        "2026-03-01T12:00:10Z"
+    }
+    assert results_of(known, "Failed") == failed + 1
     (letter,) = [one for shard in place.queue.shards.values() for one in shard.dead]
     assert letter.entry["uid"] == known.uid
     assert letter.entry["attempts"] == "2"

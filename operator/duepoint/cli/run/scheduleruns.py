@@ -70,13 +70,7 @@ def options_of_run(*, wait: bool) -> Callable[..., Any]:
     return options.gathered(
         "run_options",
         RunOptions,
-        click.option(
-            "--namespace",
-            "-n",
-            metavar="NAME",
-            type=options.NAME,
-            help="Unset: the namespace of the context.",
-        ),
+        options.namespace_of_cluster,
         click.option(
             "--ttl",
             "ttl_seconds",

@@ -142,7 +142,12 @@ _ADVICE: dict[str, tuple[str, ...]] = {
             " from Duepoint's workers?"
         ),
     ),
-    Reason.TIMEOUT: ("let the receiver answer first and work later, or raise timeoutSeconds",),
+    Reason.TIMEOUT: (
+        (
+            "no answer: let the receiver answer first and work later, or raise timeoutSeconds; no"
+            " connection: check its port, whether it speaks TLS, and NetworkPolicies"
+        ),
+    ),
     Reason.CIRCUIT_OPEN: ("repair the receiver; the message has its last failure", _SLOTS_RUN),
     Reason.WRONG_TYPE: ("choose another spec.stream.name: that key holds something else",),
     Reason.POISON: ("report it with the worker's log to the people who run Duepoint",),

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from duepoint.cli import instants, output
 from duepoint.cli.schedules import advice
-from duepoint.cli.schedules.facts import JobFacts, ScheduleFacts, ShownSlot
-from duepoint.schedules.conditions import ConditionType, Reason
+from duepoint.cli.schedules.facts import JobFacts, ScheduleFacts, ShownCondition
+from duepoint.controller.status.recent import ShownSlot
+from duepoint.schedules.conditions import PROBLEMS, ConditionType, Reason
 
 _SECOND_US = 1_000_000
 #: A slot is expected to show in the status so long after its due.
@@ -28,15 +29,6 @@ _STATE_AGES_US = 60 * _SECOND_US
 #: Points that wait for longer although workers live are claimed by none of them.
 _LONG_LAG_SECONDS = 5.0
 
-#: Conditions that explain a slot that did not run, the worst first.
-_PROBLEMS = (
-    ConditionType.ENDPOINT_GONE,
-    ConditionType.PODS_REFUSED,
-    ConditionType.NAME_CONFLICT,
-    ConditionType.CIRCUIT_OPEN,
-    ConditionType.OVERDUE,
-    ConditionType.MISSED,
-)
 _DID_NOT_RUN = frozenset({"Missed", "Skipped"})
 _GOES_ON = frozenset({"Waiting", "Retrying", "Running"})
 
@@ -96,8 +88,9 @@ def _now(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
         yield from _of_newest(facts)
     ready = facts.conditions.get(ConditionType.READY)
     if ready is not None and ready.reason == Reason.COMPLETED:
-        text = ready.message or "no slot is left"
-        yield Finding(cause=Reason.COMPLETED, text=text, since_us=ready.since_us)
+        yield from _of_completion(facts, ready, now_us)
+    elif not problems and (early := _before_start(facts, now_us)) is not None:
+        yield early
 
 
 def _stopped(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
@@ -152,7 +145,7 @@ def _unobserved(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
 
 
 def _of_conditions(facts: ScheduleFacts) -> Iterator[Finding]:
-    for type_ in _PROBLEMS:
+    for type_ in PROBLEMS:
         if (condition := facts.conditions.get(type_)) is not None:
             since_us = _streak_us(facts.recent, condition.reason) or condition.since_us
             yield Finding(cause=condition.reason, text=condition.message, since_us=since_us)
@@ -168,6 +161,46 @@ def _of_newest(facts: ScheduleFacts) -> Iterator[Finding]:
         return
     since_us = _streak_us(facts.recent, newest.why) or newest.slot_us
     yield Finding(cause=newest.why, text=_told(newest), since_us=since_us)
+
+
+def _of_completion(facts: ScheduleFacts, ready: ShownCondition, now_us: int) -> Iterator[Finding]:
+    """Why no slot is left: where none was ever due, that is what stopped it."""
+    timing = None if facts.spec is None else facts.spec.rule.timing
+    text = ready.message or "no slot is left"
+    if timing is not None and timing.end_us is not None and timing.end_us <= now_us:
+        text += f"; spec.endTime was {instants.utc_text(timing.end_us)}"
+    if not facts.recent and (past_us := _slot_before_creation(facts)):
+        before = output.span((facts.created_us - past_us) / _SECOND_US)
+        yield Finding(
+            cause=advice.BEFORE_CREATION,
+            text=f"its last slot, {instants.utc_text(past_us)}, lay {before} before the Schedule"
+            f" was created at {instants.utc_text(facts.created_us)}, and no"
+            " startingDeadlineSeconds covers it",
+            since_us=past_us,
+        )
+    yield Finding(cause=Reason.COMPLETED, text=text, since_us=ready.since_us)
+
+
+def _slot_before_creation(facts: ScheduleFacts) -> int:
+    """The last slot of ``@at`` texts that had all passed at the creation; 0 = not so."""
+    timeline = facts.timeline
+    if timeline is None or facts.spec is None:
+        return 0
+    texts = facts.spec.rule.timing.schedules
+    if not all(text.strip().lower().startswith("@at") for text in texts):
+        return 0
+    if timeline.next_after(facts.created_us) is not None:
+        return 0
+    return timeline.at_or_before(facts.created_us) or 0
+
+
+def _before_start(facts: ScheduleFacts, now_us: int) -> Finding | None:
+    """That ``spec.startTime`` is still to come."""
+    start_us = None if facts.spec is None else facts.spec.rule.timing.start_us
+    if start_us is None or start_us <= now_us:
+        return None
+    text = f"no slot counts before spec.startTime, {instants.utc_text(start_us)}"
+    return Finding(cause=advice.OUTSIDE_WINDOW, text=text)
 
 
 def _of_running(facts: ScheduleFacts, slot: ShownSlot) -> Iterator[Finding]:
@@ -205,8 +238,11 @@ def unclaimed_us(facts: ScheduleFacts, now_us: int) -> tuple[int, ...]:
     timeline = facts.timeline
     if timeline is None or facts.spec is None or not facts.settled.through_us:
         return ()
-    if any(facts.conditions.get(type_) for type_ in (ConditionType.STALLED,)):
+    ready = facts.conditions.get(ConditionType.READY)
+    if ConditionType.STALLED in facts.conditions:
         return ()
+    if ready is not None and ready.reason == Reason.COMPLETED:
+        return ()  # later times of its expression are no slots
     found: list[int] = []
     for slot_us in timeline.walk_back(now_us, max(facts.settled.through_us, facts.created_us)):
         if timeline.due_slot(slot_us).due_us + _SHOWN_WITHIN_US > now_us:

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from duepoint import errors
-from duepoint.controller.status import texts
+from duepoint.controller.status import recent, texts
+from duepoint.controller.status.recent import ShownSlot
 from duepoint.kube import installation
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import slots
@@ -31,41 +32,6 @@ class ShownCondition:
     reason: str
     message: str
     since_us: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownSlot:
-    """An entry of ``status.recentRuns``.
-
-    Attributes:
-        outcome: as in the status: ``Waiting`` and ``Retrying`` besides the states of a run.
-        count: so many slots, ``since_us`` the oldest and ``slot_us`` the newest.
-    """
-
-    slot_us: int
-    outcome: str
-    reason: str = ""
-    message: str = ""
-    trigger: str = "Schedule"
-    started_us: int = 0
-    finished_us: int = 0
-    attempts: int = 0
-    job_name: str = ""
-    http_status: int | None = None
-    since_us: int = 0
-    count: int = 1
-
-    @property
-    def is_regular(self) -> bool:
-        return self.trigger in ("Schedule", "CatchUp")
-
-    @property
-    def why(self) -> str:
-        """The word for the cause; a success has none of its own."""
-        return self.reason or self.outcome
-
-    def covers(self, slot_us: int) -> bool:
-        return slot_us == self.slot_us or 0 < self.since_us <= slot_us <= self.slot_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +145,7 @@ def of_object(found: Object) -> ScheduleFacts:
         spec=spec,
         invalid=invalid,
         conditions={condition.type: condition for condition in _conditions(status)},
-        recent=tuple(_slots(status.get("recentRuns"))),
+        recent=tuple(recent.shown(status)),
         settled=texts.watermark(status),
         next_us=texts.instant_us(status.get("nextScheduleTime")),
         target=str(status.get("target") or ""),
@@ -216,27 +182,6 @@ def _conditions(status: Object) -> Iterator[ShownCondition]:
         )
         if condition.status == "True" or condition.type == "Ready":
             yield condition
-
-
-def _slots(listed: object) -> Iterator[ShownSlot]:
-    for row in _mappings(listed):
-        slot_us = texts.instant_us(row.get("scheduledTime"))
-        if not slot_us:
-            continue
-        yield ShownSlot(
-            slot_us=slot_us,
-            outcome=str(row.get("outcome") or ""),
-            reason=str(row.get("reason") or ""),
-            message=str(row.get("message") or ""),
-            trigger=str(row.get("trigger") or "Schedule"),
-            started_us=texts.instant_us(row.get("startTime")),
-            finished_us=texts.instant_us(row.get("finishTime")),
-            attempts=_number(row.get("attempts"), 1 if row.get("startTime") else 0),
-            job_name=str(row.get("jobName") or ""),
-            http_status=row.get("httpStatus"),
-            since_us=texts.instant_us(row.get("since")),
-            count=_number(row.get("count"), 1),
-        )
 
 
 def _written(metadata: Object) -> Iterator[tuple[str, Written]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duepoint.cli import instants, output
-from duepoint.cli.schedules.facts import ShownSlot
+from duepoint.controller.status.recent import ShownSlot
 
 _SECOND_US = 1_000_000
 

@@ -9,9 +9,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import click
 import msgspec
 
 from duepoint import errors
+
+option = click.option(
+    "--checkpoint",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Unset: FILE.checkpoint.",
+)
 
 
 class Checkpoint(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
@@ -34,6 +42,19 @@ class Checkpoint(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=Tru
     rows: int = 0
     counts: dict[str, int] = msgspec.field(default_factory=dict)
     codes: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+def beside(file: Path, wanted: Path | None, *, restart: bool) -> Path | None:
+    """Where the checkpoint of a data file is; None where the data is a standard stream.
+
+    Raises:
+        errors.InvalidSetting: a standard stream cannot be continued.
+    """
+    if str(file) != "-":
+        return wanted or file.with_name(f"{file.name}.checkpoint")
+    if wanted is not None or restart:
+        raise errors.InvalidSetting("--checkpoint", "needs a FILE that can be continued")
+    return None
 
 
 def read(path: Path, work: tuple[str, ...]) -> Checkpoint | None:
@@ -64,9 +85,9 @@ def read(path: Path, work: tuple[str, ...]) -> Checkpoint | None:
 
 def write(path: Path, checkpoint: Checkpoint) -> None:
     """Replace the file; raises OSError."""
-    beside = path.with_name(f"{path.name}.tmp")
-    with beside.open("wb") as opened:
+    newer = path.with_name(f"{path.name}.tmp")
+    with newer.open("wb") as opened:
         opened.write(msgspec.json.encode(checkpoint))
         opened.flush()
         os.fsync(opened.fileno())
-    beside.replace(path)
+    newer.replace(path)

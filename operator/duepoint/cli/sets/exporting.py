@@ -30,10 +30,7 @@ _EVERY_SECONDS = 1.0
 @click.command("export")
 @apisession.of_set
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--checkpoint", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
-    help="Unset: FILE.checkpoint.",
-)  # fmt: skip
+@checkpoints.option
 @click.option("--restart", is_flag=True, help="Begin anew where FILE or its checkpoint is there.")
 @options.output_format
 @apisession.asking
@@ -49,13 +46,12 @@ async def command(
 
     Interrupted, the same command goes on where it was.
     """
-    if str(file) == "-":
-        if checkpoint is not None or restart:
-            raise errors.InvalidSetting("--checkpoint", "needs a FILE that can be continued")
+    place = checkpoints.beside(file, checkpoint, restart=restart)
+    if place is None:
         rows = await _to_stdout(asked)
         output.complain(f"{rows:,} members exported")
         return 0
-    export = _Export(asked, file, checkpoint or file.with_name(f"{file.name}.checkpoint"))
+    export = _Export(asked, file, place)
     with export.opened(restart=restart) as data:
         await export.run(data)
     export.report(form)

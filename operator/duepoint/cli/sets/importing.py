@@ -42,10 +42,7 @@ _OUTCOMES = ("Created", "Replaced", "Unchanged")
 @click.command("import")
 @apisession.of_set
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--checkpoint", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
-    help="Unset: FILE.checkpoint.",
-)  # fmt: skip
+@checkpoints.option
 @click.option("--restart", is_flag=True, help="Begin anew where there is a checkpoint.")
 @click.option(
     "--refused", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
@@ -74,11 +71,7 @@ async def command(
     patient = asked.with_retries(_PATIENCE)
     with contextlib.ExitStack() as files:
         source = files.enter_context(_opened(file))
-        place = None
-        if str(file) != "-":
-            place = checkpoint or file.with_name(f"{file.name}.checkpoint")
-        elif checkpoint is not None or restart:
-            raise errors.InvalidSetting("--checkpoint", "needs a FILE that can be continued")
+        place = checkpoints.beside(file, checkpoint, restart=restart)
         run = _Import(patient, source, place, restart=restart)
         run.refusals = _Refusals(refused, files, known=run.known_codes)
         await run.run()

@@ -14,8 +14,7 @@ import msgspec
 from duepoint.controller.term import RunningJob
 from duepoint.kube import jobbuilder, jobs, times
 from duepoint.kube.jobs import JobOwner
-from duepoint.runs import summary as summaries
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import REGULAR, RunEvent, RunState
 from duepoint.schedules import manualruns
 from duepoint.schedules.conditions import Reason
 
@@ -110,7 +109,7 @@ def trigger(job: jobs.Job) -> str:
     return word if word is not None and word in _TRIGGERS else "Schedule"
 
 
-_TRIGGERS = summaries.REGULAR | {manualruns.TRIGGER_MANUAL, manualruns.TRIGGER_BACKFILL}
+_TRIGGERS = REGULAR | {manualruns.TRIGGER_MANUAL, manualruns.TRIGGER_BACKFILL}
 
 
 def created_us(job: jobs.Job) -> int:

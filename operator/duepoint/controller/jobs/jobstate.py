@@ -17,8 +17,7 @@ from duepoint.controller.jobs import jobevents
 from duepoint.controller.term import RunningJob
 from duepoint.kube import jobs
 from duepoint.kube.jobs import JobOwner
-from duepoint.runs import summary as summaries
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import REGULAR, RunEvent, RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +128,7 @@ class WatchedJobs:
                 slot_us=slot_us,
                 succeeded=ended.state is RunState.SUCCEEDED,
                 created_us=jobevents.created_us(job),
-                is_wanted=ended.trigger not in summaries.REGULAR,
+                is_wanted=ended.trigger not in REGULAR,
             )
         else:
             owned.leaving.add(uid)

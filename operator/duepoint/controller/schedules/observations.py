@@ -36,7 +36,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         is_unread: its text is not kept: it is read when it is its turn.
-        is_large: it is known to be large.
+        size: bytes of its texts when they were last read; 0 where they were not.
         is_absent: the queue was found to hold nothing of the uid, or is expected to.
         is_alone: it was looked at together with others, and needs a look of its own.
         went_back: a complete list shows that the objects were restored to this state.
@@ -46,11 +46,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     seen: Observed
     since_us: int
     is_unread: bool = False
-    is_large: bool = False
+    size: int = 0
     is_absent: bool = False
     is_alone: bool = False
     went_back: bool = False
     replaces: bytes = b""
+
+    @property
+    def is_large(self) -> bool:
+        """It is known to be large."""
+        return self.size >= observed.LARGE_BYTES
 
 
 class Observations:
@@ -152,10 +157,9 @@ class Observations:
         """With its text where that is small, or few large ones wait."""
         seen = task.seen
         if self.large.may_wait(seen.uid, seen.size):
-            is_large = seen.size >= observed.LARGE_BYTES
-            return msgspec.structs.replace(task, is_large=is_large)
+            return msgspec.structs.replace(task, size=seen.size)
         return msgspec.structs.replace(
-            task, seen=seen.without_texts(), is_unread=True, is_large=True
+            task, seen=seen.without_texts(), is_unread=True, size=seen.size
         )
 
     def offer_known(

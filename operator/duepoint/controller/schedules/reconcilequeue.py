@@ -101,7 +101,7 @@ class ReconcileQueue:
             began = self._term.clock.monotonic()
             (again,) = await self._handle([task], is_alone=True)
         finally:
-            self._large.end(namespace, began, self._term.clock.monotonic())
+            self._large.end(namespace, task.size, began, self._term.clock.monotonic())
         if again is None and self._tasks.newest(task.seen.uid) is None:
             self._large.forget(task.seen.uid)
         return again
@@ -206,7 +206,7 @@ class ReconcileQueue:
             task,
             seen=seen,
             is_unread=False,
-            is_large=seen.size >= observed.LARGE_BYTES,
+            size=seen.size,
             is_absent=task.is_absent or observations.is_unanswered(seen),
         )
 

@@ -47,13 +47,21 @@ class SetCounts:
     async def run(self) -> None:
         """Count until cancelled."""
         number = 0
-        while True:
-            if len(self._states) and number % _ROUNDS_PER_LOOK == 0:
-                await self._look()
-            await self._term.clock.sleep(INTERVAL_SECONDS)
-            number += 1
-            for state in self._states:
-                await self._count_or_wait(state)
+        try:
+            while True:
+                if len(self._states) and number % _ROUNDS_PER_LOOK == 0:
+                    await self._look()
+                await self._term.clock.sleep(INTERVAL_SECONDS)
+                number += 1
+                for state in self._states:
+                    await self._count_or_wait(state)
+                self._show_losses()
+        finally:
+            telemetry.sets_with_lost_members.set(0)  # the next leader sets it
+
+    def _show_losses(self) -> None:
+        lost = sum(state.lost is not None for state in self._states)
+        telemetry.sets_with_lost_members.set(lost)
 
     async def _look(self) -> None:
         try:
@@ -89,7 +97,6 @@ class SetCounts:
         state.numbers = SetNumbers(
             members=counted.members,
             in_flight=counted.in_flight,
-            dead_letters=counted.dead_letters,
             next_due_us=counted.next_due_us,
             oldest_overdue_us=counted.oldest_overdue_us,
             counted_us=self._term.clock.now_us(),

@@ -111,55 +111,43 @@ class SetReconcile:
 
     async def hold(self, record: SetRecord) -> SetRecord:
         """No member of this set fires or changes; it has no object."""
-        held = msgspec.structs.replace(record, state=SetState.STALLED)
-        await self._term.queue.sets.store(held, b"", self._term.epoch)
-        return held
+        return await self._stored_as(record, SetState.STALLED)
 
     async def mark_deleting(self, record: SetRecord) -> SetRecord:
         """No member of this set fires or changes from now on, because they are removed."""
-        deleting = msgspec.structs.replace(record, state=SetState.DELETING)
-        await self._term.queue.sets.store(deleting, b"", self._term.epoch)
-        return deleting
+        return await self._stored_as(record, SetState.DELETING)
 
     async def begin_deletion(self, seen: Observed, *, spread: int | None) -> SetRecord:
         """No member fires or changes from now on; the record that the steps of a deletion take."""
         stored = await self._term.queue.sets.read(seen.namespace, seen.name)
         if stored is not None and stored.uid == seen.uid:
-            record = msgspec.structs.replace(stored, state=SetState.DELETING)
-        else:
-            if spread is None:
-                spread = _spread(seen, None)
-            record = SetRecord(
-                namespace=seen.namespace,
-                name=seen.name,
-                uid=seen.uid,
-                generation=seen.generation,
-                state=SetState.DELETING,
-                spread=spread,
-                target="",
-                settings=setspec.SetSettings(),
-            )
-            if stored is not None:
-                return record  # its place belongs to another set: only shards may hold members
-        await self._term.queue.sets.store(record, b"", self._term.epoch)
-        return record
+            return await self._stored_as(stored, SetState.DELETING)
+        record = _without_spec(
+            seen, SetState.DELETING, _spread(seen, None) if spread is None else spread
+        )
+        if stored is not None:
+            return record  # its place belongs to another set: only shards may hold members
+        return await self._stored_as(record, SetState.DELETING)
+
+    async def _stored_as(self, record: SetRecord, state: SetState) -> SetRecord:
+        """The record in this state, stored without a text of its target."""
+        changed = msgspec.structs.replace(record, state=state)
+        await self._term.queue.sets.store(changed, b"", self._term.epoch)
+        return changed
 
     async def _refuse(
         self, seen: Observed, stored: SetRecord | None, report: SetReport, spread: int
     ) -> AppliedSet:
         """The members are held; their target stays what it was."""
-        record = SetRecord(
-            namespace=seen.namespace,
-            name=seen.name,
-            uid=seen.uid,
-            generation=seen.generation,
-            state=SetState.STALLED,
-            spread=spread,
-            target="" if stored is None else stored.target,
-            settings=setspec.SetSettings() if stored is None else stored.settings,
-            is_managed=stored is not None and stored.is_managed,
-        )
-        await self._term.queue.sets.store(record, b"", self._term.epoch)
+        record = _without_spec(seen, SetState.STALLED, spread)
+        if stored is not None:
+            record = msgspec.structs.replace(
+                record,
+                target=stored.target,
+                settings=stored.settings,
+                is_managed=stored.is_managed,
+            )
+        record = await self._stored_as(record, SetState.STALLED)
         return AppliedSet(report=report, record=record, was_absent=stored is None)
 
     def _parsed(
@@ -219,6 +207,20 @@ _OTHER_KIND = errors.FieldError(
     message="a set with a jobTemplate keeps one, and a set without one gets none, because the "
     "slots of Jobs are whole seconds; create another set and move its members",
 )
+
+
+def _without_spec(seen: Observed, state: SetState, spread: int) -> SetRecord:
+    """Of a set of which no accepted spec is known."""
+    return SetRecord(
+        namespace=seen.namespace,
+        name=seen.name,
+        uid=seen.uid,
+        generation=seen.generation,
+        state=state,
+        spread=spread,
+        target="",
+        settings=setspec.SetSettings(),
+    )
 
 
 class _Members(msgspec.Struct):

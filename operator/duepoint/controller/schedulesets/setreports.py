@@ -40,13 +40,7 @@ def ready(spec: SetSpec, *, spread: int) -> SetReport:
     if spec.suspend:
         reason, message = _standing(spec)
         listed += (_true(ConditionType.SUSPENDED, reason, message),)
-    return SetReport(
-        generation=spec.generation,
-        conditions=listed,
-        is_settled=True,
-        target=actions.describe(spec.action),
-        spread=spread,
-    )
+    return _accepted(spec, listed, spread=spread)
 
 
 def _standing(spec: SetSpec) -> tuple[Reason, str]:
@@ -62,22 +56,22 @@ def dry_run_pending(spec: SetSpec, message: str, *, spread: int) -> SetReport:
     listed = conditions.reconciling(
         Reason.DRY_RUN_PENDING, f"the API server gave no verdict on spec.jobTemplate: {message}"
     )
-    return SetReport(
-        generation=spec.generation,
-        conditions=listed,
-        is_settled=False,
-        target=actions.describe(spec.action),
-        spread=spread,
-    )
+    return _accepted(spec, listed, spread=spread, is_settled=False)
 
 
 def rows_pending(spec: SetSpec, *, spread: int) -> SetReport:
     """The queue holds this generation, and its members are not equal to the rows yet."""
     listed = conditions.reconciling(Reason.ROWS_PENDING, "the members follow spec.rows")
+    return _accepted(spec, listed, spread=spread)
+
+
+def _accepted(
+    spec: SetSpec, listed: tuple[Condition, ...], *, spread: int, is_settled: bool = True
+) -> SetReport:
     return SetReport(
         generation=spec.generation,
         conditions=listed,
-        is_settled=True,
+        is_settled=is_settled,
         target=actions.describe(spec.action),
         spread=spread,
     )

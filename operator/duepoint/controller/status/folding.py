@@ -14,7 +14,7 @@ from dataclasses import replace
 from duepoint.controller import statusconditions
 from duepoint.controller.status.state import ScheduleState
 from duepoint.runs import summary as summaries
-from duepoint.runs.run import ENDED, RunEvent, RunState
+from duepoint.runs.run import ENDED, REGULAR, RunEvent, RunState
 from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.conditions import Reason
 
@@ -31,9 +31,9 @@ def fold(
 ) -> None:
     """The event counts among the runs."""
     runs = state.runs()
-    is_over = not event.job_name and event.trigger in summaries.REGULAR
+    is_over = not event.job_name and event.trigger in REGULAR
     is_over = is_over and event.slot_us not in state.open and event.slot_us <= runs.settled_us
-    if by_queue and event.trigger in summaries.REGULAR:
+    if by_queue and event.trigger in REGULAR:
         if event.is_open:
             _open(state, runs, event, now_us)
         else:
@@ -94,7 +94,7 @@ def knows_end(state: ScheduleState, slot_us: int, *, of_job: bool) -> bool:
 
 def is_refused_for_good(state: ScheduleState, event: RunEvent, before: summaries.Summary) -> bool:
     """Whether this event, folded already, is the last refusal that a template may have."""
-    if event.generation != state.generation or event.trigger not in summaries.REGULAR:
+    if event.generation != state.generation or event.trigger not in REGULAR:
         return False
     if event.state is not RunState.MISSED:
         state.refusals = 0

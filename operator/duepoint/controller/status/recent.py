@@ -8,14 +8,15 @@ is not read back. Newest first. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from duepoint.controller.status import texts
 from duepoint.controller.status.texts import instant
 from duepoint.runs import history as histories
 from duepoint.runs.history import History, PastSlot
-from duepoint.runs.run import RunState, cut, is_retry
+from duepoint.runs.run import REGULAR, RunState, cut, is_retry
 from duepoint.runs.watermark import OpenSlot, OpenSlots
 from duepoint.schedules.conditions import Reason
 
@@ -27,8 +28,42 @@ WAITING = "Waiting"
 _MOST_WAITING = 3
 
 _FIELD = "recentRuns"
-_REGULAR = frozenset({"Schedule", "CatchUp"})
 _USUAL_REASONS = frozenset({Reason.SUCCEEDED.value, Reason.CREATED.value, Reason.RUNNING.value})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownSlot:
+    """An entry of ``status.recentRuns``.
+
+    Attributes:
+        outcome: as in the status: ``Waiting`` and ``Retrying`` besides the states of a run.
+        count: so many slots, ``since_us`` the oldest and ``slot_us`` the newest.
+    """
+
+    slot_us: int
+    outcome: str
+    reason: str = ""
+    message: str = ""
+    trigger: str = "Schedule"
+    started_us: int = 0
+    finished_us: int = 0
+    attempts: int = 0
+    job_name: str = ""
+    http_status: int | None = None
+    since_us: int = 0
+    count: int = 1
+
+    @property
+    def is_regular(self) -> bool:
+        return self.trigger in REGULAR
+
+    @property
+    def why(self) -> str:
+        """The word for the cause; a success has none of its own."""
+        return self.reason or self.outcome
+
+    def covers(self, slot_us: int) -> bool:
+        return slot_us == self.slot_us or 0 < self.since_us <= slot_us <= self.slot_us
 
 
 def fields(history: History, open_slots: OpenSlots, last: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,7 +72,7 @@ def fields(history: History, open_slots: OpenSlots, last: Mapping[str, Any]) -> 
     Args:
         last: the published status; a waiting slot keeps its reason until a newer one is known.
     """
-    begun = {entry.slot_us for entry in history if entry.trigger in _REGULAR}
+    begun = {entry.slot_us for entry in history if entry.trigger in REGULAR}
     waiting = [slot for slot in open_slots.waiting(_MOST_WAITING) if slot.slot_us not in begun]
     before = {
         str(entry.get("scheduledTime")): entry
@@ -53,8 +88,15 @@ def fields(history: History, open_slots: OpenSlots, last: Mapping[str, Any]) -> 
 
 def history(status: Mapping[str, Any]) -> History:
     """The history that a status shows; entries that are not ours are left out."""
-    entries = tuple(filter(None, map(_read, _listed(status))))
+    entries = tuple(filter(None, map(_past, shown(status))))
     return entries[: histories.MOST]
+
+
+def shown(status: Mapping[str, Any]) -> Iterator[ShownSlot]:
+    """The slots that a status shows, as they are written there."""
+    for row in _listed(status):
+        if slot_us := texts.instant_us(row.get("scheduledTime")):
+            yield _shown(row, slot_us)
 
 
 def _entry(entry: PastSlot) -> dict[str, Any]:
@@ -91,17 +133,34 @@ def _listed(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
-def _read(row: Mapping[str, Any]) -> PastSlot | None:
-    outcome = RunState.RUNNING if row.get("outcome") == RETRYING else row.get("outcome")
-    slot_us = texts.instant_us(row.get("scheduledTime"))
-    if not slot_us or outcome not in set(RunState) or outcome in (WAITING, RunState.PENDING):
+def _past(slot: ShownSlot) -> PastSlot | None:
+    """A slot that began or ended; None for one that waits, or an outcome that is unknown here."""
+    outcome = RunState.RUNNING.value if slot.outcome == RETRYING else slot.outcome
+    if outcome not in set(RunState) or outcome == RunState.PENDING:
         return None
     return PastSlot(
-        slot_us=slot_us,
-        trigger=str(row.get("trigger") or "Schedule"),
+        slot_us=slot.slot_us,
+        trigger=slot.trigger,
         outcome=RunState(outcome),
+        reason=slot.reason,
+        message=slot.message,
+        started_us=slot.started_us,
+        finished_us=slot.finished_us,
+        attempts=slot.attempts,
+        job_name=slot.job_name,
+        http_status=slot.http_status,
+        since_us=slot.since_us,
+        count=slot.count,
+    )
+
+
+def _shown(row: Mapping[str, Any], slot_us: int) -> ShownSlot:
+    return ShownSlot(
+        slot_us=slot_us,
+        outcome=str(row.get("outcome") or ""),
         reason=str(row.get("reason") or ""),
         message=str(row.get("message") or ""),
+        trigger=str(row.get("trigger") or "Schedule"),
         started_us=texts.instant_us(row.get("startTime")),
         finished_us=texts.instant_us(row.get("finishTime")),
         attempts=_number(row.get("attempts"), 1 if row.get("startTime") else 0),

@@ -219,16 +219,6 @@ def _true(type_: ConditionType, reason: Reason, message: str) -> Condition:
 
 # -- the message of Ready ----------------------------------------------------------------------
 
-#: The worst one first: what stops runs for good before what may pass.
-_PROBLEMS = (
-    ConditionType.ENDPOINT_GONE,
-    ConditionType.PODS_REFUSED,
-    ConditionType.NAME_CONFLICT,
-    ConditionType.CIRCUIT_OPEN,
-    ConditionType.OVERDUE,
-    ConditionType.MISSED,
-)
-
 
 def _ready(
     condition: Condition,
@@ -257,7 +247,7 @@ def _ready(
 
 def _worst(derived: Iterable[Condition]) -> str:
     by_type = {condition.type: condition for condition in derived if condition.status == "True"}
-    for type_ in _PROBLEMS:
+    for type_ in conditions.PROBLEMS:
         if (condition := by_type.get(type_)) is not None:
             is_same_word = condition.reason.value == condition.type.value
             why = "" if is_same_word else f" ({condition.reason})"

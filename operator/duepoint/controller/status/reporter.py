@@ -180,7 +180,8 @@ class Reporter:
         folding.fold(known, event, self._term.clock.now_us(), replayed=replayed, by_queue=by_queue)
         after = known.runs()
         self._record_all(changes.of_event(known.object, event, before, after))
-        telemetry.replaced_runs_total.inc(after.counts.replaced - before.counts.replaced)
+        if event.job_name:  # a worker counts the end of a delivery
+            _count_results(event.namespace, before, after)
         if folding.is_refused_for_good(known, event, before):
             refusal = statusconditions.refused_again_and_again(known.generation, event.message)
             self._refuse(known, refusal)
@@ -393,3 +394,15 @@ class Reporter:
     def _record_all(self, recorded: Iterable[kube_events.Event]) -> None:
         for event in recorded:
             self._term.record(event)
+
+
+def _count_results(namespace: str, before: summaries.Summary, after: summaries.Summary) -> None:
+    """Count what an event of a Job adds to the results in its Schedule's status."""
+    label = telemetry.namespaces.label(namespace)
+    for result, count in (
+        (RunState.SUCCEEDED, after.counts.succeeded - before.counts.succeeded),
+        (RunState.FAILED, after.counts.failed - before.counts.failed),
+        (RunState.REPLACED, after.counts.replaced - before.counts.replaced),
+    ):
+        if count > 0:
+            telemetry.run_results_of(label, "job", result).inc(count)

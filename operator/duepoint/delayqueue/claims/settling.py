@@ -215,6 +215,7 @@ class Settlements:
             return bucket, call.position(schedule_id), call.position(member)
 
         chains = _chains_of(claim, settlement.ended) if settlement.ended else {}
+        over, leaving = self._leaving(call, claim, settlement, chains, key_of)
         call.put(
             lanes=lanes,
             retried=retried,
@@ -226,29 +227,50 @@ class Settlements:
                 )
                 for letter in settlement.dead
             ],
-            ended=[place(*chain) for chain in chains.items()],
+            ended=[place(*chain) for chain in chains.items() if chain[0] not in over],
             counted=[
                 place(points.ScheduleId(member[:_ID_LENGTH]), member)
                 for member in settlement.counted
             ],
             outcomes=call.run(filter(None, [settlement.outcomes])),
         )
-        if settlement.leaving:
-            call.put(
-                leaving=[
-                    (
-                        call.key(names.bucket_of(schedule_id, self.index.buckets)),
-                        call.position(schedule_id),
-                        str(lane := claim.lanes[schedule_id]),
-                        key_of.get(lane) or call.key(names.lane(lane)),
-                        int(why),
-                    )
-                    for schedule_id, why in settlement.leaving
-                ]
-            )
+        if leaving:
+            call.put(leaving=leaving)
         if entries:
             self.streams.put_entries(call, entries)
         return call
+
+    def _leaving(
+        self,
+        call: scripting.ScriptCall,
+        claim: messages.Claim,
+        settlement: messages.Settlement,
+        chains: Mapping[points.ScheduleId, bytes],
+        key_of: Mapping[int, int],
+    ) -> tuple[set[points.ScheduleId], list[tuple[int, int, bool, str, int, int]]]:
+        """Members that may leave: those whose chains end with it, and all by their buckets."""
+        names = self.index.shard(claim.shard)
+        over: set[points.ScheduleId] = set()
+        by_bucket: collections.defaultdict[tuple[str, int, bool, int], list[bytes]]
+        by_bucket = collections.defaultdict(list)
+        for schedule_id, why in settlement.leaving:
+            chain = chains.get(schedule_id)
+            if chain is not None:
+                over.add(schedule_id)
+            bucket = names.bucket_of(schedule_id, self.index.buckets)
+            place = bucket, claim.lanes[schedule_id], chain is not None, int(why)
+            by_bucket[place].append(chain or schedule_id)
+        return over, [
+            (
+                call.key(bucket),
+                call.position(b"".join(listed)),
+                are_chains,
+                str(lane),
+                key_of.get(lane) or call.key(names.lane(lane)),
+                why,
+            )
+            for (bucket, lane, are_chains, why), listed in by_bucket.items()
+        ]
 
     def _plan_call(
         self, claim: messages.Claim, plannings: Sequence[messages.Planning]
@@ -292,6 +314,11 @@ def _chains_of(
     claim: messages.Claim, ids: Sequence[points.ScheduleId]
 ) -> dict[points.ScheduleId, bytes]:
     """The chain members of these schedules."""
+    if isinstance(claim.points, chaincolumns.ClaimedChains):
+        members = claim.points.members
+        of_claim = {points.ScheduleId(member[:_ID_LENGTH]): member for member in members}
+        if of_claim.keys() >= set(ids):
+            return {schedule_id: of_claim[schedule_id] for schedule_id in ids}
     chains = {
         point.schedule_id: point.member
         for point in claim.points
@@ -305,10 +332,11 @@ def _chains_of(
 def _report_dropped(dropped: Sequence[bytes]) -> None:
     """Count and log dead letters that were dropped, by their namespaces."""
     for namespace, count in collections.Counter(dropped).items():
-        telemetry.dead_letters_dropped_total.inc(count)
+        name = namespace.decode(errors="replace")
+        telemetry.dead_letters_dropped_total.labels(telemetry.namespaces.label(name)).inc(count)
         telemetry.logger.warning(
             "a namespace has more dead letters than it may keep: its oldest are gone",
-            namespace=namespace.decode(errors="replace"),
+            namespace=name,
             letters=count,
         )
 

@@ -165,8 +165,25 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             payload=self.payload,
             payload_mac=self.payload_mac,
             is_paused=is_paused,
+            once_us=self.once_us,
             version=self.timing_version if owner is not None else points.TimingVersion(b""),
         )
+
+
+class MemberParts(NamedTuple):
+    """What a first attempt needs of the record of a member with a payload or an instant.
+
+    ``generation``, ``created`` and ``kind`` are as they are stored.
+    """
+
+    uid: bytes
+    generation: bytes
+    created: bytes
+    kind: bytes
+    name: bytes
+    once_us: int | None
+    payload: bytes
+    payload_mac: bytes
 
 
 # -- writing ---------------------------------------------------------------------------------
@@ -368,6 +385,40 @@ def unpack(record: bytes) -> Packed:
         payload=payload,
         payload_mac=mac,
     )
+
+
+#: How records of armed members with a payload or an instant begin, and have no other flag.
+ARMED_MEMBERS = tuple(HEADS[State.ARMED][flags] for flags in (_PAYLOAD, _ONCE, _PAYLOAD | _ONCE))
+
+
+def member_parts(record: bytes) -> MemberParts | None:
+    """The parts of a record that begins as ``ARMED_MEMBERS`` says; None where it is not whole."""
+    found = _head(record)
+    if found is None:
+        return None
+    flags, end = record[_FLAGS_OFFSET], found.end()
+    uid, generation, created, kind, length = found.group(
+        "uid", "generation", "created", "kind", "name_length"
+    )
+    name_end = end + varint_number(length)
+    name, rest = record[end:name_end], name_end
+    once_us = None
+    if flags & _ONCE:
+        once_us, rest = (
+            int.from_bytes(record[rest : rest + _INSTANT_LENGTH]),
+            rest + _INSTANT_LENGTH,
+        )
+    mac = payload = b""
+    if flags & _PAYLOAD:
+        mac, rest = record[rest : rest + PAYLOAD_MAC_LENGTH], rest + PAYLOAD_MAC_LENGTH
+        sized = _leading_varint(record, rest)
+        if sized is None:
+            return None
+        rest = sized.end() + varint_number(sized[0])
+        payload = record[sized.end() : rest]
+    if rest != len(record):
+        return None
+    return MemberParts(uid, generation, created, kind, name, once_us, payload, mac)
 
 
 def numbers(record: bytes) -> tuple[int, ...]:

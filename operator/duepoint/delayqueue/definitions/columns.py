@@ -2,8 +2,9 @@
 
 A read of single definitions sends a command for each bucket, and each reply costs a client more
 than the server. Here one script collects the records, and one match finds the parts of all usual
-ones (no flag, the name of plain ASCII), in a tenth of the time of reading one by one. Records of
-another form are left out: ``codec.unpack`` reads them.
+ones (no flag, the name of plain ASCII), in a tenth of the time of reading one by one; those of
+members with a payload or an instant of their own are read one by one. Records of another form are
+left out: ``codec.unpack`` reads them.
 Records are not cached, because a match costs less than a look into a cache. Names of buckets and
 kinds (namespace, rule, target) are cached; kinds are dropped with the numbers of their shard.
 """
@@ -18,7 +19,7 @@ import itertools
 import struct
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast, overload
+from typing import Any, NamedTuple, cast, overload
 
 import msgspec
 
@@ -48,6 +49,13 @@ class DefinitionKind(msgspec.Struct, frozen=True, eq=False):
     owner: setidentity.SetIdentity | None = None
 
 
+class OwnPayload(NamedTuple):
+    """The payload of a member, empty where it has none of its own, with its keyed hash."""
+
+    text: bytes = b""
+    mac: bytes = b""
+
+
 class Columns(NamedTuple):
     """The few facts of many definitions that a first attempt needs, by column.
 
@@ -59,6 +67,8 @@ class Columns(NamedTuple):
         created_us: for those few rules that need it.
         kinds: the bytes of the numbers of namespace, target and rule.
         kind_of: what each kind stands for; a kind that cannot be read is absent.
+        once_us: the instants of members that fire once, None of others; empty where all are others.
+        payloads: payloads of members, and what proves who stored them; empty where none has one.
     """
 
     indexes: Sequence[int] = ()
@@ -68,6 +78,21 @@ class Columns(NamedTuple):
     created_us: Sequence[int] = ()
     kinds: Sequence[Hashable] = ()
     kind_of: Mapping[Hashable, DefinitionKind] = {}
+    once_us: Sequence[int | None] = ()
+    payloads: Sequence[OwnPayload] = ()
+
+
+_BY_ROW = (
+    "indexes", "uids", "names", "generations", "created_us", "kinds", "once_us", "payloads",
+)  # fmt: skip
+
+
+def picked(found: Columns, chosen: Sequence[bool]) -> Columns:
+    """Some rows, by a flag for each."""
+    some: dict[str, Any] = {
+        name: list(itertools.compress(getattr(found, name), chosen)) for name in _BY_ROW
+    }
+    return found._replace(**some)
 
 
 _USUAL_ARMED = codec.HEADS[State.ARMED][0]
@@ -83,7 +108,9 @@ def columns(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Colum
     """
     usual: Sequence[int] = range(len(records))
     found = codec.part_columns(_find_facts, records)
+    of_members = Columns()
     if found is None or found[1] != tuple(versions):
+        of_members = _member_columns(records, versions)
         armed = [
             (place, record)
             for place, (record, version) in enumerate(zip(records, versions, strict=True))
@@ -98,7 +125,12 @@ def columns(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Colum
             usual = [place for place, row in zip(usual, rows, strict=True) if row is not None]
             found = list(zip(*filter(None, rows), strict=True))
     if not found:
-        return Columns()
+        return of_members
+    usual_columns = _usual_columns(usual, found)
+    return _joined(usual_columns, of_members) if of_members.indexes else usual_columns
+
+
+def _usual_columns(usual: Sequence[int], found: Sequence[tuple[bytes, ...]]) -> Columns:
     _, _, uids, generations, created, kinds, _, names = found
     number_of = {varint: codec.varint_number(varint) for varint in set(generations)}
     return Columns(
@@ -109,6 +141,50 @@ def columns(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Colum
         created_us=_Instants(created),
         kinds=kinds,
     )
+
+
+def _member_columns(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Columns:
+    """The rows of armed members with a payload or an instant of their own."""
+    indexes: list[int] = []
+    rows: list[codec.MemberParts] = []
+    for place, (record, version) in enumerate(zip(records, versions, strict=True)):
+        if (
+            record is not None
+            and record.startswith(codec.ARMED_MEMBERS)
+            and record[codec.VERSION] == version
+            and (row := codec.member_parts(record)) is not None
+            and row.name.isascii()
+        ):
+            indexes.append(place)
+            rows.append(row)
+    if not rows:
+        return Columns()
+    uids, generations, created, kinds, names, once_us, payloads, macs = zip(*rows, strict=True)
+    return Columns(
+        indexes=indexes,
+        uids=_uuid_texts(uids),
+        names=[name.decode() for name in names],
+        generations=list(map(codec.varint_number, generations)),
+        created_us=_Instants(created),
+        kinds=kinds,
+        once_us=once_us,
+        payloads=list(map(OwnPayload, payloads, macs)),
+    )
+
+
+def _joined(usual: Columns, members: Columns) -> Columns:
+    """Both, in the order of the records."""
+    count = len(usual.indexes)
+    order = sorted(
+        range(count + len(members.indexes)),
+        key=[*usual.indexes, *members.indexes].__getitem__,
+    )
+    filled = usual._replace(once_us=[None] * count, payloads=[OwnPayload()] * count)
+    joined: dict[str, Any] = {}
+    for name in _BY_ROW:
+        both = [*getattr(filled, name), *getattr(members, name)]
+        joined[name] = [both[row] for row in order]
+    return Columns(**joined)
 
 
 _HEX_UID = struct.Struct("8s4s4s4s12s")

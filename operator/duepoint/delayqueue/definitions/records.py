@@ -93,8 +93,6 @@ def checked_due(due_us: int) -> int:
 
 #: What the origin of a Job's retry says under ``target``.
 JOB_TARGET = "Job"
-#: Triggers of slots that belong to the schedule's own sequence.
-_REGULAR = frozenset({"Schedule", "CatchUp"})
 
 
 def buried_entry(newest: messages.Occurrence) -> dict[str, str]:
@@ -137,7 +135,7 @@ def buried_event(fields: Mapping[str, str], member: bytes, record: bytes) -> byt
         started_us=known.first_try_us,
         finished_us=0 if missed else given_up_us,
         attempts=known.attempt,
-        settled_us=point.slot_us if known.trigger in _REGULAR else 0,
+        settled_us=point.slot_us if known.trigger in runs.REGULAR else 0,
         run_uid=known.run_uid,
         again=known.first_try_us > 0,
         owner=_owner(fields.get("set_id", "")),

@@ -22,7 +22,8 @@
           their order and their sums; what one namespace may have here, and the entries of all
         dead {{member, from, to}}: position of the member (0: a slot without a point of its own), fields of its entry
         ended {{bucket, id, chain}}: definitions that are completed with their chain
-        leaving {{bucket, id, lane, key, why}}: members of sets that may have come to their end (absent: none)
+        leaving {{bucket, members, chains (bool), lane, key, why}}: members of sets that may have come to their end
+          (absent: none): position of their ids, one behind the other in one value, or of their chains, which end
         counted {{bucket, id, member}}: slots that have started, of schedules with maxRuns
         retried {{lane, key, id, from, to, most}}: schedules that get new retries, fields of the entries of buried
           ones, how many may be open
@@ -407,8 +408,21 @@ end
 if args.holds then
   add_held()
 end
-for _, one in ipairs(args.leaving or {}) do
-  leave(KEYS[one[1]], ARGV[one[2]], one[3], KEYS[one[4]], one[5], now)
+-- What is held of these chains, or all of these ids.
+local function leaving_of(value, are_chains)
+  local ids, chains, length = {}, {}, are_chains and CHAIN_LENGTH or ID_LENGTH
+  for first = 1, #value, length do
+    local member = string.sub(value, first, first + length - 1)
+    if not are_chains or is_held(member) then
+      ids[#ids + 1], chains[#chains + 1] = string.sub(member, 1, ID_LENGTH), member
+    end
+  end
+  return ids, are_chains and chains or nil
+end
+
+for _, part in ipairs(args.leaving or {}) do
+  local ids, chains = leaving_of(ARGV[part[2]], part[3])
+  leave(KEYS[part[1]], ids, chains, part[4], KEYS[part[5]], part[6], now)
 end
 
 write_outcomes(entered)

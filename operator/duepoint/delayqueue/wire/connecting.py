@@ -10,7 +10,7 @@ rotated. Each new connection asks the server who it is (``Greeting``): one that 
 replica is refused there in one clear sentence, and one that is not the process it was is noticed.
 
 Commands time out after five seconds, half of the shortest sensible lease. The limit is ours
-(``nodes.Node``), not redis-py's ``socket_timeout``: with that one set it sends under
+(``timelimits``), not redis-py's ``socket_timeout``: with that one set it sends under
 ``asyncio.wait_for``, which on Python 3.11 loses a cancellation that arrives while the bytes go out
 (python/cpython#81839): the task then goes on as if nothing had been said.
 """
@@ -38,8 +38,10 @@ import redis.exceptions
 from duepoint import errors, redisurl, tlsrules
 
 CONNECT_TIMEOUT_SECONDS = 5.0
-#: How long a request waits for a connection while all are in use.
+#: How long a request waits for a connection while all are in use, and how often it does so as
+#: long as the server answers others.
 _POOL_TIMEOUT_SECONDS = 5.0
+_WAITS_FOR_CONNECTION = 3
 #: An idle connection that does not answer for so long is dead.
 _PROBE_TIMEOUT_SECONDS = 2.0
 LEAST_VERSION = (7, 0)
@@ -145,9 +147,11 @@ class RedisPool(redis.asyncio.BlockingConnectionPool):
     Attributes:
         upheavals: how often the server turned out to be another one. Who asked for a connection
             before that gets none: what it is about to send was thought out for the other server.
+        answers: how many calls it has answered. While it answers, a connection is waited for.
     """
 
     upheavals = 0
+    answers = 0
     #: Where Sentinel said that the primary is; None where it was not asked.
     primary: Host | None = None
 
@@ -162,13 +166,25 @@ class RedisPool(redis.asyncio.BlockingConnectionPool):
         before = self.upheavals
         self._asking += 1
         try:
-            connection = await super().get_connection(*args, **named)  # type: ignore[no-untyped-call]
+            connection = await self._wait_for_connection(*args, **named)
         finally:
             self._asking -= 1
         if self.upheavals != before:
             await self.release(connection)
             raise ServerChanged("the server is not the one it was; ask again")
         return connection
+
+    async def _wait_for_connection(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401
+        """As the library does; a pool that is busy with a good server is no trouble of that one."""
+        for _ in range(_WAITS_FOR_CONNECTION - 1):
+            answers = self.answers
+            try:
+                return await super().get_connection(*args, **named)  # type: ignore[no-untyped-call]
+            except redis.exceptions.ConnectionError as error:
+                was_full = isinstance(error.__cause__, asyncio.TimeoutError)
+                if not was_full or self.answers == answers:
+                    raise
+        return await super().get_connection(*args, **named)  # type: ignore[no-untyped-call]
 
     async def release(self, connection: Any) -> None:  # noqa: ANN401
         """Without a waiting request this only changes lists: the library's own takes 0.1 ms."""
@@ -192,6 +208,15 @@ class RedisPool(redis.asyncio.BlockingConnectionPool):
         self._available_connections.pop()
         self._in_use_connections.add(connection)
         return connection
+
+    async def drop_idle(self) -> None:
+        """Close what is idle.
+
+        No other task runs meanwhile: the library's ``disconnect`` waits for each connection to be
+        closed, and one that is only half closed looks as good as new to who asks for one then.
+        """
+        for connection in tuple(self._available_connections):
+            await connection.disconnect(nowait=True)
 
     async def probe(self, command: tuple[Any, ...]) -> None:
         """Ask each idle connection; those that do not answer are closed."""

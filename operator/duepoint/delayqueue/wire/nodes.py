@@ -23,7 +23,7 @@ import redis.exceptions
 import structlog
 
 from duepoint import faults
-from duepoint.delayqueue.wire import connecting
+from duepoint.delayqueue.wire import connecting, timelimits
 from duepoint.faults import FaultPoint
 
 log = structlog.get_logger(__name__)
@@ -111,8 +111,8 @@ class Node:
     async def exchange_safely(self, commands: Sequence[Command], safety: Safety) -> list[Any]:
         """As ``exchange``; what is not as safe as it has to be has ``Unconfirmed`` for a reply."""
         try:
-            async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS + safety.timeout_ms / 1_000):
-                *replies, reached = await self._send([*commands, safety.command()])
+            limit = COMMAND_TIMEOUT_SECONDS + safety.timeout_ms / 1_000
+            *replies, reached = await self._send([*commands, safety.command()], limit)
         except (redis.exceptions.RedisError, OSError) as error:
             await self._drop_idle()
             return [error] * len(commands)
@@ -129,15 +129,14 @@ class Node:
         waits = confirmed and self.replicas > 0 and now >= self._confirm_from
         sent = [*commands, ("WAIT", 1, _CONFIRM_MS)] if waits else commands
         try:
-            async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
-                await faults.reach(FaultPoint.BEFORE_COMMANDS)
-                try:
-                    replies = await self._send(sent)
-                except connecting.ServerChanged:
-                    if confirmed:
-                        raise
-                    replies = await self._send(sent)
-                await faults.reach(FaultPoint.AFTER_REPLIES)
+            await faults.reach(FaultPoint.BEFORE_COMMANDS)
+            try:
+                replies = await self._send(sent, COMMAND_TIMEOUT_SECONDS)
+            except connecting.ServerChanged:
+                if confirmed:
+                    raise
+                replies = await self._send(sent, COMMAND_TIMEOUT_SECONDS)
+            await faults.reach(FaultPoint.AFTER_REPLIES)
         except (redis.exceptions.RedisError, OSError) as error:  # TimeoutError is an OSError
             await self._drop_idle()
             return [error] * len(commands)
@@ -165,9 +164,14 @@ class Node:
     async def close(self) -> None:
         await self.client.aclose(close_connection_pool=True)  # type: ignore[attr-defined,unused-ignore]
 
-    async def _send(self, commands: Sequence[Command]) -> list[Any]:
+    async def _send(self, commands: Sequence[Command], seconds: float) -> list[Any]:
+        """The replies; a server that does not answer for so long is away."""
         if all(command[0] in _PLAIN for command in commands):
-            return await self._send_plain(commands)
+            return await self._send_plain(commands, seconds)
+        async with timelimits.AnswerWithin(seconds):
+            return await self._send_by_library(commands)
+
+    async def _send_by_library(self, commands: Sequence[Command]) -> list[Any]:
         if len(commands) == 1:
             try:
                 (command,) = _with_run_id(commands, "")
@@ -179,18 +183,23 @@ class Node:
             pipeline.execute_command(*command)
         return await pipeline.execute(raise_on_error=False)
 
-    async def _send_plain(self, commands: Sequence[Command]) -> list[Any]:
+    async def _send_plain(self, commands: Sequence[Command], seconds: float) -> list[Any]:
         """Their replies need no translation, so the library's layers for that are left out.
 
-        The connection itself closes when it fails, or when we are cancelled while it waits.
+        The connection itself closes when it fails, or when we are cancelled while it waits. Waiting
+        for one, while others have all that there are, says nothing about the server: the pool has a
+        limit of its own for that.
         """
         connection: Any = await self.pool.get_connection()
         try:
             asked = _with_run_id(commands, self._who(connection))
             packed = [part for each in asked for part in connection.pack_command(*each)]
-            await connection.send_packed_command(packed, check_health=False)
-            await faults.reach(FaultPoint.AFTER_COMMANDS_SENT)
-            return [await _reply(connection) for _ in commands]
+            async with timelimits.AnswerWithin(seconds):
+                await connection.send_packed_command(packed, check_health=False)
+                await faults.reach(FaultPoint.AFTER_COMMANDS_SENT)
+                replies = [await _reply(connection) for _ in commands]
+            self.pool.answers += 1
+            return replies
         finally:
             await self.pool.release(connection)
 
@@ -203,7 +212,7 @@ class Node:
         return f"{run_id} {seconds * 1e6:.0f}" if seconds < _NEWLY_MET_SECONDS else run_id
 
     async def _drop_idle(self) -> None:
-        await self.pool.disconnect(inuse_connections=False)
+        await self.pool.drop_idle()
 
     async def _greet(self, connection: redis.asyncio.Connection) -> None:
         self._run_ids.pop(connection, None)

@@ -333,9 +333,12 @@ def _rule(member: _Member, settings: setspec.SetSettings, now_us: int, *, once: 
         suspend=bool(member.suspend),
         zone_data="" if member.time_zone is None and once else _zone_data(zone),
     )
+    policy = _policy(member, defaults.policy, findings)
+    if settings.whole_seconds:
+        setspec.check_concurrency_of_jobs(policy.concurrency, "concurrencyPolicy", findings)
     rule = rules.Rule(
         timing=timing,
-        policy=_policy(member, defaults.policy, findings),
+        policy=policy,
         whole_seconds=settings.whole_seconds,
     )
     if findings.errors:

@@ -219,6 +219,9 @@ def parse(
     rows = None if fields.rows is None else _rows(fields.rows, limits, findings)
     if isinstance(target, actions.JobAction):
         _check_job(target, findings)
+        check_concurrency_of_jobs(
+            settings.defaults.policy.concurrency, "spec.defaults.concurrencyPolicy", findings
+        )
     if findings.errors or target is None:
         raise errors.InvalidSpec(tuple(findings.errors))
     action = actions.Action(target=target, payload=payload)
@@ -349,6 +352,16 @@ def _config_map(fields: _ConfigMapRef, findings: SpecFindings) -> ConfigMapRows:
         message = f"{errors.quoted(fields.key)} is no key of a ConfigMap"
         findings.add(Reason.INVALID_SCHEDULE, f"{at}.key", message)
     return ConfigMapRows(name=fields.name, key=fields.key or "")
+
+
+def check_concurrency_of_jobs(policy: str, path: str, findings: SpecFindings) -> None:
+    """The queue does not know which Jobs of a member run: their ends are counted for no member."""
+    if policy != rules.Policy().concurrency:
+        message = (
+            f"{policy} cannot hold for the Jobs of members, because their ends are not followed: "
+            "write Allow, or make a Schedule of what must not overlap"
+        )
+        findings.add(Reason.INVALID_SCHEDULE, path, message)
 
 
 def _check_job(target: actions.JobAction, findings: SpecFindings) -> None:

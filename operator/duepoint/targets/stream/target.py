@@ -49,7 +49,7 @@ class StreamTarget:
             namespace=firings.namespace,
             name=stream.name,
             max_length=self._own.length(stream.max_length),
-            names=OWN_FIELDS,
+            names=(*OWN_FIELDS, _PAYLOAD) if firings.payloads else OWN_FIELDS,
             members=members,
             values=_own_values(firings),
             same=_common(firings, self._clock.now_us()),
@@ -104,6 +104,8 @@ class StreamTarget:
 #: The fields of an entry, in its order: those of each slot, and those that a burst has in common.
 OWN_FIELDS = ("id", "schedule_id", "slot", "scheduled_time", "version")
 COMMON_FIELDS = ("generated_at", "payload", "attempt", "trigger")
+#: Of members it may be another one in each entry.
+_PAYLOAD = COMMON_FIELDS[1]
 
 
 def entry(firing: target.Firing, now_us: int) -> dict[str, bytes | str]:
@@ -122,7 +124,7 @@ def _of_set(firings: target.Firings) -> tuple[str, ...]:
 
 
 def _own_values(firings: target.Firings) -> list[tuple[bytes | str, ...]]:
-    """The values of ``OWN_FIELDS``, row by row."""
+    """The values of ``OWN_FIELDS``, row by row, and the payload where it is a row's own."""
     text_of = {
         slot: (eventids.seconds_text(slot), eventids.instant_text(slot))
         for slot in set(firings.slots_us)
@@ -138,6 +140,11 @@ def _own_values(firings: target.Firings) -> list[tuple[bytes | str, ...]]:
             else f"{uid}-{seconds}"  # the same, at a third of the cost
         )
         rows.append((id_, uid, seconds, instant, version_of[generation]))
+    if firings.payloads:
+        usual = bytes(firings.action.payload)
+        return [
+            (*row, payload or usual) for row, payload in zip(rows, firings.payloads, strict=True)
+        ]
     return rows
 
 
@@ -146,7 +153,7 @@ def _common(firings: target.Firings, now_us: int) -> tuple[bytes | str, ...]:
     generated_at, payload, attempt, trigger = COMMON_FIELDS
     return (
         *(generated_at, eventids.instant_text(now_us)),
-        *(payload, bytes(firings.action.payload)),
+        *(() if firings.payloads else (payload, bytes(firings.action.payload))),
         *(attempt, str(firings.attempt)),
         *(trigger, firings.trigger),
         *_of_set(firings),

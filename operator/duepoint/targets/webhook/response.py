@@ -132,9 +132,10 @@ def no_answer(seconds: float) -> target.Trouble:
     return _late(f"no answer within {seconds:.3g} s")
 
 
-def no_connection(host: str, seconds: float) -> target.Trouble:
+def no_connection(host: str, seconds: float, *, is_tls: bool) -> target.Trouble:
     within = min(seconds, connections.CONNECT_SECONDS)
-    return _late(f"no connection to {host} within {within:.3g} s")
+    kind = "TLS connection" if is_tls else "connection"
+    return _late(f"no {kind} to {host} within {within:.3g} s")
 
 
 def trouble(error: Exception, host: str) -> target.Trouble:

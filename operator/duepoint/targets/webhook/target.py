@@ -181,7 +181,7 @@ class WebhookTarget:
         try:
             received = await self._pool.send(self._call(firing, ready, seconds))
         except connections.ConnectionLate:
-            return response.no_connection(host, seconds)
+            return response.no_connection(host, seconds, is_tls=ready.where.url.scheme == "https")
         except TimeoutError:
             return response.no_answer(seconds)
         except (OSError, ValueError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from duepoint import telemetry
 from duepoint.controller.schedulesets.schedulesets import ORPHAN_SECONDS
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
@@ -208,6 +209,15 @@ async def test_a_leader_that_begins_after_the_loss_knows_the_last_count_from_the
     async with world.leader(epoch=3):
         await world.clock.advance(1)
         assert "there were 7" in world.set_condition("DataLost")["message"]
+        await world.clock.advance(11)
+        assert sets_with_lost_members() == 1
+        await world.put(7)
+        await world.clock.advance(11)
+        assert sets_with_lost_members() == 0
+
+
+def sets_with_lost_members() -> float | None:
+    return telemetry.registry.get_sample_value("duepoint_sets_with_lost_members")
 
 
 async def test_a_loss_is_over_once_as_many_members_are_there_or_the_set_is_edited(world):

@@ -93,3 +93,11 @@ def test_what_is_wrong_is_an_answer_that_names_the_field(text, field):
     assert isinstance(found, members.RowError), found
     assert found.field == field
     assert found.detail
+
+
+def test_members_that_are_jobs_cannot_be_kept_from_overlapping():
+    of_jobs = setspec.SetSettings(whole_seconds=True)
+    found = row(b'{"id": "a", "schedule": "0 9 * * *", "concurrencyPolicy": "Forbid"}', of_jobs)
+    assert isinstance(found, members.RowError)
+    assert (found.code, found.field) == ("InvalidField", "concurrencyPolicy")
+    assert "write Allow" in found.detail

@@ -15,6 +15,7 @@ from tests.support.builders import JOB_TEMPLATE
 
 STREAM = {"stream": {"name": "ticks"}}
 TTL = "ttlSecondsAfterFinished"
+KEPT_JOB = {"spec": {**JOB_TEMPLATE["spec"], TTL: 600}}
 
 
 def a_set_spec(**fields) -> setspec.SetSpec:
@@ -74,8 +75,7 @@ def test_the_target_of_a_set_is_read_as_a_schedules():
 
 
 def test_a_set_of_jobs_has_slots_of_whole_seconds():
-    template = {"spec": {**JOB_TEMPLATE["spec"], TTL: 600}}
-    assert a_set_spec(jobTemplate=template).settings.whole_seconds
+    assert a_set_spec(jobTemplate=KEPT_JOB).settings.whole_seconds
     assert not a_set_spec().settings.whole_seconds
 
 
@@ -96,6 +96,8 @@ def test_a_set_of_jobs_has_slots_of_whole_seconds():
         ({"defaults": {"catchUpLimit": 10_001}}, "InvalidSchedule", "spec.defaults.catchUpLimit"),
         ({"defaults": {"concurrencyPolicy": "Queue"}}, "InvalidSchedule",
          "spec.defaults.concurrencyPolicy"),
+        ({"jobTemplate": KEPT_JOB, "defaults": {"concurrencyPolicy": "Forbid"}},
+         "InvalidSchedule", "spec.defaults.concurrencyPolicy"),
         ({"limits": {"members": 0}}, "InvalidSchedule", "spec.limits.members"),
         ({"limits": {"members": 2**62}}, "InvalidSchedule", "spec.limits.members"),
         ({"limits": {"payloadBytes": 16_385}}, "InvalidSchedule", "spec.limits.payloadBytes"),

@@ -1,28 +1,51 @@
 -- include heads
 -- include occurrences
 -- include definition
--- A member of a set that has come to its end leaves the queue: at once, or when it was kept as long as its set says
--- (behind the colon of s<lane>), by an occurrence of the kind `expiry`. As long as one of its slots is open it stays.
+-- Members of a set that have come to their end leave the queue: at once, or when they were kept as long as their set
+-- says (behind the colon of s<lane>), by an occurrence of the kind `expiry`. As long as one of its slots is open a
+-- member stays.
 local EXPIRY, EXPIRED, DEAD = 8, 1, 2
 local DEAD_KEPT = 604800 -- seconds that a member stays whose slot may be replayed
 
-local function leave(bucket, schedule, lane, lane_key, why, now)
-  local record = redis.call('HGET', bucket, schedule)
-  if not record or state_of(record) ~= COMPLETED or #occurrences_of(schedule, 1) > 0 then
-    return
-  end
+local function kept_seconds(lane, why)
   local kept = tonumber(string.match(redis.call('HGET', META, 's' .. lane) or '', ':(%d+)$')) or 0
-  if why == DEAD then
-    kept = math.max(kept, DEAD_KEPT)
-  end
-  if kept == 0 or why == EXPIRED then
-    if redis.call('HDEL', bucket, schedule) == 1 then
-      redis.call('HINCRBY', META, 'c' .. lane, -1)
-    end
+  return why == DEAD and math.max(kept, DEAD_KEPT) or kept
+end
+
+-- `ids` of one bucket; where `chains` are given, those that these have are the members' last, which end now.
+local function leave(bucket, ids, chains, lane, lane_key, why, now)
+  if #ids == 0 then
     return
   end
-  local due = now + kept * 1000000
-  local member = schedule .. version_of(record) .. string.char(EXPIRY) .. struct.pack('>I8', due)
-  add_occurrence(lane_key, digits(due), member, '')
-  refresh_head(lane, lane_key)
+  local kept = kept_seconds(lane, why)
+  local is_any_open = redis.call('ZLEXCOUNT', OCC, '-', '+') > 0
+  local expires = now + kept * 1000000
+  local gone, completed, is_any_kept = {}, {}, false
+  for i, record in ipairs(redis.call('HMGET', bucket, unpack(ids))) do
+    local id = ids[i]
+    local ends = chains and is_armed_as(record, id, chains[i])
+    if ends or (record and state_of(record) == COMPLETED) then
+      local is_open = is_any_open and #occurrences_of(id, 1) > 0
+      if not is_open and (kept == 0 or why == EXPIRED) then
+        gone[#gone + 1] = id
+      else
+        if ends then
+          completed[#completed + 1], completed[#completed + 2] = id, with_state(record, COMPLETED)
+        end
+        if not is_open then
+          local member = id .. version_of(record) .. string.char(EXPIRY) .. struct.pack('>I8', expires)
+          is_any_kept = add_occurrence(lane_key, digits(expires), member, '') or is_any_kept
+        end
+      end
+    end
+  end
+  if #completed > 0 then
+    redis.call('HSET', bucket, unpack(completed))
+  end
+  if is_any_kept then
+    refresh_head(lane, lane_key)
+  end
+  if #gone > 0 then
+    redis.call('HINCRBY', META, 'c' .. lane, -redis.call('HDEL', bucket, unpack(gone)))
+  end
 end

@@ -1,0 +1,124 @@
+"""Metrics have a bounded number of series, and each process serves its own."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+
+import duepoint
+from duepoint import app, services, settings, telemetry
+from tests.support.redisserver import free_port
+
+#: Metrics of the Prometheus client, which every process has.
+USUAL = re.compile(r"(process|python)_")
+
+
+def test_the_first_namespaces_are_labels_and_the_others_share_one():
+    namespaces = telemetry.Namespaces()
+    namespaces.most = 2
+    assert [namespaces.label(name) for name in ("a", "b", "c", "a", "d")] == [
+        "a",
+        "b",
+        "_other",
+        "a",
+        "_other",
+    ]
+
+
+def test_no_namespace_is_a_label_where_none_may_be():
+    namespaces = telemetry.Namespaces()
+    namespaces.most = 0
+    assert namespaces.label("a") == telemetry.OTHER_NAMESPACES
+
+
+def test_every_metric_is_served_by_a_process():
+    served = {
+        family.name for registry in telemetry.processes.values() for family in registry.collect()
+    }
+    assert served == {family.name for family in telemetry.registry.collect()}
+
+
+@pytest.mark.parametrize(
+    ("process", "of_its_own", "of_others"),
+    [
+        ("operator", "duepoint_leader", ("duepoint_inflight", "duepoint_http_connections")),
+        ("worker", "duepoint_inflight", ("duepoint_leader", "duepoint_http_connections")),
+        ("api", "duepoint_http_connections", ("duepoint_leader", "duepoint_inflight")),
+    ],
+)
+async def test_a_process_serves_what_it_fills(
+    process, of_its_own, of_others, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(telemetry.namespaces, "most", telemetry.namespaces.most)
+    (key := tmp_path / "key").write_bytes(bytes(32))
+    chosen = settings.read(
+        settings.OperatorSettings,
+        {},
+        {
+            "redis_url": "redis://127.0.0.1:1/0",
+            "blob_key_file": str(key),
+            "http_host": "127.0.0.1",
+            "http_port": str(port := free_port()),
+            "metrics_namespaces": "7",
+        },
+    )
+    async with (
+        app.serving(chosen, services.Health(), process),
+        ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/metrics") as answer,
+    ):
+        lines = (await answer.text()).splitlines()
+    names = {line.split(" ")[0].partition("{")[0] for line in lines if not line.startswith("#")}
+    assert of_its_own in names
+    assert not names.intersection(of_others)
+    assert "process_open_fds" in names
+    assert telemetry.namespaces.most == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        ("webhook_seconds", 300),  # the longest time limit of a request
+        ("start_lateness_seconds", 86_400),
+        ("status_staleness_seconds", 60),
+        ("http_seconds", 600),
+    ],
+)
+def test_the_buckets_of_a_histogram_reach_the_longest_time_that_is_measured(name, seconds):
+    histogram = getattr(telemetry, name)
+    histogram = histogram.labels("x") if name == "http_seconds" else histogram
+    before = above(name, seconds)
+    histogram.observe(seconds - 0.1)
+    assert above(name, seconds) == before
+
+
+def above(name: str, seconds: float) -> float:
+    """Observations above so many seconds, as a reader of the buckets sees them."""
+    (family,) = [one for one in telemetry.registry.collect() if one.name == f"duepoint_{name}"]
+    buckets = [one for one in family.samples if one.name.endswith("_bucket")]
+    reached = {float(one.labels["le"]): one.value for one in buckets}
+    assert max(le for le in reached if le != float("inf")) >= seconds
+    return reached[float("inf")] - reached[min(le for le in reached if le >= seconds)]
+
+
+def test_no_line_of_the_log_carries_an_instant_as_a_number():
+    """People read ``slot`` as RFC 3339, as annotations of Jobs have it."""
+    package = Path(duepoint.__file__).parent
+    calls = [
+        (path, call)
+        for path in package.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and ast.unparse(call.func).startswith("telemetry.logger.")
+    ]
+    assert len(calls) > 80
+    named = [
+        f"{path.relative_to(package)}:{call.lineno} {keyword.arg}"
+        for path, call in calls
+        for keyword in call.keywords
+        if keyword.arg and keyword.arg.endswith("_us")
+    ]
+    assert named == []

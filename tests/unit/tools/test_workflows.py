@@ -1,0 +1,50 @@
+"""The workflows ask only for what the repository has, and hand out few rights."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from tools.devcluster.state import REPOSITORY
+
+FOLDER = REPOSITORY / ".github" / "workflows"
+WORKFLOWS = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.yaml"))}
+
+
+def steps(text):
+    return [step for job in yaml.safe_load(text)["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_make_targets_and_modules_of_a_workflow_exist(name):
+    scripts = "\n".join(step.get("run", "") for step in steps(WORKFLOWS[name]))
+    makefile = (REPOSITORY / "Makefile").read_text()
+
+    for target in re.findall(r"\bmake ([a-z-]+)", scripts):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    for module in re.findall(r"-m (tools[\w.]+)", scripts):
+        assert (REPOSITORY / f"{module.replace('.', '/')}.py").exists(), module
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_no_script_contains_text_that_others_choose(name):
+    """What comes with an event reaches a script by a variable only."""
+    for step in steps(WORKFLOWS[name]):
+        assert "${{" not in step.get("run", ""), step
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_rights_are_named(name):
+    workflow = yaml.safe_load(WORKFLOWS[name])
+
+    assert workflow["permissions"] in ({}, {"contents": "read"})
+
+
+def test_a_release_is_refused_for_another_tag_and_for_a_base_without_a_digest():
+    names = [step.get("name") for step in steps(WORKFLOWS["release"])]
+
+    built = names.index("Build, push, sign")
+    assert names.index("The tag is the version, on the main branch") < built
+    assert names.index("The base image is named by its digest") < built

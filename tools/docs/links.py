@@ -1,0 +1,165 @@
+"""Where the pages of the site come from, and where their links lead.
+
+Pages are written for the repository: a link is a path from the page's own file, to another page, a
+picture, or a file outside docs/. On the site a file `docs/A` is `A`, README.md is the home page,
+and everything else that is linked to, directly or from such a page, is under `repository/`. A
+folder is its README.md, or else a page that lists its files.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+HOME = "README.md"
+FOLDER = "folder.md"
+#: A page, or a title with a page or with entries of its own.
+Entry: TypeAlias = "str | dict[str, str | list[Entry]]"
+_FENCE = re.compile(r"^( *)(```+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
+_TARGET = re.compile(r"(\]\()([^)\s]+)(\))")
+_OUTSIDE = re.compile(r"^[a-z][a-z0-9+.-]*:|^//")
+
+
+def site_path(path: str, repository: Path) -> str:
+    """Where a file or folder of the repository stands on the site; `path` begins at its root."""
+    if path == HOME:
+        return "index.md"
+    if (repository / path).is_dir():
+        return site_path(folder_page(path, repository), repository)
+    inside = path.removeprefix("docs/")
+    # MkDocs makes README.md an index, and so would have two with the home page's name.
+    return inside if path.startswith("docs/") else f"repository/{path}"
+
+
+def folder_page(path: str, repository: Path) -> str:
+    """The page that stands for a folder."""
+    readme = posixpath.join(path, "README.md")
+    return readme if (repository / readme).exists() else posixpath.join(path, FOLDER)
+
+
+def targets(text: str, page: str) -> Iterator[str]:
+    """Paths in the repository that a page links to; `page` is its own."""
+    for piece in _outside_fences(text):
+        for _, target, _ in _TARGET.findall(piece):
+            path = target.partition("#")[0]
+            if path and not _OUTSIDE.match(target):
+                yield _resolved(path, page)
+
+
+def rewritten(text: str, page: str, repository: Path) -> str:
+    """The page with its links as they have to be on the site."""
+    here = posixpath.dirname(site_path(page, repository))
+
+    def link(found: re.Match[str]) -> str:
+        path, mark, anchor = found[2].partition("#")
+        if not path or _OUTSIDE.match(found[2]):
+            return found[0]
+        there = site_path(_resolved(path, page), repository)
+        return f"{found[1]}{posixpath.relpath(there, here or '.')}{mark}{anchor}{found[3]}"
+
+    return _map_outside_fences(text, lambda piece: _TARGET.sub(link, piece))
+
+
+def reached(pages: dict[str, str], repository: Path) -> dict[str, str | None]:
+    """Everything outside docs/ that the pages (path -> text) lead to, and that these lead to.
+
+    Gives path -> text; None = not Markdown, to be copied. What is missing is left out: MkDocs then
+    says so.
+    """
+    found: dict[str, str | None] = {}
+    waiting = [target for page, text in pages.items() for target in targets(text, page)]
+    while waiting:
+        path = waiting.pop()
+        if (repository / path).is_dir():
+            path = folder_page(path, repository)
+        if path in found or path in pages:
+            continue
+        file = repository / path
+        if posixpath.basename(path) == FOLDER and not file.exists():
+            found[path] = _listing(posixpath.dirname(path), repository)
+            waiting += targets(found[path] or "", path)
+        elif path.endswith(".md") and file.exists():
+            found[path] = file.read_text()
+            waiting += targets(found[path] or "", path)
+        elif not path.startswith("docs/") and file.exists():
+            found[path] = None
+    return found
+
+
+def _listing(folder: str, repository: Path) -> str:
+    names = sorted(each.name for each in (repository / folder).iterdir() if each.is_file())
+    return f"# {folder}\n\n" + "".join(f"- [{name}]({name})\n" for name in names)
+
+
+def _resolved(path: str, page: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
+
+
+def _outside_fences(text: str) -> Iterator[str]:
+    start = 0
+    for fence in _FENCE.finditer(text):
+        yield text[start : fence.start()]
+        start = fence.end()
+    yield text[start:]
+
+
+def _map_outside_fences(text: str, change: Callable[[str], str]) -> str:
+    done, start = [], 0
+    for fence in _FENCE.finditer(text):
+        done += [change(text[start : fence.start()]), fence[0]]
+        start = fence.end()
+    return "".join([*done, change(text[start:])])
+
+
+def slug(heading: str, separator: str) -> str:
+    """The id of a heading as GitHub and GitLab make it, so that a link works there and here."""
+    return re.sub(r"[^\w\- ]", "", heading.lower().strip()).replace(" ", separator)
+
+
+def markdown_files(folder: Path, repository: Path) -> dict[str, str]:
+    """Path in the repository -> text, of every page in a folder."""
+    return {
+        os.fspath(path.relative_to(repository)): path.read_text()
+        for path in sorted(folder.rglob("*.md"))
+    }
+
+
+def navigation(entries: Iterable[Entry], pages: Iterable[str]) -> list[Entry]:
+    """The entries, with each that ends with / replaced by what of its folder is named nowhere else.
+
+    `pages` are paths on the site. Groups that become empty are left out. A page of no entry stays
+    out, and MkDocs says so.
+    """
+    left = set(pages) - set(_named(entries))
+
+    def filled(entry: Entry) -> list[Entry]:
+        if isinstance(entry, dict):
+            [(title, value)] = entry.items()
+            inner = (
+                [each for one in value for each in filled(one)]
+                if isinstance(value, list)
+                else value
+            )
+            return [{title: inner}] if inner else []
+        if not entry.endswith("/"):
+            return [entry]
+        here = sorted(each for each in left if each.startswith(entry))
+        left.difference_update(here)
+        # The folder's own page first.
+        own = [each for each in here if each == f"{entry}README.md"]
+        return [*own, *(each for each in here if each not in own)]
+
+    return [each for one in entries for each in filled(one)]
+
+
+def _named(entries: Iterable[Entry]) -> Iterator[str]:
+    for entry in entries:
+        if isinstance(entry, dict):
+            for value in entry.values():
+                yield from _named(value if isinstance(value, list) else [value])
+        else:
+            yield entry

@@ -1,0 +1,50 @@
+"""Archives whose bytes depend on nothing but their contents.
+
+What made a tar.gz writes into it when it ran, who ran it and with which permissions. `normalised`
+packs the same files again: sorted by name, without owners, one time for all of them, and
+permissions of which only the bit for execution is kept.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+from pathlib import Path
+
+
+def normalised(path: Path, *, epoch: int) -> None:
+    """Rewrite a tar.gz in place; `epoch` is the time of every file in it, in seconds."""
+    packed = io.BytesIO()
+    with (
+        tarfile.open(path, "r:gz") as old,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new,
+    ):
+        for member in sorted(old.getmembers(), key=lambda each: each.name):
+            content = old.extractfile(member) if member.isfile() else None
+            new.addfile(_plain(member, epoch), content)
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=epoch) as zipped:
+        zipped.write(packed.getvalue())
+
+
+def _plain(member: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
+    is_program = member.isdir() or bool(member.mode & 0o100)
+    plain = member.replace(
+        mtime=epoch,
+        mode=0o755 if is_program else 0o644,
+        uid=0,
+        gid=0,
+        uname="",
+        gname="",
+        deep=False,
+    )
+    # They would win over what was just set: setuptools keeps fractions of seconds there.
+    plain.pax_headers = {}
+    return plain
+
+
+def unpack(archive: bytes, folder: Path, *, epoch: int) -> None:
+    """The files of a tar in `folder`, with the same permissions and times on every machine."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for member in tar.getmembers():
+            tar.extract(_plain(member, epoch), folder, filter="fully_trusted")

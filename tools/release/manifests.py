@@ -1,0 +1,97 @@
+"""`python -m tools.release.manifests [--check]`: the installation without Helm, made of the chart.
+
+Writes `deploy/kustomize/base/duepoint.yaml`: every object of the chart with its default values, two
+Secrets named instead of filled. It leaves out what would take Schedules or the index with it when
+the file is deleted from a cluster: the CRDs, the namespace and the Secret of the blob key. Tests of
+the release are left out too, and labels that only Helm owns. A release copies the file
+as install.yaml and names its image. With --check nothing is written; a file that is not
+current is exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools import helm
+from tools.devcluster.state import REPOSITORY
+
+CHART = REPOSITORY / "charts" / "duepoint"
+CRDS = REPOSITORY / "crds"
+BASE = REPOSITORY / "deploy" / "kustomize" / "base" / "duepoint.yaml"
+NAMESPACE = "duepoint-system"
+#: Both have to be there before the Pods start; the how-to creates them.
+REDIS_SECRET = "duepoint-redis"
+BLOB_KEY_SECRET = "duepoint-blob-key"
+HEADER = """\
+# Duepoint in the namespace duepoint-system. Written by `python -m tools.release.manifests` from
+# charts/duepoint; do not edit. docs/howto/install-with-kustomize.md says what must be there first.
+"""
+CRDS_HEADER = """\
+# The CustomResourceDefinitions of Duepoint. Deleting them deletes every Schedule of the cluster.
+"""
+_HELMS_OWN = ("helm.sh/", "app.kubernetes.io/managed-by")
+_CLUSTER_KINDS = ("Cluster", "ValidatingAdmission")
+
+
+def install_objects(chart: Path = CHART) -> list[dict[str, Any]]:
+    """The objects of an installation in the order in which they are applied."""
+    options = (
+        "--set=crds.enabled=false",
+        "--set=helmTest.enabled=false",
+        f"--set=redis.existingSecret.name={REDIS_SECRET}",
+        f"--set=blobKey.existingSecret={BLOB_KEY_SECRET}",
+    )
+    text = helm.template(chart, release="duepoint", namespace=NAMESPACE, options=options)
+    return [_without_helm(one) for one in yaml.safe_load_all(text) if one]
+
+
+def _without_helm(thing: dict[str, Any]) -> dict[str, Any]:
+    """The object with its namespace, and without what only Helm reads; Pods are alike."""
+    if not thing["kind"].startswith(_CLUSTER_KINDS):
+        thing["metadata"].setdefault("namespace", NAMESPACE)
+    template = thing.get("spec", {}).get("template", {})
+    for metadata in (thing["metadata"], template.get("metadata", {})):
+        for kind in ("labels", "annotations"):
+            if kind in metadata:
+                metadata[kind] = {
+                    key: value
+                    for key, value in metadata[kind].items()
+                    if not key.startswith(_HELMS_OWN)
+                }
+    return thing
+
+
+def install_text(chart: Path = CHART) -> str:
+    """The whole file, with the image that the chart names."""
+    return HEADER + yaml.safe_dump_all(install_objects(chart), sort_keys=False, width=120)
+
+
+def crds_text(folder: Path = CRDS) -> str:
+    """All CRDs in one file."""
+    paths = sorted(folder.glob("*.yaml"))
+    return CRDS_HEADER + "".join(f"---\n{path.read_text()}" for path in paths)
+
+
+def main() -> int:
+    """Write or check; gives the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if not current")
+    is_check = parser.parse_args().check
+    text = install_text()
+    if BASE.exists() and BASE.read_text() == text:
+        return 0
+    if is_check:
+        shown = BASE.relative_to(REPOSITORY)
+        sys.stderr.write(f"{shown} is not current: python -m tools.release.manifests\n")
+        return 1
+    BASE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
