@@ -6,8 +6,9 @@ structural schema without references. The result is committed as `jobspec.json`,
 building the CRDs needs no server.
 
 What the copy keeps: types, required fields, and how lists and maps merge under server-side apply.
-What it leaves out: descriptions (`descriptions` adds short ones), defaults (the Job's own API server sets them, and what it
-sets must not appear as drift in a Schedule), enums (a newer Kubernetes may know more values).
+What it leaves out: descriptions (`descriptions` adds short ones), defaults (the Job's own API
+server sets them, and what it sets must not appear as drift in a Schedule), enums (a newer
+Kubernetes may know more values).
 What it adds: every optional field may be null, as in CronJob, and every object keeps the fields
 it does not know, so that a template written for a newer Kubernetes passes through untouched.
 """
