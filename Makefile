@@ -100,6 +100,10 @@ chart-check: $(STAMP) ## the chart's README, its kept renderings and deploy/ are
 	$(if $(WRITE),$(PY) -m tools.up.installation)
 	$(PY) -m tests.integration.chart.snapshots $(if $(WRITE),--write)
 
+.PHONY: failures
+failures: $(STAMP) ## the page of failure modes, from their table; every test that it names exists
+	@$(PY) -m tools.failures
+
 ##@ Testing
 
 .PHONY: test
@@ -133,6 +137,11 @@ test-redis-server: $(STAMP) ## the tests that run on Debian's redis-server as we
 .PHONY: fuzz
 fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most 5 ms (COUNT=, SEED=)
 	@PYTHONPATH=operator:. $(PY) -m tests.property.expressions.fuzzing $(or $(COUNT),1000000) $(or $(SEED),fuzz)
+
+.PHONY: simulate
+simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|singles|pairs, SHOW=seed, KEEP=1)
+	@PYTHONPATH=operator:. $(PY) -m tests.simulation $(if $(SHOW),--show $(SHOW)) \
+	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(KEEP),--keep)
 
 .PHONY: ci
 ci: lint types contract docs test-pythons test-redis-server ## exactly what continuous integration runs

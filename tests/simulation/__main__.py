@@ -1,0 +1,115 @@
+"""Play histories: ``python -m tests.simulation --help``."""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import dataclasses
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+
+from tests.simulation import history, oracle, playing, scopes, shrinking, stories
+from tests.simulation.faults import Kind
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", default="1:300", help="FIRST:LAST, or one seed (default 1:300)")
+    parser.add_argument("--scope", choices=("random", "singles", "pairs"), default="random")
+    parser.add_argument(
+        "--target", choices=history.TARGETS, help="of singles and pairs; unset: all"
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    parser.add_argument(
+        "--show", metavar="SEED", type=int, help="play one seed and print its trace"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="shrink failures and keep them in found/"
+    )
+    chosen = parser.parse_args()
+    playing.begin()
+    try:
+        return _run(chosen)
+    finally:
+        playing.end()
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    if chosen.show is not None:
+        return _show(chosen.show)
+    first, _, last = chosen.seeds.partition(":")
+    numbers = range(int(first), int(last or first) + 1)
+    tasks = _tasks(chosen.scope, numbers, (chosen.target,) if chosen.target else history.TARGETS)
+    return _play_all(tasks, chosen.jobs, keeps=chosen.keep)
+
+
+def _say(text: object) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _tasks(scope: str, seeds: range, targets: tuple[str, ...]) -> Iterator[playing.Task]:
+    if scope == "random":
+        for seed in seeds:
+            yield seed, stories.of_seed(seed)
+        return
+    for target in targets:
+        story = scopes.one_slot(target)
+        seed = seeds[0]
+        quiet = playing.play((seed, story))
+        if scope == "singles":
+            numbers = [*scopes.of_applying(quiet), *scopes.of_slot(quiet)]
+            for event in scopes.singles(numbers, list(Kind)):
+                yield seed, scopes.with_events(story, event)
+        else:
+            for pair in scopes.pairs(scopes.of_firing(quiet)):
+                yield seed, scopes.with_events(story, *pair)
+
+
+def _play_all(tasks: Iterator[playing.Task], jobs: int, *, keeps: bool) -> int:
+    began, count, failed = time.monotonic(), 0, 0
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(jobs, context, initializer=playing.begin) as pool:
+        waiting: dict[concurrent.futures.Future[list[str]], playing.Task] = {}
+        for task in tasks:
+            waiting[pool.submit(playing.problems_of, task)] = task
+        for done in concurrent.futures.as_completed(waiting):
+            count += 1
+            if problems := done.result():
+                failed += 1
+                _report(waiting[done], problems, keeps=keeps)
+    seconds = time.monotonic() - began
+    _say(
+        f"{count} histories, {failed} failed; {seconds:.0f} s, {60 * count / seconds:.0f} a minute"
+    )
+    return 1 if failed else 0
+
+
+def _report(task: playing.Task, problems: list[str], *, keeps: bool) -> None:
+    seed, story = task
+    events = ", ".join(map(str, story.events))
+    _say(f"seed {seed}: {story.schedules[0].target}: {events or 'no event'}")
+    for problem in problems[:5]:
+        _say(f"  {problem}")
+    if keeps:
+        short = shrinking.shrunk(story, lambda fewer: bool(playing.problems_of((seed, fewer))))
+        left = playing.problems_of((seed, short))
+        found = shrinking.Found(what=left[0], seed=seed, story=short, problems=left)
+        _say(f"  kept as {shrinking.keep(found)}")
+
+
+def _show(seed: int) -> int:
+    story = stories.of_seed(seed)
+    for planned in story.schedules:
+        _say(dataclasses.asdict(planned))
+    record = playing.play((seed, story))
+    _say("\n".join(record.trace))
+    problems = oracle.judge(record)
+    _say("\n".join(problems) or "nothing is wrong")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""Every source of chance and time of the product, replaced for as long as a history runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import gc
+import os
+import random
+import secrets
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import structlog
+
+from duepoint import clock as clocks
+from duepoint.delayqueue.wire import scripting, servers
+from duepoint.net import dialling
+from tests.simulation.loop import Process, SimulatedLoop, running_process
+
+#: 2026-03-01T12:00:00Z. It lies before the machine's own time, as the ages of stream entries need.
+BASE_US = 1_772_366_400_000_000
+
+
+class ProcessClock:
+    """The machine's clocks as one process has them; its own may be wrong."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+        self._process: Process = running_process.get()
+
+    def now_us(self) -> int:
+        return BASE_US + self._loop.now_us + self._process.clock_offset_us
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+#: Each process reads the scripts from the disk, which takes longer than its part of a history.
+_source = functools.cache(scripting.source)
+
+
+@contextlib.contextmanager
+def controlled(
+    seed: int,
+    loop: SimulatedLoop,
+    open_servers: Callable[..., Any],
+    dialler: Callable[..., Any],
+) -> Iterator[None]:
+    """Time, chance and network of the product are those of the history."""
+    dice = random.Random(f"chance of {seed}")
+    seeded = random.Random
+
+    def a_random(given: Any = None) -> random.Random:
+        return seeded(dice.getrandbits(64) if given is None else given)
+
+    state = random.getstate()
+    random.seed(dice.getrandbits(64))
+    was_enabled = gc.isenabled()
+    gc.disable()
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in (
+            (os, "urandom", dice.randbytes),
+            (secrets, "token_hex", lambda count=32: dice.randbytes(count).hex()),
+            (secrets, "token_bytes", dice.randbytes),
+            (secrets, "randbits", dice.getrandbits),
+            (uuid, "uuid4", lambda: uuid.UUID(bytes=dice.randbytes(16), version=4)),
+            (random, "Random", a_random),
+            (scripting, "source", _source),
+            (clocks, "SystemClock", lambda: ProcessClock(loop)),
+            (servers, "open_servers", open_servers),
+            (dialling, "Dialler", dialler),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, value))
+        try:
+            yield
+        finally:
+            random.setstate(state)
+            if was_enabled:
+                gc.enable()
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """The product logs nothing: a million lines say less than the trace."""
+    before = structlog.get_config()
+    structlog.configure(processors=[_drop])
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def _drop(_logger: object, _name: str, _event: object) -> Any:
+    raise structlog.DropEvent

@@ -1,0 +1,102 @@
+"""What may happen, and where: a plan names messages by their number and says what befalls them.
+
+Each message that a process sends (commands to Redis, a request to the API server or to a receiver)
+has the next number of the history. Up to its first event a history is the same as one without
+events, so the numbers of a quiet run say where something can be put. Between two messages nothing
+outside a process changes, so killing it before and after each of them is killing it everywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """Kinds of events.
+
+    The first group is about the message, the second about the process that sends it, the third
+    about Redis, and the last is what users and leaders do.
+    """
+
+    LOSE_REQUEST = "lose-request"
+    LOSE_REPLY = "lose-reply"
+    RESET_REQUEST = "reset-request"
+    RESET_REPLY = "reset-reply"
+    LATE_REQUEST = "late-request"
+    LATE_REPLY = "late-reply"
+
+    KILL_BEFORE = "kill-before"
+    KILL_AFTER = "kill-after"
+    PAUSE_BEFORE = "pause-before"
+    PAUSE_AFTER = "pause-after"
+    DRAIN = "drain"
+
+    FLUSH = "flush"
+    FALL_BACK = "fall-back"
+    OUTAGE = "outage"
+    API_OUTAGE = "api-outage"
+
+    EDIT = "edit"
+    RETIME = "retime"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    DELETE = "delete"
+    TAKEOVER = "takeover"
+
+
+#: What is lost here is found out by a time limit of the sender.
+OF_MESSAGES = frozenset(Kind(text) for text in (
+    "lose-request", "lose-reply", "reset-request", "reset-reply", "late-request", "late-reply",
+))  # fmt: skip
+OF_PROCESSES = frozenset(
+    {Kind.KILL_BEFORE, Kind.KILL_AFTER, Kind.PAUSE_BEFORE, Kind.PAUSE_AFTER, Kind.DRAIN}
+    | {Kind.TAKEOVER}
+)
+OF_SERVERS = frozenset({Kind.FLUSH, Kind.FALL_BACK, Kind.OUTAGE, Kind.API_OUTAGE})
+OF_USERS = frozenset({Kind.EDIT, Kind.RETIME, Kind.SUSPEND, Kind.RESUME, Kind.DELETE})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Event:
+    """One event.
+
+    Attributes:
+        at: number of the message.
+        amount: seconds of a pause, an outage or a delay; commands that a fallback loses.
+        name: the Schedule that a user's event is about; "" = the first.
+    """
+
+    at: int
+    kind: Kind
+    amount: float = 0.0
+    name: str = ""
+
+    def __str__(self) -> str:
+        amount = f" {self.amount:g}" if self.amount else ""
+        return f"{self.kind}@{self.at}{amount}{f' {self.name}' if self.name else ''}"
+
+    def as_json(self) -> dict[str, object]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def of_json(cls, stored: dict[str, object]) -> Event:
+        return cls(**{**stored, "kind": Kind(str(stored["kind"]))})  # type: ignore[arg-type]
+
+
+#: A lease is 10 s, a Redis command is given up after 5 s, a request to the API server after 15 s.
+USUAL_AMOUNTS = {
+    Kind.LATE_REQUEST: 20.0,
+    Kind.LATE_REPLY: 4.0,
+    Kind.PAUSE_BEFORE: 25.0,
+    Kind.PAUSE_AFTER: 25.0,
+    Kind.FALL_BACK: 1.0,
+    Kind.OUTAGE: 8.0,
+    Kind.API_OUTAGE: 20.0,
+}
+
+
+def usual(kind: Kind, at: int, amount: float | None = None, name: str = "") -> Event:
+    """An event with the amount that is usual for its kind."""
+    return Event(at, kind, USUAL_AMOUNTS.get(kind, 0.0) if amount is None else amount, name)

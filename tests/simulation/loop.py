@@ -1,0 +1,345 @@
+"""The event loops of all simulated processes: one virtual clock, one seeded order.
+
+A process is a ``Process``. Which one a callback belongs to is written in its context, so whatever
+a process starts belongs to it. Each process keeps asyncio's own order (first in, first out);
+between processes a seeded generator chooses who takes the next turn. Time stands still while
+anything can run, apart from a few microseconds for each turn, and then jumps to the next timer.
+
+A killed process never runs again, not even its ``finally`` blocks, as after kill -9. A paused one
+(SIGSTOP) keeps what comes for it, and its timers are late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import heapq
+import itertools
+import random
+import sys
+import warnings
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar
+from unittest import mock
+
+T = TypeVar("T")
+
+#: What a turn of a loop takes; a process that spins therefore meets the next timer.
+TURN_US = 20
+#: A history that takes more turns at one instant than this has a busy loop.
+MOST_TURNS_BETWEEN_TIMERS = 200_000
+
+
+class Stuck(AssertionError):
+    """A process runs for ever without time passing."""
+
+
+class Process:
+    """A simulated process, from its start to its end; a restart is another one."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_dead = False
+        self.paused_until_us: int | None = None
+        self.clock_offset_us = 0
+        self.ready: deque[Handle] = deque()
+        #: A task that nothing refers to any more is closed at once, and its ``finally`` blocks run:
+        #: those of a killed process must not.
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+#: Of the context that runs; the world's own work (network, controllers) is that of no process.
+running_process: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
+
+
+class Handle:
+    """A callback that waits for its turn, or for its time; see ``asyncio.TimerHandle``."""
+
+    __slots__ = ("_args", "_callback", "_context", "_is_cancelled", "_when", "process")
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context,
+        process: Process,
+        when: float = 0.0,
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._is_cancelled = False
+        self._when = when
+        self.process = process
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+
+    def cancelled(self) -> bool:
+        return self._is_cancelled
+
+    def when(self) -> float:
+        return self._when
+
+    def run(self) -> None:
+        self._context.run(self._callback, *self._args)
+
+
+class _Task(asyncio.Task[Any]):
+    """Sets of tasks are iterated in the order of their hashes, which must not be addresses."""
+
+    def __init__(self, coro: Any, *, number: int, **options: Any) -> None:
+        self._number = number
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Future(asyncio.Future[Any]):
+    def __init__(self, *, number: int, loop: SimulatedLoop) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimulatedLoop(asyncio.AbstractEventLoop):
+    """All processes of one history; ``run`` is given what the world itself does.
+
+    Args:
+        seed: of the order of turns.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.world = Process("world")
+        self.now_us = 0
+        self._random = random.Random(f"order of {seed}")
+        self._processes: list[Process] = [self.world]
+        self._all: list[Process] = [self.world]
+        self._timers: list[tuple[int, int, Handle]] = []
+        self._numbers = itertools.count(1)
+        self._is_closed = False
+        self._turns = 0
+        self.turns = 0
+        self.failures: list[str] = []
+
+    # -- processes ---------------------------------------------------------------------------
+
+    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> Process:
+        """A new process that does this."""
+        process = Process(name)
+        self._processes.append(process)
+        self._all.append(process)
+        self.context_of(process).run(self.create_task, work)
+        return process
+
+    def kill(self, process: Process) -> None:
+        """As kill -9: nothing of it runs any more."""
+        process.is_dead = True
+        process.ready.clear()
+        self._processes = [each for each in self._processes if each is not process]
+
+    def pause(self, process: Process, seconds: float) -> None:
+        """As SIGSTOP, and SIGCONT after so long."""
+        until = self.now_us + round(seconds * 1e6)
+        process.paused_until_us = max(until, process.paused_until_us or 0)
+
+    def in_world(self, callback: Callable[..., object], *args: Any) -> Handle:
+        """Do this soon, on behalf of no process."""
+        return self.call_soon(callback, *args, context=self._world_context())
+
+    def in_world_at(self, at_us: int, callback: Callable[..., object], *args: Any) -> Handle:
+        """Do this at that instant, on behalf of no process."""
+        return self.call_at(at_us / 1e6, callback, *args, context=self._world_context())
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task of the world's."""
+        return self._world_context().run(self.create_task, work)
+
+    def context_of(self, process: Process) -> contextvars.Context:
+        """In which a callback is that process's."""
+        context = contextvars.Context()
+        context.run(running_process.set, process)
+        return context
+
+    def _world_context(self) -> contextvars.Context:
+        return self.context_of(self.world)
+
+    # -- running -----------------------------------------------------------------------------
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Until this work of the world's is done."""
+        # A documented duty of event loops, and the only way to be the running one.
+        asyncio._set_running_loop(self)
+        try:
+            task = self.spawn(work)
+            while not task.done():
+                self._take_turn()
+            return task.result()
+        finally:
+            asyncio._set_running_loop(None)
+
+    def _take_turn(self) -> None:
+        self._move_due()
+        able = [each for each in self._processes if each.ready and self._may_run(each)]
+        if not able:
+            self._pass_time()
+            return
+        self._turns += 1
+        self.turns += 1
+        if self._turns > MOST_TURNS_BETWEEN_TIMERS:
+            raise Stuck(f"these run for ever at one instant: {able}")
+        process = able[0] if len(able) == 1 else self._random.choice(able)
+        ready = process.ready
+        for _ in range(len(ready)):
+            if not ready:  # it has been killed
+                break
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle.run()
+                if process.paused_until_us is not None:
+                    break
+        self.now_us += TURN_US
+
+    def _may_run(self, process: Process) -> bool:
+        if process.paused_until_us is not None:
+            if self.now_us < process.paused_until_us:
+                return False
+            process.paused_until_us = None
+        return True
+
+    def _move_due(self) -> None:
+        timers = self._timers
+        while timers and timers[0][0] <= self.now_us:
+            _, _, handle = heapq.heappop(timers)
+            if not handle.cancelled() and not handle.process.is_dead:
+                handle.process.ready.append(handle)
+
+    def _pass_time(self) -> None:
+        self._turns = 0
+        ends = [
+            each.paused_until_us
+            for each in self._processes
+            if each.ready and each.paused_until_us is not None
+        ]
+        while self._timers and (
+            self._timers[0][2].cancelled() or self._timers[0][2].process.is_dead
+        ):
+            heapq.heappop(self._timers)
+        if self._timers:
+            ends.append(self._timers[0][0])
+        if not ends:
+            raise Stuck("nothing will ever happen again")
+        self.now_us = max(self.now_us, min(ends))
+
+    # -- what asyncio asks of a loop -----------------------------------------------------------
+
+    def time(self) -> float:
+        return self.now_us / 1e6
+
+    def call_soon(  # type: ignore[override]
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Handle:
+        context = contextvars.copy_context() if context is None else context
+        process = context.get(running_process, self.world)
+        handle = Handle(callback, args, context, process)
+        if not process.is_dead:
+            process.ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Handle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Handle:
+        context = contextvars.copy_context() if context is None else context
+        process = context.get(running_process, self.world)
+        handle = Handle(callback, args, context, process, when)
+        # rounded up: a sleeper must not wake before its time
+        at_us = -int(-when * 1e6 // 1)
+        heapq.heappush(self._timers, (at_us, next(self._numbers), handle))
+        return handle
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        return self.call_soon(callback, *args, context=context)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _Future(number=next(self._numbers), loop=self)
+
+    def create_task(  # type: ignore[override]
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[T]:
+        task = _Task(coro, number=next(self._numbers), loop=self, name=name or "", context=context)
+        given = contextvars.copy_context() if context is None else context
+        given.get(running_process, self.world).tasks.append(task)
+        return task
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
+        """At once: a thread would be chance."""
+        del executor
+        done = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - it is the caller's
+            done.set_exception(error)
+        return done
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Of a process that is dead, nothing is wrong; everything else is a defect."""
+        error = context.get("exception")
+        if error is not None and not self._is_closed:
+            self.failures.append(f"{context.get('message')}: {error!r}")
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self._is_closed
+
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def close(self) -> None:
+        """Nothing that is left runs again, the ``finally`` blocks of coroutines apart.
+
+        Those run when their coroutines are collected: their errors are no errors of the product.
+        """
+        self._is_closed = True
+        self._timers.clear()
+        self._processes = []
+        with warnings.catch_warnings(), mock.patch.object(sys, "unraisablehook", _ignore):
+            warnings.simplefilter("ignore")
+            for process in self._all:
+                process.is_dead = True
+                process.ready.clear()
+                process.tasks.clear()
+            gc.collect()
+
+
+def _ignore(_what: object) -> None:
+    pass

@@ -1,0 +1,138 @@
+"""The servers that webhooks go to, and the connections to them.
+
+The worker's HTTP client is the product's; below it stands a transport of the simulator's. A
+receiver writes down what arrives before it answers, so what it saw is true whatever the worker
+believes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from duepoint.net import connections, http1
+from tests.simulation.network import Network
+
+URL = "http://receiver.example.com/hook"
+
+
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    """A request that arrived.
+
+    Attributes:
+        status: what was answered.
+    """
+
+    id: str
+    at_us: int
+    slot: str
+    uid: str
+    attempt: int
+    trigger: str
+    status: int
+
+
+class Receiver:
+    """Every receiver of the history.
+
+    Args:
+        answers: number of the request (from 0) -> status; 204 where it says nothing.
+    """
+
+    def __init__(self, network: Network, now_us: Callable[[], int]) -> None:
+        self._network = network
+        self._now_us = now_us
+        self.answers: dict[int, int] = {}
+        self.seen: list[Seen] = []
+
+    def take(self, content: bytes) -> bytes:
+        """One request; its response."""
+        head, _, body = content.partition(b"\r\n\r\n")
+        lines = head.decode().split("\r\n")[1:]
+        headers = {
+            name.lower(): value for name, _, value in (line.partition(": ") for line in lines)
+        }
+        data: dict[str, Any] = json.loads(body)["data"]
+        status = self.answers.get(len(self.seen), 204)
+        self.seen.append(
+            Seen(
+                id=headers["webhook-id"],
+                at_us=self._now_us(),
+                slot=data["scheduled_time"],
+                uid=data["schedule"]["uid"],
+                attempt=data["attempt"],
+                trigger=data["trigger"],
+                status=status,
+            )
+        )
+        self._network.note(
+            "receiver", f"{data['scheduled_time']} attempt {data['attempt']}: {status}"
+        )
+        return f"HTTP/1.1 {status} So\r\nContent-Length: 0\r\n\r\n".encode()
+
+
+class SimulatedDialler:
+    """In place of ``dialling.Dialler``; every host is the receiver."""
+
+    def __init__(self, receiver: Receiver, network: Network) -> None:
+        self._receiver = receiver
+        self._network = network
+
+    async def open(self, endpoint: connections.Endpoint) -> http1.Connection:
+        """See ``connections.Opener.open``."""
+        del endpoint
+        await asyncio.sleep(self._network.way_us() / 1e6)
+        connection = http1.Connection()
+        connection.connection_made(Transport(connection, self._receiver, self._network))
+        return connection
+
+    async def close(self) -> None:
+        pass
+
+
+class Transport(asyncio.Transport):
+    """Carries one request at a time, each written in one piece."""
+
+    def __init__(self, protocol: http1.Connection, receiver: Receiver, network: Network) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self._receiver = receiver
+        self._network = network
+        self._is_closing = False
+        self._context = contextvars.copy_context()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        content = bytes(data)
+        self._network.ask_nowait(
+            "receiver", "POST", lambda: self._receiver.take(content), self._on_reply
+        )
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        self._lose(None)
+
+    def _on_reply(self, reply: asyncio.Future[bytes]) -> None:
+        if self._is_closing:
+            reply.exception()
+            return
+        if (error := reply.exception()) is not None:
+            self._lose(error)
+        else:
+            self._protocol.data_received(reply.result())
+
+    def _lose(self, error: BaseException | None) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            asyncio.get_running_loop().call_soon(
+                self._protocol.connection_lost, error, context=self._context
+            )

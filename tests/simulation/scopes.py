@@ -1,0 +1,86 @@
+"""Small stories that are tried exhaustively: every event at every message of a stretch of time."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Iterator, Sequence
+
+from tests.simulation import chance, faults
+from tests.simulation.faults import Event, Kind
+from tests.simulation.history import BEGIN_US, Planned, Record, Story
+
+#: The slot of the story, after its begin, and the one that shows that all is well again.
+SLOT_SECONDS = 8.0
+PERIOD_SECONDS = 80.0
+
+
+def clock_text(seconds: float) -> str:
+    """An instant of a history, so long after its begin, as a manifest has it."""
+    at = (chance.BASE_US + BEGIN_US) / 1e6 + seconds
+    return dt.datetime.fromtimestamp(at, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def one_slot(target: str, **fields: object) -> Story:
+    """One Schedule with a slot in which something happens, and one long after it."""
+    timing = {"schedule": f"@every {PERIOD_SECONDS:g}s", "startTime": clock_text(SLOT_SECONDS)}
+    planned = Planned(name="one", target=target, timing={**timing, **fields})
+    return Story(schedules=[planned], seconds=SLOT_SECONDS + PERIOD_SECONDS + 2)
+
+
+def points(record: Record, first_seconds: float, last_seconds: float) -> list[int]:
+    """The messages of a stretch of time, after the begin."""
+    first, last = (BEGIN_US + round(each * 1e6) for each in (first_seconds, last_seconds))
+    return [message.number for message in record.messages if first <= message.at_us <= last]
+
+
+def of_slot(record: Record) -> list[int]:
+    """Messages from just before the slot until its Job has ended and its status says so."""
+    return points(record, SLOT_SECONDS - 0.1, SLOT_SECONDS + 4.5)
+
+
+def of_applying(record: Record) -> list[int]:
+    """Messages that arm the Schedule."""
+    return points(record, record.story.schedules[0].apply_seconds, 5.5)
+
+
+def singles(numbers: Sequence[int], kinds: Sequence[Kind]) -> Iterator[Event]:
+    """Each event at each message; fallbacks lose one, three and thirty commands."""
+    for number in numbers:
+        for kind in kinds:
+            if kind is Kind.FALL_BACK:
+                yield from (faults.usual(kind, number, lost) for lost in (1.0, 3.0, 30.0))
+            else:
+                yield faults.usual(kind, number)
+
+
+def with_events(story: Story, *events: Event) -> Story:
+    return dataclasses.replace(story, events=events)
+
+
+def of_firing(record: Record) -> list[int]:
+    """The messages of workers from just before the slot until it is settled."""
+    return [
+        number
+        for number in points(record, SLOT_SECONDS - 0.1, SLOT_SECONDS + 0.3)
+        if record.messages[number].process.name.startswith("worker")
+    ]
+
+
+#: What is tried in pairs: each kind once that leaves something else behind.
+IN_PAIRS = (
+    Kind.KILL_BEFORE, Kind.KILL_AFTER, Kind.LOSE_REPLY, Kind.LATE_REQUEST, Kind.PAUSE_BEFORE,
+    Kind.FLUSH, Kind.FALL_BACK, Kind.OUTAGE, Kind.RETIME, Kind.SUSPEND,
+)  # fmt: skip
+
+
+def pairs(numbers: Sequence[int]) -> Iterator[tuple[Event, Event]]:
+    """Each ordered pair of events at messages of the slot; the second may meet another message.
+
+    After the first event the history is another one, so the second is put at the same distance.
+    """
+    for place, first in enumerate(numbers):
+        for second in numbers[place + 1 :]:
+            for one in IN_PAIRS:
+                for other in IN_PAIRS:
+                    yield faults.usual(one, first), faults.usual(other, second)

@@ -1,0 +1,306 @@
+"""A real Valkey with a virtual clock: one connection, one command at a time.
+
+Scripts are the product's, apart from what reads the server's clock: ``TIME`` becomes a key that is
+set before each call, and ids of stream entries are made of it. What a client asks about time is
+answered here: TIME, and how long an entry was not acknowledged (XAUTOCLAIM).
+
+A fallback by k commands is made by emptying the server and carrying out again, each at its own
+time, all that changed something but the last k. The server has another run id from then on, knows
+no scripts, and its connections are gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import hiredis
+import redis
+import redis.exceptions
+
+from duepoint.delayqueue.wire import scripting
+
+_NOW = "simulated:now"
+_ENTRY_ID = f"""string.format('%.0f-*', math.floor(redis.call('GET', '{_NOW}') / 1000))"""
+_TIME = re.compile(r"local time = redis\.call\('TIME'\)\n.*\n")
+_AUTO_ID = re.compile(r"(redis\.p?call\('XADD', \w+,(?: 'MAXLEN', '~', [\w.]+,)? )'\*'")
+#: What changes nothing, and what is only about connections.
+_READING = frozenset(
+    {
+        *("PING", "TIME", "INFO", "GET", "HGET", "HMGET", "HGETALL", "HLEN", "HEXISTS", "EXISTS"),
+        *("ZRANGE", "ZSCORE", "ZCARD", "ZCOUNT", "ZMSCORE", "XLEN", "XRANGE", "XREVRANGE", "XINFO"),
+        *("XPENDING", "SCARD", "SMEMBERS", "HSCAN", "ZSCAN", "SSCAN", "OBJECT", "TYPE", "SCRIPT"),
+        *("CONFIG", "MEMORY", "ACL", "STRLEN", "HSTRLEN"),
+    }
+)
+_ERRORS: tuple[tuple[str, type[Exception]], ...] = (
+    ("NOSCRIPT ", redis.exceptions.NoScriptError),
+    ("OOM ", redis.exceptions.OutOfMemoryError),
+    ("NOPERM ", redis.exceptions.NoPermissionError),
+    ("READONLY ", redis.exceptions.ReadOnlyError),
+)
+
+Command = tuple[Any, ...]
+
+
+def simulated(text: str) -> str:
+    """A script's text, reading the simulated clock."""
+    text = _TIME.sub(f"do return tonumber(redis.call('GET', '{_NOW}')) end\n", text)
+    return _AUTO_ID.sub(rf"\1{_ENTRY_ID}", text)
+
+
+class Connection:
+    """One connection of the simulator's own; a call sends all and reads all."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(path)
+        self._reader = hiredis.Reader(replyError=redis.exceptions.ResponseError)
+
+    def send(self, commands: Sequence[Command]) -> list[Any]:
+        """The replies, errors among them."""
+        self._socket.sendall(b"".join(map(_packed, commands)))
+        return [self.read() for _ in commands]
+
+    def read(self) -> Any:
+        while True:
+            reply = self._reader.gets()
+            if reply is not False:
+                return reply
+            self._reader.feed(self._socket.recv(65_536))
+
+    def write(self, command: Command) -> None:
+        self._socket.sendall(_packed(command))
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _packed(command: Command) -> bytes:
+    first = command[0]
+    if isinstance(first, str) and " " in first:
+        command = (*first.split(), *command[1:])
+    return hiredis.pack_command(
+        tuple(each if isinstance(each, bytes) else _text(each) for each in command)
+    )
+
+
+def _text(value: object) -> str | bytes:
+    if isinstance(value, float):
+        return repr(value)
+    return str(value)
+
+
+class SimulatedValkey:
+    """The server of one history after the other.
+
+    Args:
+        path: of the server's unix socket.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._connection = Connection(path)
+        self._subscriber = Connection(path)
+        self._channels: set[str] = set()
+        self._names = {_sha(scripting.source(name)): name for name in scripting.names()}
+        self._callbacks = redis.Redis(protocol=2).response_callbacks
+        self.load()
+        self.begin(lambda: 0)
+
+    def load(self) -> None:
+        """The product's scripts, as they are simulated."""
+        #: The product's SHA-1 -> the server's.
+        self._texts: dict[str, str] = {}
+        for name in scripting.names():
+            text = scripting.source(name)
+            (sha,) = self._connection.send([("SCRIPT", "LOAD", simulated(text))])
+            self._texts[_sha(text)] = sha.decode()
+
+    def begin(self, now_us: Callable[[], int], *, counts: bool = False) -> None:
+        """An empty server.
+
+        Args:
+            now_us: its clock.
+            counts: remember what changed something, so that it can fall back.
+        """
+        self._now_us = now_us
+        self._counts = counts
+        self._log: list[tuple[int, Command]] = []
+        self._loaded: set[str] = set()
+        self._read_at: dict[tuple[str, str, bytes], int] = {}
+        self._dirty = 0
+        self.run = 1
+        self._connection.send([("FLUSHALL",)])
+        if counts:
+            self._dirty = self._changes()
+        self.published()
+
+    @property
+    def run_id(self) -> str:
+        return f"{self.run:040x}"
+
+    def close(self) -> None:
+        self._connection.close()
+        self._subscriber.close()
+
+    def describe(self, command: Command) -> str:
+        """A command for the trace, without its arguments."""
+        if command[0] == "EVALSHA":
+            return self._names.get(str(command[1]), "?")
+        return str(command[0])
+
+    # -- commands ----------------------------------------------------------------------------
+
+    def carry_out(self, commands: Sequence[Command]) -> list[Any]:
+        """The replies in order; an error stands in the place of its reply."""
+        if self._counts:
+            return [self._carry_out_and_count(command) for command in commands]
+        local = [self._answer(command) for command in commands]
+        asked = [
+            self._translated(command)
+            for command, answer in zip(commands, local, strict=True)
+            if answer is None
+        ]
+        replies = iter(self._send(asked)) if asked else iter(())
+        return [
+            self._finished(command, next(replies)) if answer is None else answer
+            for command, answer in zip(commands, local, strict=True)
+        ]
+
+    def look(self, *commands: Command) -> list[Any]:
+        """Raw replies for the simulator itself."""
+        return self._connection.send(commands)
+
+    def _send(self, commands: Sequence[Command]) -> list[Any]:
+        return self._connection.send([("SET", _NOW, self._now_us()), *commands])[1:]
+
+    def _carry_out_and_count(self, command: Command) -> Any:
+        answer = self._answer(command)
+        if answer is not None:
+            return answer
+        (reply,) = self._send([self._translated(command)])
+        if str(command[0]) not in _READING:
+            dirty = self._changes()
+            if dirty - self._dirty > 1:  # one is the clock
+                self._log.append((self._now_us(), command))
+            self._dirty = dirty
+        return self._finished(command, reply)
+
+    def _changes(self) -> int:
+        (said,) = self._connection.send([("INFO", "persistence")])
+        return int(re.search(rb"rdb_changes_since_last_save:(\d+)", said)[1])  # type: ignore[index]
+
+    def _answer(self, command: Command) -> Any:
+        """What is answered without the server; None = it is asked."""
+        name = command[0]
+        if name == "TIME":
+            now_us = self._now_us()
+            return (now_us // 1_000_000, now_us % 1_000_000)
+        if name == "SCRIPT" and command[1] == "LOAD":
+            sha = _sha(command[2])
+            self._loaded.add(sha)
+            return sha
+        if name == "EVALSHA" and command[1] not in self._loaded:
+            return redis.exceptions.NoScriptError("No matching script.")
+        if name == "XAUTOCLAIM":
+            return self._claimed_entries(command)
+        return None
+
+    def _translated(self, command: Command) -> Command:
+        if command[0] == "EVALSHA":
+            return ("EVALSHA", self._texts[command[1]], *command[2:])
+        return command
+
+    def _finished(self, command: Command, reply: Any) -> Any:
+        name = str(command[0])
+        if isinstance(reply, Exception):
+            text = str(reply)
+            for prefix, type_ in _ERRORS:
+                if text.startswith(prefix):
+                    return type_(text.removeprefix(prefix) if prefix == "NOSCRIPT " else text)
+            return reply
+        if name in ("EVALSHA", "HMGET"):
+            return reply
+        if name == "XREADGROUP":
+            self._note_read(command, reply)
+        callback = self._callbacks.get(name)
+        return reply if callback is None else callback(reply)
+
+    # -- entries that were read and not acknowledged -------------------------------------------
+
+    def _note_read(self, command: Command, reply: Any) -> None:
+        for stream, entries in reply or ():
+            for id_, _ in entries:
+                self._read_at[stream.decode(), str(command[2]), id_] = self._now_us()
+
+    def _claimed_entries(self, command: Command) -> Any:
+        """XAUTOCLAIM by the simulated clock."""
+        _, stream, group, consumer, idle_ms, *_ = command
+        (pending,) = self._send([("XPENDING", stream, group, "-", "+", 100)])
+        if isinstance(pending, Exception):
+            return pending
+        least_us = self._now_us() - int(idle_ms) * 1_000
+        ids = [
+            entry[0]
+            for entry in pending
+            if self._read_at.get((stream, group, entry[0]), 0) <= least_us
+        ]
+        entries: list[Any] = []
+        if ids:
+            (entries,) = self._send([("XCLAIM", stream, group, consumer, 0, *ids)])
+            for id_ in ids:
+                self._read_at[stream, group, id_] = self._now_us()
+        return self._callbacks["XAUTOCLAIM"]([b"0-0", entries, []])
+
+    # -- what is published ---------------------------------------------------------------------
+
+    def subscribe(self, channel: str) -> None:
+        """Hear this channel from now on."""
+        if channel not in self._channels:
+            self._channels.add(channel)
+            self._subscriber.write(("SSUBSCRIBE", channel))
+            self._subscriber.read()
+
+    def published(self) -> list[tuple[str, bytes]]:
+        """Messages since the last call: channel and data."""
+        if not self._channels:
+            return []
+        found = []
+        self._subscriber.write(("PING",))
+        while (reply := self._subscriber.read())[0] != b"pong":
+            if reply[0] == b"smessage":
+                found.append((reply[1].decode(), reply[2]))
+        return found
+
+    # -- what befalls the server ---------------------------------------------------------------
+
+    def flush(self) -> None:
+        """FLUSHALL by somebody."""
+        self._connection.send([("FLUSHALL",)])
+        self._log.clear()
+        self._dirty = self._changes()
+
+    def fall_back(self, commands: int) -> int:
+        """Another server takes over that lacks the last commands that changed something."""
+        kept = self._log[: max(0, len(self._log) - commands)]
+        lost = len(self._log) - len(kept)
+        self._connection.send([("FLUSHALL",)])
+        for at_us, command in kept:
+            self._connection.send([("SET", _NOW, at_us), self._translated(command)])
+        self._log = kept
+        self._dirty = self._changes()
+        self.published()
+        self.restart()
+        return lost
+
+    def restart(self) -> None:
+        """Another process, with the same content."""
+        self.run += 1
+        self._loaded.clear()
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
