@@ -100,6 +100,10 @@ chart-check: $(STAMP) ## the chart's README, its kept renderings and deploy/ are
 	$(if $(WRITE),$(PY) -m tools.up.installation)
 	$(PY) -m tests.integration.chart.snapshots $(if $(WRITE),--write)
 
+.PHONY: failures
+failures: $(STAMP) ## the page of failure modes, from their table; every test that it names exists
+	@$(PY) -m tools.failures
+
 ##@ Testing
 
 .PHONY: test

@@ -204,7 +204,7 @@ class MemoryApi:
         return web.json_response({
             "namespace": "shop", "name": "reminders", "state": "Ready",
             "members": len(self.members), "armed": len(self.members), "inFlight": 0,
-            "nextDueTime": "2026-11-27T09:00:00Z", "lagSeconds": 0, "deadLetters": None, "new": 1,
+            "nextDueTime": "2026-11-27T09:00:00Z", "lagSeconds": 0, "new": 1,
             "limits": {"members": 1000},
         })  # fmt: skip
 

@@ -193,6 +193,11 @@ def _chosen_files(
     if not given:
         message = "is missing: write a file or a folder, or - for standard input"
         raise errors.InvalidSetting("FILE", message)
+    return files_of(given, recursive=recursive)
+
+
+def files_of(given: Iterable[str], *, recursive: bool = False) -> tuple[str, ...]:
+    """The files that are named, those of a folder by name; raises errors.InvalidSetting."""
     return tuple(file for each in given for file in _files_of(each, recursive=recursive))
 
 

@@ -30,6 +30,7 @@ _HOMES = {
     "explain": ("expression", "explain"),
     "validate": ("check.validate", "validate"),
     "simulate": ("check.simulate", "simulate"),
+    "forecast": ("forecast.forecast", "forecast"),
     "import": ("cronjob.importing", "importing"),
     "trigger": ("run.trigger", "trigger"),
     "backfill": ("run.backfill", "backfill"),

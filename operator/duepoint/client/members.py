@@ -138,7 +138,6 @@ class SetView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         armed: how many wait for a due time.
         in_flight: how many a worker has claimed.
         lag_seconds: how long the oldest overdue member has waited; 0 where none is overdue.
-        dead_letters: slots that were given up; None where the API does not know.
     """
 
     namespace: str
@@ -151,7 +150,6 @@ class SetView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     in_flight: int = 0
     next_due_time: str | None = None
     lag_seconds: float | None = 0.0
-    dead_letters: int | None = None
     limits: LimitsView = LimitsView()
     durability: DurabilityView = DurabilityView()
 

@@ -21,11 +21,10 @@ from duepoint import errors, telemetry
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import members, values
 from duepoint.delayqueue.wire import nodes
-from duepoint.httpapi import calls, ownsets, problems, rates, singles, views
+from duepoint.httpapi import bodies, calls, ownsets, problems, rates, singles, views
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import BodyCut, Stream
 from duepoint.schedules.sets import members as memberjson
-from duepoint.schedules.sets import strictjson
 
 MOST_ROWS = 100_000
 MOST_ROW_BYTES = 64 * 1024
@@ -129,11 +128,11 @@ class Bulk:
         """The rows of lines to be removed."""
         batch = _Batch(first_line, len(lines), [], [], {})
         for place, line in enumerate(lines):
-            removal = _removal_of(line)
-            if isinstance(removal, OperationProblem):
-                batch.refused[place] = "", removal
+            try:
+                batch.rows.append(_removal_of(line))
+            except OperationProblem as problem:
+                batch.refused[place] = "", problem
             else:
-                batch.rows.append(removal)
                 batch.places.append(place)
         return batch
 
@@ -154,7 +153,11 @@ class Bulk:
             if removes:
                 removals = [row for row in rows if isinstance(row, values.MemberRemoval)]
                 return [*await self._members.remove(owned.record, removals, safety=safety)]
-            writes = [_write(row) for row in rows if isinstance(row, memberjson.ReadMember)]
+            writes = [
+                singles.write_of(row, singles.condition_of(row))
+                for row in rows
+                if isinstance(row, memberjson.ReadMember)
+            ]
             return await self._put(owned, writes, safety)
         except OperationProblem as problem:
             return [problem] * len(rows)
@@ -299,32 +302,12 @@ class _Transfer:
         return _encoder.encode(_RowError(line, problems.of_row(problem), id_ or None))
 
 
-def _write(row: memberjson.ReadMember) -> values.MemberWrite:
-    condition: values.IfMatch | values.IfAbsent | None = None
-    if row.if_match:
-        condition = values.IfMatch(row.if_match)
-    elif row.if_absent:
-        condition = values.IfAbsent()
-    return values.MemberWrite(
-        id=row.id, rule=row.rule, at_us=row.at_us, payload=row.payload, condition=condition
-    )
-
-
-def _removal_of(line: bytes) -> values.MemberRemoval | OperationProblem:
-    if (problem := strictjson.problem(line)) is not None:
-        return OperationProblem("InvalidJson", f"the JSON {problem}")
-    try:
-        row = _removal_decoder.decode(line)
-    except msgspec.ValidationError as error:
-        return OperationProblem(
-            "InvalidField", f'write {{"id": …}} and perhaps ifMatch: {error}'[:200]
-        )
-    except (msgspec.DecodeError, RecursionError) as error:
-        return OperationProblem("InvalidJson", f"is not JSON: {error}"[:200])
+def _removal_of(line: bytes) -> values.MemberRemoval:
+    row = bodies.decoded(line, _removal_decoder, '{"id": "…"}, and ifMatch if you like')
     if not memberjson.is_id(row.id):
-        return OperationProblem("InvalidId", memberjson.wrong_id(row.id), field="id")
+        raise OperationProblem("InvalidId", memberjson.wrong_id(row.id), field="id")
     if row.if_match is not None and not memberjson.is_tag(row.if_match):
-        return OperationProblem("InvalidField", "is no tag", field="ifMatch")
+        raise OperationProblem("InvalidField", "is no tag", field="ifMatch")
     condition = None if row.if_match is None else values.IfMatch(row.if_match)
     return values.MemberRemoval(id=row.id, condition=condition)
 

@@ -6,10 +6,9 @@ import msgspec
 
 from duepoint.delayqueue import deadletters
 from duepoint.delayqueue.members import members
-from duepoint.httpapi import calls, rates, views
+from duepoint.httpapi import bodies, calls, rates, views
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import HttpResponse
-from duepoint.schedules.sets import strictjson
 
 MOST_LISTED = 500
 MOST_REPLAYED = 100
@@ -37,15 +36,7 @@ class Letters:
 
     async def replay(self, call: calls.OperationCall) -> HttpResponse:
         call.owned.check_open()
-        if (problem := strictjson.problem(call.body)) is not None:
-            raise OperationProblem("InvalidJson", f"the JSON {problem}")
-        try:
-            ids = _decoder.decode(call.body).ids
-        except msgspec.ValidationError as error:
-            message = f'write {{"ids": ["…"]}}: {error}'[:200]
-            raise OperationProblem("InvalidField", message, field="ids") from None
-        except (msgspec.DecodeError, RecursionError):
-            raise OperationProblem("InvalidJson", "the body is not JSON") from None
+        ids = bodies.decoded(call.body, _decoder, '{"ids": ["…"]}', field="ids").ids
         if not 1 <= len(ids) <= MOST_REPLAYED:
             message = f"has {len(ids)} ids; write 1 to {MOST_REPLAYED}"
             raise OperationProblem("InvalidField", message, field="ids")

@@ -51,7 +51,6 @@ class Listing:
             "inFlight": counts.in_flight,
             "nextDueTime": views.time(counts.next_due_us),
             "lagSeconds": lag_us / 1_000_000,
-            "deadLetters": counts.dead_letters,
             "limits": {
                 "members": limits.members,
                 "payloadBytes": limits.payload_bytes,

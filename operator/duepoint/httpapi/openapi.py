@@ -192,7 +192,6 @@ SCHEMAS: Final[Json] = {
             "inFlight": _about(_COUNT, "points that workers hold"),
             "nextDueTime": _TIME_OR_NULL,
             "lagSeconds": _about({"type": "number"}, "how long the oldest has been overdue"),
-            "deadLetters": _about({"type": ["integer", "null"]}, "null: not counted"),
             "limits": _object(
                 {"members": _COUNT, "payloadBytes": _COUNT, "changesPerSecond": _COUNT}
             ),

@@ -6,7 +6,6 @@ names several tags, or any, is read first and then written where that very tag s
 
 from __future__ import annotations
 
-import json
 import uuid
 from typing import Any
 
@@ -16,17 +15,19 @@ from duepoint import clock as clocks
 from duepoint import errors
 from duepoint.delayqueue.members import members, values
 from duepoint.delayqueue.wire import nodes
-from duepoint.httpapi import calls, grouping, ownsets, rates, views
+from duepoint.httpapi import bodies, calls, grouping, ownsets, rates, views
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import HttpResponse
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import slots
 from duepoint.schedules.sets import members as memberjson
-from duepoint.schedules.sets import memberviews, strictjson, ulids
+from duepoint.schedules.sets import memberviews, ulids
 from duepoint.schedules.sets.setrecord import SetState
 
 _RACES = 8
 _Key = tuple[ownsets.OwnSet, nodes.Safety | None]
+_patch_decoder = msgspec.json.Decoder(dict[str, Any])
+_trigger_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Singles:
@@ -129,14 +130,7 @@ class Singles:
 
     async def patch(self, call: calls.OperationCall) -> HttpResponse:
         call.owned.check_open()
-        if (problem := strictjson.problem(call.body)) is not None:
-            raise OperationProblem("InvalidJson", f"the JSON {problem}")
-        try:
-            changes = json.loads(call.body)
-        except (ValueError, RecursionError):
-            raise OperationProblem("InvalidJson", "the body is not JSON") from None
-        if not isinstance(changes, dict):
-            raise OperationProblem("InvalidField", "a merge patch of a member is an object")
+        changes = bodies.decoded(call.body, _patch_decoder, 'an object such as {"suspend": true}')
         wanted = call.tags("If-Match")
         await self._take(call)
         for _ in range(_RACES):
@@ -144,9 +138,9 @@ class Singles:
             if wanted and "*" not in wanted and found.tag not in wanted:
                 raise _other_tag()
             settings = call.owned.record.settings
-            merged = merge(json.loads(memberviews.own(found, settings)), changes)
+            merged = merge(msgspec.json.decode(memberviews.own(found, settings)), changes)
             row = self._row(call, msgspec.json.encode(merged), call.id)
-            write = _write(row, values.IfMatch(found.tag))
+            write = write_of(row, values.IfMatch(found.tag))
             answer = await self._puts.ask((call.owned, call.safety()), write)
             if answer.outcome is values.Outcome.PRECONDITION:
                 continue  # another change came between
@@ -197,16 +191,7 @@ class Singles:
         """Of a trigger; empty = the member's."""
         if not call.body:
             return b""
-        if (problem := strictjson.problem(call.body)) is not None:
-            raise OperationProblem("InvalidJson", f"the JSON {problem}")
-        try:
-            fields = msgspec.json.decode(call.body, type=dict[str, msgspec.Raw])
-        except msgspec.ValidationError:
-            raise OperationProblem(
-                "InvalidField", 'the body is an object such as {"payload": 1}'
-            ) from None
-        except (msgspec.DecodeError, RecursionError):
-            raise OperationProblem("InvalidJson", "the body is not JSON") from None
+        fields = bodies.decoded(call.body, _trigger_decoder, 'an object such as {"payload": 1}')
         for name in fields:
             if name != "payload":
                 message = f"{errors.quoted(name)} is no field of a trigger"
@@ -251,7 +236,7 @@ class Singles:
         owned = call.owned
         if await self._sets.room(owned) < 1 and await self._gets.ask(owned, row.id) is None:
             raise set_full(owned)
-        answer = await self._puts.ask((owned, call.safety()), _write(row, condition))
+        answer = await self._puts.ask((owned, call.safety()), write_of(row, condition))
         if (refused := calls.problem_of(answer.outcome)) is not None:
             raise refused
         if answer.outcome is values.Outcome.CREATED:
@@ -291,9 +276,17 @@ class Singles:
         return await self._members.remove(key[0].record, removals, safety=key[1])
 
 
-def _write(
+def condition_of(row: memberjson.ReadMember) -> values.IfMatch | values.IfAbsent | None:
+    """What a row of a stream says about the member that it is to replace."""
+    if row.if_match:
+        return values.IfMatch(row.if_match)
+    return values.IfAbsent() if row.if_absent else None
+
+
+def write_of(
     row: memberjson.ReadMember, condition: values.IfMatch | values.IfAbsent | None
 ) -> values.MemberWrite:
+    """What the queue is to store."""
     return values.MemberWrite(
         id=row.id, rule=row.rule, at_us=row.at_us, payload=row.payload, condition=condition
     )

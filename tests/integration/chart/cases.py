@@ -22,6 +22,34 @@ MOUNT = {"name": "extra", "mountPath": "/etc/extra", "readOnly": True}
 PROMETHEUS = "http://prometheus.monitoring.svc:9090"
 
 CASES: dict[str, Values] = {
+    "alerts": {"metrics": {"prometheusRule": {"enabled": True}}},
+    "alerts-of-schedules": {
+        "metrics": {
+            "kubeStateMetrics": {
+                "enabled": True,
+                "serviceAccount": {"name": "kube-state-metrics", "namespace": "monitoring"},
+            },
+            "prometheusRule": {
+                "enabled": True,
+                "schedules": True,
+                "namespace": "monitoring",
+                "labels": {"release": "prometheus"},
+                "disabled": ["DuepointCircuitOpen", "DuepointStatusLate"],
+                "alertLabels": {"team": "platform"},
+                "runbookBase": "https://git.example.com/duepoint/docs/runbooks/",
+            },
+        }
+    },
+    "dashboard": {
+        "metrics": {
+            "dashboard": {
+                "enabled": True,
+                "namespace": "monitoring",
+                "annotations": {"grafana_folder": "Platform"},
+            }
+        }
+    },
+    "namespaces-in-metrics": {"metrics": {"namespaces": 1000}},
     "default": {},
     "names": {"fullnameOverride": "schedules", "nameOverride": "ignored"},
     "image-by-digest": {

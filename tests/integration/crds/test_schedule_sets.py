@@ -182,7 +182,6 @@ def test_kubectl_get_shows_how_a_set_stands(
         nextDueTime=LATER,
         lagSeconds=1.5,
         target="Stream ticks",
-        deadLetters=7,
         runs={"failed": 2, "missed": 3},
         durability={"persistence": "aof"},
         conditions=[

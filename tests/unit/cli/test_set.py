@@ -170,7 +170,7 @@ def test_stats(duepoint, api):
 
     assert duepoint("set", "stats", "reminders").rows[0]["members"] == 1
     assert (
-        "lag           none is overdue" in duepoint("set", "stats", "reminders", "-o", "table").out
+        "lag          none is overdue" in duepoint("set", "stats", "reminders", "-o", "table").out
     )
 
 

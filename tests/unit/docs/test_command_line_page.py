@@ -15,7 +15,17 @@ from duepoint import cli
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 PAGE = (REFERENCE / "command-line.md").read_text()
 DESCRIBED_HERE = (
-    *("run", "next", "previous", "explain", "validate", "simulate", "trigger", "backfill"),
+    *(
+        "run",
+        "next",
+        "previous",
+        "explain",
+        "validate",
+        "simulate",
+        "forecast",
+        "trigger",
+        "backfill",
+    ),
     *("list", "describe", "why", "suspend", "resume", "logs", "doctor"),
 )
 EXAMPLE = re.compile(r"^```\n\$ duepoint (.*)\n((?:.*\n)*?)```$", re.MULTILINE)

@@ -195,7 +195,6 @@ def _of_set(row: output.Row) -> output.Cells:
         "claimed": f"{row['inFlight']:,}",
         "next due": output.text(row["nextDueTime"]) or "none",
         "lag": output.span(row["lagSeconds"]) if row["lagSeconds"] else "none is overdue",
-        "dead letters": "unknown" if row["deadLetters"] is None else f"{row['deadLetters']:,}",
         "managed": "by its rows" if row["managedByRows"] else "through the API",
         "can be lost": row["durability"]["lossWindow"] or "unknown",
     }

@@ -97,7 +97,6 @@ class SetCounts:
         state.numbers = SetNumbers(
             members=counted.members,
             in_flight=counted.in_flight,
-            dead_letters=counted.dead_letters,
             next_due_us=counted.next_due_us,
             oldest_overdue_us=counted.oldest_overdue_us,
             counted_us=self._term.clock.now_us(),

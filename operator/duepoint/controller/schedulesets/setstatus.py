@@ -30,7 +30,6 @@ class SetNumbers:
 
     members: int
     in_flight: int = 0
-    dead_letters: int | None = None
     next_due_us: int | None = None
     oldest_overdue_us: int | None = None
     counted_us: int = 0
@@ -140,7 +139,7 @@ def rendered(facts: SetFacts, *, now_us: int, previous: Mapping[str, Any]) -> di
     return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
-_NUMBER_FIELDS = ("members", "inFlight", "deadLetters", "nextDueTime", "lagSeconds")
+_NUMBER_FIELDS = ("members", "inFlight", "nextDueTime", "lagSeconds")
 
 
 def _numbers(numbers: SetNumbers) -> dict[str, Any]:
@@ -150,7 +149,6 @@ def _numbers(numbers: SetNumbers) -> dict[str, Any]:
     return {
         "members": numbers.members,
         "inFlight": numbers.in_flight,
-        "deadLetters": numbers.dead_letters,
         "nextDueTime": None if numbers.next_due_us is None else _time(numbers.next_due_us),
         "lagSeconds": 0 if overdue_us < _NO_LAG_US else round(overdue_us / 1_000_000, 1),
     }

@@ -139,7 +139,6 @@ class MemberCounts(msgspec.Struct, frozen=True, kw_only=True):
         next_due_us: the earliest of the dues; None where nothing waits.
         oldest_overdue_us: the same where that has come.
         shards_without: shards that do not know the set: their server was emptied, or they are new.
-        dead_letters: None where that is not counted.
     """
 
     members: int
@@ -148,7 +147,6 @@ class MemberCounts(msgspec.Struct, frozen=True, kw_only=True):
     next_due_us: int | None
     oldest_overdue_us: int | None
     shards_without: int = 0
-    dead_letters: int | None = None
 
 
 class InvalidCursor(errors.DuepointError):

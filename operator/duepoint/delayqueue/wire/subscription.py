@@ -23,8 +23,10 @@ import redis.asyncio.client
 import redis.exceptions
 import structlog
 
+from duepoint import faults
 from duepoint.delayqueue.wire import connecting
 from duepoint.delayqueue.wire import servers as servers_
+from duepoint.faults import FaultPoint
 
 log = structlog.get_logger(__name__)
 
@@ -128,7 +130,9 @@ class Subscription:
         pubsub = client.pubsub()
         confirmed = 0
         try:
+            await faults.reach(FaultPoint.BEFORE_SUBSCRIPTION)
             await self._subscribe(pubsub, channels)
+            await faults.reach(FaultPoint.AFTER_SUBSCRIPTION)
             while True:
                 message = await self._next(pubsub)
                 if message["type"] == "ssubscribe":

@@ -1,0 +1,1 @@
+"""``duepoint forecast``: how many runs the coming hours bring, and what would even them out."""

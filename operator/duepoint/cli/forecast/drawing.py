@@ -1,0 +1,245 @@
+"""A forecast as a picture: in the terminal, and as an SVG.
+
+A heat map has a row for each day and a cell for each hour, as dark as the worst minute of the hour;
+below it stand the sixty minutes of the worst hour, where peaks show that a sum of an hour hides.
+Shades follow the square root of the load, so that ordinary hours differ beside a great peak. Pure.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from xml.sax import saxutils
+
+from duepoint.cli.forecast.load import Forecast
+from duepoint.expressions import timezones
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_DAY_HOURS = 24
+_SHADES = "·░▒▓█"
+_STYLES = ("bright_black", "cyan", "green", "yellow", "bold red")
+_COLOURS = ("#edf2f7", "#c9dcf0", "#8db8e0", "#4a8ac7", "#1f5c9c", "#b3261e")
+_GREY = "#52606d"
+_CELL, _LEFT, _TOP = 30, 120, 96
+_BARS = 140
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """One cell.
+
+    Attributes:
+        day: such as ``Mon 2026-03-02``, by the clock of the zone.
+        first: number of its first minute.
+        peak: slots of its worst minute.
+        worst: number of that.
+    """
+
+    day: str
+    hour: int
+    first: int
+    runs: float
+    peak: float
+    worst: int
+
+
+def hours(known: Forecast, zone: str) -> list[Hour]:
+    """The hours that the forecast touches, by the clock of a zone, oldest first.
+
+    An hour that comes twice, where clocks are put back, is one cell.
+    """
+    clock = timezones.load(zone)
+    found: dict[tuple[int, int], list[int]] = {}
+    for minute in range(len(known.minutes)):
+        second = known.at_us(minute) // 1_000_000
+        day, rest = divmod(second + clock.offset_at(second), 86_400)
+        found.setdefault((day, rest // 3_600), []).append(minute)
+    return [_hour(known, day, hour, each) for (day, hour), each in sorted(found.items())]
+
+
+def _hour(known: Forecast, day: int, hour: int, minutes: Sequence[int]) -> Hour:
+    date = dt.date(1970, 1, 1) + dt.timedelta(days=day)
+    worst = max(minutes, key=known.minutes.__getitem__)
+    return Hour(
+        day=f"{date:%a} {date.isoformat()}",
+        hour=hour,
+        first=minutes[0],
+        runs=sum(known.minutes[minute] for minute in minutes),
+        peak=known.minutes[worst],
+        worst=worst,
+    )
+
+
+def number(slots: float) -> str:
+    """Slots of a minute: whole where there are many."""
+    return f"{slots:,.1f}" if 0 < slots < 10 and slots != int(slots) else f"{slots:,.0f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Shades from the least load to the most; 0 is for none.
+
+    By the square root of what is above the least: ordinary hours differ beside a great peak.
+    """
+
+    least: float
+    most: float
+    levels: int
+
+    def level(self, value: float) -> int:
+        if value <= 0:
+            return 0
+        span = self.most - self.least
+        share = math.sqrt(max(0.0, value - self.least) / span) if span else 1.0
+        return 1 + min(self.levels - 2, int(share * (self.levels - 1)))
+
+    def begins(self, level: int) -> float:
+        """The least load of a shade."""
+        share = (level - 1) / (self.levels - 1)
+        return self.least + (self.most - self.least) * share**2
+
+
+def scale(cells: Sequence[Hour], levels: int) -> Scale:
+    """Of the worst minutes of these hours."""
+    peaks = [cell.peak for cell in cells if cell.peak > 0] or [0.0]
+    return Scale(min(peaks), max(peaks), levels)
+
+
+# -- the terminal --------------------------------------------------------------------------------
+
+
+def terminal(cells: Sequence[Hour], zone: str) -> Iterator[Text]:
+    """The heat map in lines."""
+    from rich.text import Text  # noqa: PLC0415 - only where it is shown
+
+    shades = scale(cells, len(_SHADES))
+    yield Text(_note(shades, zone))
+    yield Text(" " * 16 + "".join(f"{hour:02} " for hour in range(_DAY_HOURS)).rstrip())
+    for day, row in _days(cells):
+        line = Text(f"{day:16}")
+        for hour in range(_DAY_HOURS):
+            cell = row.get(hour)
+            level = 0 if cell is None else shades.level(cell.peak)
+            line.append(
+                "   " if cell is None else _SHADES[level] * 2 + " ",
+                style=_STYLES[level],
+            )
+        line.rstrip()
+        yield line
+    legend = [f"{_SHADES[level]} {_from(shades, level)}" for level in range(len(_SHADES))]
+    yield Text(" " * 16 + "  ".join(legend))
+
+
+def _note(shades: Scale, zone: str) -> str:
+    return f"slots in the worst minute of each hour ({zone}); the most are {number(shades.most)}"
+
+
+def _from(shades: Scale, level: int) -> str:
+    """What a shade stands for."""
+    return "none" if level == 0 else f"from {number(shades.begins(level))}"
+
+
+def _days(cells: Sequence[Hour]) -> Iterator[tuple[str, dict[int, Hour]]]:
+    found: dict[str, dict[int, Hour]] = {}
+    for cell in cells:
+        found.setdefault(cell.day, {})[cell.hour] = cell
+    yield from found.items()
+
+
+# -- SVG -----------------------------------------------------------------------------------------
+
+
+def svg(known: Forecast, cells: Sequence[Hour], zone: str, after: Sequence[float] | None) -> str:
+    """The picture; ``after``: the minutes with all proposals, drawn beside the worst hour."""
+    days = list(_days(cells))
+    shades = scale(cells, len(_COLOURS))
+    below = _TOP + len(days) * _CELL
+    width, height = _LEFT + _DAY_HOURS * _CELL + 30, below + _BARS + 150
+    worst = max(cells, key=lambda cell: cell.peak)
+    title = f"{known.schedules:,} Schedules, {known.runs:,.0f} runs"
+    parts = [
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+            f' width="{width}" height="{height}" font-family="sans-serif" font-size="12">'
+        ),
+        '<rect width="100%" height="100%" fill="white"/>',
+        _text(20, 28, title, 'font-weight="bold" font-size="15"'),
+        _text(20, 50, _note(shades, zone), f'fill="{_GREY}"'),
+        *_map(days, shades),
+        *_legend(shades, below + 18),
+        *_worst_hour(known, worst, after, below + 76),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _map(days: Sequence[tuple[str, dict[int, Hour]]], shades: Scale) -> Iterator[str]:
+    for hour in range(_DAY_HOURS):
+        middle = _LEFT + hour * _CELL + _CELL / 2
+        yield _text(middle, _TOP - 8, f"{hour:02}", f'text-anchor="middle" fill="{_GREY}"')
+    for row, (day, by_hour) in enumerate(days):
+        y = _TOP + row * _CELL
+        yield _text(_LEFT - 10, y + 19, day, f'text-anchor="end" fill="{_GREY}"')
+        for hour, cell in by_hour.items():
+            said = f"{day} {hour:02}:00: {number(cell.peak)} in the worst minute,"
+            said += f" {cell.runs:,.0f} in the hour"
+            x, colour = _LEFT + hour * _CELL, _COLOURS[shades.level(cell.peak)]
+            yield (
+                f'<rect x="{x + 1}" y="{y + 1}" width="{_CELL - 2}" height="{_CELL - 2}" rx="3"'
+                f' fill="{colour}"><title>{saxutils.escape(said)}</title></rect>'
+            )
+
+
+def _legend(shades: Scale, y: int) -> Iterator[str]:
+    for level, colour in enumerate(_COLOURS):
+        x = _LEFT + level * 110
+        yield f'<rect x="{x}" y="{y}" width="12" height="12" rx="2" fill="{colour}"/>'
+        yield _text(x + 18, y + 10, _from(shades, level), f'fill="{_GREY}"')
+
+
+def _worst_hour(
+    known: Forecast, worst: Hour, after: Sequence[float] | None, top: int
+) -> Iterator[str]:
+    """Sixty bars; where there are proposals, those minutes with them in front."""
+    last = min(worst.first + 60, len(known.minutes))
+    minutes = known.minutes[worst.first : last]
+    said = f"slots in the minutes of the worst hour, {worst.day} {worst.hour:02}:00"
+    yield _text(20, top, said, f'fill="{_GREY}"')
+    bottom, step = top + 16 + _BARS, _DAY_HOURS * _CELL / 60
+    most = max(minutes)
+    yield from _bars(minutes, most, bottom, inset=2, colour=_COLOURS[2])
+    if after is not None:
+        yield from _bars(after[worst.first : last], most, bottom, inset=6, colour=_COLOURS[-2])
+        for x, colour, word in ((430, _COLOURS[2], "as it is"), (520, _COLOURS[-2], "as proposed")):
+            yield f'<rect x="{x}" y="{top - 10}" width="12" height="12" rx="2" fill="{colour}"/>'
+            yield _text(x + 18, top, word, f'fill="{_GREY}"')
+    yield f'<path d="M{_LEFT} {bottom}h{_DAY_HOURS * _CELL}" stroke="{_GREY}"/>'
+    yield _text(_LEFT - 10, bottom - _BARS + 10, number(most), f'text-anchor="end" fill="{_GREY}"')
+    yield _text(_LEFT - 10, bottom, "0", f'text-anchor="end" fill="{_GREY}"')
+    for minute in range(0, 60, 5):
+        middle = _LEFT + minute * step + step / 2
+        yield _text(middle, bottom + 16, f":{minute:02}", f'text-anchor="middle" fill="{_GREY}"')
+
+
+def _bars(
+    minutes: Sequence[float], most: float, bottom: int, *, inset: int, colour: str
+) -> Iterator[str]:
+    step = _DAY_HOURS * _CELL / 60
+    width = step - inset
+    for place, slots in enumerate(minutes):
+        height = _BARS * slots / most if most else 0
+        if slots:
+            x = _LEFT + place * step + (step - width) / 2
+            yield (
+                f'<rect x="{x:.1f}" y="{bottom - height:.1f}" width="{width:.1f}"'
+                f' height="{height:.1f}" fill="{colour}"><title>{number(slots)}</title></rect>'
+            )
+
+
+def _text(x: float, y: float, said: str, style: str) -> str:
+    return f'<text x="{x:g}" y="{y:g}" {style}>{saxutils.escape(said)}</text>'

@@ -1,0 +1,323 @@
+"""``duepoint forecast``: how many runs the coming hours bring, and who is in the worst minutes.
+
+Reads Schedules of a cluster or of files, counts their slots by minute, and shows a heat map, the
+worst minutes with what is in them and, where that is wanted, what would even them out. Members of
+ScheduleSets are in Redis and are not counted; a Schedule that this version cannot read is named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from duepoint import errors
+from duepoint.cli import instants, options, output
+from duepoint.cli.check import manifests
+from duepoint.cli.forecast import drawing, load, suggestions
+from duepoint.cli.forecast.load import Forecast
+from duepoint.cli.forecast.suggestions import Suggestion
+from duepoint.kube import times
+from duepoint.schedules import spec as specs
+
+_DAY_US = 86_400_000_000
+_DAY_MINUTES = 24 * 60
+_MOST_DAYS = 31
+#: Minutes that are shown as the worst, those alike as one.
+_WORST = 5
+#: Expressions that are named for each of them.
+_INSIDE = 5
+#: A CronJob has the expressions and the zone of the Schedule that it becomes.
+_KINDS = ("Schedule", "CronJob")
+
+
+@click.command("forecast")
+@click.option("--filename", "-f", "filenames", metavar="FILE", multiple=True,
+    help="YAML or JSON, or a folder; - is standard input. May be repeated. Unset: ask the cluster.",
+)  # fmt: skip
+@click.option("--selector", "-l", metavar="LABELS", help="Of a cluster: only such Schedules.")
+@click.option("--days", default="7", metavar="N", type=options.whole(_MOST_DAYS),
+    show_default=True, help="How many days to look ahead.")  # fmt: skip
+@click.option("--from", "from_", default="now", metavar="TIME", show_default=True, help="Begin.")
+@click.option("--time-zone", default="Etc/UTC", metavar="ZONE", type=options.ZONE,
+    show_default=True, help="Of the hours that are shown.")  # fmt: skip
+@click.option("--suggest", is_flag=True, help="Propose which Schedules to move or to spread.")
+@click.option("--svg", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the picture there, too.")  # fmt: skip
+@options.output_format
+@options.of_many
+def forecast(
+    *,
+    filenames: tuple[str, ...],
+    selector: str | None,
+    days: int,
+    from_: str,
+    time_zone: str,
+    suggest: bool,
+    svg: Path | None,
+    form: str,
+    place: options.Place,
+) -> None:
+    """Show how many runs the coming hours bring, and who is in the worst minutes."""
+    if filenames and (place.everywhere or selector is not None):
+        raise errors.InvalidSetting("--filename", "reads files; leave out -A and -l")
+    from_us = instants.parse_us(from_, zone=time_zone, name="--from")
+    read = Reading(namespace=place.namespace or "default", now_us=from_us)
+    if filenames:
+        found: Iterable[Found] = _of_files(options.files_of(filenames))
+    else:
+        found = asyncio.run(_of_cluster(place, selector))
+    known = load.forecast(read.specs(found), from_us=from_us, minutes=days * _DAY_MINUTES)
+    read.report()
+    proposals, after = suggestions.suggestions(known) if suggest else ([], None)
+    cells = drawing.hours(known, time_zone)
+    if svg is not None:
+        svg.write_text(drawing.svg(known, cells, time_zone, after), encoding="utf-8")
+    if output.is_data(form):
+        output.write([_row(known, cells, proposals)], form)
+    else:
+        _show(known, cells, time_zone, proposals, suggest=suggest)
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+class Found(NamedTuple):
+    """An object as it was read.
+
+    Attributes:
+        created: RFC 3339; None where it has not been created.
+        spec: JSON.
+    """
+
+    where: str
+    namespace: str
+    name: str
+    created: str | None
+    spec: bytes | msgspec.Raw
+
+
+@dataclass(kw_only=True)
+class Reading:
+    """Specs of objects, and those that could not be read.
+
+    Attributes:
+        namespace: of objects that name none.
+        now_us: the creation of those that have none.
+    """
+
+    namespace: str
+    now_us: int
+    unread: list[str] = field(default_factory=list)
+
+    def specs(self, found: Iterable[Found]) -> Iterator[specs.ScheduleSpec]:
+        for one in found:
+            try:
+                yield specs.parse(
+                    one.spec,
+                    namespace=one.namespace or self.namespace,
+                    name=one.name,
+                    uid="-",
+                    generation=1,
+                    created_us=self.now_us - 1 if one.created is None else _us(one.created),
+                )
+            except (errors.InvalidSpec, ValueError) as error:
+                self.unread.append(f"{one.where}: {error}")
+
+    def report(self) -> None:
+        """Say what was left out."""
+        if self.unread:
+            more = f" (and {len(self.unread) - 1} more)" if len(self.unread) > 1 else ""
+            output.complain(f"left out: {output.one_line(self.unread[0])}{more}")
+
+
+_us = functools.lru_cache(maxsize=4_096)(times.parse_us)
+
+
+def _of_files(files: Iterable[str]) -> Iterator[Found]:
+    for file in files:
+        for manifest in manifests.read(file):
+            if manifest.trouble:
+                raise errors.InvalidSetting(manifest.where, manifest.trouble)
+            content = manifest.content
+            if manifest.kind not in _KINDS or not isinstance(content, dict):
+                continue
+            metadata = content.get("metadata")
+            metadata = metadata if isinstance(metadata, dict) else {}
+            created = metadata.get("creationTimestamp")
+            yield Found(
+                where=manifest.where,
+                namespace=str(metadata.get("namespace") or ""),
+                name=str(metadata.get("name") or ""),
+                created=created if isinstance(created, str) else None,
+                spec=msgspec.json.encode(content.get("spec")),
+            )
+
+
+async def _of_cluster(place: options.Place, selector: str | None) -> list[Found]:
+    from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
+    from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - the same
+    from duepoint.kube import port, schedules  # noqa: PLC0415 - the same
+
+    async with cluster.session(place) as server:
+        path = schedules.collection(None if place.everywhere else server.namespace)
+        query = {"labelSelector": selector} if selector else None
+        try:
+            listed = await port.listed(server.api, path, schedules.Schedule, query)
+        except kube_errors.NotFound:
+            raise errors.InvalidSetting(
+                "cluster", "it has no Schedules: install Duepoint, or write another --context"
+            ) from None
+    return [
+        Found(
+            where=f"Schedule {item.metadata.namespace}/{item.metadata.name}",
+            namespace=item.metadata.namespace,
+            name=item.metadata.name,
+            created=item.metadata.creation_timestamp or None,
+            spec=item.spec,
+        )
+        for item in listed
+    ]
+
+
+# -- showing -------------------------------------------------------------------------------------
+
+
+def _worst(known: Forecast) -> Iterator[tuple[int, int]]:
+    """The worst minutes, and how many others are alike: of the same load at the same minute."""
+    alike: dict[tuple[int, int], list[int]] = {}
+    minutes = known.minutes
+    for minute in sorted(range(len(minutes)), key=lambda one: (-minutes[one], one)):
+        if not minutes[minute]:
+            break
+        past_hour = known.at_us(minute) // load.MINUTE_US % 60
+        key = round(minutes[minute]), past_hour
+        if key not in alike and len(alike) == _WORST:
+            continue
+        alike.setdefault(key, []).append(minute)
+    for listed in alike.values():
+        yield listed[0], len(listed) - 1
+
+
+def _inside(known: Forecast, minute: int) -> list[output.Row]:
+    """Who is in a minute, by expression."""
+    found: dict[tuple[str, str], output.Row] = {}
+    for slots, group in known.inside(minute):
+        row = found.setdefault(
+            (group.text, group.time_zone),
+            {"schedule": group.text, "timeZone": group.time_zone, "slots": 0.0, "schedules": 0,
+             "such": []},
+        )  # fmt: skip
+        row["slots"] += slots
+        row["schedules"] += group.count
+        row["such"] = (row["such"] + group.names)[:3]
+    return sorted(found.values(), key=lambda row: (-row["slots"], row["schedule"]))
+
+
+def _row(known: Forecast, cells: list[drawing.Hour], proposals: list[Suggestion]) -> output.Row:
+    return {
+        "from": output.time(known.from_us),
+        "to": output.time(known.at_us(len(known.minutes))),
+        "schedules": known.schedules,
+        "suspended": known.suspended,
+        "runs": round(known.runs),
+        "hours": [
+            {
+                "begin": output.time(known.at_us(cell.first)),
+                "runs": round(cell.runs),
+                "peak": round(cell.peak, 2),
+                "peakMinute": output.time(known.at_us(cell.worst)),
+            }
+            for cell in cells
+        ],
+        "worst": [
+            {
+                "minute": output.time(known.at_us(minute)),
+                "slots": round(known.minutes[minute], 2),
+                "alike": alike,
+                "inside": [
+                    {**row, "slots": round(row["slots"], 2)} for row in _inside(known, minute)
+                ],
+            }
+            for minute, alike in _worst(known)
+        ],
+        "suggestions": [
+            {
+                "schedule": one.text,
+                "timeZone": one.time_zone,
+                "schedules": one.schedules,
+                "such": list(one.names),
+                "write": one.change.what,
+                "peakBefore": round(one.before, 2),
+                "peakAfter": round(one.after, 2),
+            }
+            for one in proposals
+        ],
+    }
+
+
+def _show(
+    known: Forecast,
+    cells: list[drawing.Hour],
+    zone: str,
+    proposals: list[Suggestion],
+    *,
+    suggest: bool,
+) -> None:
+    suspended = f", {known.suspended:,} of them suspended" if known.suspended else ""
+    ends = instants.utc_text(known.from_us), instants.utc_text(known.at_us(len(known.minutes)))
+    output.say(
+        f"{known.schedules:,} Schedules{suspended}: {known.runs:,.0f} runs from {' to '.join(ends)}"
+    )
+    if not known.runs:
+        return
+    _print(drawing.terminal(cells, zone))
+    local = instants.LocalTime(zone)
+    output.say("worst minutes")
+    for minute, alike in _worst(known):
+        also = f", as in {alike:,} other{'s' * (alike > 1)}" if alike else ""
+        output.say(
+            f"  {local.text(known.at_us(minute))}  {drawing.number(known.minutes[minute])}{also}"
+        )
+        inside = _inside(known, minute)
+        for row in inside[:_INSIDE]:
+            such = ", ".join(row["such"])
+            more = ", ..." if row["schedules"] > len(row["such"]) else ""
+            output.say(
+                f"    {drawing.number(row['slots']):>9}  {output.one_line(row['schedule'])}"
+                f" ({row['timeZone']}): {such}{more}"
+            )
+        if len(inside) > _INSIDE:
+            rest = sum(row["slots"] for row in inside[_INSIDE:])
+            output.say(
+                f"    {drawing.number(rest):>9}  of {len(inside) - _INSIDE} other expressions"
+            )
+    if suggest:
+        _show_proposals(proposals)
+
+
+def _show_proposals(proposals: list[Suggestion]) -> None:
+    output.say("proposals" if proposals else "proposals: none, no minute stands out")
+    for one in proposals:
+        many = "1 Schedule" if one.schedules == 1 else f"{one.schedules:,} Schedules"
+        output.say(
+            f'  {many} with "{output.one_line(one.text)}" ({one.time_zone}): write'
+            f" {output.one_line(one.change.what)}; the worst minute then has"
+            f" {drawing.number(one.after)} instead of {drawing.number(one.before)}"
+        )
+        output.say(f"    such as {', '.join(one.names)}")
+
+
+def _print(lines: Iterable[Any]) -> None:
+    from rich import console  # noqa: PLC0415 - only where it is shown
+
+    shown = console.Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    for line in lines:
+        shown.print(line)

@@ -1,0 +1,210 @@
+"""How many slots each coming minute has, of many Schedules: counted by group, not one by one.
+
+Schedules with the same expression, zone and jitter have the same minutes, so fifty thousand of them
+are a few hundred groups, each worked out once. ``@every`` is arithmetic. A jitter is a hash, which
+spreads slots evenly: each of its minutes gets its share. What a Schedule does not say is not
+foreseen: retries, catch-ups, runs by hand. Pure; minutes are numbered from the first one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from duepoint.expressions import every
+from duepoint.schedules import slots
+from duepoint.schedules.spec import ScheduleSpec
+
+MINUTE_US = 60_000_000
+#: Names of Schedules that a group remembers, to show some.
+_NAMES = 5
+
+#: Minutes and how many slots each has.
+Shape = Sequence[tuple[int, float]]
+
+
+@dataclass(slots=True)
+class AlikeSchedules:
+    """Schedules with the same minutes.
+
+    Attributes:
+        texts: their expressions, as written.
+        names: some of them.
+        shape: the minutes of one of them.
+        jitter: minutes over which each slot is spread; 0 = none.
+    """
+
+    texts: tuple[str, ...]
+    time_zone: str
+    jitter: int
+    shape: Shape
+    count: int = 0
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return ", ".join(self.texts)
+
+
+@dataclass(slots=True, kw_only=True)
+class Forecast:
+    """The load of some minutes.
+
+    Attributes:
+        from_us: the beginning of the first minute.
+        minutes: slots in each.
+        schedules: how many were counted; those without a slot here, too.
+        suspended: of these, how many have no slot because they are suspended.
+    """
+
+    from_us: int
+    minutes: list[float]
+    groups: list[AlikeSchedules]
+    schedules: int
+    suspended: int
+
+    @property
+    def runs(self) -> float:
+        return sum(self.minutes)
+
+    @property
+    def peak(self) -> int:
+        """The first of the worst minutes."""
+        return max(range(len(self.minutes)), key=self.minutes.__getitem__)
+
+    def at_us(self, minute: int) -> int:
+        return self.from_us + minute * MINUTE_US
+
+    def inside(self, minute: int) -> list[tuple[float, AlikeSchedules]]:
+        """Who is in a minute: slots and their group, the greatest first."""
+        found = [
+            (slots_each * group.count, group)
+            for group in self.groups
+            for at, slots_each in group.shape
+            if at == minute
+        ]
+        return sorted(found, key=lambda pair: (-pair[0], pair[1].texts))
+
+
+def forecast(specs: Iterable[ScheduleSpec], *, from_us: int, minutes: int) -> Forecast:
+    """The load of so many minutes from the one that holds ``from_us`` on."""
+    first_us = from_us - from_us % MINUTE_US
+    builder = _Builder(first_us, minutes)
+    for spec in specs:
+        builder.add(spec)
+    return builder.made()
+
+
+class _Builder:
+    def __init__(self, first_us: int, minutes: int) -> None:
+        self._first_us = first_us
+        self._minutes = minutes
+        self._groups: dict[tuple[object, ...], AlikeSchedules] = {}
+        self._shapes: dict[tuple[object, ...], Shape] = {}
+        #: Expressions are told apart by identity: each must live as long as its shape is used.
+        self._held: list[object] = []
+        self._schedules = 0
+        self._suspended = 0
+
+    def add(self, spec: ScheduleSpec) -> None:
+        self._schedules += 1
+        timing = spec.rule.timing
+        begins = 0
+        if timing.suspend:
+            until_us = timing.suspend_until_us
+            begins = self._minutes if until_us is None else self._minute_of(until_us)
+            if begins >= self._minutes:
+                self._suspended += 1
+                return
+        line = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
+        expression = line.expression
+        place = self._place(expression)
+        jitter = math.ceil(timing.jitter_ms * 1_000 / MINUTE_US)
+        key = (timing.schedules, timing.time_zone, place, jitter, begins)
+        group = self._groups.get(key)
+        if group is None:
+            shape = self._shape(place, line)
+            shape = [pair for pair in shape if pair[0] >= begins]
+            if jitter > 1:
+                shape = spread(shape, jitter, self._minutes)
+            group = AlikeSchedules(timing.schedules, timing.time_zone, jitter, shape)
+            self._groups[key] = group
+        group.count += 1
+        if len(group.names) < _NAMES:
+            group.names.append(spec.identity)
+
+    def _minute_of(self, at_us: int) -> int:
+        return max(0, -((self._first_us - at_us) // MINUTE_US))
+
+    def _place(self, expression: object) -> tuple[object, ...]:
+        """What tells two expressions apart here: of ``@every`` the period and its first minute."""
+        if isinstance(expression, every.Every):
+            first_us = expression.next_after(self._first_us - 1)
+            first = None if first_us is None else (first_us - self._first_us) // MINUTE_US
+            return "every", expression.period_us, first
+        return (id(expression),)
+
+    def _shape(self, place: tuple[object, ...], line: slots.Slots) -> Shape:
+        shape = self._shapes.get(place)
+        if shape is None:
+            self._held.append(line.expression)
+            shape = self._shapes[place] = list(self._counted(line))
+        return shape
+
+    def _counted(self, line: slots.Slots) -> Iterator[tuple[int, float]]:
+        """Minutes with slots; where most minutes have several, each is counted as a whole."""
+        end_us = self._first_us + self._minutes * MINUTE_US
+        if line.count(self._first_us - 1, end_us - 1) > 2 * self._minutes:
+            for minute in range(self._minutes):
+                begin_us = self._first_us + minute * MINUTE_US
+                if count := line.count(begin_us - 1, begin_us + MINUTE_US - 1):
+                    yield minute, count
+            return
+        last, count = -1, 0
+        for slot_us in line.walk(self._first_us - 1, end_us - 1):
+            minute = (slot_us - self._first_us) // MINUTE_US
+            if minute == last:
+                count += 1
+                continue
+            if count:
+                yield last, count
+            last, count = minute, 1
+        if count:
+            yield last, count
+
+    def made(self) -> Forecast:
+        minutes = [0.0] * self._minutes
+        groups = list(self._groups.values())
+        for group in groups:
+            add(minutes, group.shape, group.count)
+        return Forecast(
+            from_us=self._first_us,
+            minutes=minutes,
+            groups=groups,
+            schedules=self._schedules,
+            suspended=self._suspended,
+        )
+
+
+def add(minutes: list[float], shape: Shape, times: float) -> None:
+    """Add a shape so many times; negative: take it away."""
+    for at, count in shape:
+        minutes[at] += count * times
+
+
+def spread(shape: Shape, over: int, minutes: int, *, back: int = 0) -> Shape:
+    """Each slot in equal parts over some minutes, which end before the next slot.
+
+    Args:
+        over: how many minutes.
+        back: so many of them lie before the slot's own minute.
+    """
+    found: dict[int, float] = {}
+    for number, (at, count) in enumerate(shape):
+        following = shape[number + 1][0] if number + 1 < len(shape) else at + over
+        room = max(1, min(over, following - at))
+        for minute in range(at - back, at - back + room):
+            if 0 <= minute < minutes:
+                found[minute] = found.get(minute, 0.0) + count / room
+    return sorted(found.items())

@@ -1,0 +1,35 @@
+"""JSON of a request, read in one way only, into the type that the operation wants.
+
+Rows of members have a reader of their own, with messages for each field (``schedules.sets``).
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from duepoint.httpapi.problems import OperationProblem
+from duepoint.schedules.sets import strictjson
+
+WantedT = TypeVar("WantedT")
+
+
+def decoded(
+    text: bytes, decoder: msgspec.json.Decoder[WantedT], shape: str, *, field: str = ""
+) -> WantedT:
+    """The value of a text; raises Problem InvalidJson, InvalidField.
+
+    Args:
+        shape: what to write, such as ``{"ids": ["…"]}``.
+        field: which one is wrong where the shape is.
+    """
+    if (problem := strictjson.problem(text)) is not None:
+        raise OperationProblem("InvalidJson", f"the JSON {problem}")
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError as error:
+        message = f"write {shape}: {error}"[:200]
+        raise OperationProblem("InvalidField", message, field=field) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise OperationProblem("InvalidJson", f"is not JSON: {error}"[:200]) from None

@@ -1,0 +1,235 @@
+"""The load of the coming hours: counted right, shown, and evened out by what is proposed."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from duepoint import cli
+from duepoint.cli.forecast import drawing, load, suggestions
+from duepoint.schedules import slots
+from duepoint.schedules import spec as specs
+from tests.support.builders import at
+
+FROM = at("2026-03-02 00:00:00")
+DAY = 24 * 60
+
+
+def a_spec(schedule, name="report", **more):
+    return specs.parse(
+        json.dumps(
+            {"schedule": schedule, "webhook": {"url": "https://a.example/"}, **more}
+        ).encode(),
+        namespace="team-a",
+        name=name,
+        uid="-",
+        generation=1,
+        created_us=at("2026-02-01 00:00:20"),
+    )
+
+
+def forecast(*found, minutes=DAY):
+    return load.forecast(found, from_us=FROM, minutes=minutes)
+
+
+def busy(known):
+    return {minute: count for minute, count in enumerate(known.minutes) if count}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "wanted"),
+    [
+        ("0 9 * * *", {9 * 60: 1}),
+        ("30 * * * *", {hour * 60 + 30: 1 for hour in range(24)}),
+        ("* * * * *", dict.fromkeys(range(DAY), 1)),
+        ("@every 6h", {0: 1, 360: 1, 720: 1, 1080: 1}),
+        ("*/10 * * * * *", dict.fromkeys(range(DAY), 6)),
+        ("@at 2026-03-02T01:02:03Z", {62: 1}),
+        ("0 0 1 1 *", {}),
+    ],
+    ids=["daily", "hourly", "minutely", "every", "seconds", "once", "not now"],
+)
+def test_each_slot_is_in_its_minute(schedule, wanted):
+    assert busy(forecast(a_spec(schedule))) == wanted
+
+
+@pytest.mark.parametrize(
+    "schedule", ["@every 7s", "@every 90s", "H H * * *", "*/7 * * * *", "0 2 29 3 *", "@hourly"]
+)
+def test_it_counts_what_the_engine_counts(schedule):
+    found = a_spec(schedule, timeZone="Europe/Berlin")
+    known = forecast(found, minutes=30 * DAY)
+    line = slots.for_rule(found.rule, identity=found.identity, created_us=found.created_us)
+    end_us = FROM + 30 * DAY * load.MINUTE_US
+    assert known.runs == line.count(FROM - 1, end_us - 1)
+
+
+def test_schedules_that_are_alike_are_one_group_and_others_are_not():
+    alike = [a_spec("0 * * * *", f"s{number}") for number in range(50)]
+    known = forecast(*alike, a_spec("0 * * * *", "other", timeZone="Europe/Rome"))
+    assert sorted(group.count for group in known.groups) == [1, 50]
+    assert known.minutes[0] == 51
+    assert [name for _, group in known.inside(0) for name in group.names][:2] == [
+        "team-a/s0",
+        "team-a/s1",
+    ]
+
+
+def test_hashed_expressions_lie_where_each_schedule_has_its_slot():
+    found = [a_spec("H * * * *", f"s{number}") for number in range(200)]
+    known = forecast(*found)
+    assert known.runs == 200 * 24
+    assert max(known.minutes) < 15
+
+
+def test_a_jitter_spreads_a_slot_over_its_minutes():
+    known = forecast(a_spec("0 9 * * *", jitter="10m"))
+    assert busy(known) == pytest.approx(dict.fromkeys(range(540, 550), 0.1))
+
+
+def test_suspended_ones_have_no_slots_until_they_are_resumed():
+    known = forecast(
+        a_spec("0 * * * *", suspend=True),
+        a_spec("0 * * * *", "b", suspend=True, suspendUntil="2026-03-02T22:00:00Z"),
+    )
+    assert (known.schedules, known.suspended) == (2, 1)
+    assert busy(known) == {22 * 60: 1, 23 * 60: 1}
+
+
+# -- proposals -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("0 * * * *", 'schedule: "H * * * *"'),
+        ("*/5 * * * *", 'schedule: "H/5 * * * *"'),
+        ("0,30 * * * *", 'schedule: "H/30 * * * *"'),
+        ("15,45 8-17 * * 1-5", 'schedule: "H/30 8-17 * * 1-5"'),
+        ("@daily", 'schedule: "H 0 * * *"'),
+        ("@every 1h", "jitter: 10m"),
+        ("0,7 * * * *", "jitter: 10m"),
+        ("0-10 * * * *", "jitter: 10m"),
+    ],
+)
+def test_what_is_proposed_for_an_expression_is_one(text, wanted):
+    found = suggestions.change((text,))
+    assert found.what == wanted
+    if found.to:
+        a_spec(found.to)
+
+
+@pytest.mark.parametrize(
+    "text", ["* * * * *", "H * * * *", "@at 2026-03-02T01:02:03Z", "0 0 9 * * *"]
+)
+def test_nothing_is_proposed_for_what_cannot_be_spread(text):
+    assert suggestions.change((text,)) is None
+
+
+def test_the_figures_of_a_proposal_are_those_of_schedules_that_follow_it():
+    names = [f"s{number}" for number in range(600)]
+    before = forecast(*(a_spec("0 * * * *", name) for name in names))
+    (proposal,), after = suggestions.suggestions(before)
+    assert (proposal.before, proposal.after) == (600, 10)
+    assert (proposal.schedules, proposal.names[0]) == (600, "team-a/s0")
+    followed = forecast(*(a_spec(proposal.change.to, name) for name in names))
+    assert followed.runs == pytest.approx(sum(after))
+    assert max(followed.minutes) < 25
+
+
+def test_an_even_load_needs_no_proposal():
+    assert suggestions.suggestions(forecast(a_spec("* * * * *")))[0] == []
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path):
+    items = [
+        {
+            "apiVersion": "duepoint.dev/v1alpha1",
+            "kind": "Schedule",
+            "metadata": {"name": f"s{number}", "namespace": "team-a"},
+            "spec": {
+                "schedule": "0 * * * *" if number else "0 0 * * *",
+                "webhook": {"url": "https://a.example/"},
+            },
+        }
+        for number in range(30)
+    ]
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return path
+
+
+def run(*arguments, code=0):
+    done = CliRunner().invoke(cli.commands, ["forecast", *map(str, arguments)])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_the_table_names_the_worst_minute_who_is_in_it_and_what_helps(file):
+    said = run("-f", file, "--from", "2026-03-02T00:00:00Z", "--days", "2", "--suggest")
+    assert "30 Schedules: 1,394 runs from 2026-03-02T00:00:00Z to 2026-03-04T00:00:00Z" in said
+    assert "Mon 2026-03-02  ██ ░░" in said
+    assert "2026-03-02T00:00:00+00:00  30, as in 1 other" in said
+    assert "29  0 * * * * (Etc/UTC): team-a/s1, team-a/s2, team-a/s3, ..." in said
+    assert 'write schedule: "H * * * *"' in said
+
+
+def test_json_has_the_hours_the_worst_minutes_and_the_proposals(file):
+    (line,) = run(
+        "-f", file, "--from", "2026-03-02T00:00:00Z", "--days", "1", "--suggest", "-o", "json"
+    ).splitlines()
+    found = json.loads(line)
+    assert (found["schedules"], found["runs"], len(found["hours"])) == (30, 697, 24)
+    assert found["worst"][0]["slots"] == 30
+    assert found["worst"][0]["inside"][0]["schedules"] == 29
+    assert found["suggestions"][0]["write"] == 'schedule: "H * * * *"'
+
+
+def test_the_hours_are_those_of_the_zone(file):
+    said = run(
+        *("-f", file, "--from", "2026-03-02T00:00:00Z", "--days", "1"),
+        *("--time-zone", "Asia/Kolkata"),
+    )
+    assert "Mon 2026-03-02  " in said
+    assert "Tue 2026-03-03  " in said
+    assert "2026-03-02T05:30:00+05:30  30" in said
+
+
+def test_the_picture_has_a_cell_for_each_hour(file, tmp_path):
+    picture = tmp_path / "load.svg"
+    run("-f", file, "--from", "2026-03-02T00:00:00Z", "--days", "7", "--svg", picture, "--suggest")
+    root = ET.parse(picture).getroot()
+    titles = [each.text for each in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert sum("in the worst minute" in title for title in titles) == 7 * 24
+    assert "Mon 2026-03-02 00:00: 30 in the worst minute, 30 in the hour" in titles
+
+
+def test_what_cannot_be_read_is_named_and_left_out(tmp_path):
+    path = tmp_path / "bad.yaml"
+    path.write_text(
+        "apiVersion: duepoint.dev/v1alpha1\nkind: Schedule\nmetadata: {name: bad}\n"
+        'spec: {schedule: "61 * * * *", webhook: {url: "https://a.example/"}}\n'
+    )
+    done = CliRunner().invoke(cli.commands, ["forecast", "-f", str(path), "-o", "json"])
+    assert json.loads(done.stdout)["schedules"] == 0
+    assert "left out" in done.stderr
+    assert "bad" in done.stderr
+
+
+def test_files_and_a_selector_exclude_each_other(file):
+    assert "reads files" in run("-f", file, "-l", "team=a", code=2)
+
+
+def test_shades_grow_with_the_load_and_the_most_has_the_last():
+    shades = drawing.Scale(10, 1_000, 5)
+    levels = [shades.level(value) for value in (0, 10, 100, 500, 999, 1_000)]
+    assert levels == sorted(levels)
+    assert (levels[0], levels[1], levels[-1]) == (0, 1, 4)
+    assert shades.level(shades.begins(3)) == 3
