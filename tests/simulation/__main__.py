@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import dataclasses
 import multiprocessing
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing import queues
 
 from tests.simulation import history, oracle, playing, scopes, shrinking, stories
 from tests.simulation.faults import Kind
@@ -71,7 +73,15 @@ def _tasks(scope: str, seeds: range, targets: tuple[str, ...]) -> Iterator[playi
 def _play_all(tasks: Iterator[playing.Task], jobs: int, *, keeps: bool) -> int:
     began, count, failed = time.monotonic(), 0, 0
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(jobs, context, initializer=playing.begin) as pool:
+    with contextlib.ExitStack() as held:
+        paths: queues.Queue[str] = context.Queue()
+        for _ in range(jobs):
+            paths.put(held.enter_context(history.a_server()))
+        pool = held.enter_context(
+            concurrent.futures.ProcessPoolExecutor(
+                jobs, context, initializer=playing.begin_in_pool, initargs=(paths,)
+            )
+        )
         waiting: dict[concurrent.futures.Future[list[str]], playing.Task] = {}
         for task in tasks:
             waiting[pool.submit(playing.problems_of, task)] = task

@@ -489,17 +489,24 @@ class _Shown(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def a_valkey() -> Iterator[SimulatedValkey]:
-    """A server for many histories."""
+def a_server() -> Iterator[str]:
+    """The unix socket of a running Valkey."""
     with tempfile.TemporaryDirectory(prefix="duepoint-valkey-") as folder:
         path = str(Path(folder) / "valkey.sock")
         server = redisserver.RedisServer("valkey", Path(folder), "--unixsocket", path)
         server.start()
         try:
-            valkey = SimulatedValkey(path)
-            try:
-                yield valkey
-            finally:
-                valkey.close()
+            yield path
         finally:
             server.stop()
+
+
+@contextlib.contextmanager
+def a_valkey() -> Iterator[SimulatedValkey]:
+    """A server for many histories."""
+    with a_server() as path:
+        valkey = SimulatedValkey(path)
+        try:
+            yield valkey
+        finally:
+            valkey.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+from multiprocessing import queues
 
 from tests.simulation import chance, history, oracle
 from tests.simulation.history import Record, Story
@@ -18,9 +19,19 @@ _servers: list[SimulatedValkey] = []
 
 
 def begin() -> None:
-    """Before the first history of a process."""
+    """Before the first history of a process that plays by itself."""
+    begin_on(_held.enter_context(history.a_server()))
+
+
+def begin_in_pool(paths: queues.Queue[str]) -> None:
+    """Before the first history of a process of a pool, which ends without a word."""
+    begin_on(paths.get())
+
+
+def begin_on(path: str) -> None:
+    """Play on the server behind this socket."""
     _held.enter_context(chance.silent())
-    _servers.append(_held.enter_context(history.a_valkey()))
+    _servers.append(SimulatedValkey(path))
     gc.collect()
     gc.freeze()
 
