@@ -58,8 +58,4 @@ def together(spec: Mapping[str, Any], target: str, runs: Sequence[Run]) -> list[
     """Pairs of Jobs that ran at the same time, and must not."""
     if target != "job" or spec.get("concurrencyPolicy", "Allow") == "Allow":
         return []
-    return [
-        (one, other)
-        for one, other in itertools.pairwise(runs)
-        if other.begin_us < one.end_us
-    ]
+    return [(one, other) for one, other in itertools.pairwise(runs) if other.begin_us < one.end_us]
