@@ -292,6 +292,8 @@ def _judge_schedule(
             continue
         due = allowed[slot]
         waited = overlaps.excuses(spec, runs, slot, due, judgement.latest(due))
+        # entries that a server lost are written again, with new ids
+        waited = waited or (target == "stream" and judgement.forgot)
         _judge_times(judgement, name, slot, due, found, may_wait=waited)
         _judge_count(judgement, name, target, slot, found)
     if not judgement.forgot:

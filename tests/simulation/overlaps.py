@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,10 +47,14 @@ def runs_of(
     return sorted(found, key=lambda run: run.begin_us)
 
 
-def excuses(spec: Mapping[str, Any], runs: Iterable[Run], slot: int, due: int, by_us: int) -> bool:
+def excuses(spec: Mapping[str, Any], runs: Sequence[Run], slot: int, due: int, by_us: int) -> bool:
     """Whether a slot may have been skipped, put off or replaced because of another run."""
-    if spec.get("concurrencyPolicy", "Allow") == "Allow":
+    policy = spec.get("concurrencyPolicy", "Allow")
+    if policy == "Allow":
         return False
+    if policy == "Replace" and any(run.slot_us == slot for run in runs):
+        # it began, and a newer one took its place before it was delivered
+        return any(run.slot_us > slot and run.begin_us >= due for run in runs)
     return any(run.slot_us != slot and run.begin_us <= by_us and run.end_us >= due for run in runs)
 
 
