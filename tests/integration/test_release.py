@@ -58,7 +58,9 @@ def test_every_file_is_there_and_has_its_checksum(release: Path) -> None:
         f"duepoint-{version}.cdx.json",
         f"duepoint-{version}.tar.gz",
         f"duepoint-{version}.tgz",
+        "duepoint.krew.yaml",
         "install.yaml",
+        f"kubectl-duepoint-{version}.tar.gz",
         "provenance.intoto.json",
     }
     assert {path.name for path in release.iterdir()} == {*listed, "SHA256SUMS"}
