@@ -100,6 +100,10 @@ chart-check: $(STAMP) ## the chart's README, its kept renderings and deploy/ are
 	$(if $(WRITE),$(PY) -m tools.up.installation)
 	$(PY) -m tests.integration.chart.snapshots $(if $(WRITE),--write)
 
+.PHONY: failures
+failures: $(STAMP) ## the page of failure modes, from their table; every test that it names exists
+	@$(PY) -m tools.failures
+
 ##@ Testing
 
 .PHONY: test
@@ -138,6 +142,10 @@ fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most
 simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|singles|pairs, SHOW=seed, KEEP=1)
 	@PYTHONPATH=operator:. $(PY) -m tests.simulation $(if $(SHOW),--show $(SHOW)) \
 	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(KEEP),--keep)
+
+.PHONY: mutants
+mutants: $(STAMP) ## deliberate bugs, one at a time, each with the tests that must notice (AREA=claim)
+	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m tools.mutants $(if $(AREA),"$(AREA)")
 
 .PHONY: ci
 ci: lint types contract docs test-pythons test-redis-server ## exactly what continuous integration runs

@@ -1,8 +1,9 @@
 """``duepoint api`` as a process: a set in a Valkey of ours, users of the real API server.
 
-Three ServiceAccounts stand for people: ``editor`` and ``viewer`` with the rights of the chart's
-roles on members, ``stranger`` with none. Requests go out byte by byte where a test needs that,
-otherwise by ``ask``. No operator runs: the set's record is stored as the operator stores it.
+The process has the account and the rights that the chart gives it. Three ServiceAccounts stand for
+people: ``editor`` and ``viewer`` with the chart's roles, ``stranger`` with none. Requests go out
+byte by byte where a test needs that, otherwise by ``ask``. No operator runs: the set's record is
+stored as the operator stores it.
 """
 
 from __future__ import annotations
@@ -23,15 +24,12 @@ import msgspec
 
 from duepoint.schedules.sets import setrecord, setspec
 from tests.support import queueing, stack
+from tests.support.chartroles import ChartRoles
 from tests.support.controlplane import ControlPlane
 from tests.support.redisserver import RedisServer
 from tools.devcluster import ports
 
 BLOB = b'{"target":{"kind":"stream","name":"ticks"}}'
-_ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}"
-#: What the chart's roles give on members.
-READ = ("get", "list", "watch")
-WRITE = (*READ, "create", "update", "patch", "delete", "deletecollection", "trigger", "replay")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,8 +60,10 @@ class Scene:
     """An API process and what it stands on."""
 
     harness: queueing.Harness
+    plane: ControlPlane
+    roles: ChartRoles
     namespace: str
-    tokens: Mapping[str, str]
+    tokens: dict[str, str]
     process: stack.Process
     port: int
     record: setrecord.SetRecord
@@ -149,26 +149,6 @@ class Scene:
                 return found
 
 
-def grant(plane: ControlPlane, namespace: str, account: str, verbs: tuple[str, ...]) -> str:
-    """A token of an account that has these verbs on members of sets in its namespace."""
-    token = plane.service_account_token(namespace, account)
-    if verbs:
-        admin, roles = plane.admin(), _ROLES.format(ns=namespace)
-        rule = {
-            "apiGroups": ["duepoint.dev"],
-            "resources": ["schedulesets/schedules"],
-            "verbs": list(verbs),
-        }
-        admin.post(f"{roles}/roles", {"metadata": {"name": account}, "rules": [rule]})
-        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account}
-        subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
-        binding = {
-            "metadata": {"name": account}, "roleRef": reference, "subjects": [subject]
-        }  # fmt: skip
-        admin.post(f"{roles}/rolebindings", binding)
-    return token
-
-
 @contextlib.asynccontextmanager
 async def open_scene(
     plane: ControlPlane,
@@ -177,9 +157,13 @@ async def open_scene(
     folder: Path,
     *,
     limits: setspec.SetLimits | None = None,
+    api_server: str = "",
     **settings: str,
 ) -> AsyncIterator[Scene]:
-    """A ready API process over an index of two shards that knows one set."""
+    """A ready API process over an index of two shards that knows one set.
+
+    ``api_server``: where the process asks about tokens and rights, if not at the plane itself.
+    """
     harness = await queueing.redis_harness(server.url, "dp:", shards=2)
     record = setrecord.SetRecord(
         namespace=namespace,
@@ -192,12 +176,17 @@ async def open_scene(
         settings=setspec.SetSettings(limits=limits or setspec.SetLimits()),
     )
     await harness.queue.sets.store(record, BLOB, queueing.EPOCH)
+    roles = ChartRoles(plane, namespace)
+    await asyncio.to_thread(roles.install, stack.rendered(namespace, namespace))
+    login = plane.service_account_kubeconfig(namespace, roles.account, folder)
+    if api_server:
+        login.write_text(login.read_text().replace(plane.server, api_server))
     key = folder / "blob-key"
     key.write_bytes(queueing.BLOB_KEY)
     port = ports.any_free()
     chosen = {
         "redis_url": server.url_of("api"),
-        "kubeconfig": str(plane.kubeconfig),
+        "kubeconfig": str(login),
         "namespace": namespace,
         "identity": "api",
         "blob_key_file": str(key),
@@ -213,17 +202,17 @@ async def open_scene(
     log = folder / f"api-{secrets.token_hex(4)}.log"
     process = stack.Process("api", "api", environment, log)
     process.start()
-    tokens = {
-        "editor": grant(plane, namespace, "editor", WRITE),
-        "viewer": grant(plane, namespace, "viewer", READ),
-        "stranger": grant(plane, namespace, "stranger", ()),
-    }
+    names = ("editor", "viewer", "stranger")
+    tokens = {name: plane.service_account_token(namespace, name) for name in names}
     try:
+        roles.bind(namespace, "editor", "edit")
+        roles.bind(namespace, "viewer", "view")
         await process.wait_until_ready()
         yield Scene(
-            harness=harness, namespace=namespace, tokens=tokens, process=process, port=port,
-            record=record,
+            harness=harness, plane=plane, roles=roles, namespace=namespace, tokens=tokens,
+            process=process, port=port, record=record,
         )  # fmt: skip
     finally:
         process.end()
+        roles.remove()
         await harness.close()

@@ -49,7 +49,8 @@ PLAIN = frozenset(
 WORKER_PLAIN = PLAIN | {"zrem"}
 #: It listens to nothing, so it has no subscriptions.
 API_PLAIN = (PLAIN - {"ssubscribe", "sunsubscribe"}) | {
-    *("hgetall", "hscan", "zrange", "zcount", "zmscore", "xrange", "wait", "waitaof", "time"),
+    *("hgetall", "hscan", "zrange", "zcount", "zmscore", "xrange", "xrevrange"),
+    *("wait", "waitaof", "time"),
 }
 VIEWER_PLAIN = (PLAIN - {"ssubscribe", "sunsubscribe"}) | {
     *("hgetall", "hlen", "hscan", "time", "zcard", "zcount", "zmscore", "zrange", "zscore"),

@@ -32,6 +32,7 @@ import yaml
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, port
 from tests.support import receiver, waiting
+from tests.support.chartroles import ChartRoles
 from tests.support.controlplane import ControlPlane
 from tests.support.redisserver import RedisServer
 from tools.devcluster import binaries, ports
@@ -52,7 +53,6 @@ POLICIES = {
     "ValidatingAdmissionPolicyBinding": _ADMISSION + "/validatingadmissionpolicybindings/{name}",
 }
 SCHEDULES = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedules"
-ROLE_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings"
 JOBS = "/apis/batch/v1/namespaces/{ns}/jobs"
 LONGEST_WAIT_SECONDS = waiting.LONGEST_SECONDS
 
@@ -186,6 +186,7 @@ class Stack:
         self._processes: list[Process] = []
         self._policies: list[str] = []
         self._accounts: dict[str, str] = {}
+        self.roles = ChartRoles(plane, self.system)
 
     # -- processes -----------------------------------------------------------------------------
 
@@ -210,32 +211,16 @@ class Stack:
         return self._start("worker", name, {**allowed, **settings}, off, prefix)
 
     def http_api(self, name: str = "api", **settings: str) -> Process:
-        """A started HTTP API without TLS, as administrator; its URL is ``api_url``."""
+        """A started HTTP API without TLS; its URL is ``api_url``."""
         port = ports.any_free()
         self.api_url = f"http://127.0.0.1:{port}"
-        chosen = {
-            "kubeconfig": str(self.plane.kubeconfig), "redis_url": self.redis.url,
-            "api_port": str(port), "api_host": "127.0.0.1", "api_plaintext": "true",
-        }  # fmt: skip
+        chosen = {"api_port": str(port), "api_host": "127.0.0.1", "api_plaintext": "true"}
         return self._start("api", name, {**chosen, **settings}, 0.0)
 
     async def member_token(self) -> str:
-        """Of an account that may change the members of every set of the namespace."""
-        body = {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": "members"},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "cluster-admin",
-            },
-            "subjects": [
-                {"kind": "ServiceAccount", "name": "default", "namespace": self.namespace}
-            ],
-        }
-        await self.api.request("POST", ROLE_BINDINGS.format(ns=self.namespace), body)
-        return self.plane.service_account_token(self.namespace, "default")
+        """Of an account with the chart's role ``edit`` in the namespace."""
+        await asyncio.to_thread(self.roles.bind, self.namespace, "editor", "edit")
+        return self.plane.service_account_token(self.namespace, "editor")
 
     async def running(self) -> tuple[Process, Process]:
         """An operator and a worker, both ready."""
@@ -402,7 +387,9 @@ class Stack:
         Again and again if you like; processes want ``watch_namespaces`` to name the others, too.
         """
         admin = self.plane.admin()
-        for one in rendered(self.system, ",".join((self.namespace, *others))):
+        objects = rendered(self.system, ",".join((self.namespace, *others)))
+        self.roles.install(objects)
+        for one in objects:
             if one["kind"] not in PATHS and one["kind"] not in POLICIES:
                 continue
             metadata = one["metadata"]
@@ -445,6 +432,7 @@ class Stack:
             process.end()
         for path in self._policies:  # they belong to no namespace that goes
             self.plane.admin().delete(path)
+        self.roles.remove()
         for namespace in (self.namespace, self.system):
             self.plane.delete_namespace(namespace)
 
@@ -459,7 +447,7 @@ class _Any(msgspec.Struct, frozen=True):
 
 @functools.cache
 def helm() -> str:
-    ready = os.environ.get("DUEPOINT_TOOL_HELM")
+    ready = os.environ.get("DUEPOINT_TEST_HELM")
     return ready or str(binaries.ensure(["helm"])["helm"])
 
 
@@ -472,6 +460,7 @@ def rendered(system: str, namespace: str) -> list[Object]:
             "--set", "crds.enabled=false", "--set", "redis.url=redis://elsewhere:6379/0",
             "--set", f"watchNamespaces={{{namespace}}}",
             "--set", "blobKey.existingSecret=not-rendered",
+            "--set", "api.enabled=true,api.tls.enabled=false",
         ],
         capture_output=True, text=True, check=True,
     )  # fmt: skip

@@ -36,7 +36,13 @@ def build(sources: Path, *, image: str, folder: Path, push: bool, epoch: int) ->
     command += [f"--tag={image}", f"--metadata-file={about}"]
     command += [f"--build-arg=SOURCE_DATE_EPOCH={epoch}"]
     command += ["--push" if push else f"--output=type=oci,dest={folder / 'duepoint-image.tar'}"]
-    _run(command)
+    try:
+        _run(command)
+    except DevClusterError as error:
+        if push:
+            raise
+        about.unlink(missing_ok=True)
+        return "", f"image: left out, the container engine cannot build it: {error}"
     digest = str(json.loads(about.read_text())["containerimage.digest"])
     about.unlink()
     return digest if push else "", f"image: {image} for {PLATFORMS}, {digest}"

@@ -46,6 +46,7 @@ from duepoint.delayqueue.definitions import (
 )
 from duepoint.delayqueue.inspection import counts, durability, upcoming
 from duepoint.delayqueue.members import (
+    confirming,
     lanes,
     letters,
     lookups,
@@ -128,6 +129,7 @@ class DelayQueue:
             member_reader,
             triggers.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
             letters.MemberLetters(shared, known, reader, self.dead_letters, self.signed_blobs),
+            confirming.Confirmations(shared),
         )
         self.set_removals = removal.SetRemovals(
             shared, known, set_lanes, self.interned, self.sets, member_reader

@@ -43,9 +43,10 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from duepoint import clock as clocks
-from duepoint import errors, services
+from duepoint import errors, faults, services
 from duepoint.election import term as terms
 from duepoint.election import watchdog as watchdogs
+from duepoint.faults import FaultPoint
 from duepoint.kube import leases
 
 _log = structlog.get_logger(__name__)
@@ -292,7 +293,9 @@ class Elector:
         """Whether the write was accepted; None where it is not known."""
         began = self._clock.monotonic()
         put = self._port.update if wanted.version else self._port.create
+        await faults.reach(FaultPoint.BEFORE_LEASE_WRITE)
         answer = await self._call(lambda: put(wanted), seconds)
+        await faults.reach(FaultPoint.AFTER_LEASE_WRITE)
         if answer is None:
             return None
         if answer.value is None:

@@ -22,6 +22,8 @@ import msgspec
 
 import duepoint
 from duepoint import errors as base
+from duepoint import faults
+from duepoint.faults import FaultPoint
 from duepoint.kube import credentials, errors, port, transport, wire
 from duepoint.net import http1
 
@@ -117,7 +119,9 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         try:
             login = await self._logged_in(call.deadline)
             asked = time.monotonic()
+            await faults.reach(FaultPoint.BEFORE_API_REQUEST)
             answer = await self._transport.send(call, login)
+            await faults.reach(FaultPoint.AFTER_API_RESPONSE)
             code = answer.status
             if self._hear_time is not None:
                 self._hear_time(answer.headers, asked)
@@ -180,6 +184,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         async with contextlib.AsyncExitStack() as asking:
             body = await self._page(path, asked, pages)
             while True:
+                await faults.reach(FaultPoint.AFTER_LIST_PAGE)
                 page = wire.decoded(decoder, body, f"GET {path}")
                 asked = {**asked, "continue": page.metadata.continue_token}
                 if not page.metadata.continue_token:
@@ -262,6 +267,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                 "timeoutSeconds": str(self._random.randint(*WATCH_SECONDS)),
             }
             async with self._transport.stream(path, watched, login) as answer:
+                await faults.reach(FaultPoint.AFTER_WATCH_OPENED)
                 code = answer.status
                 if code >= 300:
                     body = await answer.read()
@@ -269,6 +275,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                 splitter = wire.LineSplitter()
                 async for chunk in answer.content.iter_any():
                     for line in splitter.feed(chunk):
+                        await faults.reach(FaultPoint.AFTER_WATCH_EVENT)
                         yield wire.parsed_event(line, attempt)
         except transport.NETWORK_ERRORS as error:
             raise _unavailable(attempt, error) from error

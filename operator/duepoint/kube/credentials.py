@@ -24,7 +24,8 @@ from typing import Any
 
 import msgspec
 
-from duepoint import errors, tlsrules
+from duepoint import errors, faults, tlsrules
+from duepoint.faults import FaultPoint
 
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: Tokens rotate at 80 % of their life, at least 10 minutes: a minute is soon enough.
@@ -105,6 +106,7 @@ class FileToken(Credentials):
             token = read_text(self._token_file)
         except errors.InvalidSetting:
             return False  # in the middle of a rotation; the old one may still serve
+        await faults.reach(FaultPoint.AFTER_TOKEN_READ)
         changed = token != self._login.token
         self._login = replace(self._login, token=token)
         return changed

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from duepoint import faults
+from duepoint.faults import FaultPoint
 from duepoint.kube import errors, jobs, port, wire
 from duepoint.kube.jobbuilder import SCHEDULED_TIME
 from duepoint.runs import run
@@ -105,6 +107,7 @@ async def create(
         except errors.Conflict as conflict:
             if not conflict.already_exists:
                 continue  # another client updated a quota meanwhile
+            await faults.reach(FaultPoint.BEFORE_JOB_COMPARED)
             found = await _compare(api, namespace, job, timeout_seconds)
             if found is not None:
                 return found

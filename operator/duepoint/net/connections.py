@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from duepoint import faults
+from duepoint.faults import FaultPoint
 from duepoint.net import egressrules, http1
 
 CONNECT_SECONDS = 5.0
@@ -174,7 +176,9 @@ class Pool:
             raise ConnectionLate("there was no time left to send")
         self._busy.add(connection)
         try:
+            await faults.reach(FaultPoint.BEFORE_HTTP_REQUEST)
             response = await connection.send(call.content, deadline=call.deadline, rule=call.rule)
+            await faults.reach(FaultPoint.AFTER_HTTP_RESPONSE)
         except BaseException:
             connection.abort()
             raise
@@ -200,6 +204,7 @@ class Pool:
         by = min(by, asyncio.get_running_loop().time() + CONNECT_SECONDS)
         try:
             async with asyncio.timeout_at(by) as limit:
+                await faults.reach(FaultPoint.BEFORE_HTTP_CONNECTION)
                 return await self._opener.open(endpoint)
         except (OSError, ValueError) as error:
             if limit.expired():

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from duepoint import agreedclock, errors, services, telemetry
+from duepoint import agreedclock, errors, faults, services, telemetry
 from duepoint import clock as clocks
 from duepoint.clock import Clock
 from duepoint.delayqueue import errors as queue_errors
@@ -26,6 +26,7 @@ from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.claims import claiming
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wakeups import Wakeups
+from duepoint.faults import FaultPoint
 from duepoint.worker import claim_budget, keepalive, suspects
 from duepoint.worker.pipeline import Pipeline
 
@@ -247,7 +248,9 @@ class Claimer:
             if self._draining.is_set():
                 return []
             started = self._clock.monotonic()
+            await faults.reach(FaultPoint.BEFORE_CLAIM)
             answers = await self._answers(ask, of_suspects=of_suspects)
+            await faults.reach(FaultPoint.AFTER_CLAIM)
             ended = self._clock.monotonic()
             telemetry.claim_seconds.observe(ended - started)
             claims = [answer.claim for answer in answers if answer.claim is not None]

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from duepoint import errors, telemetry
+from duepoint import errors, faults, telemetry
 from duepoint.delayqueue import activeruns, messages
 from duepoint.delayqueue.activeruns import AdmissionFacts, Verdict
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
@@ -209,7 +210,9 @@ class _Question:
         facts = AdmissionFacts(over=self._settler.over(self._known.id), checked=not self._job)
         for _ in range(_ROUNDS):
             entry = self._entry(facts)
+            await faults.reach(FaultPoint.BEFORE_ADMISSION)
             answer = await self._queue.concurrency.admit(self._settler.claim, entry)
+            await faults.reach(FaultPoint.AFTER_ADMISSION)
             match answer.verdict:
                 case Verdict.IN:
                     message = f"the slot of {times.time_text(self._attempt.slot_us)} took its place"

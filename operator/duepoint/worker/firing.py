@@ -20,10 +20,11 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from duepoint import errors, telemetry
+from duepoint import errors, faults, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.faults import FaultPoint
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -243,10 +244,12 @@ class Firer:
         for splits in work.plan.split_parts():
             # A repeated call has the same answer. Without one the claim is lost: nothing of a chain
             # may be fired that may have moved on, and the next owner finds what there is.
+            await faults.reach(FaultPoint.BEFORE_SPLIT)
             held = await settler.while_held(
                 functools.partial(self._queue.settlements.split, settler.claim, splits),
                 "chains not split yet",
             )
+            await faults.reach(FaultPoint.AFTER_SPLIT)
             for planning, is_held in zip(splits, held or [False] * len(splits), strict=True):
                 if not is_held:
                     lost.update(slot.point.member for slot in planning.slots)
@@ -301,7 +304,9 @@ class Firer:
             case _:
                 started_us = settler.begin(attempt, firing.action)
                 try:
+                    await faults.reach(FaultPoint.BEFORE_ATTEMPT)
                     answer = await self._target.fire(firing)
+                    await faults.reach(FaultPoint.AFTER_ATTEMPT)
                 except Exception as bug:  # noqa: BLE001 - one schedule's trouble is not its neighbours'
                     self._results.report_bug(firing, bug)
                     answer = outcomes.Retry(

@@ -14,11 +14,12 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from duepoint import errors
+from duepoint import errors, faults
 from duepoint.clock import Clock
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.faults import FaultPoint
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions, points
@@ -134,11 +135,13 @@ class Handover:
         for script in _scripts(items):
             if settler.lost:
                 return  # nothing of it is this worker's any more
+            await faults.reach(FaultPoint.BEFORE_ENTRIES)
             if self._queue.settlements.settles_entries:
                 await self._deliver(settler, script)
             else:
                 for item in script:
                     await self._append_first(settler, item)
+            await faults.reach(FaultPoint.AFTER_ENTRIES)
 
     # -- one server: with the settlement ---------------------------------------------------------
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 
-from duepoint import agreedclock, errors, services, telemetry
+from duepoint import agreedclock, errors, faults, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, serverhealth, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wakeups import Wakeups
+from duepoint.faults import FaultPoint
 
 #: Interval of the keepalive; a half-open socket shows here.
 BEAT_SECONDS = 10.0
@@ -89,6 +90,7 @@ class Keepalive:
     async def _beat(self, wakeups: Wakeups, layout: messages.Layout) -> None:
         asked = self._clock.monotonic()
         troubles = "; ".join(f"{part}: {text}" for part, text in self._health.troubles().items())
+        await faults.reach(FaultPoint.BEFORE_BEAT)
         beat = await self._queue.membership.beat(self._worker, trouble=troubles)
         wakeups.note_beat(beat)
         if beat.layout not in (None, layout):

@@ -13,10 +13,11 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from duepoint import errors, services, telemetry
+from duepoint import errors, faults, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.faults import FaultPoint
 from duepoint.targets import target as targets
 from duepoint.targets.job import activejobs
 from duepoint.worker import actioncache, claim_order, concurrency, firing, planner, results, slots
@@ -100,6 +101,7 @@ class Pipeline:
                 claim = dataclasses.replace(settler.claim, definitions={}, now_us=now_us)
             async with self._order.of(claim):
                 plan = await self._planner.plan(settler, claim)
+                await faults.reach(FaultPoint.AFTER_PLAN)
                 if plan is None:
                     settler.lost = True
                 else:
@@ -118,6 +120,7 @@ class Pipeline:
         """What has ended is settled; the rest is due again at once, for another worker."""
         try:
             await settler.finish()
+            await faults.reach(FaultPoint.BEFORE_RELEASE)
             await self._queue.claims.release(settler.claim)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("points not given back", error=str(trouble))
@@ -198,7 +201,9 @@ class Leases:
     async def _extend(self, settler: Settler) -> str | None:
         """The trouble, where there was any."""
         try:
+            await faults.reach(FaultPoint.BEFORE_EXTENSION)
             extended = await self._queue.claims.extend(settler.claim, self._lease_seconds)
+            await faults.reach(FaultPoint.AFTER_EXTENSION)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             settler.cut_off = True
             return str(trouble)

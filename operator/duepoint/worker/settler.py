@@ -15,11 +15,12 @@ import itertools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from duepoint import errors, services, telemetry
+from duepoint import errors, faults, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import activeruns, messages
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.faults import FaultPoint
 from duepoint.runs import past, run
 from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
@@ -225,7 +226,9 @@ class Settler:
         last_try = self._clock.monotonic() + _LAST_TRY_SECONDS
         while self._clock.monotonic() < max(last_try, self.claim.held_until):
             try:
+                await faults.reach(FaultPoint.BEFORE_SETTLEMENT)
                 settled = await self._queue.settlements.settle(self.claim, settlement)
+                await faults.reach(FaultPoint.AFTER_SETTLEMENT)
                 self.lost = self.lost or settled.lost
                 telemetry.given_up_total.inc(len(settlement.dead) + len(settled.buried))
                 break

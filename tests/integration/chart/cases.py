@@ -40,6 +40,15 @@ CASES: dict[str, Values] = {
             },
         }
     },
+    "dashboard": {
+        "metrics": {
+            "dashboard": {
+                "enabled": True,
+                "namespace": "monitoring",
+                "annotations": {"grafana_folder": "Platform"},
+            }
+        }
+    },
     "namespaces-in-metrics": {"metrics": {"namespaces": 1000}},
     "default": {},
     "names": {"fullnameOverride": "schedules", "nameOverride": "ignored"},

@@ -11,7 +11,7 @@ from duepoint import services
 from duepoint.kube import jobs, schedules
 from duepoint.targets.job import activejobs
 from duepoint.targets.job.target import JobTarget
-from duepoint.targets.target import Targets
+from duepoint.targets.target import Targets, WorkerTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.pipeline import Bounds, Pipeline
 from tests.fakes.recordingtarget import RecordingTarget
@@ -25,17 +25,19 @@ class RunWorld(World):
 
     Attributes:
         target: records what webhooks and streams are handed; Jobs are created in the API server.
+        streams: takes what streams are handed; ``target`` unless a test wants entries.
     """
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.target = RecordingTarget(self.clock)
+        self.streams: WorkerTarget = self.target
 
     @contextlib.asynccontextmanager
-    async def working(self) -> AsyncIterator[None]:
+    async def working(self, name: str = "worker-a") -> AsyncIterator[asyncio.Task[None]]:
         """A worker at work; killed without a word at the end."""
         targets = Targets(
-            job=JobTarget(self.api, self.clock), webhook=self.target, stream=self.target
+            job=JobTarget(self.api, self.clock), webhook=self.target, stream=self.streams
         )
         worker = Claimer(
             self.queue,
@@ -49,13 +51,13 @@ class RunWorld(World):
             ),
             self.clock,
             services.Health(),
-            worker="worker-a",
+            worker=name,
             limits=Limits(batch=100, under_way=200, lease_seconds=10.0, grace_seconds=20.0),
         )
         task = asyncio.create_task(worker.run())
         await self.clock.settle()
         try:
-            yield
+            yield task
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -20,14 +20,11 @@ from duepoint.schedules.sets import entries, identity, setrecord, setspec
 
 SIGNED = signedblobs.SignedBlobs(b"a key of thirty-two bytes, really")
 OWNER = identity.SetIdentity(str(uuid.UUID(int=7)), "shop", "reminders", 3)
+CREATED_US = 1_767_225_600_000_000
 FACTS = {
     "state": State.ARMED,
-    "version": b"vers",
-    "fingerprint": b"\x01\x02\x03\x04",
-    "uid": uuid.UUID(int=9).bytes,
-    "created_us": 1_767_225_600_000_000,
-    "not_before_us": 1_767_225_599_999_999,
-    "kind": codec.kind_bytes(300, 300, 70_000),
+    "identity": b"vers\x01\x02\x03\x04" + uuid.UUID(int=9).bytes,
+    "middle": codec.member_middle(CREATED_US, CREATED_US - 1, codec.kind_bytes(300, 300, 70_000)),
     "name": b"customer-7",
     "inline": b"",
     "once_us": None,
@@ -64,7 +61,9 @@ def test_what_is_written_is_read_back(name, payload, once_us, inline, state):
             "payload_mac": mac,
             "once_us": once_us,
             "inline": text,
-            "kind": codec.kind_bytes(300, 300, 0 if inline else 5),
+            "middle": codec.member_middle(
+                CREATED_US, CREATED_US - 1, codec.kind_bytes(300, 300, 0 if inline else 5)
+            ),
         }
     )
     found = codec.unpack(record)
@@ -170,9 +169,14 @@ def test_a_cursor_is_read_by_its_own_list_alone():
 # -- many at once ----------------------------------------------------------------------------------
 
 
-def _record(number, **facts):
+def _record(number, version=b"vers", **facts):
     return codec.member_record(
-        **{**FACTS, "name": b"m%d" % number, "uid": uuid.UUID(int=number).bytes, **facts}
+        **{
+            **FACTS,
+            "name": b"m%d" % number,
+            "identity": version + b"\x01\x02\x03\x04" + uuid.UUID(int=number).bytes,
+            **facts,
+        }
     )
 
 
@@ -214,7 +218,7 @@ def test_some_rows_of_columns_are_columns():
     found = columns.columns(MIXED, [b"vers"] * len(MIXED))
     some = columns.picked(found, [True, False, False, True, False])
     assert (some.indexes, some.names, list(some.created_us)) == (
-        [0, 4], ["m0", "m4"], [FACTS["created_us"]] * 2,
+        [0, 4], ["m0", "m4"], [CREATED_US] * 2,
     )  # fmt: skip
     assert [payload.text for payload in some.payloads] == [b"", b"x" * 300]
 

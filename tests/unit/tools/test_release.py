@@ -199,3 +199,45 @@ def test_checksums_are_of_the_files(tmp_path):
         "a": hashlib.sha256(b"1").hexdigest(),
         "b": hashlib.sha256(b"2").hexdigest(),
     }
+
+
+def engine(folder, script):
+    """A container engine that answers `docker info` and then does what a script says."""
+    program = folder / "docker"
+    program.write_text(f'#!/bin/sh\n[ "$1" = info ] && exit 0\n{script}\n')
+    program.chmod(0o755)
+
+
+def test_an_engine_that_cannot_build_for_both_leaves_the_image_out_unless_it_is_pushed(
+    monkeypatch, tmp_path
+):
+    engine(tmp_path, "echo 'Multi-platform build is not supported' >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    options = {"image": "duepoint:1", "folder": tmp_path, "epoch": EPOCH}
+
+    digest, said = images.build(tmp_path, push=False, **options)
+
+    assert digest == ""
+    assert "left out" in said
+    assert "Multi-platform build is not supported" in said
+    with pytest.raises(DevClusterError, match="Multi-platform"):
+        images.build(tmp_path, push=True, **options)
+
+
+def test_the_digest_of_a_pushed_image_is_known_and_the_request_names_both_architectures(
+    monkeypatch, tmp_path
+):
+    engine(
+        tmp_path,
+        f"""echo "$@" > {tmp_path}/asked
+for each; do case "$each" in --metadata-file=*) file="${{each#*=}}";; esac; done
+echo '{{"containerimage.digest": "{DIGEST}"}}' > "$file" """,
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    digest, _ = images.build(tmp_path, image="r/d:1", folder=tmp_path, push=True, epoch=EPOCH)
+
+    assert digest == DIGEST
+    asked = (tmp_path / "asked").read_text().split()
+    assert {"--platform=linux/amd64,linux/arm64", "--tag=r/d:1", "--push"} <= set(asked)
+    assert not (tmp_path / "image.json").exists()

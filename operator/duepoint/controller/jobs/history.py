@@ -18,11 +18,13 @@ import functools
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 
+from duepoint import faults
 from duepoint.controller.jobs.jobstate import FinishedJob, WatchedJobs
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
+from duepoint.faults import FaultPoint
 from duepoint.kube import jobs
 from duepoint.runs import outcome
 from duepoint.schedules.definition import Definition
@@ -226,7 +228,9 @@ class History:
             if until_us > self._term.clock.now_us():
                 first_us = until_us if first_us is None else min(first_us, until_us)
                 continue
+            await faults.reach(FaultPoint.BEFORE_JOB_DELETED)
             await jobs.delete(self._term.api, job.namespace, job.name, job.uid)
+            await faults.reach(FaultPoint.AFTER_JOB_DELETED)
             self.late.record_gone(schedule_uid, job.name, job.uid, self._term.clock.now_us())
             if (owner := self._states.owner(schedule_uid)) is not None:
                 self._watched.record_deletion(owner, job.uid)

@@ -20,12 +20,13 @@ import asyncio
 from collections.abc import Callable
 
 from duepoint import clock as clocks
-from duepoint import errors, services, telemetry
+from duepoint import errors, faults, services, telemetry
 from duepoint.controller import plan
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.repair import mending
+from duepoint.faults import FaultPoint
 from duepoint.schedules.definition import Definition
 
 #: From the end of a round to the next, where none is requested before.
@@ -106,9 +107,11 @@ class SweepRounds:
         while fast or not self._is_doubted:
             began = self._term.clock.monotonic()
             try:
+                await faults.reach(FaultPoint.BEFORE_SWEEP)
                 swept = await self._term.queue.sweeper.sweep(
                     shard, cursor, self._term.epoch, due_of=self._due_us
                 )
+                await faults.reach(FaultPoint.AFTER_SWEEP)
             except (errors.Bug, queue_errors.Damaged) as damage:
                 telemetry.logger.error("shard cannot be swept", shard=shard, error=str(damage))
                 return

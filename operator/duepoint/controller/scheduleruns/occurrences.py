@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from duepoint import errors
+from duepoint import errors, faults
 from duepoint.controller import inventory
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstatus
@@ -30,6 +30,7 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.faults import FaultPoint
 from duepoint.runs.progress import Standing
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
@@ -117,7 +118,9 @@ class Enqueuer:
                 )
                 for slot_us in slots_us
             ]
+            await faults.reach(FaultPoint.BEFORE_RUNS_ENQUEUED)
             await self._term.queue.occurrences.enqueue_many(known, occurrences, self._term.epoch)
+            await faults.reach(FaultPoint.AFTER_RUNS_ENQUEUED)
         except (queue_errors.Fenced, queue_errors.LayoutChanged):
             raise
         except errors.WorldChanged as gone:
@@ -161,6 +164,7 @@ class Enqueuer:
 
     async def withdraw_all(self, held: Iterable[HeldOccurrence]) -> tuple[HeldOccurrence, ...]:
         """None of these is in the queue any more; those that waited there."""
+        await faults.reach(FaultPoint.BEFORE_RUN_WITHDRAWN)
         return tuple(
             [
                 one

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import msgspec
 
-from duepoint import errors
+from duepoint import errors, faults
 from duepoint.controller import observed, plan, statusconditions
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules import dryruns, fingerprints
@@ -28,6 +28,7 @@ from duepoint.controller.statusconditions import Report
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
+from duepoint.faults import FaultPoint
 from duepoint.kube import jobcreation
 from duepoint.schedules import actions, ownstreams, points, spec
 from duepoint.schedules.conditions import Reason
@@ -167,9 +168,11 @@ class Reconcile:
     async def _remove(self, seen: Observed) -> None:
         collision = self.collisions.get(seen.uid, 0)
         schedule_id = points.schedule_id(seen.uid, seen.namespace, collision=collision)
+        await faults.reach(FaultPoint.BEFORE_DEFINITION_REMOVED)
         await self._term.queue.writer.remove(
             schedule_id, seen.uid, seen.namespace, self._term.epoch
         )
+        await faults.reach(FaultPoint.AFTER_DEFINITION_REMOVED)
 
     async def stored(self, uid: str, namespace: str) -> Definition | None:
         """What the queue holds for this uid."""
@@ -291,7 +294,9 @@ class Reconcile:
         to_store = [one for one in decided if isinstance(one, _Decision)]
         wanted = [(one.plan.arming, one.spec.blob) for one in to_store if one.plan.arming]
         try:
+            await faults.reach(FaultPoint.BEFORE_DEFINITIONS_STORED)
             answers = iter(await self._term.queue.writer.upsert(wanted, self._term.epoch))
+            await faults.reach(FaultPoint.AFTER_DEFINITIONS_STORED)
         except errors.InvalidSpec as error:  # a due that the queue cannot store
             if not is_alone:
                 return [None] * len(decided)

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from duepoint import clock as clocks
-from duepoint import errors, services, telemetry
+from duepoint import errors, faults, services, telemetry
 from duepoint.controller import observed, plan, statusconditions
 from duepoint.controller import term as terms
 from duepoint.controller.observed import Observed
@@ -32,6 +32,7 @@ from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import Batches
 from duepoint.delayqueue import errors as queue_errors
+from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from duepoint.runs.watermark import newest
@@ -123,6 +124,7 @@ class ReconcileQueue:
             return [waits.get(task.seen.uid) for task in tasks]
         began = time.perf_counter()
         try:
+            await faults.reach(FaultPoint.AFTER_SCHEDULE_READ)
             applied = await self._apply(tasks_read, is_alone=is_alone)
         except (queue_errors.Fenced, queue_errors.LayoutChanged):
             raise

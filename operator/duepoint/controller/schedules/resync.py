@@ -28,12 +28,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from duepoint import clock as clocks
-from duepoint import errors, services, telemetry
+from duepoint import errors, faults, services, telemetry
 from duepoint.controller import observed
 from duepoint.controller.schedules.observations import Observations
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import sharding
 from duepoint.delayqueue.definitions import codec
+from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 
@@ -157,6 +158,7 @@ class Comparison:
         unwatched: list[codec.StoredIdentity] = []
         held = await self._definitions(unwatched)
         listed = await self._list(held, self._observations.deletions)
+        await faults.reach(FaultPoint.AFTER_SCHEDULES_LISTED)
         self._listed.set()
         absent = held.keys() - listed
         if _is_suspicious(len(absent), len(held)):

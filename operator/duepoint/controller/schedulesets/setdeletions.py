@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from duepoint import faults
 from duepoint.controller.schedulesets.followed import FollowedSet
 from duepoint.controller.schedulesets.setstatus import DeletionProgress
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
+from duepoint.faults import FaultPoint
 from duepoint.schedules.sets.setrecord import SetRecord
 
 #: Members that one step removes.
@@ -80,9 +82,11 @@ class SetDeletions:
         if uid not in self._is_empty:
             began = self._term.clock.monotonic()
             try:
+                await faults.reach(FaultPoint.BEFORE_SET_REMOVAL_STEP)
                 removal = await self._term.queue.set_removals.step(
                     record, self._term.epoch, most=STEP_MEMBERS
                 )
+                await faults.reach(FaultPoint.AFTER_SET_REMOVAL_STEP)
             except queue_errors.LayoutChanged:  # members are on their way to other shards
                 await self._term.queue.layouts.read()
                 return _MOVING_SECONDS

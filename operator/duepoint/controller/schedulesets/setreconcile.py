@@ -15,13 +15,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from duepoint import errors
+from duepoint import errors, faults
 from duepoint.controller import statusconditions
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.schedulesets import setreports
 from duepoint.controller.schedulesets.setreports import SetReport
 from duepoint.controller.term import TermContext
+from duepoint.faults import FaultPoint
 from duepoint.kube import jobcreation
 from duepoint.schedules import actions, ownstreams
 from duepoint.schedules import definition as definitions
@@ -99,7 +100,9 @@ class SetReconcile:
             settings=spec.settings,
             is_managed=spec.is_managed,
         )
+        await faults.reach(FaultPoint.BEFORE_SET_STORED)
         await self._term.queue.sets.store(record, spec.blob, self._term.epoch)
+        await faults.reach(FaultPoint.AFTER_SET_STORED)
         if isinstance(verdict, jobcreation.NotNow):
             report = setreports.dry_run_pending(spec, verdict.message, spread=spread)
         else:

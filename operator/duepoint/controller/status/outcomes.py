@@ -20,11 +20,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from duepoint import errors, services, telemetry
+from duepoint import errors, faults, services, telemetry
 from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import Acknowledgement, TermContext
 from duepoint.delayqueue import ledger, messages
+from duepoint.faults import FaultPoint
 from duepoint.runs import run as runs
 from duepoint.runs import setruns
 
@@ -141,6 +142,8 @@ class Outcomes:
             entries = await self._ledger.read_outcomes(
                 GROUP, self._consumer, shards=shards, count=_BATCH
             )
+            if entries:
+                await faults.reach(FaultPoint.AFTER_OUTCOMES_READ)
             self._is_interrupted = False
             self._take(entries, replayed=False)
             return bool(entries)
@@ -214,7 +217,9 @@ class Outcomes:
             await self._term.clock.sleep(_ACK_SECONDS)
             done, self._done = self._done, []
             try:
+                await faults.reach(FaultPoint.BEFORE_OUTCOMES_ACKNOWLEDGED)
                 await self._ledger.ack(GROUP, done)
+                await faults.reach(FaultPoint.AFTER_OUTCOMES_ACKNOWLEDGED)
             except errors.TryLater:
                 self._done = done + self._done
                 await self._term.clock.sleep(next(waits))

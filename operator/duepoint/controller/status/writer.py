@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import msgspec
 
 from duepoint import clock as clocks
-from duepoint import errors, services, telemetry
+from duepoint import errors, faults, services, telemetry
 from duepoint.controller.observed import LARGE_BYTES
 from duepoint.controller.status import writequeue
 from duepoint.controller.status.writequeue import (
@@ -33,6 +33,7 @@ from duepoint.controller.status.writequeue import (
     WriteQueue,
 )
 from duepoint.controller.term import Acknowledgement, TermContext, settle_all
+from duepoint.faults import FaultPoint
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 
@@ -385,7 +386,9 @@ class StatusWriter:
             target, fields = rendered
             began = self._term.clock.monotonic()
             try:
+                await faults.reach(FaultPoint.BEFORE_STATUS_WRITE)
                 answer = await schedules.write_status(self._term.api, target, fields)
+                await faults.reach(FaultPoint.AFTER_STATUS_WRITE)
             finally:
                 if not pending.large_bytes:
                     self._parallel.record_answer(began, self._term.clock.monotonic())

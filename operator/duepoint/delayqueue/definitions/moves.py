@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 
 import structlog
 
-from duepoint import errors, telemetry
+from duepoint import errors, faults, telemetry
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages
 from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.delayqueue.wire import scripting
+from duepoint.faults import FaultPoint
 from duepoint.schedules import points
 from duepoint.schedules.sets import entries as setentries
 
@@ -130,7 +131,9 @@ class Moves:
         texts = await self._texts_of(shard, batch, _numbers(travellers))
         by_id = {traveller.id: traveller for traveller in travellers}
         for home, ids in (await self.layouts.by_home(by_id, beyond=shard)).items():
+            await faults.reach(FaultPoint.BEFORE_BATCH_IMPORTED)
             await self._import(shard, home, batch, [by_id[i] for i in ids], texts)
+        await faults.reach(FaultPoint.AFTER_BATCH_IMPORTED)
         await self._forget(shard, batch, travellers)
         lost = sum(not texts.keys() >= _numbers([traveller]) for traveller in travellers)
         if lost:

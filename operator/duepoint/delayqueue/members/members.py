@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from duepoint.delayqueue import deadletters
-from duepoint.delayqueue.members import letters, lookups, triggers, values, writing
+from duepoint.delayqueue.members import confirming, letters, lookups, triggers, values, writing
 from duepoint.delayqueue.wire import nodes
 from duepoint.schedules.sets.setrecord import SetRecord
 
@@ -24,6 +24,7 @@ class Members:
     reader: lookups.MemberReader
     triggers: triggers.MemberTriggers
     given_up: letters.MemberLetters
+    confirmations: confirming.Confirmations
 
     async def put(
         self,
@@ -36,7 +37,11 @@ class Members:
 
         Raises NotDurable where they are stored, and not as safely as was asked for.
         """
-        return await self.writer.put(set_, rows, safety)
+        written = await self.writer.put(set_, rows)
+        if safety is not None:
+            names = [row.id for row in rows]
+            await self.confirmations.wait_until_safe(set_.identity, names, safety)
+        return written
 
     async def remove(
         self,
@@ -45,8 +50,15 @@ class Members:
         *,
         safety: nodes.Safety | None = None,
     ) -> list[values.MemberWritten]:
-        """Remove members with all their points; the answers are in the order of the rows."""
-        return await self.writer.remove(set_, rows, safety)
+        """Remove members with all their points; the answers are in the order of the rows.
+
+        Raises NotDurable where they are gone, and not as safely as was asked for.
+        """
+        written = await self.writer.remove(set_, rows)
+        if safety is not None:
+            names = [row.id for row in rows]
+            await self.confirmations.wait_until_safe(set_.identity, names, safety)
+        return written
 
     async def get(self, set_: SetRecord, ids: Sequence[str]) -> list[values.StoredMember | None]:
         """The members of these ids, in their order; None = there is none."""

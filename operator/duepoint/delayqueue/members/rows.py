@@ -22,7 +22,9 @@ from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import identity as setidentity
 
 _VERSION_LENGTH, _UID_LENGTH = 4, 16
-_RANDOM_LENGTH = _VERSION_LENGTH + definitions.FINGERPRINT_LENGTH + _UID_LENGTH
+_FINGERPRINT = slice(_VERSION_LENGTH, _VERSION_LENGTH + definitions.FINGERPRINT_LENGTH)
+_UID = slice(_FINGERPRINT.stop, _FINGERPRINT.stop + _UID_LENGTH)
+_RANDOM_LENGTH = _UID.stop
 _MORE = 64
 SECOND_US = 1_000_000
 
@@ -63,18 +65,33 @@ class Row(NamedTuple):
 
 
 class MemberFacts(NamedTuple):
-    """What a record says beside name, rule and payload."""
+    """What a record says beside name, rule and payload.
 
-    version: bytes
-    fingerprint: bytes
-    uid: bytes
+    Attributes:
+        identity: timing version, fingerprint and uid, as they stand in the record.
+    """
+
+    identity: bytes
     created_us: int
     not_before_us: int
     state: definitions.State
 
     @property
+    def fingerprint(self) -> bytes:
+        return self.identity[_FINGERPRINT]
+
+    @property
     def tag(self) -> str:
-        return self.fingerprint.hex()
+        """The version tag of the HTTP API."""
+        return self.identity[_FINGERPRINT].hex()
+
+    @property
+    def uid(self) -> bytes:
+        return self.identity[_UID]
+
+    def with_uid(self, uid: bytes) -> MemberFacts:
+        """The same of another life of the id."""
+        return self._replace(identity=self.identity[: _UID.start] + uid)
 
 
 class Ids:
@@ -157,18 +174,10 @@ class NewFacts:
         first = self._taken
         if first == len(self._random):  # rows that were decided again
             self._random += os.urandom(_MORE * _RANDOM_LENGTH)
-        self._taken = first + _RANDOM_LENGTH
-        version, tag, uid = first + 4, first + 8, first + _RANDOM_LENGTH
-        drawn = self._random
-        at_us = row.write.at_us
-        return MemberFacts(
-            drawn[first:version],
-            drawn[version:tag],
-            drawn[tag:uid],
-            self._created_us,
-            self._created_us if at_us is None else min(self._created_us, at_us - 1),
-            state,
-        )
+        self._taken = last = first + _RANDOM_LENGTH
+        created_us, at_us = self._created_us, row.write.at_us
+        not_before_us = created_us if at_us is None or at_us > created_us else at_us - 1
+        return MemberFacts(self._random[first:last], created_us, not_before_us, state)
 
 
 def record(row: Row, facts: MemberFacts, kind: bytes, payload_mac: bytes) -> bytes:
@@ -176,12 +185,8 @@ def record(row: Row, facts: MemberFacts, kind: bytes, payload_mac: bytes) -> byt
     write = row.write
     return codec.member_record(
         state=facts.state,
-        version=facts.version,
-        fingerprint=facts.fingerprint,
-        uid=facts.uid,
-        created_us=facts.created_us,
-        not_before_us=facts.not_before_us,
-        kind=kind,
+        identity=facts.identity,
+        middle=codec.member_middle(facts.created_us, facts.not_before_us, kind),
         name=row.name,
         inline=row.shared.inline,
         once_us=write.at_us,
@@ -215,15 +220,9 @@ def edited(
     """
     created_us = stored.created_us
     if keeps_timing:
-        return MemberFacts(
-            stored.timing_version,
-            facts.fingerprint,
-            codec.packed_uid(stored.uid),
-            created_us,
-            stored.not_before_us,
-            stored.state,
-        )
+        identity = stored.timing_version + facts.fingerprint + codec.packed_uid(stored.uid)
+        return MemberFacts(identity, created_us, stored.not_before_us, stored.state)
     not_before_us = min(now_us // SECOND_US * SECOND_US, facts.not_before_us)
-    return facts._replace(
-        uid=codec.packed_uid(stored.uid), created_us=created_us, not_before_us=not_before_us
+    return facts.with_uid(codec.packed_uid(stored.uid))._replace(
+        created_us=created_us, not_before_us=not_before_us
     )

@@ -24,7 +24,7 @@ from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, moves, reading, records, signedblobs
 from duepoint.delayqueue.members import lanes, rows, values
 from duepoint.delayqueue.members.values import Outcome
-from duepoint.delayqueue.wire import nodes, scripting
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules.sets import identity as setidentity
 from duepoint.schedules.sets import setrecord
 
@@ -37,6 +37,8 @@ _RACES = 16
 _CREATED, _REPLACED, _ELSEWHERE, _NOTHING = b"+", b"=", b"-", b""
 _TROUBLES = {b"GONE": Outcome.GONE, b"DELETING": Outcome.DELETING}
 _KEPT_CHAIN, _NO_DUE = b"=", b""
+#: Values of a row as the script takes it.
+_ROW_LENGTH = 4
 
 
 class _Task(NamedTuple):
@@ -55,9 +57,13 @@ class _Task(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """The tasks of one script, by bucket, with the number that stands for each rule."""
+    """The tasks of one script, by bucket, with the number that stands for each rule.
+
+    ``incarnation``: the life of the shard that the numbers are of.
+    """
 
     shard: messages.ShardId
+    incarnation: str | None
     tasks: list[_Task]
     numbers: Mapping[int, int]
 
@@ -99,7 +105,6 @@ class MemberWriter:
         self,
         set_: setrecord.SetRecord,
         wanted: Sequence[values.MemberWrite],
-        safety: nodes.Safety | None = None,
     ) -> list[values.MemberWritten]:
         """Store members; the answers are in the order of the rows."""
         now_us = self.index.clock.now_us()
@@ -109,21 +114,19 @@ class MemberWriter:
         for wave in _waves(_rows(wanted, batch, self.index.buckets), lambda row: row.id):
             tasks = [_first(row, batch) for row in wave]
             for _ in range(_RACES):
-                tasks = await self._round(tasks, batch, safety)
+                tasks = await self._round(tasks, batch)
                 if not tasks:
                     break
             else:
                 raise errors.TryLater("members of the set are changed by others all the time")
         return cast("list[values.MemberWritten]", batch.answers)
 
-    async def _round(
-        self, tasks: list[_Task], batch: _Batch, safety: nodes.Safety | None
-    ) -> list[_Task]:
+    async def _round(self, tasks: list[_Task], batch: _Batch) -> list[_Task]:
         """Send every task once; the tasks of a further round are returned."""
         again: list[_Task] = []
 
         async def send_to(layout: messages.Layout, left: list[_Task]) -> _Left:
-            return await self._send(layout, left, batch, again, safety)
+            return await self._send(layout, left, batch, again)
 
         rest = await _where_they_are(self.index, self.layouts, tasks, send_to)
         for task in rest:
@@ -136,7 +139,6 @@ class MemberWriter:
         tasks: list[_Task],
         batch: _Batch,
         again: list[_Task],
-        safety: nodes.Safety | None,
     ) -> _Left:
         """Send tasks to a layout's shards; those that these do not answer are returned."""
         by_shard = _by_shard(tasks, layout, lambda task: task.row.low)
@@ -144,20 +146,19 @@ class MemberWriter:
         absent = [task for shard in by_shard.keys() - numbers.keys() for task in by_shard[shard]]
         stale: list[_Task] = []
         shards = [shard for shard in by_shard if shard in numbers]
-        rules = await asyncio.gather(
-            *(self._rule_numbers(shard, by_shard[shard]) for shard in shards)
-        )
+        # Before anything is awaited: what is remembered now is of this life of the shard.
+        lives = {shard: self.interned.incarnation(shard) for shard in shards}
+        rules = await self._rule_numbers({shard: by_shard[shard] for shard in shards})
         sent = [
-            _Sent(shard, part, of_rules)
-            for shard, of_rules in zip(shards, rules, strict=True)
+            _Sent(shard, lives[shard], part, of_rules)
+            for shard, of_rules in rules.items()
             for part in _parts(sorted(by_shard[shard], key=_bucket_of))
         ]
         calls = [self._call(each, numbers[each.shard], batch) for each in sent]
-        send = safe_sender(self.index, safety)
-        replies = await send(calls)
+        replies = await self.index.pipelined_durably.replies(calls)
         for each, call, reply in zip(sent, calls, replies, strict=True):
             try:
-                answered = await _free(self.moves, each.shard, call, reply, send)
+                answered = await self._free(each.shard, call, reply)
             except queue_errors.LayoutChanged:
                 self.interned.forget(each.shard)
                 # A former layout's shard that is closed has none of them.
@@ -167,27 +168,34 @@ class MemberWriter:
         return _Left(absent, stale)
 
     async def _rule_numbers(
-        self, shard: messages.ShardId, tasks: Iterable[_Task]
-    ) -> dict[int, int]:
-        """The number of each rule's text, by the identity of what its rows share."""
-        texts = {id(task.row.shared): task.row.shared.text for task in tasks}
-        wanted = [
-            interning.entry(interning.TextKind.RULE, text)
-            for text in texts.values()
-            if text is not None
-        ]
-        found: dict[bytes, int] = {}
-        if wanted:
-            known = {text: self.interned.number(shard, text) for text in wanted}
-            if None in known.values():
-                epoch = messages.Epoch(await self.layouts.newest_epoch())
-                found = await self.numbering.intern(shard, list(known), epoch)
-            else:
-                found = cast("dict[bytes, int]", known)
-        return {
-            key: 0 if text is None else found[interning.entry(interning.TextKind.RULE, text)]
-            for key, text in texts.items()
-        }
+        self, by_shard: Mapping[messages.ShardId, Sequence[_Task]]
+    ) -> dict[messages.ShardId, dict[int, int]]:
+        """By shard the number of each rule's text, by the identity of what its rows share."""
+        found: dict[messages.ShardId, dict[int, int]] = {}
+        unknown: dict[messages.ShardId, dict[int, bytes]] = {}
+        for shard, tasks in by_shard.items():
+            numbers = found[shard] = {}
+            for shared in {id(task.row.shared): task.row.shared for task in tasks}.values():
+                if shared.text is None:
+                    numbers[id(shared)] = 0
+                    continue
+                text = interning.entry(interning.TextKind.RULE, shared.text)
+                number = self.interned.number(shard, text)
+                if number is None:
+                    unknown.setdefault(shard, {})[id(shared)] = text
+                else:
+                    numbers[id(shared)] = number
+        if unknown:
+            epoch = messages.Epoch(await self.layouts.newest_epoch())
+            learned = await asyncio.gather(
+                *(
+                    self.numbering.intern(shard, list({*texts.values()}), epoch)
+                    for shard, texts in unknown.items()
+                )
+            )
+            for (shard, texts), number_of in zip(unknown.items(), learned, strict=True):
+                found[shard].update({key: number_of[text] for key, text in texts.items()})
+        return found
 
     def _call(self, sent: _Sent, lane: int, batch: _Batch) -> scripting.ScriptCall:
         shard, namespace, signed = sent.shard, batch.owner.namespace, self.signed_blobs
@@ -196,12 +204,14 @@ class MemberWriter:
             "putmembers",
             shard,
             self.index.shard(shard).lane(lane),
-            incarnation=self.interned.incarnation(shard),
+            incarnation=sent.incarnation,
             lane=str(lane),
             numbers=[number for number in sent.numbers.values() if number],
         )
         groups: list[int] = []
+        listed: list[bytes] = []
         last = -1
+        position, _ = call.run(())
         for row, facts, due, expected in sent.tasks:
             made = b""
             if facts is not None:
@@ -211,14 +221,32 @@ class MemberWriter:
                     uid = codec.uuid_text(facts.uid)
                     mac = signed.payload_mac(namespace, uid, row.write.id, payload)
                 made = rows.record(row, facts, kinds[id(row.shared)], mac)
-            first, end = call.run((row.id, made, due, expected))
-            if row.bucket == last:
-                groups[-1] = end
-            else:
-                groups += (call.key(self._bucket(shard, row.bucket)), first, end)
+            listed += (row.id, made, due, expected)
+            if row.bucket != last:
                 last = row.bucket
+                groups += (call.key(self._bucket(shard, last)), position, 0)
+            position += _ROW_LENGTH
+            groups[-1] = position - 1
+        call.run(listed)
         call.put(groups=groups)
         return call
+
+    async def _free(
+        self,
+        shard: messages.ShardId,
+        call: scripting.ScriptCall,
+        reply: Any,  # noqa: ANN401 - of the script
+    ) -> list[bytes]:
+        """The reply of a script, once nothing of it is on its way to another shard."""
+
+        async def again() -> list[bytes]:
+            return cast("list[bytes]", await self.index.pipelined_durably.run(call))
+
+        if isinstance(reply, errors.DuepointError):
+            raise reply
+        if reply != [b"BUSY"]:
+            return cast("list[bytes]", reply)
+        return await self.moves.until_free(shard, again)
 
     def _bucket(self, shard: messages.ShardId, place: int) -> str:
         name = self._buckets.get((shard, place))
@@ -255,9 +283,14 @@ class MemberWriter:
         return absent
 
     def _stored(self, task: _Task, outcome: Outcome, batch: _Batch) -> None:
-        facts = cast("rows.MemberFacts", task.facts)
-        due_us = int(task.due) if task.due and task.due != _KEPT_CHAIN else None
-        batch.answer(task.row, outcome, facts.tag, due_us)
+        row, facts, due, _ = task
+        due_us = int(due) if due and due != _KEPT_CHAIN else None
+        batch.answers[row.place] = values.MemberWritten(
+            id=row.write.id,
+            outcome=outcome,
+            tag=cast("rows.MemberFacts", facts).tag,
+            due_us=due_us,
+        )
 
     def _met_nothing(self, task: _Task, batch: _Batch, again: list[_Task]) -> None:
         if isinstance(task.row.write.condition, values.IfMatch):
@@ -323,7 +356,6 @@ class MemberWriter:
         self,
         set_: setrecord.SetRecord,
         wanted: Sequence[values.MemberRemoval],
-        safety: nodes.Safety | None = None,
     ) -> list[values.MemberWritten]:
         """Remove members; the answers are in the order of the rows."""
         owner = set_.identity
@@ -335,7 +367,7 @@ class MemberWriter:
         ]
 
         async def send_to(layout: messages.Layout, left: list[_Removal]) -> _Left:
-            return await self._send_removals(layout, left, owner, answers, safety)
+            return await self._send_removals(layout, left, owner, answers)
 
         for wave in _waves(removals, lambda removal: removal.id):
             for removal in await _where_they_are(self.index, self.layouts, wave, send_to):
@@ -348,7 +380,6 @@ class MemberWriter:
         removals: list[_Removal],
         owner: setidentity.SetIdentity,
         answers: list[values.MemberWritten | None],
-        safety: nodes.Safety | None,
     ) -> _Left:
         by_shard = _by_shard(removals, layout, lambda removal: removal.low)
         numbers = await self.lanes.of(by_shard, owner)
@@ -361,11 +392,10 @@ class MemberWriter:
             for part in _parts(listed)
         ]
         calls = [self._removal_call(shard, part, numbers[shard]) for shard, part in sent]
-        send = safe_sender(self.index, safety)
-        replies = await send(calls)
+        replies = await self.index.pipelined_durably.replies(calls)
         for (shard, part), call, reply in zip(sent, calls, replies, strict=True):
             try:
-                answered = await _free(self.moves, shard, call, reply, send)
+                answered = await self._free(shard, call, reply)
             except queue_errors.LayoutChanged:
                 self.interned.forget(shard)
                 (stale if _is_current(shard, layout) else absent).extend(part)
@@ -505,51 +535,6 @@ def _by_shard(
 def _parts(listed: list[Any]) -> Iterator[list[Any]]:
     for first in range(0, len(listed), _PART):
         yield listed[first : first + _PART]
-
-
-Sender = Callable[[Sequence[scripting.ScriptCall]], Awaitable[list[Any]]]
-
-
-#: Scripts of one round trip.
-_CALLS_TOGETHER = 64
-
-
-def safe_sender(queue: index.Index, safety: nodes.Safety | None) -> Sender:
-    """Sends scripts; their replies wait until what they wrote is as safe as was asked for."""
-    if safety is None:
-        return queue.pipelined_durably.replies
-    asked = safety
-
-    async def send(calls: Sequence[scripting.ScriptCall]) -> list[Any]:
-        replies: list[Any] = []
-        for first in range(0, len(calls), _CALLS_TOGETHER):
-            part = calls[first : first + _CALLS_TOGETHER]
-            replies += await queue.scripts.run_many_safely(part, asked)
-        return replies
-
-    return send
-
-
-async def _free(
-    moves_: moves.Moves,
-    shard: messages.ShardId,
-    call: scripting.ScriptCall,
-    reply: Any,  # noqa: ANN401 - of the script
-    send: Sender,
-) -> list[bytes]:
-    """The reply of a script, once nothing of it is on its way to another shard."""
-
-    async def again() -> list[bytes]:
-        (answer,) = await send([call])
-        if isinstance(answer, errors.DuepointError):
-            raise answer
-        return cast("list[bytes]", answer)
-
-    if isinstance(reply, errors.DuepointError):
-        raise reply
-    if reply != [b"BUSY"]:
-        return cast("list[bytes]", reply)
-    return await moves_.until_free(shard, again)
 
 
 def _is_current(shard: messages.ShardId, layout: messages.Layout) -> bool:

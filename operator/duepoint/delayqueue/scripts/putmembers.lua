@@ -20,6 +20,7 @@
 -- include wake
 -- include definition
 -- include moves
+-- include numbers
 
 local GROUP_LENGTH, ROW_LENGTH, LANE = 3, 4, KEYS[6]
 local entry = redis.call('HGET', META, 's' .. args.lane)
@@ -94,17 +95,9 @@ if #writes == 0 then
   return answers
 end
 
-if #args.numbers > 0 then
-  local texts, marks = {}, {} -- what a stored definition names is in use
-  for i, number in ipairs(args.numbers) do
-    texts[i], marks[i] = 'n:' .. number, 'm:' .. number
-  end
-  for _, text in ipairs(redis.call('HMGET', INTERNED, unpack(texts))) do
-    if not text then
-      return redis.error_reply('WRONGLAYOUT what a number stood for is gone: ask for it again')
-    end
-  end
-  redis.call('HDEL', INTERNED, unpack(marks))
+local unknown = use_numbers(args.numbers)
+if unknown then
+  return unknown
 end
 for w = 1, #writes, 2 do
   redis.call('HSET', KEYS[writes[w]], unpack(writes[w + 1]))

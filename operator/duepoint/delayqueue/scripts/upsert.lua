@@ -34,6 +34,7 @@
 -- include definition
 -- include moves
 -- include blobs
+-- include numbers
 
 local now, is_draining = server_time(), shard_state == 'draining'
 local GROUP_LENGTH, ROW_LENGTH, NO_OPTIONS = 4, 3, {}
@@ -145,16 +146,10 @@ if not next(definitions) then
   return answers
 end
 
-local texts, marks = {}, {} -- what a stored definition names is in use
-for i, number in ipairs(args.numbers) do
-  texts[i], marks[i] = 'n:' .. number, 'm:' .. number
+local gone = use_numbers(args.numbers)
+if gone then
+  return gone
 end
-for _, text in ipairs(redis.call('HMGET', INTERNED, unpack(texts))) do
-  if not text then
-    return redis.error_reply('WRONGLAYOUT what a number stood for is gone: ask for it again')
-  end
-end
-redis.call('HDEL', INTERNED, unpack(marks))
 store_blobs()
 for g, fields in pairs(definitions) do
   redis.call('HSET', KEYS[groups[g]], unpack(fields))

@@ -26,7 +26,9 @@ import redis.crc
 import redis.exceptions
 import structlog
 
+from duepoint import faults
 from duepoint.delayqueue.wire import connecting, nodes
+from duepoint.faults import FaultPoint
 
 log = structlog.get_logger(__name__)
 
@@ -331,6 +333,7 @@ class Cluster(ServerChanges):
             now = asyncio.get_running_loop().time()
             if self._refreshed_at != seen or now - seen < _LEAST_REFRESH_SECONDS:
                 return
+            await faults.reach(FaultPoint.BEFORE_CLUSTER_MAP)
             found = await self._ask_for_map()
             self._refreshed_at = asyncio.get_running_loop().time()
             if found is None:

@@ -22,7 +22,9 @@ import redis.asyncio
 import redis.exceptions
 import structlog
 
+from duepoint import faults
 from duepoint.delayqueue.wire import connecting, timelimits
+from duepoint.faults import FaultPoint
 
 log = structlog.get_logger(__name__)
 
@@ -127,12 +129,14 @@ class Node:
         waits = confirmed and self.replicas > 0 and now >= self._confirm_from
         sent = [*commands, ("WAIT", 1, _CONFIRM_MS)] if waits else commands
         try:
+            await faults.reach(FaultPoint.BEFORE_COMMANDS)
             try:
                 replies = await self._send(sent, COMMAND_TIMEOUT_SECONDS)
             except connecting.ServerChanged:
                 if confirmed:
                     raise
                 replies = await self._send(sent, COMMAND_TIMEOUT_SECONDS)
+            await faults.reach(FaultPoint.AFTER_REPLIES)
         except (redis.exceptions.RedisError, OSError) as error:  # TimeoutError is an OSError
             await self._drop_idle()
             return [error] * len(commands)
@@ -192,6 +196,7 @@ class Node:
             packed = [part for each in asked for part in connection.pack_command(*each)]
             async with timelimits.AnswerWithin(seconds):
                 await connection.send_packed_command(packed, check_health=False)
+                await faults.reach(FaultPoint.AFTER_COMMANDS_SENT)
                 replies = [await _reply(connection) for _ in commands]
             self.pool.answers += 1
             return replies
@@ -212,6 +217,7 @@ class Node:
     async def _greet(self, connection: redis.asyncio.Connection) -> None:
         self._run_ids.pop(connection, None)
         said = await connecting.greeting(connection)
+        await faults.reach(FaultPoint.AFTER_QUEUE_GREETING)
         if said is None:
             return
         self._run_ids[connection] = said.run_id

@@ -24,10 +24,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import redis.exceptions
 
-from duepoint import errors
+from duepoint import errors, faults
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.wire import nodes
 from duepoint.delayqueue.wire import servers as servers_
+from duepoint.faults import FaultPoint
 
 _INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
 _CODE = re.compile(r"^([A-Z]+)\b")
@@ -180,6 +181,7 @@ class Scripts:
         replies = await self._round_trip(calls, confirmed=confirmed, safety=safety)
         refused = _refused(calls, replies)
         if refused:
+            await faults.reach(FaultPoint.BEFORE_SCRIPTS_LOADED)
             await self._load()  # a server that cannot take them now refuses the calls again
             asked = [calls[index] for index in refused]
             again = await self._round_trip(asked, confirmed=confirmed, safety=safety)

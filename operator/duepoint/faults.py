@@ -1,0 +1,106 @@
+"""Named places between two effects, at which tests stop, delay or fail a process.
+
+A crash matters where one effect has happened and the next has not: a Job exists and its slot is
+not settled, a definition is stored and no status says so. Each such place is a ``FaultPoint``, and
+code that passes it awaits ``reach``. Without a hook, which is always in production, that returns at
+once; ``docs/design/20261126-fault-points.md`` says what it costs.
+
+No setting, variable or argument of Duepoint installs a hook: only Python code in the process can,
+and none of the product does. Tests bring theirs (``tests.support.faultplan``). Pure.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable
+
+
+class FaultPoint(enum.StrEnum):
+    """Where a fault may be injected: ``BEFORE`` an effect is asked for, ``AFTER`` its answer."""
+
+    # -- the operator ----------------------------------------------------------------------------
+    BEFORE_LEASE_WRITE = enum.auto()
+    AFTER_LEASE_WRITE = enum.auto()
+    AFTER_SCHEDULES_LISTED = enum.auto()
+    AFTER_SCHEDULE_READ = enum.auto()
+    BEFORE_DEFINITIONS_STORED = enum.auto()
+    AFTER_DEFINITIONS_STORED = enum.auto()
+    BEFORE_DEFINITION_REMOVED = enum.auto()
+    AFTER_DEFINITION_REMOVED = enum.auto()
+    BEFORE_STATUS_WRITE = enum.auto()
+    AFTER_STATUS_WRITE = enum.auto()
+    AFTER_OUTCOMES_READ = enum.auto()
+    BEFORE_OUTCOMES_ACKNOWLEDGED = enum.auto()
+    AFTER_OUTCOMES_ACKNOWLEDGED = enum.auto()
+    BEFORE_JOB_DELETED = enum.auto()
+    AFTER_JOB_DELETED = enum.auto()
+    BEFORE_RUNS_ENQUEUED = enum.auto()
+    AFTER_RUNS_ENQUEUED = enum.auto()
+    BEFORE_RUN_WITHDRAWN = enum.auto()
+    BEFORE_SET_STORED = enum.auto()
+    AFTER_SET_STORED = enum.auto()
+    BEFORE_SET_REMOVAL_STEP = enum.auto()
+    AFTER_SET_REMOVAL_STEP = enum.auto()
+    BEFORE_SWEEP = enum.auto()
+    AFTER_SWEEP = enum.auto()
+
+    # -- a worker --------------------------------------------------------------------------------
+    BEFORE_BEAT = enum.auto()
+    BEFORE_CLAIM = enum.auto()
+    AFTER_CLAIM = enum.auto()
+    AFTER_PLAN = enum.auto()
+    BEFORE_SPLIT = enum.auto()
+    AFTER_SPLIT = enum.auto()
+    BEFORE_ADMISSION = enum.auto()
+    AFTER_ADMISSION = enum.auto()
+    BEFORE_ATTEMPT = enum.auto()
+    AFTER_ATTEMPT = enum.auto()
+    BEFORE_ENTRIES = enum.auto()
+    AFTER_ENTRIES = enum.auto()
+    BEFORE_SETTLEMENT = enum.auto()
+    AFTER_SETTLEMENT = enum.auto()
+    BEFORE_EXTENSION = enum.auto()
+    AFTER_EXTENSION = enum.auto()
+    BEFORE_RELEASE = enum.auto()
+
+    # -- the client of the queue -----------------------------------------------------------------
+    AFTER_QUEUE_GREETING = enum.auto()
+    BEFORE_COMMANDS = enum.auto()
+    AFTER_COMMANDS_SENT = enum.auto()
+    AFTER_REPLIES = enum.auto()
+    BEFORE_SCRIPTS_LOADED = enum.auto()
+    BEFORE_SUBSCRIPTION = enum.auto()
+    AFTER_SUBSCRIPTION = enum.auto()
+    BEFORE_CLUSTER_MAP = enum.auto()
+    BEFORE_BATCH_IMPORTED = enum.auto()
+    AFTER_BATCH_IMPORTED = enum.auto()
+
+    # -- requests: to the API server, to receivers -----------------------------------------------
+    BEFORE_API_REQUEST = enum.auto()
+    AFTER_API_RESPONSE = enum.auto()
+    AFTER_LIST_PAGE = enum.auto()
+    AFTER_WATCH_OPENED = enum.auto()
+    AFTER_WATCH_EVENT = enum.auto()
+    AFTER_TOKEN_READ = enum.auto()
+    BEFORE_JOB_COMPARED = enum.auto()
+    BEFORE_HTTP_CONNECTION = enum.auto()
+    BEFORE_HTTP_REQUEST = enum.auto()
+    AFTER_HTTP_RESPONSE = enum.auto()
+
+
+#: What happens at a point; it may raise, wait, or end the process.
+Hook = Callable[[FaultPoint], Awaitable[None]]
+
+_hook: Hook | None = None
+
+
+def install(hook: Hook | None) -> None:
+    """Call this at every point from now on; None takes it away. For tests."""
+    global _hook  # noqa: PLW0603 - of the process, as a crash is
+    _hook = hook
+
+
+async def reach(point: FaultPoint) -> None:
+    """A process passes this point; nothing happens unless a test wants it."""
+    if _hook is not None:
+        await _hook(point)

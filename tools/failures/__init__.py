@@ -1,0 +1,1 @@
+"""What may go wrong, what happens then, and the tests that show it."""
