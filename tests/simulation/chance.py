@@ -52,8 +52,13 @@ def controlled(
     loop: SimulatedLoop,
     open_servers: Callable[..., Any],
     dialler: Callable[..., Any],
+    leave: Callable[[int], object],
 ) -> Iterator[None]:
-    """Time, chance and network of the product are those of the history."""
+    """Time, chance and network of the product are those of the history.
+
+    Args:
+        leave: ends the running process of the history, in place of this one.
+    """
     dice = random.Random(f"chance of {seed}")
     seeded = random.Random
 
@@ -67,6 +72,7 @@ def controlled(
     with contextlib.ExitStack() as stack:
         for owner, name, value in (
             (os, "urandom", dice.randbytes),
+            (os, "_exit", leave),
             (secrets, "token_hex", lambda count=32: dice.randbytes(count).hex()),
             (secrets, "token_bytes", dice.randbytes),
             (secrets, "randbits", dice.getrandbits),

@@ -123,6 +123,7 @@ class Record:
         wishes: by the name of the Schedule, in order.
         events: when each event happened.
         statuses: by name, at the end.
+        exits: when a process ended itself, and which.
         entries: (id, fields) of each stream at the end.
         trace: what happened, a line each.
         messages: what was sent, for choosing where something may happen.
@@ -138,6 +139,7 @@ class Record:
     entries: dict[str, list[tuple[str, dict[str, str]]]]
     events: list[tuple[int, Event]]
     statuses: dict[str, dict[str, Any] | None]
+    exits: list[tuple[int, str]]
     failures: list[str]
     trace: list[str]
     messages: list[Message]
@@ -180,6 +182,10 @@ def _settings(kind: type[Any], identity: str) -> Any:
     return settings.read(kind, {}, common | own)
 
 
+class Exited(BaseException):
+    """The process that runs has ended itself."""
+
+
 class _History:
     def __init__(
         self, story: Story, seed: int, loop: SimulatedLoop, valkey: SimulatedValkey
@@ -199,6 +205,7 @@ class _History:
         self._ends: dict[str, Callable[[], object]] = {}
         self._wishes: dict[str, list[Wish]] = {each.name: [] for each in story.schedules}
         self._failures: list[str] = []
+        self._exits: list[tuple[int, str]] = []
 
     def _now_us(self) -> int:
         return chance.BASE_US + self._loop.now_us
@@ -206,7 +213,11 @@ class _History:
     def play(self) -> Record:
         counts = any(event.kind is Kind.FALL_BACK for event in self._story.events)
         with chance.controlled(
-            self._seed, self._loop, lambda *_, **__: SimulatedServers(self._redis), self._dialler
+            self._seed,
+            self._loop,
+            lambda *_, **__: SimulatedServers(self._redis),
+            self._dialler,
+            self._leave,
         ):
             self._valkey.begin(self._now_us, counts=counts)
             return self._loop.run(self._play())
@@ -248,6 +259,7 @@ class _History:
             entries=self._entries(),
             events=[(chance.BASE_US + at, event) for at, event in self._network.witnessed],
             statuses=statuses,
+            exits=self._exits,
             failures=[*self._failures, *self._loop.failures],
             trace=self._network.trace,
             messages=self._network.sent,
@@ -321,6 +333,15 @@ class _History:
                 clock.note_api(date, asked=asked)
 
         return Session(self._cluster, running_process.get(), hear)
+
+    def _leave(self, code: int) -> None:
+        """A process ends itself at once."""
+        process = running_process.get()
+        if not process.is_dead:
+            self._network.note(process, f"exits with {code}")
+            self._exits.append((self._now_us(), process.name))
+            self._kill(process)
+        raise Exited
 
     def _kill(self, process: Process) -> None:
         if process.is_dead:

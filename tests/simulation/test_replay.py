@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import faults, history, oracle, scopes
+from tests.simulation import faults, history, oracle, scopes, slots
 from tests.simulation.faults import Kind
 
 #: Prints the digest of the first story's trace.
@@ -69,5 +69,5 @@ def test_nothing_happens_in_a_quiet_history_but_the_slots(valkey, target):
     created_us = record.begin_us + 5_000_000
     (wishes,) = record.wishes.values()
     effects = oracle.effects_of(record, target, wishes[0].uid)
-    assert sorted(effects) == oracle.slots_of(wishes[0].spec, created_us, record.end_us)
+    assert sorted(effects) == slots.slots_of(wishes[0].spec, created_us, record.end_us)
     assert len(effects) == 2

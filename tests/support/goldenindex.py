@@ -1,7 +1,8 @@
 """An index as a released version left it in Redis, kept byte for byte in ``tests/golden``.
 
 ``written`` fills a server with one of everything that is stored: definitions of each kind, chain
-points, occurrences, a claim that nobody ended, outcomes, dead letters. ``dumped`` turns what stands
+points, occurrences, a claim that nobody ended, outcomes, dead letters, a ScheduleSet with members
+of each kind. ``dumped`` turns what stands
 there into JSON (bytes as hex), ``restored`` puts such a file into another server. A file is made
 once for each record format and never again:
 
@@ -15,16 +16,21 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import random
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import redis
 
+from duepoint import clock as clocks
 from duepoint.delayqueue import delayqueue, membership, messages
+from duepoint.delayqueue.members import values as member_values
 from duepoint.runs import run
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
+from duepoint.schedules.sets import setrecord, setspec
 from tests.support import queueing
 
 FOLDER = Path(__file__).parents[1] / "golden"
@@ -97,6 +103,39 @@ EVENT = run.RunEvent(
 LETTER = {"namespace": "default", "name": "report", "reason": "Timeout", "slot_us": str(SLOT_US)}
 
 
+#: Members by id. One has come to its end and is kept; the others wait: the set is suspended.
+_ONCE = rules.Rule(timing=rules.Timing(schedules=rules.ONCE))
+MEMBERS = {
+    one.id: one
+    for one in (
+        member_values.MemberWrite(id="ended", rule=_ONCE, at_us=SLOT_US, payload=b'{"n":0}'),
+        member_values.MemberWrite(id="shared", rule=_SHARED),
+        member_values.MemberWrite(id="private", rule=_PRIVATE, payload=b'"private"'),
+        member_values.MemberWrite(id="once", rule=_ONCE, at_us=SLOT_US + 1),
+        member_values.MemberWrite(
+            id="paid:once~1", rule=_ONCE, at_us=SLOT_US + 2, payload=b"[" * 300
+        ),
+    )
+}
+KEPT_SECONDS = 30 * 86_400
+
+
+def set_of(queue: Any, state: setrecord.SetState) -> setrecord.SetRecord:
+    """The record of the ScheduleSet."""
+    return setrecord.SetRecord(
+        namespace="shop",
+        name="reminders",
+        uid="0d4b0a52-6b39-4d0c-9c51-3f1f2c1b7a20",
+        generation=3,
+        state=state,
+        spread=2,
+        target=queue.signed_blobs.digest("shop", queueing.BLOB),
+        settings=setspec.SetSettings(
+            defaults=setspec.MemberDefaults(time_zone="Europe/Rome"), retention_seconds=KEPT_SECONDS
+        ),
+    )
+
+
 def of(queue: Any, name: str) -> definition.Definition:
     """The definition that the index holds under this name."""
     values = {**queueing.USUAL, "name": name, **DEFINITIONS[name]}
@@ -132,6 +171,7 @@ async def written(url: str) -> None:
     queue = delayqueue.connect(url, blob_key=queueing.BLOB_KEY, prefix=PREFIX)
     await queue.start()
     layout = await queue.membership.open(SHARDS, queueing.EPOCH)
+    await _write_set(queue, layout)
     for name in DEFINITIONS:
         known = of(queue, name)
         due = SLOT_US if known.state is definition.State.ARMED else None
@@ -142,6 +182,46 @@ async def written(url: str) -> None:
         if claimed.claim is not None:
             await _settle_one(queue, claimed.claim)
     await queue.close()
+
+
+class _AtCreation(clocks.SystemClock):
+    """The clock of who writes members."""
+
+    def now_us(self) -> int:
+        return queueing.CREATED_US
+
+
+async def _put(
+    queue: Any, set_: setrecord.SetRecord, members: list[member_values.MemberWrite]
+) -> None:
+    """What is drawn for a member, and when it was created, are the same in every file."""
+    drawn = random.Random(members[0].id).randbytes
+    with (
+        mock.patch.object(queue.index, "clock", _AtCreation()),
+        mock.patch("duepoint.delayqueue.members.rows.os.urandom", drawn),
+    ):
+        await queue.members.put(set_, members)
+
+
+async def _write_set(queue: Any, layout: messages.Layout) -> None:
+    """One member is fired and kept, then the set is suspended and gets the others."""
+    ready = set_of(queue, setrecord.SetState.READY)
+    await queue.sets.store(ready, queueing.BLOB, queueing.EPOCH)
+    ended, *others = MEMBERS.values()
+    await _put(queue, ready, [ended])
+    shards = [messages.ShardId(number) for number in range(layout.shards)]
+    for claimed in await queue.claims.claim(shards, worker="golden", lease_seconds=2.0):
+        if (claim := claimed.claim) is not None:
+            (chain,) = claim.points
+            over = messages.Settlement(
+                finished=(chain.member,),
+                ended=(chain.schedule_id,),
+                leaving=((chain.schedule_id, messages.Leaving.ENDED),),
+            )
+            assert (await queue.settlements.settle(claim, over)).applied == 1
+    suspended = set_of(queue, setrecord.SetState.SUSPENDED)
+    await queue.sets.store(suspended, queueing.BLOB, queueing.EPOCH)
+    await _put(queue, suspended, others)
 
 
 async def _settle_one(queue: Any, claim: messages.Claim) -> None:

@@ -6,8 +6,9 @@ structural schema without references. The result is committed as `jobspec.json`,
 building the CRDs needs no server.
 
 What the copy keeps: types, required fields, and how lists and maps merge under server-side apply.
-What it leaves out: descriptions (size), defaults (the Job's own API server sets them, and what it
-sets must not appear as drift in a Schedule), enums (a newer Kubernetes may know more values).
+What it leaves out: descriptions (`descriptions` adds short ones), defaults (the Job's own API
+server sets them, and what it sets must not appear as drift in a Schedule), enums (a newer
+Kubernetes may know more values).
 What it adds: every optional field may be null, as in CronJob, and every object keeps the fields
 it does not know, so that a template written for a newer Kubernetes passes through untouched.
 """
@@ -72,9 +73,9 @@ def _named(name: str, schemas: JsonSchema) -> JsonSchema:
 
 
 def _structural(node: JsonSchema, schemas: JsonSchema) -> JsonSchema:
-    reference = _reference(node)
-    if reference is not None:
-        return _named(reference, schemas)
+    pointed = reference(node)
+    if pointed is not None:
+        return _named(pointed, schemas)
     if node["type"] == "array":
         return _array(node, schemas)
     if node["type"] == "object":
@@ -85,7 +86,7 @@ def _structural(node: JsonSchema, schemas: JsonSchema) -> JsonSchema:
     return kept
 
 
-def _reference(node: JsonSchema) -> str | None:
+def reference(node: JsonSchema) -> str | None:
     """The schema a node points at; a field with a default wraps its reference in allOf."""
     pointer = node.get("$ref") or next((part["$ref"] for part in node.get("allOf", [])), None)
     return pointer.rsplit("/", 1)[1] if pointer else None

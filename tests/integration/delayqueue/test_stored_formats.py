@@ -12,8 +12,10 @@ import msgspec
 import pytest
 
 from duepoint.delayqueue import delayqueue, membership, messages
+from duepoint.delayqueue.members import values
 from duepoint.runs import run
-from duepoint.schedules import points
+from duepoint.schedules import definition, points
+from duepoint.schedules.sets import setrecord
 from tests.support import goldenindex, queueing
 
 FORMATS = range(1, membership.RECORD_FORMAT + 1)
@@ -82,11 +84,50 @@ async def test_a_claim_that_nobody_ended_is_taken_over_with_its_points(found):
 async def test_every_occurrence_keeps_its_slot_and_its_record(found):
     report = goldenindex.of(found.queue, "report")
     occurrences = [
-        o for s in await found.shards() async for o in found.queue.occurrences.all_occurrences(s)
+        o
+        for s in await found.shards()
+        async for o in found.queue.occurrences.all_occurrences(s)
+        if o.kind is not points.PointKind.EXPIRY
     ]
     expected = {(one.point.kind, one.record) for one in goldenindex.slots(report)}
     assert {(one.kind, one.record) for one in occurrences} == expected
     assert {one.slot_us for one in occurrences} == {goldenindex.SLOT_US}
+
+
+async def test_a_set_and_its_members_are_read(found):
+    queue = found.queue
+    set_ = goldenindex.set_of(queue, setrecord.SetState.SUSPENDED)
+    assert await queue.sets.all() == [set_]
+    assert await queue.sets.read("shop", "reminders") == set_
+    written = list(goldenindex.MEMBERS.values())
+    members = await queue.members.get(set_, [one.id for one in written])
+    for member, row in zip(members, written, strict=True):
+        assert (member.id, member.at_us, member.payload) == (row.id, row.at_us, row.payload)
+        assert member.rule == row.rule
+    states = {member.id: member.state for member in members}
+    assert states["ended"] is definition.State.COMPLETED
+    assert states["private"] is definition.State.ARMED
+    assert {states[name] for name in ("shared", "once", "paid:once~1")} == {definition.State.ARMED}
+    assert {member.created_us for member in members} == {queueing.CREATED_US}
+    counts = await queue.members.counts(set_)
+    assert (counts.members, counts.in_flight) == (len(written), 0)
+
+
+async def test_what_is_kept_of_a_member_goes_when_its_time_is_over(found):
+    kept = [
+        o
+        for s in await found.shards()
+        async for o in found.queue.occurrences.all_occurrences(s)
+        if o.kind is points.PointKind.EXPIRY
+    ]
+    set_ = goldenindex.set_of(found.queue, setrecord.SetState.SUSPENDED)
+    assert [one.schedule_id for one in kept] == [points.member_id(set_.identity, "ended")]
+
+
+async def test_the_same_members_written_again_are_unchanged(found):
+    set_ = goldenindex.set_of(found.queue, setrecord.SetState.SUSPENDED)
+    answers = await found.queue.members.put(set_, list(goldenindex.MEMBERS.values()))
+    assert {answer.outcome for answer in answers} == {values.Outcome.UNCHANGED}
 
 
 async def test_outcomes_and_dead_letters_are_read(found):
@@ -129,6 +170,16 @@ def _without_time(value):
     return value[:-_TIME_DIGITS] if len(value) > _TIME_DIGITS else value
 
 
+#: A point that lets a member go has its time in the place of a slot.
+_EXPIRY = bytes([points.PointKind.EXPIRY]).hex()
+_KIND_DIGITS = slice(24, 26)
+
+
+def _without_expiry(member):
+    is_expiry = member[_KIND_DIGITS] == _EXPIRY and len(member) > _KIND_DIGITS.stop
+    return member[: _KIND_DIGITS.stop] if is_expiry else member
+
+
 #: Of a shard's record: what depends on chance, the server, the number of claims and the time.
 _OF_ITS_SERVER = (b"incarnation", b"server", b"mark", b"runs_swept")
 
@@ -138,7 +189,9 @@ def _lasting(name, dumped):
     kind, values = dumped
     lasting = {
         "blobs": lambda: [[digest, value[:10]] for digest, value in values],
-        "points": lambda: sorted(member for member, _ in values),
+        "points": lambda: sorted(_without_expiry(member) for member, _ in values),
+        "occ": lambda: sorted(_without_expiry(member) for member, _ in values),
+        "occrec": lambda: sorted((_without_expiry(member), record) for member, record in values),
         "heads": lambda: sorted(member for member, _ in values),
         "claims": lambda: sorted(len(member) for member, _ in values),
         "leases": lambda: sorted((len(field), _without_time(value)) for field, value in values),

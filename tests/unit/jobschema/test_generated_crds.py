@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tools.jobschema import __main__ as jobschema
-from tools.jobschema import expand, prune
+from tools.jobschema import descriptions, expand, prune
 
 
 def test_crds_and_chart_are_what_their_sources_give() -> None:
@@ -27,11 +28,46 @@ def job_spec() -> dict[str, Any]:
     return json.loads((expand.HERE / "jobspec.json").read_text())
 
 
-def test_the_job_spec_has_neither_descriptions_nor_defaults_nor_enums(
+def test_the_job_spec_has_neither_defaults_nor_enums(job_spec: dict[str, Any]) -> None:
+    kept = {key for node in _schemas(job_spec) for key in node}
+    assert kept.isdisjoint({"default", "enum", "$ref", "allOf", "oneOf"})
+
+
+def test_fields_of_a_template_that_people_write_are_described_in_a_sentence(
     job_spec: dict[str, Any],
 ) -> None:
-    kept = {key for node in _schemas(job_spec) for key in node}
-    assert kept.isdisjoint({"description", "default", "enum", "$ref", "allOf", "oneOf"})
+    pod = job_spec["properties"]["template"]["properties"]["spec"]["properties"]
+    container = pod["containers"]["items"]["properties"]
+    for fields in (job_spec["properties"], pod, container):
+        assert [name for name, field in fields.items() if "description" not in field] == []
+    texts = [field["description"] for _, field in _fields(job_spec) if "description" in field]
+    assert len(texts) > 400
+    assert max(map(len, texts)) <= descriptions.LONGEST
+    assert container["image"]["description"] == "Container image name"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("Image name. More info: https://x.", "Image name"),
+        ("One, e.g. two or a.b. Defaults to 1.", "One, e.g. two or a.b"),
+        ("word " * 100, ("word " * 40)[:199].rstrip() + "…"),
+    ],
+)
+def test_a_description_is_the_first_sentence(text: str, sentence: str) -> None:
+    assert descriptions.first_sentence(text) == sentence
+
+
+@pytest.mark.parametrize("plural", ["schedules", "scheduleruns", "schedulesets"])
+def test_a_field_with_a_few_values_lists_them_where_explain_shows_it(plural: str) -> None:
+    listed = 0
+    for name, field in _fields(_spec_of(plural)):
+        for rule in field.get("x-kubernetes-validations", []):
+            if re.fullmatch(r"self in \[('\w*'(, )?)+\]", rule["rule"]):
+                words = ", ".join(word for word in re.findall(r"'(\w+)'", rule["rule"]))
+                assert f"One of {words}." in field["description"], name
+                listed += 1
+    assert listed > 0
 
 
 def test_every_optional_field_of_a_template_may_be_null(job_spec: dict[str, Any]) -> None:

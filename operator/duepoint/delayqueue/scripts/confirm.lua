@@ -5,6 +5,7 @@
 
   ARGV  layout
   Reply 'OK'
+  Error OOM
 ]]
 -- keys meta
 -- include shard

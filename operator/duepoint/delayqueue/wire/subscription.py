@@ -69,11 +69,11 @@ class Subscription:
         self._task = asyncio.create_task(self._run(), name="queue subscription")
 
     async def close(self) -> None:
-        if self._task is not None:
-            await _end(self._task)
-        for _, listener in self._listeners.values():
-            await _end(listener)
+        """Listen no more. Every task is cancelled first: the caller may be cancelled meanwhile."""
+        ending = [task for task in (self._task,) if task is not None]
+        ending += [listener for _, listener in self._listeners.values()]
         self._listeners.clear()
+        await _end(*ending)
 
     async def _run(self) -> None:
         """A listener at each home; another one where channels have moved."""
@@ -173,7 +173,12 @@ class Subscription:
         return dict(message)
 
 
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+async def _end(*tasks: asyncio.Task[None]) -> None:
+    """Cancel and await; the caller's own cancellation passes, and so does an error of a task."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()

@@ -1,0 +1,65 @@
+"""Runs that overlap: what a concurrency policy excuses, and what it forbids."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.simulation.history import Record
+from tests.simulation.slots import S
+
+#: A webhook that was refused waits at most so long for its next attempt in a story.
+WAIT_US = 60 * S
+_FAR = 2**60
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run, from its first effect until it was over, as the world saw it."""
+
+    slot_us: int
+    begin_us: int
+    end_us: int
+
+
+def runs_of(
+    record: Record, target: str, uid: str, attempts: Mapping[int, Sequence[tuple[int, bool]]]
+) -> list[Run]:
+    """The runs of an object, in the order in which they began.
+
+    Args:
+        attempts: by slot, the instants of a webhook's attempts, and whether each was refused.
+    """
+    if target == "job":
+        found = [
+            Run(job.slot_us, job.at_us, min(job.ended_us or _FAR, job.gone_us or _FAR))
+            for job in record.made
+            if job.owner_uid == uid
+        ]
+    else:
+        found = [
+            Run(slot, tried[0][0], tried[-1][0] + (WAIT_US if tried[-1][1] else 0))
+            for slot, tried in attempts.items()
+            if tried
+        ]
+    return sorted(found, key=lambda run: run.begin_us)
+
+
+def excuses(spec: Mapping[str, Any], runs: Sequence[Run], slot: int, due: int, by_us: int) -> bool:
+    """Whether a slot may have been skipped, put off or replaced because of another run."""
+    policy = spec.get("concurrencyPolicy", "Allow")
+    if policy == "Allow":
+        return False
+    if policy == "Replace" and any(run.slot_us == slot for run in runs):
+        # it began, and a newer one took its place before it was delivered
+        return any(run.slot_us > slot and run.begin_us >= due for run in runs)
+    return any(run.slot_us != slot and run.begin_us <= by_us and run.end_us >= due for run in runs)
+
+
+def together(spec: Mapping[str, Any], target: str, runs: Sequence[Run]) -> list[tuple[Run, Run]]:
+    """Pairs of Jobs that ran at the same time, and must not."""
+    if target != "job" or spec.get("concurrencyPolicy", "Allow") == "Allow":
+        return []
+    return [(one, other) for one, other in itertools.pairwise(runs) if other.begin_us < one.end_us]

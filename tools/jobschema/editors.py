@@ -1,0 +1,104 @@
+"""JSON Schemas for editors, from the CRDs: `docs/schemas/*.json`.
+
+An editor with a YAML language server completes fields, shows descriptions and choices, and marks
+unknown fields. `duepoint.json` chooses by `kind`, so that one line at the top of a file serves all
+of its documents, those of other kinds included:
+
+    # yaml-language-server: $schema=docs/schemas/duepoint.json
+
+Structure is all that they hold: of the CRDs' rules only patterns and choices become part of them,
+because the others have no form in JSON Schema. `duepoint validate` checks everything.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tools.jobschema import expand, prune
+
+DRAFT = "http://json-schema.org/draft-07/schema#"
+API_VERSION = "duepoint.dev/v1alpha1"
+_CHOICES = re.compile(r"self in \[(?P<words>'\w*'(?:, '\w*')+)\]")
+_PATTERN = re.compile(r"""self\.matches\(r(?P<quote>['"])(?P<pattern>[^'"]*)(?P=quote)\)""")
+_KEPT = (
+    "description", "default", "type", "minimum", "maximum", "minLength", "maxLength", "pattern",
+    "minItems", "maxItems", "required", "enum",
+)  # fmt: skip
+
+
+def texts() -> dict[str, str]:
+    """File name -> its text."""
+    documents: dict[str, prune.JsonSchema] = {}
+    for document in expand.custom_resource_definitions().values():
+        (version,) = document["spec"]["versions"]
+        kind = document["spec"]["names"]["kind"]
+        documents[kind] = _of_kind(kind, version["schema"]["openAPIV3Schema"])
+    files = {f"{kind.lower()}.json": schema for kind, schema in documents.items()}
+    files["duepoint.json"] = _by_kind(documents)
+    return {name: json.dumps(schema, indent=1) + "\n" for name, schema in files.items()}
+
+
+def _by_kind(kinds: dict[str, prune.JsonSchema]) -> prune.JsonSchema:
+    return {
+        "$schema": DRAFT,
+        "title": "Objects of Duepoint; documents of other kinds pass",
+        "allOf": [
+            {
+                "if": {
+                    "properties": {
+                        "kind": {"const": kind},
+                        "apiVersion": {"pattern": r"^duepoint\.dev/"},
+                    },
+                    "required": ["kind", "apiVersion"],
+                },
+                "then": {"$ref": f"{kind.lower()}.json"},
+            }
+            for kind in kinds
+        ],
+    }
+
+
+def _of_kind(kind: str, whole: prune.JsonSchema) -> prune.JsonSchema:
+    return {
+        "$schema": DRAFT,
+        "title": kind,
+        "type": "object",
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+        "properties": {
+            "apiVersion": {"const": API_VERSION},
+            "kind": {"const": kind},
+            "metadata": {"type": "object"},
+            "spec": _translated(whole["properties"]["spec"]),
+            "status": {"type": "object", "description": "Only the operator writes it."},
+        },
+        "additionalProperties": False,
+    }
+
+
+def _translated(schema: prune.JsonSchema) -> prune.JsonSchema:
+    made: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
+    for rule in schema.get("x-kubernetes-validations", ()):
+        if words := _CHOICES.fullmatch(rule["rule"]):
+            made["enum"] = re.findall(r"'(\w*)'", words["words"])
+        elif pattern := _PATTERN.fullmatch(rule["rule"]):
+            # a bracket in brackets, as RE2 takes it, is an empty set to JavaScript
+            made["pattern"] = pattern["pattern"].replace("[[]", r"\[").replace("[]]", r"\]")
+    if schema.get("x-kubernetes-int-or-string"):
+        made["type"] = ["integer", "string"]
+    if schema.get("nullable") and "type" in made:
+        kinds = made["type"] if isinstance(made["type"], list) else [made["type"]]
+        made["type"] = [*kinds, "null"]
+        if "enum" in made:
+            made["enum"] = [*made["enum"], None]
+    if "properties" in schema:
+        made["properties"] = {
+            name: _translated(field) for name, field in schema["properties"].items()
+        }
+        if not schema.get("x-kubernetes-preserve-unknown-fields"):
+            made["additionalProperties"] = False
+    for part in ("items", "additionalProperties"):
+        if isinstance(schema.get(part), dict):
+            made[part] = _translated(schema[part])
+    return made
