@@ -143,6 +143,10 @@ simulate: $(STAMP) ## random histories of an installation in virtual time, on a 
 	@PYTHONPATH=operator:. $(PY) -m tests.simulation $(if $(SHOW),--show $(SHOW)) \
 	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(KEEP),--keep)
 
+.PHONY: mutants
+mutants: $(STAMP) ## deliberate bugs, one at a time, each with the tests that must notice (AREA=claim)
+	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m tools.mutants $(if $(AREA),"$(AREA)")
+
 .PHONY: ci
 ci: lint types contract docs test-pythons test-redis-server ## exactly what continuous integration runs
 	@$(PY) -m tools.without redis-server openssl kubectl -- $(MAKE) test

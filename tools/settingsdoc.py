@@ -80,6 +80,12 @@ NOTES = {
     "dead_letter_bytes_per_namespace": Note(
         "65536 to 1099511627776 bytes", "a letter has about 1 KB, with its record"
     ),
+    "history_bytes": Note(
+        "0 to 16384 bytes", "a success takes 15 to 20 bytes, a failure with its message some 100"
+    ),
+    "history_bytes_per_namespace": Note(
+        "65536 to 1099511627776 bytes", "16,000 Schedules with all their bytes"
+    ),
     "http_host": Note("address", "the kubelet and Prometheus come from outside the Pod"),
     "http_port": Note("0 to 65535", "the usual one"),
     "metrics_namespaces": Note(

@@ -15,7 +15,7 @@ from typing import Any
 import uvloop
 
 from benchmarks import report
-from benchmarks.queuespeed import calm, chain, claims, fairness, flood, policies, recovery
+from benchmarks.queuespeed import calm, chain, claims, fairness, flood, history, policies, recovery
 from benchmarks.report import Figure
 from duepoint import app, telemetry
 
@@ -24,6 +24,7 @@ _SMALL = os.environ.get("SMALL") == "1"
 PARTS: dict[str, Callable[[str], Coroutine[Any, Any, list[Figure]]]] = {
     "claims": lambda kind: claims.run(kind, counts=(10_000,) if _SMALL else (10_000, 100_000)),
     "chain": lambda kind: chain.run(kind, count=20_000 if _SMALL else 100_000),
+    "history": lambda kind: history.run(kind, count=10_000 if _SMALL else 100_000),
     "calm": calm.run,
     "flood": lambda kind: flood.run(kind, count=20_000 if _SMALL else 1_000_000),
     "fairness": lambda kind: fairness.run(kind, count=10_000 if _SMALL else 100_000),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import enum
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ from benchmarks.queuespeed import filling, place
 from benchmarks.report import Figure
 from duepoint import clock as clocks
 from duepoint import services, telemetry
-from duepoint.delayqueue import delayqueue, messages
+from duepoint.delayqueue import delayqueue, messages, quotas
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.targets import target
@@ -38,6 +39,14 @@ _HOUR_US = 3_600_000_000
 #: The worker is up and asleep when the hour begins.
 _AHEAD_US = 1_000_000
 _POLL_SECONDS = 0.02
+
+
+class Firings(enum.Enum):
+    """How the firings of a claim are carried out."""
+
+    ONE_ENTRY = "one entry a batch"
+    ENTRIES = "one XADD a firing"
+    REQUESTS = "one request a firing"
 
 
 class HourClock(clocks.SystemClock):
@@ -84,6 +93,19 @@ class OneEntryABatch:
         return _STREAM
 
 
+class AnswersAtOnce(OneEntryABatch):
+    """A target whose every request is a success of its own, without a network."""
+
+    def __init__(self, clock: clocks.Clock) -> None:
+        self._clock = clock
+
+    async def fire(self, firing: target.Firing) -> outcome.Outcome:  # noqa: ARG002 - of any
+        return outcome.Delivered(accepted_us=self._clock.now_us(), message="200")
+
+    def appends(self, action: actions.Action) -> bool:  # noqa: ARG002 - none
+        return False
+
+
 _STREAM, _KEPT = "batches", 1000
 _FIELDS = ("payload", "firings")
 
@@ -94,34 +116,42 @@ def _packed(action: actions.Action, *columns: Sequence[object]) -> tuple[bytes, 
 
 async def run(kind: str, *, count: int = 200_000, turns: int = 3) -> list[Figure]:
     figures: list[Figure] = []
-    for one_entry, bar in ((True, ">= 60000"), (False, ">= 35000")):
-        case = "one entry a batch" if one_entry else "one XADD a firing"
-        report.say(f"{kind}: {count:,} chains due at once, {case}")
-        taken = [await _turn(kind, count, one_entry=one_entry) for _ in range(turns)]
-        figures += _figures(f"{kind}, {count:,} due at once, {case}", taken, bar)
+    for case, bar in ((Firings.ONE_ENTRY, ">= 60000"), (Firings.ENTRIES, ">= 35000")):
+        report.say(f"{kind}: {count:,} chains due at once, {case.value}")
+        taken = [await turn(kind, count, case) for _ in range(turns)]
+        figures += _figures(f"{kind}, {count:,} due at once, {case.value}", taken, bar)
     return figures
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Taken:
-    """Firings a second, and the CPU time of one in microseconds."""
+class Taken:
+    """Firings a second, the CPU time of one in microseconds, and the server's memory afterwards."""
 
     rate: float
     client_us: float
     server_us: float
+    memory: int
 
 
-async def _turn(kind: str, count: int, *, one_entry: bool) -> _Taken:
+async def turn(kind: str, count: int, case: Firings, limits: quotas.Quotas = quotas.USUAL) -> Taken:
+    """One firing of each of so many chains, on a server of its own."""
     with place.server(kind) as server:
         async with place.queue(server, SHARDS) as queue:
+            queue.settlements.quotas = limits
             await fill(queue, server, count)
             client, served = time.process_time(), _server_seconds(server)
-            rate = await fire_all(queue, count, one_entry=one_entry)
-            return _Taken(
+            rate = await fire_all(queue, count, case)
+            return Taken(
                 rate=rate,
+                memory=_memory(server),
                 client_us=(time.process_time() - client) / count * 1e6,
                 server_us=(_server_seconds(server) - served) / count * 1e6,
             )
+
+
+def _memory(server: RedisServer) -> int:
+    with server.client() as client:
+        return int(client.info("memory")["used_memory"])
 
 
 def _server_seconds(server: RedisServer) -> float:
@@ -137,12 +167,12 @@ async def fill(queue: delayqueue.DelayQueue, server: RedisServer, count: int) ->
         await filling.schedules(queue, client, count=count, namespaces=4, due_us=due_us)
 
 
-async def fire_all(queue: delayqueue.DelayQueue, count: int, *, one_entry: bool) -> float:
+async def fire_all(queue: delayqueue.DelayQueue, count: int, case: Firings) -> float:
     """Firings a second from the hour until nothing is due any more."""
     clock = HourClock()
     due_us = clock.hour_us
     queue.index.clock = clock
-    work = _worker(queue, clock, one_entry=one_entry)
+    work = _worker(queue, clock, case)
     before = _fired()
     running = asyncio.create_task(work.run())
     await asyncio.sleep((due_us - clock.now_us()) / 1_000_000)
@@ -157,10 +187,15 @@ async def fire_all(queue: delayqueue.DelayQueue, count: int, *, one_entry: bool)
     return count / taken
 
 
-def _worker(
-    queue: delayqueue.DelayQueue, clock: clocks.Clock, *, one_entry: bool
-) -> claimer.Claimer:
-    one = OneEntryABatch() if one_entry else streamtarget.StreamTarget(clock)
+def _worker(queue: delayqueue.DelayQueue, clock: clocks.Clock, case: Firings) -> claimer.Claimer:
+    one: target.WorkerTarget
+    match case:
+        case Firings.ONE_ENTRY:
+            one = OneEntryABatch()
+        case Firings.ENTRIES:
+            one = streamtarget.StreamTarget(clock)
+        case Firings.REQUESTS:
+            one = AnswersAtOnce(clock)
     whole = target.Targets(job=one, webhook=one, stream=one)
     bounds = pipeline.Bounds(concurrency=_CONCURRENCY, lease_seconds=10.0)
     return claimer.Claimer(
@@ -197,7 +232,7 @@ async def _due(queue: delayqueue.DelayQueue, due_us: int) -> int:
     return sum(found) - layout.shards  # each has a sentinel among its claims
 
 
-def _figures(case: str, taken: list[_Taken], bar: str) -> Iterator[Figure]:
+def _figures(case: str, taken: list[Taken], bar: str) -> Iterator[Figure]:
     rates = [one.rate for one in taken]
     client = statistics.median(one.client_us for one in taken)
     server = statistics.median(one.server_us for one in taken)

@@ -423,6 +423,8 @@ def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.Del
             letter_bytes=chosen.dead_letter_bytes_per_namespace,
             streams=chosen.own_streams_per_namespace,
             stream_bytes=chosen.own_stream_bytes_per_namespace,
+            history=chosen.history_bytes,
+            namespace_history=chosen.history_bytes_per_namespace,
         ),
     )
 

@@ -6,7 +6,8 @@ code that passes it awaits ``reach``. Without a hook, which is always in product
 once; ``docs/design/20261126-fault-points.md`` says what it costs.
 
 No setting, variable or argument of Duepoint installs a hook: only Python code in the process can,
-and none of the product does. Tests bring theirs (``tests.support.faultplan``). Pure.
+and none of the product does. Tests bring theirs (``tests.support.faultplan``), for a process of
+their own too (``tests.support.faultyprocess``). Pure.
 """
 
 from __future__ import annotations
@@ -86,6 +87,14 @@ class FaultPoint(enum.StrEnum):
     BEFORE_HTTP_CONNECTION = enum.auto()
     BEFORE_HTTP_REQUEST = enum.auto()
     AFTER_HTTP_RESPONSE = enum.auto()
+
+    # -- the HTTP API ----------------------------------------------------------------------------
+    AFTER_CALLER_KNOWN = enum.auto()
+    AFTER_RIGHTS_CHECKED = enum.auto()
+    AFTER_KEY_RECORDED = enum.auto()
+    BEFORE_MEMBERS_STORED = enum.auto()
+    AFTER_MEMBERS_STORED = enum.auto()
+    AFTER_ANSWER_RECORDED = enum.auto()
 
 
 #: What happens at a point; it may raise, wait, or end the process.

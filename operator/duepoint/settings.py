@@ -262,6 +262,16 @@ class Settings(QueueSettings):
         16 * 1024 * 1024,
         "approximate bytes of those dead letters, divided in the same way",
     )
+    history_bytes: int = _setting(
+        _between(0, 16_384),
+        1_024,
+        "bytes of last slots that Redis keeps of each Schedule, for `duepoint why`; 0 = none",
+    )
+    history_bytes_per_namespace: int = _setting(
+        _between(64 * 1024, 1 << 40),
+        16 * 1024 * 1024,
+        "approximate bytes of those of one namespace",
+    )
     http_host: str = _setting(_text, "0.0.0.0", "address of /healthz, /readyz and /metrics")  # noqa: S104
     http_port: int = _setting(_port, 8080, "port of /healthz, /readyz and /metrics; 0 = none")
     metrics_namespaces: int = _setting(

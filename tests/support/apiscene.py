@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from duepoint.faults import FaultPoint
 from duepoint.schedules.sets import setrecord, setspec
 from tests.support import queueing, stack
 from tests.support.chartroles import ChartRoles
@@ -67,6 +68,26 @@ class Scene:
     process: stack.Process
     port: int
     record: setrecord.SetRecord
+    environment: Mapping[str, str]
+    folder: Path
+
+    @contextlib.asynccontextmanager
+    async def another(self, dies_at: FaultPoint) -> AsyncIterator[Scene]:
+        """The same with one more process, which ends at this point, as by kill -9."""
+        api_port = ports.any_free()
+        environment = {
+            **self.environment,
+            "DUEPOINT_API_PORT": str(api_port),
+            "DUEPOINT_HTTP_PORT": str(ports.any_free()),
+        }
+        log = self.folder / f"api-{dies_at}.log"
+        process = stack.Process("api", f"api-{dies_at}", environment, log, dies_at=dies_at)
+        process.start()
+        try:
+            await process.wait_until_ready()
+            yield dataclasses.replace(self, process=process, port=api_port)
+        finally:
+            process.end()
 
     @property
     def base(self) -> str:
@@ -210,7 +231,7 @@ async def open_scene(
         await process.wait_until_ready()
         yield Scene(
             harness=harness, plane=plane, roles=roles, namespace=namespace, tokens=tokens,
-            process=process, port=port, record=record,
+            process=process, port=port, record=record, environment=environment, folder=folder,
         )  # fmt: skip
     finally:
         process.end()

@@ -3,7 +3,8 @@
 What dies together is a *part*: a worker, a leader, a process. In one process the tasks of parts are
 told apart by a context variable, which tasks inherit. A part that dies stands still at its fault
 point, and at every other one that a task of it reaches from then on: it sends nothing more, and its
-connections stay as they are, as those of a process that was stopped with SIGSTOP.
+connections stay as they are, as those of a process that was stopped with SIGSTOP. A process of its
+own (``tests.support.faultyprocess``) ends instead.
 """
 
 from __future__ import annotations

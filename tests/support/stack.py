@@ -29,6 +29,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from duepoint.faults import FaultPoint
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, port
 from tests.support import receiver, waiting
@@ -87,8 +88,10 @@ class Process:
         environment: Mapping[str, str],
         log: Path,
         prefix: Sequence[str] = (),
+        dies_at: FaultPoint | None = None,
     ) -> None:
-        self._prefix = prefix
+        module = ["duepoint"] if dies_at is None else ["tests.support.faultyprocess", dies_at]
+        self._command = [*prefix, sys.executable, "-m", *module, role]
         self.role = role
         self.name = name
         self.log = log
@@ -99,8 +102,9 @@ class Process:
     def start(self) -> None:
         with self.log.open("ab") as output:
             self._child = subprocess.Popen(
-                [*self._prefix, sys.executable, "-m", "duepoint", self.role],
+                self._command,
                 env=self._environment,
+                cwd=ROOT,
                 stdout=output,
                 stderr=output,
             )
@@ -190,9 +194,16 @@ class Stack:
 
     # -- processes -----------------------------------------------------------------------------
 
-    def operator(self, name: str = "operator", *, off: float = 0.0, **settings: str) -> Process:
-        """A started operator, whose clock is off by so many seconds."""
-        return self._start("operator", name, settings, off)
+    def operator(
+        self,
+        name: str = "operator",
+        *,
+        off: float = 0.0,
+        dies_at: FaultPoint | None = None,
+        **settings: str,
+    ) -> Process:
+        """A started operator, whose clock is off by so many seconds; it ends at ``dies_at``."""
+        return self._start("operator", name, settings, off, dies_at=dies_at)
 
     def worker(
         self,
@@ -200,15 +211,17 @@ class Stack:
         *,
         off: float = 0.0,
         prefix: Sequence[str] = (),
+        dies_at: FaultPoint | None = None,
         **settings: str,
     ) -> Process:
         """A started worker; it may call the receiver and no other loopback address.
 
         Args:
             prefix: a command that becomes the one behind it, such as ``unshare``.
+            dies_at: where it ends, as by kill -9.
         """
         allowed = {"egress_allowed_cidrs": "127.0.0.1/32"}
-        return self._start("worker", name, {**allowed, **settings}, off, prefix)
+        return self._start("worker", name, {**allowed, **settings}, off, prefix, dies_at)
 
     def http_api(self, name: str = "api", **settings: str) -> Process:
         """A started HTTP API without TLS; its URL is ``api_url``."""
@@ -236,6 +249,7 @@ class Stack:
         settings: Mapping[str, str],
         off: float,
         prefix: Sequence[str] = (),
+        dies_at: FaultPoint | None = None,
     ) -> Process:
         login = settings.get("kubeconfig") or self.login(role)
         chosen = {
@@ -253,7 +267,7 @@ class Stack:
         if off:
             environment["PYTHONPATH"] = str(WRONG_CLOCK)
             environment["WRONG_CLOCK_SECONDS"] = str(off)
-        process = Process(role, name, environment, self.folder / f"{name}.log", prefix)
+        process = Process(role, name, environment, self.folder / f"{name}.log", prefix, dies_at)
         self._processes.append(process)
         process.start()
         return process

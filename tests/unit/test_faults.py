@@ -10,13 +10,14 @@ import duepoint
 from duepoint import faults
 from duepoint.faults import FaultPoint
 from tests.integration.delayqueue import test_fault_points as of_the_queue
+from tests.integration.httpapi import test_fault_points as of_the_http_api
 from tests.integration.kube import test_fault_points as of_requests
 from tests.scenarios import test_fault_points as of_the_story
 from tests.support import faultplan
 from tests.unit.election import test_fault_points as of_the_election
 
 _PRODUCT = pathlib.Path(duepoint.__file__).parent
-_TESTED = (of_the_queue, of_requests, of_the_story, of_the_election)
+_TESTED = (of_the_queue, of_requests, of_the_story, of_the_election, of_the_http_api)
 
 
 def _attributes(name: str) -> list[tuple[str, str]]:

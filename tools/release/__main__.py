@@ -1,4 +1,4 @@
-"""`make release`: every file of a release in one folder, from the commit that is checked out."""
+"""`make release`: every file of a release in one folder, from a commit."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.release", description=__doc__)
     parser.add_argument("--out", type=Path, default=REPOSITORY / "dist", help="folder of the files")
     parser.add_argument("--image", default="", help="repository of the image, without a tag")
+    parser.add_argument("--commit", default="HEAD", help="what is released")
     parser.add_argument("--push", action="store_true", help="push the image to that repository")
     parser.add_argument("--cosign-key", default="", help="sign with this key, or `keyless`")
     parser.add_argument("--builder", default=building.LOCAL, help="URI of who builds")
@@ -35,6 +36,7 @@ def main() -> int:
         push=arguments.push,
         cosign_key=arguments.cosign_key,
         builder=arguments.builder,
+        commit=arguments.commit,
         repository_url=arguments.repository_url,
     )
     try:

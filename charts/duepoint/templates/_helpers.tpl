@@ -127,6 +127,8 @@ redis://{{ include "duepoint.fullname" . }}-valkey.{{ .Release.Namespace }}.svc:
 {{- include "duepoint.setting" (list "DEAD_LETTERS_PER_NAMESPACE" .Values.deadLetters.perNamespace) }}
 {{- include "duepoint.setting" (list "DEAD_LETTER_BYTES_PER_NAMESPACE" .Values.deadLetters.bytesPerNamespace) }}
 {{- include "duepoint.setting" (list "METRICS_NAMESPACES" .Values.metrics.namespaces) }}
+{{- include "duepoint.setting" (list "HISTORY_BYTES" .Values.history.bytes) }}
+{{- include "duepoint.setting" (list "HISTORY_BYTES_PER_NAMESPACE" .Values.history.bytesPerNamespace) }}
 {{- end -}}
 
 {{/* The Redis user of one process: its own, or what is said for all. */}}

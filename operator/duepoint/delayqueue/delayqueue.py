@@ -29,6 +29,7 @@ from duepoint.delayqueue import (
     ledger,
     membership,
     serverhealth,
+    slothistory,
     streams,
     wakeups,
 )
@@ -104,6 +105,7 @@ class DelayQueue:
         self.claims = claiming.Claims(
             shared, known, reader, self.moves, self.prefetch, self.server_clocks
         )
+        self.history = slothistory.SlotHistory(shared)
         self.settlements = settling.Settlements(shared, known, self.prefetch, quotas, self.streams)
         self.concurrency = admission.Concurrency(shared, known, self.numbering)
         self.dead_letters = deadletters.DeadLetters(shared, reader)
@@ -136,7 +138,9 @@ class DelayQueue:
         # Another number of shards; repair.
         self.export = export.Export(shared, reader, self.moves)
         self.resharding = resharding.Resharding(shared, known, self.membership, reader, self.export)
-        self.sweeper = sweeper.Sweeper(shared, reader, mending.Mending(shared, reader))
+        self.sweeper = sweeper.Sweeper(
+            shared, reader, mending.Mending(shared, reader), self.history
+        )
         self.collector = collector.Collector(shared, reader)
         self.suspect_points = suspectpoints.SuspectPoints(shared, reader)
         # Inspection; nothing is changed.

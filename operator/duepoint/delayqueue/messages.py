@@ -9,13 +9,14 @@ Raw replies do not leave this package.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NewType
 
 import msgspec
 
 from duepoint import errors
+from duepoint.runs import past
 from duepoint.schedules import definition, points
 
 ShardId = NewType("ShardId", int)
@@ -286,6 +287,8 @@ class Settlement:
         dead: members given up on: they go to the ``dead`` stream and disappear.
         outcomes: packed outcomes for the ``runs`` stream; empty = none. Written even when the
             claim is lost, and marked so: they tell of runs, and end no slot.
+        history: records of slots that have ended, each with its schedule; kept for people. Can be
+            gone through again: a settlement may be sent again.
         number: number of a partial settlement, rising within the claim, from 1; repeating one
             changes nothing.
     """
@@ -300,6 +303,7 @@ class Settlement:
     leaving: tuple[tuple[points.ScheduleId, Leaving], ...] = ()
     dead: tuple[DeadLetter, ...] = ()
     outcomes: bytes = b""
+    history: Iterable[past.Kept] = ()
     number: int = 1
 
 

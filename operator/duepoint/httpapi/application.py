@@ -12,8 +12,9 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from duepoint import errors, telemetry
+from duepoint import errors, faults, telemetry
 from duepoint.delayqueue.members import values
+from duepoint.faults import FaultPoint
 from duepoint.httpapi import (
     access,
     bulk,
@@ -121,8 +122,10 @@ class Application:
             message = f"the answer is {types[0]}; accept that"
             raise OperationProblem("NotAcceptable", message, field="Accept")
         caller = await self._rights.caller(headers.get("authorization", ""))
+        await faults.reach(FaultPoint.AFTER_CALLER_KNOWN)
         verbs = _verbs(operation, headers)
         await self._rights.check(caller, route.namespace, route.set_name, verbs)
+        await faults.reach(FaultPoint.AFTER_RIGHTS_CHECKED)
         call = calls.OperationCall(
             request,
             request_id,

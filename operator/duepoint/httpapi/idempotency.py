@@ -16,7 +16,9 @@ from typing import Any
 import msgspec
 
 from duepoint import clock as clocks
+from duepoint import faults
 from duepoint.delayqueue import apirequests
+from duepoint.faults import FaultPoint
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import HttpResponse
 
@@ -82,6 +84,7 @@ class Idempotency:
                 raise OperationProblem("IdempotencyInProgress", message, retry_after_seconds=1)
             record = msgspec.structs.replace(earlier, since_us=now_us)
             await self._requests.finish(owner, key, msgspec.msgpack.encode(record))
+        await faults.reach(FaultPoint.AFTER_KEY_RECORDED)
         try:
             answer = await do(record.begun)
         except OperationProblem as problem:
@@ -92,4 +95,5 @@ class Idempotency:
             record, status=answer.status, headers=answer.headers, body=answer.body
         )
         await self._requests.finish(owner, key, msgspec.msgpack.encode(kept))
+        await faults.reach(FaultPoint.AFTER_ANSWER_RECORDED)
         return answer

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from duepoint import clock as clocks
-from duepoint import errors
+from duepoint import errors, faults
 from duepoint.delayqueue.members import members, values
 from duepoint.delayqueue.wire import nodes
+from duepoint.faults import FaultPoint
 from duepoint.httpapi import bodies, calls, grouping, ownsets, rates, views
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import HttpResponse
@@ -266,7 +267,10 @@ class Singles:
         key: _Key,
         writes: list[values.MemberWrite],
     ) -> list[values.MemberWritten]:
-        return await self._members.put(key[0].record, writes, safety=key[1])
+        await faults.reach(FaultPoint.BEFORE_MEMBERS_STORED)
+        written = await self._members.put(key[0].record, writes, safety=key[1])
+        await faults.reach(FaultPoint.AFTER_MEMBERS_STORED)
+        return written
 
     async def _remove_together(
         self,

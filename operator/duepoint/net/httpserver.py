@@ -5,7 +5,7 @@ behind it waits, unread after some of it. What is no proper HTTP is answered onc
 connection closed: two lengths, a length beside chunks, an upgrade, a repeated header that decides
 something. One sweep a half second ends what is too slow: heads, bodies, unread answers, idleness.
 
-Why not a framework, with figures: docs/design/20261126-http-api.md.
+Why not a framework: docs/design/20261126-http-api.md.
 """
 
 from __future__ import annotations

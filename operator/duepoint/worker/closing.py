@@ -14,6 +14,7 @@ from duepoint.delayqueue.definitions import records
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint
 from duepoint.targets import target as targets
@@ -33,9 +34,14 @@ def slot_event(
     now_us: int,
     *,
     trigger: str = TRIGGER_SCHEDULE,
+    schedule_id: points.ScheduleId | None = None,
     **more: Any,  # noqa: ANN401 - fields of RunEvent
 ) -> RunEvent:
-    """News of a slot: what all news of a Schedule have, and more fields of ``RunEvent``."""
+    """News of a slot: what all news of a Schedule have, and more fields of ``RunEvent``.
+
+    Args:
+        schedule_id: of the Schedule, where it is at hand.
+    """
     return RunEvent(
         uid=known.uid,
         namespace=known.namespace,
@@ -47,6 +53,7 @@ def slot_event(
         reason=reason,
         at_us=now_us,
         owner=known.owner,
+        schedule_id=known.id if schedule_id is None else schedule_id,
         **more,
     )
 
@@ -128,6 +135,7 @@ def attempt_event(
         trigger=attempt.trigger,
         message=message,
         run_uid=attempt.run_uid,
+        schedule_id=attempt.point.schedule_id,
         **more,
     )
 

@@ -21,7 +21,7 @@ from duepoint.delayqueue import activeruns, messages
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.faults import FaultPoint
-from duepoint.runs import run
+from duepoint.runs import past, run
 from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
 from duepoint.worker import closing as closings
@@ -249,6 +249,7 @@ class Settler:
 
 def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlement:
     listed = list(gathered)
+    events = [event for closed in listed for event in closed.events]
     return messages.Settlement(
         occurrences=tuple(one for closed in listed for one in closed.occurrences),
         chains=tuple(one for closed in listed for one in closed.chains),
@@ -258,6 +259,7 @@ def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlem
         counted=tuple(one for closed in listed for one in closed.counted),
         leaving=tuple(one for closed in listed for one in closed.leaving),
         dead=tuple(one for closed in listed for one in closed.dead),
-        outcomes=run.pack(event for closed in listed for event in closed.events),
+        outcomes=run.pack(events),
+        history=past.LastSlots(events),
         number=number,
     )

@@ -135,6 +135,7 @@ def test_quotas_reach_both_processes_as_whole_numbers(helm: Helm) -> None:
         "--set=ownStreams.enabled=false,ownStreams.defaultLength=5,ownStreams.maxLength=20000000",
         "--set=ownStreams.perNamespace=8,ownStreams.bytesPerNamespace=1073741824",
         "--set=deadLetters.perNamespace=400,deadLetters.bytesPerNamespace=33554432",
+        "--set=history.bytes=0,history.bytesPerNamespace=1048576",
     )
     workloads = of_kind(things, "Deployment")
     assert len(workloads) >= 2
@@ -151,6 +152,8 @@ def test_quotas_reach_both_processes_as_whole_numbers(helm: Helm) -> None:
             "DUEPOINT_OWN_STREAM_BYTES_PER_NAMESPACE": "1073741824",
             "DUEPOINT_DEAD_LETTERS_PER_NAMESPACE": "400",
             "DUEPOINT_DEAD_LETTER_BYTES_PER_NAMESPACE": "33554432",
+            "DUEPOINT_HISTORY_BYTES": "0",
+            "DUEPOINT_HISTORY_BYTES_PER_NAMESPACE": "1048576",
         }
         assert {name: said.get(name) for name in wanted} == wanted
 

@@ -67,7 +67,6 @@ def objects(api: kubeapi.KubeApi, kube_namespace: str) -> None:
         lagSeconds=1.5,
         nextDueTime=EVENING,
         lastScheduleTime=NOON,
-        deadLetters=5,
         lost={"members": 1_200, "time": NOON, "generation": 1},
         runs={
             "started": 1,
@@ -164,7 +163,6 @@ def test_every_series_of_a_schedule_and_of_a_set(page: str, kube_namespace: str)
     put("scheduleset", "status_lag_seconds", 1.5, of="customers")
     put("scheduleset", "status_next_due_time", EVENING_SECONDS, of="customers")
     put("scheduleset", "status_last_schedule_time", NOON_SECONDS, of="customers")
-    put("scheduleset", "status_dead_letters", 5, of="customers")
     put("scheduleset", "status_lost_members", 1_200, of="customers")
     for count, result in enumerate(("started", "succeeded", "failed", "missed", "skipped"), 1):
         put("scheduleset", f"status_runs_{result}", count, of="customers")

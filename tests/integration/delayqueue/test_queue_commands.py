@@ -12,9 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from duepoint import cli
-from duepoint.delayqueue import deadletters, keys, messages, quotas
+from duepoint.delayqueue import deadletters, keys, messages, quotas, sharding
 from duepoint.delayqueue.inspection import counts
+from duepoint.runs import past
+from duepoint.runs.run import RunState
+from duepoint.schedules import points
 from tests.support import goldenindex, queueing, redisusers
+from tests.unit.runs.test_past import SECOND, T0, an_event
 
 REPORT = goldenindex.DEFINITIONS["report"]["uid"]
 
@@ -183,6 +187,36 @@ def test_a_held_point_is_shown_as_held(duepoint):
 )
 def test_peek_says_why_a_schedule_has_no_point(duepoint, namespace, name, why):
     assert why in duepoint("queue", "peek", "-n", namespace, "-s", name)
+
+
+# -- history -------------------------------------------------------------------------------------
+
+
+async def _write(harness, schedule_id):
+    """A success and a failure of this schedule, as a settlement leaves them."""
+    good = an_event()
+    bad = an_event(RunState.FAILED, "Rejected", slot_us=T0 + SECOND, message="503", attempts=3)
+    shard = sharding.home(schedule_id, harness.queue.index.known_layout())
+    names = harness.queue.index.shard(shard)
+    key = names.history_of(schedule_id, harness.queue.index.buckets)
+    await harness.server.redis.hset(key, schedule_id, past.record(good) + past.record(bad))
+
+
+@pytest.mark.parametrize("schedule", ["report", REPORT], ids=["name", "uid"])
+def test_history_shows_the_last_slots_newest_first(duepoint, change, schedule):
+    schedule_id = points.schedule_id(REPORT, "default")
+    change(lambda harness: _write(harness, schedule_id))
+    failed, succeeded = duepoint.rows("queue", "history", schedule)
+    assert (failed["outcome"], failed["reason"], failed["message"]) == ("Failed", "Rejected", "503")
+    assert (failed["attempts"], succeeded["outcome"]) == (3, "Succeeded")
+    assert succeeded["lateSeconds"] == 0.25
+    assert "Rejected: 503" in duepoint("queue", "history", schedule)
+
+
+def test_history_says_what_it_does_not_find(duepoint):
+    assert "is kept" in duepoint("queue", "history", "report")
+    assert "no Schedule default/none" in duepoint("queue", "history", "none", code=2)
+    assert "no ScheduleSet" in duepoint("queue", "history", "m", "--set", "none", code=2)
 
 
 # -- leases --------------------------------------------------------------------------------------

@@ -190,6 +190,21 @@ async def test_an_ended_one_off_stays_as_long_as_its_set_says(harness):
     assert len(shop.target.fired) == 1
 
 
+async def test_a_one_off_that_is_kept_is_not_fired_again_by_a_repeated_write(harness):
+    settings = setspec.SetSettings(retention_seconds=3_600)
+    shop = Shop(harness, WEBHOOK, settings=settings)
+    await shop.store()
+    write = values.MemberWrite(id="a", rule=ONCE, at_us=shop.harness.now_us() - 1, payload=b"1")
+    await shop.put(write)
+    async with shop.working():
+        await _until(lambda: shop.target.fired)
+        await asyncio.sleep(0.3)
+        (again,) = await shop.put(write)
+        await asyncio.sleep(0.3)
+    assert again.outcome is values.Outcome.UNCHANGED
+    assert len(shop.target.fired) == 1
+
+
 async def test_a_recurring_member_goes_on(shop):
     await shop.put(values.MemberWrite(id="a", rule=EVERY))
     async with shop.working():

@@ -87,3 +87,18 @@ def test_the_page_lists_every_series_of_kube_state_metrics_with_its_labels() -> 
         name: {*labels, *({"started"} if "result" in labels else ())}
         for name, labels in served.items()
     }
+
+
+def test_kube_state_metrics_reads_fields_that_the_crds_have() -> None:
+    configured = yaml.safe_load(promexpressions.STATE_METRICS.read_text())["spec"]["resources"]
+    for resource in configured:
+        plural = f"{resource['groupVersionKind']['kind'].lower()}s"
+        crd = yaml.safe_load((ROOT / f"crds/duepoint.dev_{plural}.yaml").read_text())
+        (version,) = crd["spec"]["versions"]
+        fields = version["schema"]["openAPIV3Schema"]["properties"]
+        for metric in resource["metrics"]:
+            first, *path = metric["each"]["gauge"]["path"]
+            place = fields[first]
+            for name in path if first != "metadata" else ():
+                assert name in place["properties"], metric["name"]
+                place = place["properties"][name]

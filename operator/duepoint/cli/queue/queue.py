@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duepoint.cli import options, output
-from duepoint.cli.queue import connection, partition, views
+from duepoint.cli.queue import connection, history, partition, views
 from duepoint.delayqueue import sharding
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def queue() -> None:
 
 
 queue.add_command(partition.partition)
+queue.add_command(history.history)
 
 
 # -- stats ---------------------------------------------------------------------------------------

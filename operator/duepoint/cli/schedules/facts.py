@@ -82,6 +82,7 @@ class ScheduleFacts:
         recent: newest first.
         jobs: None where they may not be read.
         lease: None where it may not be read, or is not named by the status.
+        kept: older slots, which the queue has kept, newest first; None where it was not asked.
         notes: of Events about the Schedule: reason and text, newest first.
         is_deleting: the namespace is being deleted.
     """
@@ -103,6 +104,7 @@ class ScheduleFacts:
     written: Mapping[str, Written]
     jobs: tuple[JobFacts, ...] | None = None
     lease: LeaseFacts | None = None
+    kept: tuple[ShownSlot, ...] | None = None
     notes: tuple[tuple[str, str], ...] = ()
     is_deleting: bool = False
 

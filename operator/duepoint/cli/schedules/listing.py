@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duepoint.cli import instants, options, output
-from duepoint.cli.schedules import causes, facts, history, why
+from duepoint.cli import instants, options, output, slotrows
+from duepoint.cli.schedules import causes, facts, why
 from duepoint.cli.schedules.facts import ScheduleFacts
 from duepoint.schedules.conditions import ConditionType
 
@@ -130,7 +130,7 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
     known = asyncio.run(why.gathered(place, name, None))
     now_us = instants.now_us()
     answer = causes.now(known, now_us)
-    slots = [history.row(slot) for slot in known.recent]
+    slots = [slotrows.row(slot) for slot in known.recent]
     if output.is_data(form):
         output.write(
             [
@@ -148,7 +148,7 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
         return
     _show(known, answer, now_us)
     output.say("last slots" if slots else "last slots: none")
-    output.show_rows(slots, "table", history.columns(known.zone), spare=("took",), may_cut="why")
+    output.show_rows(slots, "table", slotrows.columns(known.zone), spare=("took",), may_cut="why")
 
 
 def _show(known: ScheduleFacts, answer: causes.Diagnosis, now_us: int) -> None:

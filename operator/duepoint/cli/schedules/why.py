@@ -1,7 +1,8 @@
 """``duepoint why``: why a Schedule does not run, or what became of one of its slots.
 
 Answers from the API server alone, with the rights of the person who asks: the Schedule, its Jobs
-and Events, and the Lease of the operator. The answer is the cause, since when, and what to do next.
+and Events, and the Lease of the operator; for an older slot from Redis, too, where that is given.
+The answer is the cause, since when, and what to do next.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 import click
 
 from duepoint.cli import instants, options, output
-from duepoint.cli.schedules import advice, causes
+from duepoint.cli.schedules import advice, causes, kept
 from duepoint.cli.schedules.facts import ScheduleFacts
 from duepoint.expressions import timezones
 
@@ -35,11 +36,27 @@ _DAY_US = 86_400_000_000
     type=options.Converted(options.namespaced),
     help="Lease of the operator. Unset: the one that the status names.",
 )
+@click.option(
+    "--redis-url",
+    metavar="URL",
+    help="With --at: ask this Redis for slots that the status does not show any more."
+    " [DUEPOINT_REDIS_URL]",
+)
 @options.output_format
 @options.of_one
-def why(name: str, *, at: str | None, lease: str | None, form: str, place: options.Place) -> None:
+def why(
+    name: str,
+    *,
+    at: str | None,
+    lease: str | None,
+    redis_url: str | None,
+    form: str,
+    place: options.Place,
+) -> None:
     """Say why the Schedule NAME does not run, since when, and what to do next."""
     facts = asyncio.run(gathered(place, name, lease))
+    if at is not None:
+        facts = asyncio.run(kept.with_kept(facts, redis_url))
     now_us = instants.now_us()
     if at is None:
         answer = causes.now(facts, now_us)

@@ -66,6 +66,24 @@ class ShownSlot:
         return slot_us == self.slot_us or 0 < self.since_us <= slot_us <= self.slot_us
 
 
+def of_past(slot: PastSlot) -> ShownSlot:
+    """A slot as an entry of a status would have it."""
+    return ShownSlot(
+        slot_us=slot.slot_us,
+        outcome=slot.outcome.value,
+        reason="" if slot.reason in _USUAL_REASONS else slot.reason,
+        message=slot.message,
+        trigger=slot.trigger,
+        started_us=slot.started_us,
+        finished_us=slot.finished_us,
+        attempts=slot.attempts if slot.started_us else 0,
+        job_name=slot.job_name,
+        http_status=slot.http_status,
+        since_us=slot.since_us,
+        count=slot.count,
+    )
+
+
 def fields(history: History, open_slots: OpenSlots, last: Mapping[str, Any]) -> dict[str, Any]:
     """The status field; empty where no slot is known.
 

@@ -271,7 +271,14 @@ class Moves:
             schedules=[
                 (
                     call.position(traveller.id),
-                    call.key(names.bucket_of(traveller.id, self.index.buckets)),
+                    *map(
+                        call.key,
+                        (
+                            names.bucket_of(traveller.id, self.index.buckets),
+                            names.history_of(traveller.id, self.index.buckets),
+                            names.history_of(traveller.id, self.index.buckets, of_member=True),
+                        ),
+                    ),
                 )
                 for traveller in travellers
             ]

@@ -290,7 +290,11 @@ class DefinitionWriter:
             call = self.index.call(
                 "remove",
                 shard,
-                *(names.lane(lane), names.bucket_of(schedule_id, self.index.buckets)),
+                *(
+                    names.lane(lane),
+                    names.bucket_of(schedule_id, self.index.buckets),
+                    names.history_of(schedule_id, self.index.buckets),
+                ),
                 epoch=epoch,
                 lane=lane,
                 batch=_REMOVE_BATCH,

@@ -9,6 +9,7 @@ and then its record goes.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import msgspec
@@ -132,11 +133,14 @@ class SetRemovals:
         if lane is None or (not chunk and is_moving):
             walk.shard, walk.bucket = walk.shard + 1, 0
             return 0
+        names = self.index.shard(shard)
         call = self.index.call(
             "removeset",
             shard,
-            self.index.shard(shard).lane(lane),
-            *chunk,
+            names.lane(lane),
+            *itertools.chain.from_iterable(
+                (bucket, names.history_beside(bucket, of_member=True)) for bucket in chunk
+            ),
             epoch=epoch,
             incarnation=self.interned.incarnation(shard),
             lane=lane,

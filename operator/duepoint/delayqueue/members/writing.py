@@ -413,10 +413,11 @@ class MemberWriter:
     def _removal_call(
         self, shard: messages.ShardId, removals: list[_Removal], lane: int
     ) -> scripting.ScriptCall:
+        names = self.index.shard(shard)
         call = self.index.call(
             "dropmembers",
             shard,
-            self.index.shard(shard).lane(lane),
+            names.lane(lane),
             incarnation=self.interned.incarnation(shard),
             lane=str(lane),
         )
@@ -425,7 +426,9 @@ class MemberWriter:
             condition = removal.row.condition
             expected = b"" if condition is None else _fingerprint(condition.tag)
             first, _ = call.run((removal.id, removal.name, expected))
-            listed += (call.key(self._bucket(shard, removal.bucket)), first)
+            bucket = self._bucket(shard, removal.bucket)
+            history = names.history_beside(bucket, of_member=True)
+            listed += (call.key(bucket), call.key(history), first)
         call.put(rows=listed)
         return call
 

@@ -4,8 +4,9 @@ Each step reads a bounded piece without a script, compares here, and hands what 
 ``mending``, which looks again before it writes. A step of the plan (``s<n>``, or ``s<n>:<scan>``
 within a large lane) compares definitions with points: an armed definition without a chain, chains
 and occurrences without a definition, occurrences missing from ``occ``, claimed points without a
-claim. ``o<member>`` is the occurrences' own list. Heads and lapsed leases go along with every step
-of a lane. Definitions without a chain as they are suspended or completed are right as they are.
+claim; last slots of schedules that are gone go along. ``o<member>`` is the occurrences' own list.
+Heads and lapsed leases go along with every step of a lane. Definitions without a chain as they are
+suspended or completed are right as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from duepoint.delayqueue import index, keys, messages, sharding
+from duepoint.delayqueue import index, keys, messages, sharding, slothistory
 from duepoint.delayqueue.definitions import codec, reading
 from duepoint.delayqueue.repair import mending
 from duepoint.schedules import points
@@ -40,6 +41,7 @@ class Sweeper:
     index: index.Index
     reader: reading.DefinitionReader
     mender: mending.Mending
+    history: slothistory.SlotHistory
 
     def __post_init__(self) -> None:
         self._sweeps: dict[messages.ShardId, SweepPlan] = {}
@@ -92,8 +94,10 @@ class Sweeper:
             return mending.Findings(), "o"
         step, following = steps[number], f"s{number + 1}"
         if isinstance(step, Whole):
+            await self.history.forget_gone(shard, step.populations)
             return await self._sweep_whole(shard, step, due_of), following
         if isinstance(step, Buckets):
+            await self.history.forget_gone(shard, [step.population], step.first, step.last)
             return await self._sweep_buckets(shard, step, due_of), following
         findings, scan = await self._sweep_lane(shard, step, scan, due_of)
         return findings, following if scan == "0" else f"s{number}:{scan}"

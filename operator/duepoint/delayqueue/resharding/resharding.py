@@ -214,7 +214,13 @@ class Resharding:
         names, lanes = self.index.shard(shard), await self.reader.lanes(shard)
         gone = [names.lane(lane) for lane in lanes]
         populations = itertools.chain.from_iterable(lanes.values())
-        gone += self.index.buckets_of_populations(shard, populations)
+        buckets = self.index.buckets_of_populations(shard, populations)
+        gone += buckets
+        gone += [
+            names.history_beside(bucket, of_member=of_member)
+            for bucket in buckets
+            for of_member in (False, True)
+        ]
         lasting = {names.meta, names.interned}
         gone += [key for key in self.index.call("init", shard).keys if key not in lasting]
         # The names of all lanes stand in it: a process that goes on after a crash needs them.

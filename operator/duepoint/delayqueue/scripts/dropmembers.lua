@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 --[[
-  Members of a set are gone from one shard, with their chains and occurrences. A point that a worker holds disappears
+  Members of a set are gone from one shard, with their chains, occurrences and history. A point that a worker holds disappears
   under it; its settlement meets nothing. A row may expect a fingerprint. No id twice.
 
   KEYS  then lane and buckets
-  ARGV  layout, incarnation, lane (number), rows {bucket (position in KEYS), id (position), ...}; behind an id stand the
+  ARGV  layout, incarnation, lane (number), rows {bucket, history (positions in KEYS), id (position), ...}; behind an id stand the
         member's name and the fingerprint that is expected ('': any)
   Reply {answer of each row}: '+' (removed) | '-' (nothing here, in a draining shard: see the new one)
         | '' (no member of that name stands there) | the fingerprint that stands there instead;
@@ -16,6 +16,7 @@
 -- include occurrences
 -- include definition
 -- include moves
+-- include forgetting
 
 local LANE, BATCH, rows = KEYS[6], 500, args.rows
 local NAME_FROM = GENERATION + 8 -- no record has fewer bytes before the name
@@ -23,16 +24,16 @@ if not redis.call('HGET', META, 's' .. args.lane) then
   return { 'GONE' }
 end
 if shard_state == 'draining' then
-  for i = 1, #rows, 2 do
-    if where_else(ARGV[rows[i + 1]], true) then
+  for i = 1, #rows, 3 do
+    if where_else(ARGV[rows[i + 2]], true) then
       return { 'BUSY' }
     end
   end
 end
 
 local answers, removed = {}, 0
-for i = 1, #rows, 2 do
-  local bucket, at = KEYS[rows[i]], rows[i + 1]
+for i = 1, #rows, 3 do
+  local bucket, at = KEYS[rows[i]], rows[i + 2]
   local id, name, expected = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local stored, answer = redis.call('HGET', bucket, id), '+'
   if not stored then
@@ -44,6 +45,7 @@ for i = 1, #rows, 2 do
   else
     redis.call('HDEL', bucket, id)
     redis.call('ZREM', LANE, id .. version_of(stored))
+    forget_history(KEYS[rows[i + 1]], { id })
     removed = removed + 1
     repeat
       local members = occurrences_of(id, BATCH)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 --[[
-  The definition of this uid is gone, with its chain, and up to `batch` of its occurrences. A point that a
+  The definition of this uid is gone, with its chain and its history, and up to `batch` of its occurrences. A point that a
   worker holds disappears under it; its settlement meets nothing. Called again until nothing is left; another
   uid under the id is left alone.
 
@@ -8,13 +8,14 @@
   Reply {APPLIED | UNCHANGED | BUSY (on its way to another shard), occurrences that may be left
          (0 or 1), whether it may be in a new shard, too (0 or 1)}
 ]]
--- keys meta heads occ occrec leases lane bucket
+-- keys meta heads occ occrec leases lane bucket history
 -- include shard
 -- include fenced
 -- include heads
 -- include occurrences
 -- include definition
 -- include moves
+-- include forgetting
 
 local id = ARGV[args.id]
 local stored = redis.call('HGET', BUCKET, id)
@@ -28,6 +29,7 @@ if stored then
   end
   redis.call('HDEL', BUCKET, id)
   redis.call('ZREM', LANE, id .. version_of(stored))
+  forget_history(HISTORY, { id })
 end
 local members = occurrences_of(id, args.batch)
 if #members > 0 then

@@ -5,7 +5,7 @@
   namespace in the same buckets is touched. A point that a worker holds disappears under it; its settlement meets
   nothing. Without buckets the shard forgets the set itself. May be repeated.
 
-  KEYS  then lane and buckets
+  KEYS  then lane, and each bucket with its history
   ARGV  layout, epoch, incarnation, lane (number), most (members), batch (count of occurrences)
   Reply {members that were removed, buckets that hold none of the set any more}
         | {GONE}: the shard does not know the set | {OPEN}: the set is not being deleted; nothing was removed
@@ -18,6 +18,7 @@
 -- include occurrences
 -- include definition
 -- include moves
+-- include forgetting
 
 local LANE, FIRST_BUCKET, BEFORE_LANE = KEYS[6], 7, 5
 local entry = redis.call('HGET', META, 's' .. args.lane)
@@ -55,7 +56,7 @@ local function drop_all_occurrences(id)
 end
 
 local removed, emptied, has_occurrences = 0, 0, redis.call('ZCARD', OCC) > 0
-for k = FIRST_BUCKET, #KEYS do
+for k = FIRST_BUCKET, #KEYS, 2 do
   local fields, ids, chains, are_moving = redis.call('HGETALL', KEYS[k]), {}, {}, false
   for f = 1, #fields, 2 do
     local id, record = fields[f], fields[f + 1]
@@ -75,6 +76,7 @@ for k = FIRST_BUCKET, #KEYS do
     redis.call('HDEL', KEYS[k], unpack(ids, first, last))
     redis.call('ZREM', LANE, unpack(chains, first, last))
   end
+  forget_history(KEYS[k + 1], ids)
   removed = removed + #ids
   if are_moving then
     break

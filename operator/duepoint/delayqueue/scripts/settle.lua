@@ -9,7 +9,8 @@
   KEYS  then the lanes of the claim and buckets
   ARGV  layout, id (position), number, whole (bool: every point the claim began with is named), named (count),
         every (bool: each chain that the claim holds is finished, none is listed), runs_bytes, runs_age (ms),
-        outcomes {from, to}, holds (bool): among chains and occurrences are some that wait to be compared,
+        outcomes {from, to}, history {{key, ids, record, records, most, room}} (absent: none): what is kept of slots
+          that have ended (history.lua), holds (bool): among chains and occurrences are some that wait to be compared,
         lanes {{lane, key, whole, chains, moved, finished, occurrences, sources}}: key a position in
           KEYS; whole: how many points of the lane the claim began with, if chains, moved and
           finished name them all and nothing else is settled, otherwise 0; chains and occurrences
@@ -43,6 +44,7 @@ local LETTERS, LETTER_SUMS = KEYS[letters.order], KEYS[letters.sums]
 -- include definition
 -- include entries
 -- include leaving
+-- include history
 
 local MOST_ORIGIN = 1000 -- bytes of namespace, name and uid of a schedule, about
 local MOST_LOOKED_AT = 2000 -- occurrences of schedules with many retries in one script: about a millisecond
@@ -408,6 +410,10 @@ end
 if args.holds then
   add_held()
 end
+for _, one in ipairs(args.history or {}) do
+  remember(one)
+end
+
 -- What is held of these chains, or all of these ids.
 local function leaving_of(value, are_chains)
   local ids, chains, length = {}, {}, are_chains and CHAIN_LENGTH or ID_LENGTH

@@ -1,4 +1,4 @@
-"""The last slots of a Schedule, as a status shows them, in rows and columns."""
+"""The last slots of a Schedule, as a status or the queue shows them, in rows and columns."""
 
 from __future__ import annotations
 

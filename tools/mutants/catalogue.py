@@ -1,0 +1,551 @@
+"""The deliberate bugs: each replaces one text of one file, and names the tests that must fail.
+
+A mutant stands for a mistake that somebody could make, in the code that decides whether a slot is
+early, lost or doubled, whether a tenant reaches another one, or whether a status is true.
+``before`` occurs exactly once in its file; a unit test holds that, so who edits such a line moves
+its mutant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Tests by what they judge; a mutant is tried on them in their order, until one fails.
+SUITES = {
+    "slots": ("tests/unit/schedules", "tests/property/schedules"),
+    "expressions": ("tests/unit/expressions", "tests/property/expressions"),
+    "runs": ("tests/unit/runs", "tests/unit/controller", "tests/property/controller"),
+    "worker": ("tests/unit/worker", "tests/property/worker"),
+    "scenarios": ("tests/scenarios",),
+    "queue": (
+        "tests/conformance/test_delayqueue.py",
+        "tests/conformance/test_upsert.py",
+        "tests/conformance/test_delivering.py",
+        "tests/conformance/test_run_counts.py",
+        "tests/conformance/test_delayqueue_faults.py",
+        "tests/conformance/test_delayqueue_histories.py",
+    ),
+    "admission": ("tests/conformance/test_admission.py",),
+    "letters": ("tests/conformance/test_letter_quotas.py",),
+    "circuits": ("tests/conformance/test_circuits.py",),
+    "fallback": ("tests/conformance/test_falling_back.py",),
+    "scripts": ("tests/lua",),
+    "election": ("tests/unit/election", "tests/property/election"),
+    "egress": ("tests/unit/net", "tests/unit/targets"),
+    "jobs": ("tests/unit/kube", "tests/conformance/test_kube.py"),
+    "shares": ("tests/unit/test_shares.py", "tests/property/test_shares.py"),
+    "clock": ("tests/unit/test_agreedclock.py", "tests/unit/test_clock.py"),
+    "members": ("tests/conformance/test_members.py", "tests/conformance/test_set_removal.py"),
+    "firing members": (
+        "tests/integration/worker/test_members.py",
+        "tests/integration/delayqueue/test_member_maintenance.py",
+    ),
+    "sets": ("tests/unit/controller/schedulesets", "tests/unit/runs/test_setruns.py"),
+    "http api": ("tests/integration/httpapi/test_members.py",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """One deliberate bug.
+
+    Attributes:
+        name: what goes wrong, in a few words; unique.
+        area: the part of the product, for the table.
+        path: the file, below ``operator/duepoint``.
+        before, after: the text that is replaced, and what it becomes.
+        suites: keys of ``SUITES``.
+    """
+
+    name: str
+    area: str
+    path: str
+    before: str
+    after: str
+    suites: tuple[str, ...]
+
+
+def _mutant(area: str, path: str, name: str, before: str, after: str, *suites: str) -> Mutant:
+    return Mutant(name=name, area=area, path=path, before=before, after=after, suites=suites)
+
+
+_CLAIM = "delayqueue/scripts/claim.lua"
+_SETTLE = "delayqueue/scripts/settle.lua"
+
+MUTANTS = (
+    # -- claim -----------------------------------------------------------------------------------
+    _mutant(
+        "claim", _CLAIM, "a fast worker's clock makes points due",
+        "local cap = math.min(now, args.cap)", "local cap = math.max(now, args.cap)",
+        "scripts", "queue",
+    ),
+    _mutant(
+        "claim", _CLAIM, "a claim leaves its points due",
+        "rescore(keys[lane], found, 2, CLAIMED + token)\n    refresh_head(lane, keys[lane])\n"
+        "    for",
+        "refresh_head(lane, keys[lane])\n    for",
+        "scripts", "queue",
+    ),
+    _mutant(
+        "claim", _CLAIM, "a lane takes the whole batch",
+        "local share = math.ceil(left / (#known - i + 1))", "local share = left",
+        "scripts", "queue",
+    ),
+    _mutant(
+        "claim", _CLAIM, "a point that killed its owner is never alone",
+        "local take = math.ceil(args.batch / 8 ^ attempts)", "local take = args.batch",
+        "scripts", "queue",
+    ),
+    _mutant(
+        "claim", _CLAIM, "an ended claim that lost its record is kept",
+        "if seen == held or with_due == 0 then\n    drop_claim(expired)",
+        "if seen == held and with_due > 0 then\n    drop_claim(expired)",
+        "scripts", "queue",
+    ),
+    _mutant(
+        "claim", _CLAIM, "what is reclaimed counts as claimed first just now",
+        "return own(found_by_lane, attempts + (counted[4] and 0 or 1), suspects, first)",
+        "return own(found_by_lane, attempts + (counted[4] and 0 or 1), suspects, cap)",
+        "scripts", "queue", "scenarios",
+    ),
+    _mutant(
+        "claim", _CLAIM, "a claim that was given back counts as a lost owner",
+        "attempts + (counted[4] and 0 or 1)", "attempts + 1",
+        "scripts", "queue",
+    ),
+    _mutant(
+        "claim", "delayqueue/scripts/includes/rescoring.lua", "two claims share an expiry",
+        "while redis.call('ZCOUNT', CLAIMS, token, token) > 0 do", "while false do",
+        "scripts", "queue",
+    ),
+    _mutant(
+        "claim", "delayqueue/scripts/includes/heads.lua", "a claimed point counts as the next due",
+        "if first[1] and tonumber(first[2]) < CLAIMED and is_open(lane) then",
+        "if first[1] and is_open(lane) then",
+        "scripts", "queue",
+    ),
+    # -- settle ----------------------------------------------------------------------------------
+    _mutant(
+        "settle", _SETTLE, "a settlement sent twice is carried out twice",
+        "if state[1] and args.number <= tonumber(state[1]) then", "if false then",
+        "queue", "scripts",
+    ),
+    _mutant(
+        "settle", _SETTLE, "a former owner settles what another worker holds",
+        "if score and tonumber(score) == band and not held[member] then",
+        "if score and not held[member] then",
+        "queue",
+    ),
+    _mutant(
+        "settle", _SETTLE, "a retry is stored without its record",
+        "redis.call('ZADD', OCC, 0, ARGV[i])\n    redis.call('HSET', OCCREC, ARGV[i], ARGV[i + 1])",
+        "redis.call('ZADD', OCC, 0, ARGV[i])",
+        "queue",
+    ),
+    _mutant(
+        "settle", _SETTLE, "finished occurrences leave their records",
+        "if #occurrences > 0 then\n    forget_occurrences(occurrences)\n  end",
+        "",
+        "queue", "scripts",
+    ),
+    _mutant(
+        "settle", _SETTLE, "the lane's head is not refreshed",
+        "if args.every or is_named(lane) then\n    refresh_head(lane.lane, lane_key)\n  end",
+        "",
+        "queue", "scripts",
+    ),
+    _mutant(
+        "settle", _SETTLE, "a settled claim stays to be reclaimed",
+        "if remaining == 0 then\n  drop_claim(id)", "if remaining < 0 then\n  drop_claim(id)",
+        "queue", "scripts",
+    ),
+    _mutant(
+        "settle", _SETTLE, "a started run is not counted",
+        "with_started(record, started_of(record) + 1)", "with_started(record, started_of(record))",
+        "queue",
+    ),
+    _mutant(
+        "settle", "delayqueue/scripts/plan.lua", "a chain is planned by a worker that lost it",
+        "return score and tonumber(score) == band\nend\n\nlocal function add_slots",
+        "return score ~= nil\nend\n\nlocal function add_slots",
+        "queue", "scripts",
+    ),
+    _mutant(
+        "settle", "delayqueue/scripts/release.lua", "what is given back loses its due",
+        "change[#change + 1], change[#change + 2] = due, member",
+        "change[#change + 1], change[#change + 2] = now + 60000000, member",
+        "queue", "scripts",
+    ),
+    _mutant(
+        "settle", "worker/tried.py", "a chain ends with its retry",
+        "        finished = ()\n        chains = (points.chain(",
+        "        finished = (point.member,)\n        chains = (points.chain(",
+        "worker", "scenarios", "queue",
+    ),
+    _mutant(
+        "settle", "worker/tried.py", "what never began uses up an attempt",
+        "made = tried.attempt.number if wanted.counted else tried.attempt.number - 1\n    limits",
+        "made = tried.attempt.number\n    limits",
+        "worker", "scenarios",
+    ),
+    _mutant(
+        "settle", "runs/outcome.py", "one attempt more than allowed",
+        "if attempts_made >= limits.max_attempts:", "if attempts_made > limits.max_attempts:",
+        "runs", "worker",
+    ),
+    _mutant(
+        "settle", "runs/outcome.py", "a retry starts after its time is over",
+        "return due_us if due_us < limits.give_up_us else None", "return due_us",
+        "runs", "worker",
+    ),
+    # -- arming and edits ------------------------------------------------------------------------
+    _mutant(
+        "edits", "delayqueue/scripts/upsert.lua", "an older generation overwrites a newer one",
+        "if wanted_generation <= generation and not is_replaced then",
+        "if wanted_generation == generation and not is_replaced then",
+        "queue",
+    ),
+    _mutant(
+        "edits", "delayqueue/scripts/upsert.lua", "another schedule's definition is overwritten",
+        "if uid ~= wanted_uid then", "if false then",
+        "queue", "scripts",
+    ),
+    _mutant(
+        "edits", "delayqueue/scripts/upsert.lua", "the former chain stays beside the new one",
+        "if stored and not options.keep_chain then", "if false then",
+        "queue",
+    ),
+    _mutant(
+        "edits", "delayqueue/scripts/upsert.lua", "sleeping workers do not hear of an earlier due",
+        "announce_head(before, now, first_id, first_due)\n", "",
+        "queue", "scripts",
+    ),
+    _mutant(
+        "edits", "delayqueue/scripts/remove.lua", "retries outlive their schedule",
+        "drop_occurrences(LANE, members)\nend", "end",
+        "queue",
+    ),
+    _mutant(
+        "edits", "worker/planning.py", "slots of a former timing run",
+        "return point.timing_version != known.timing_version or (", "return False and (",
+        "worker", "queue", "scenarios",
+    ),
+    # -- fencing ---------------------------------------------------------------------------------
+    _mutant(
+        "fencing", "delayqueue/scripts/includes/fenced.lua", "an old leader writes",
+        "if args.epoch < newest then", "if args.epoch < 0 then",
+        "queue", "scripts",
+    ),
+    _mutant(
+        "fencing", "election/elector.py", "a term has the epoch of the former one",
+        "epoch = terms.Epoch(max(in_redis.value if in_redis else 0, _epoch_of(current)) + 1)",
+        "epoch = terms.Epoch(max(in_redis.value if in_redis else 0, _epoch_of(current)))",
+        "election",
+    ),
+    _mutant(
+        "fencing", "election/elector.py", "a Lease is taken before its holder's time is over",
+        "return started - seen.since >= self._patience(current)",
+        "return started - seen.since >= self._patience(current) / 3",
+        "election",
+    ),
+    _mutant(
+        "fencing", "election/elector.py", "a leader trusts in its Lease from the answer on",
+        "holding.term.trust_until(began + self._timing.renew_deadline)",
+        "holding.term.trust_until(self._clock.monotonic() + self._timing.renew_deadline)",
+        "election",
+    ),
+    # -- policies --------------------------------------------------------------------------------
+    _mutant(
+        "policies", "schedules/policies.py", "the deadline is an hour longer",
+        "return 0 if deadline_us is None else self.now_us - deadline_us",
+        "return 0 if deadline_us is None else self.now_us - deadline_us - 3_600_000_000",
+        "slots",
+    ),
+    _mutant(
+        "policies", "schedules/policies.py", "Latest runs the two newest",
+        'case "Latest":\n                return 1', 'case "Latest":\n                return 2',
+        "slots",
+    ),
+    _mutant(
+        "policies", "schedules/policies.py", "a slot at its very deadline is missed",
+        "if due.due_us < max(self._deadline_edge_us, self._on_time_edge_us):",
+        "if due.due_us <= max(self._deadline_edge_us, self._on_time_edge_us):",
+        "slots",
+    ),
+    _mutant(
+        "policies", "schedules/policies.py", "the slot after an outage is skipped",
+        "following=slots.next_after(newest_us),\n        newest_us=newest_us,",
+        "following=slots.next_after(slots.next_after(newest_us).slot_us),\n"
+        "        newest_us=newest_us,",
+        "slots", "worker",
+    ),
+    _mutant(
+        "policies", "worker/planning.py", "maxRuns stops one run late",
+        "if known.runs_left == 0:\n            self.made.close_chain(chain, None)",
+        "if False:\n            self.made.close_chain(chain, None)",
+        "worker", "queue", "scenarios",
+    ),
+    # -- watermark -------------------------------------------------------------------------------
+    _mutant(
+        "watermark", "runs/watermark.py", "an open slot counts as ended",
+        "return slot_us <= self.through_us and not self.is_open(slot_us)",
+        "return slot_us <= self.through_us",
+        "runs",
+    ),
+    _mutant(
+        "watermark", "runs/watermark.py", "the watermark passes open slots that are not listed",
+        "return self._order[MOST_LISTED] - 1", "return None",
+        "runs",
+    ),
+    _mutant(
+        "watermark", "runs/watermark.py", "a missed range ends its newest slot only",
+        "first_us = since_us if 0 < since_us < slot_us else slot_us", "first_us = slot_us",
+        "runs",
+    ),
+    _mutant(
+        "watermark", "runs/summary.py", "the watermark falls with an old event",
+        "settled_us = max(summary.settled_us, may_reach_us)", "settled_us = may_reach_us",
+        "runs",
+    ),
+    _mutant(
+        "watermark", "runs/watermark.py", "an old status replaces what was counted since",
+        "if remembered is None or remembered.through_us < written.through_us:",
+        "if remembered is None or remembered.through_us <= written.through_us:",
+        "runs", "scenarios",
+    ),
+    # -- history ---------------------------------------------------------------------------------
+    _mutant(
+        "history", "controller/jobs/history.py", "a Job goes before its slot has ended",
+        "return has_ended(job.slot_us)", "return True",
+        "runs",
+    ),
+    _mutant(
+        "history", "controller/jobs/history.py", "a late request finds its Job gone",
+        "if until_us > self._term.clock.now_us():", "if False:",
+        "runs",
+    ),
+    _mutant(
+        "history", "controller/jobs/history.py", "the newest Jobs go",
+        "for job in group[: max(0, len(group) - limit)]", "for job in group[limit:]",
+        "runs",
+    ),
+    # -- concurrency -----------------------------------------------------------------------------
+    _mutant(
+        "concurrency", "delayqueue/scripts/admit.lua", "Forbid lets a second run in",
+        "if complete and room > older then", "if complete then",
+        "admission",
+    ),
+    _mutant(
+        "concurrency", "delayqueue/scripts/admit.lua", "a slot overtakes older ones that wait",
+        "if complete and room > older then", "if complete and room > 0 then",
+        "admission",
+    ),
+    _mutant(
+        "concurrency", "delayqueue/scripts/admit.lua", "a slot that waits is not called up",
+        "redis.call('ZADD', WAITING, digits(slot_of(queued)), queued)\nend", "end",
+        "admission",
+    ),
+    _mutant(
+        "concurrency", "delayqueue/scripts/admit.lua", "what was replaced begins once more",
+        "if entered and state_of_run(entered) == REPLACED then", "if false then",
+        "admission",
+    ),
+    # -- Jobs ------------------------------------------------------------------------------------
+    _mutant(
+        "jobs", "kube/jobcreation.py", "a foreign Job stands for the slot",
+        "return NameConflict(trouble) if trouble else AlreadyOurs(existing.uid)",
+        "return AlreadyOurs(existing.uid)",
+        "jobs",
+    ),
+    _mutant(
+        "jobs", "kube/jobcreation.py", "a Job of a namesake stands for the slot",
+        '(found.name, found.uid) != (owner["name"], owner["uid"])', 'found.name != owner["name"]',
+        "jobs",
+    ),
+    # -- egress ----------------------------------------------------------------------------------
+    _mutant(
+        "egress", "net/egressrules.py", "our own Redis is dialled",
+        "if (aim.reached, aim.port) in own:", "if False:",
+        "egress",
+    ),
+    _mutant(
+        "egress", "net/egressrules.py", "a denied range yields to the mode",
+        "if aim.within(policy.denied):",
+        'if aim.within(policy.denied) and policy.mode != "open":',
+        "egress",
+    ),
+    _mutant(
+        "egress", "net/egressrules.py", "endpoints that a user wrote are dialled",
+        "if route.vouched or aim.allowed_by(policy):", "if True:",
+        "egress",
+    ),
+    _mutant(
+        "egress", "net/addresses.py", "an IPv4 address within an IPv6 one is not seen",
+        "if any(address in network for network in _WRAPPED):", "if False:",
+        "egress",
+    ),
+    # -- reporter --------------------------------------------------------------------------------
+    _mutant(
+        "reporter", "controller/status/folding.py", "an old event opens a slot that has ended",
+        "if slot_us in state.open or not has_ended:", "if True:",
+        "runs", "scenarios",
+    ),
+    _mutant(
+        "reporter", "controller/status/folding.py", "an event of the queue does not end its slot",
+        "state.open.end(event.slot_us, since_us=event.since_us)\n", "pass\n",
+        "runs", "scenarios",
+    ),
+    _mutant(
+        "reporter", "controller/status/published.py",
+        "the status of an older generation is accepted",
+        "return ready.observed_generation == observed_generation(status) == generation",
+        "return ready.observed_generation == observed_generation(status)",
+        "runs",
+    ),
+    # -- receivers -------------------------------------------------------------------------------
+    _mutant(
+        "receivers", "worker/tried.py", "a dead letter takes its chain with it",
+        'member = b"" if tried.attempt.is_chain else tried.attempt.point.member',
+        "member = tried.attempt.point.member",
+        "worker", "scenarios",
+    ),
+    # -- members of sets -------------------------------------------------------------------------
+    _mutant(
+        "members", "delayqueue/scripts/includes/heads.lua", "a suspended set fires",
+        "return not entry or string.sub(entry, 1, 1) == 'o'", "return true",
+        "members", "firing members",
+    ),
+    _mutant(
+        "members", "delayqueue/scripts/includes/leaving.lua",
+        "a one-off leaves while a slot of it is open",
+        "local is_open = is_any_open and #occurrences_of(id, 1) > 0", "local is_open = false",
+        "firing members", "scripts",
+    ),
+    _mutant(
+        "members", "delayqueue/scripts/includes/leaving.lua",
+        "a member that has ended is kept for no time",
+        "return why == DEAD and math.max(kept, DEAD_KEPT) or kept", "return 0",
+        "firing members", "scripts",
+    ),
+    _mutant(
+        "members", "delayqueue/scripts/includes/leaving.lua", "a recurring member leaves as well",
+        "if ends or (record and state_of(record) == COMPLETED) then", "if ends or record then",
+        "firing members", "scripts",
+    ),
+    _mutant(
+        "members", _SETTLE, "one-offs that have fired stay in the queue",
+        "leave(KEYS[part[1]], ids, chains, part[4], KEYS[part[5]], part[6], now)",
+        "local _ = { ids, chains }",
+        "firing members", "scripts",
+    ),
+    _mutant(
+        "members", "worker/planning.py", "a dead letter does not keep its member",
+        "why = messages.Leaving.DEAD if made.dead else messages.Leaving.ENDED",
+        "why = messages.Leaving.ENDED",
+        "worker", "firing members",
+    ),
+    _mutant(
+        "members", "delayqueue/scripts/putmembers.lua", "a write overtakes a condition",
+        "if record == '' or expected == '' or string.sub(stored, 8, 11) ~= expected then",
+        "if record == '' then",
+        "members",
+    ),
+    _mutant(
+        "members", "delayqueue/scripts/putmembers.lua", "a replaced member keeps its former chain",
+        "if #gone > 0 then\n  redis.call('ZREM', LANE, unpack(gone))\nend", "",
+        "members",
+    ),
+    _mutant(
+        "members", "delayqueue/scripts/putmembers.lua",
+        "a set that is being deleted takes members",
+        "elseif string.sub(entry, 1, 1) == 'd' then\n  return { 'DELETING' }", "",
+        "members",
+    ),
+    _mutant(
+        "members", "delayqueue/scripts/putmembers.lua",
+        "sleeping workers do not hear of a member that is due earlier",
+        "announce_head(before, server_time(), first_id, first_due)", "local _ = first_id",
+        "members", "firing members", "scripts",
+    ),
+    _mutant(
+        "members", "delayqueue/scripts/dropmembers.lua", "a removed member fires once more",
+        "redis.call('ZREM', LANE, id .. version_of(stored))", "local _ = LANE",
+        "members",
+    ),
+    _mutant(
+        "members", "delayqueue/scripts/dropmembers.lua", "a removal takes a namesake's hash",
+        "elseif not string.find(stored, name, NAME_FROM, true) then\n    answer = ''", "",
+        "members",
+    ),
+    _mutant(
+        "members", "delayqueue/scripts/removeset.lua", "a deleted set takes another one's members",
+        "return number == args.lane", "return true",
+        "members",
+    ),
+    _mutant(
+        "members", "delayqueue/scripts/setentry.lua", "a set that is being deleted opens again",
+        "if stood and string.sub(stood, 1, 1) == 'd' then", "if false then",
+        "members", "firing members",
+    ),
+    _mutant(
+        "members", "delayqueue/members/writing.py", "ifAbsent replaces what stands there",
+        "if isinstance(condition, values.IfAbsent) or (", "if False or (",
+        "members", "http api",
+    ),
+    _mutant(
+        "members", "delayqueue/members/writing.py", "another payload begins the slots anew",
+        "due = _KEPT_CHAIN if keeps else _due_text(due_us)", "due = _due_text(due_us)",
+        "members",
+    ),
+    _mutant(
+        "members", "controller/schedulesets/settallies.py", "an end is counted twice",
+        "if entry <= self.through.get(ended.shard, (-1, 0)):", "if False:",
+        "sets",
+    ),
+    _mutant(
+        "members", "controller/schedulesets/setcounts.py",
+        "members that Redis lost are not noticed",
+        "if before > counted.members and (went_back or counted.shards_without):", "if False:",
+        "sets",
+    ),
+    _mutant(
+        "members", "controller/schedulesets/setrows.py", "a row that cannot be read is removed",
+        "gone = standing - found.rows.keys() - found.kept", "gone = standing - found.rows.keys()",
+        "sets",
+    ),
+    # -- repair ----------------------------------------------------------------------------------
+    _mutant(
+        "repair", "delayqueue/scripts/sweep.lua", "a point without a claim is never freed",
+        "redis.call('ZADD', lane, 'XX', orphan[5], member)", "local _ = member",
+        "queue", "scripts", "firing members",
+    ),
+    _mutant(
+        "repair", "delayqueue/scripts/sweep.lua", "a chain that was lost is not armed again",
+        "armed = armed + redis.call('ZADD', lane, 'NX', wanted[5], chain)", "armed = armed + 1",
+        "queue", "scripts", "firing members",
+    ),
+    # -- the HTTP API ----------------------------------------------------------------------------
+    _mutant(
+        "http api", "httpapi/idempotency.py", "a repeated request is carried out twice",
+        "if earlier.status:", "if False:",
+        "http api",
+    ),
+    _mutant(
+        "http api", "httpapi/idempotency.py", "a key of another request gets its answer",
+        "if earlier.asked != digest:", "if False:",
+        "http api",
+    ),
+    # -- a server that went back -----------------------------------------------------------------
+    _mutant(
+        "fallback", "delayqueue/scripts/includes/suspects.lua",
+        "a server that went back is trusted",
+        "if (has_changed and stored_server) or mark > stored_mark then", "if false then",
+        "fallback",
+    ),
+    _mutant(
+        "fallback", "delayqueue/scripts/includes/suspects.lua",
+        "retries fire before they are compared",
+        "return due <= back or string", "return string",
+        "fallback",
+    ),
+)  # fmt: skip
