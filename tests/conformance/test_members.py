@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import msgspec
@@ -317,3 +318,26 @@ async def test_members_are_no_schedules_to_be_compared_with_objects(harness, sto
     for shard in await harness.shards():
         async for known in harness.queue.definitions.known(shard):
             assert known == []
+
+
+async def test_a_member_that_is_due_earlier_wakes_a_sleeping_worker(harness, stored_set):
+    await harness.queue.members.put(stored_set, [a_write(f"later-{n}") for n in range(40)])
+    wakeups = harness.queue.wakeups()
+    await wakeups.start()
+    seen = await wakeups.wait_until_due(5.0)
+    while seen:  # a subscription that is confirmed later rings once more
+        for answer in await harness.queue.claims.claim(seen, worker="sleeper"):
+            wakeups.note(answer)
+        try:
+            async with asyncio.timeout(0.5):
+                seen = await wakeups.wait_until_due(60.0)
+        except TimeoutError:
+            break
+    sleeping = asyncio.create_task(wakeups.wait_until_due(60.0))
+    await harness.queue.members.put(stored_set, [a_write("now", ONCE, at_us=harness.now_us())])
+    async with asyncio.timeout(30):
+        (shard,) = await sleeping
+    (answer,) = await harness.queue.claims.claim([shard], worker="sleeper")
+    assert answer.claim is not None
+    assert len(answer.claim.points) == 1
+    await wakeups.close()
