@@ -123,6 +123,11 @@ _TABLE: dict[str, Check] = {
         "jobTemplate" not in spec
         or "ttlSecondsAfterFinished" in _mapping(_mapping(spec["jobTemplate"]).get("spec"))
     ),
+    "!has(self.jobTemplate) || !has(self.defaults) || !has(self.defaults.concurrencyPolicy)"
+    " || self.defaults.concurrencyPolicy != 'Forbid'": lambda spec: (
+        "jobTemplate" not in spec
+        or _mapping(spec.get("defaults")).get("concurrencyPolicy") != "Forbid"
+    ),
     "!(self.lowerAscii() in ['host', 'content-length', 'transfer-encoding', 'connection',"
     " 'keep-alive', 'te', 'trailer', 'upgrade', 'proxy-connection', 'proxy-authenticate',"
     " 'proxy-authorization', 'expect']) && !self.matches(r'^(?i:webhook-)')": lambda name: (
