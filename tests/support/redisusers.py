@@ -61,7 +61,7 @@ REPLAYER_PLAIN = VIEWER_PLAIN - {"hlen", "zcard", "zcount", "hscan"}
 OPERATOR_PLAIN = PLAIN | {
     *("hgetall", "hscan", "zrange", "zscan", "zmscore", "zcard", "zcount", "xlen", "time", "wait"),
     *("xreadgroup", "xautoclaim", "xack", "xdel", "xrevrange", "xgroup|create"),
-    *("hlen", "xrange", "unlink", "smembers", "srem", "exists"),
+    *("hkeys", "hlen", "xrange", "unlink", "smembers", "srem", "exists"),
 }
 
 

@@ -44,13 +44,14 @@ BY_OPERATORS = (
     *_BY_BOTH,
     *("HSCAN", "ZSCAN", "ZCARD", "EXISTS", "UNLINK", "XLEN", "XRANGE", "XREVRANGE"),
     *("XGROUP|CREATE", "XREADGROUP", "XAUTOCLAIM", "XACK", "XDEL", "OBJECT|ENCODING"),
-    *("SCARD", "SMEMBERS", "SREM"),
+    *("HKEYS", "SCARD", "SMEMBERS", "SREM"),
 )
 #: Those of which each argument is a key or a channel, or that have one argument.
 _KEYS_ONLY = (
     "SSUBSCRIBE",
     "SUNSUBSCRIBE",
     "HGETALL",
+    "HKEYS",
     "HLEN",
     "EXISTS",
     "UNLINK",

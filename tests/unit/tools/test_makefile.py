@@ -31,7 +31,14 @@ def test_continuous_integration_ends_with_the_tests():
     ci = re.search(r"^ci: (.*?) ##.*\n\t(.*)\n\n", MAKEFILE, re.MULTILINE)
 
     assert ci is not None
-    assert ci[1].split() == ["lint", "types", "contract", "test-pythons", "test-redis-server"]
+    assert ci[1].split() == [
+        "lint",
+        "types",
+        "contract",
+        "docs",
+        "test-pythons",
+        "test-redis-server",
+    ]
     assert ci[2].endswith("-- $(MAKE) test")
     assert (REPOSITORY / ".ci" / "run").read_text().rstrip().endswith("exec make ci")
 
