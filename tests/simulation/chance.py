@@ -17,6 +17,7 @@ from unittest import mock
 import structlog
 
 from duepoint import clock as clocks
+from duepoint import telemetry
 from duepoint.delayqueue.wire import scripting, servers
 from duepoint.net import dialling
 from tests.simulation.loop import Process, SimulatedLoop, running_process
@@ -79,6 +80,8 @@ def controlled(
             (uuid, "uuid4", lambda: uuid.UUID(bytes=dice.randbytes(16), version=4)),
             (random, "Random", a_random),
             (scripting, "source", _source),
+            # killed processes leave their gauges here, and with them a whole history each
+            (telemetry, "before_scrape", set()),
             (clocks, "SystemClock", lambda: ProcessClock(loop)),
             (servers, "open_servers", open_servers),
             (dialling, "Dialler", dialler),

@@ -254,15 +254,15 @@ class _History:
             begin_us=chance.BASE_US + BEGIN_US,
             end_us=self._now_us(),
             wishes=self._wishes,
-            made=self._cluster.made,
-            seen=self._receiver.seen,
+            made=list(self._cluster.made),
+            seen=list(self._receiver.seen),
             entries=self._entries(),
             events=[(chance.BASE_US + at, event) for at, event in self._network.witnessed],
             statuses=statuses,
-            exits=self._exits,
+            exits=list(self._exits),
             failures=[*self._failures, *self._loop.failures],
-            trace=self._network.trace,
-            messages=self._network.sent,
+            trace=list(self._network.trace),  # closing adds to it
+            messages=list(self._network.sent),
             turns=self._loop.turns,
         )
 

@@ -334,11 +334,19 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._processes = []
         with warnings.catch_warnings(), mock.patch.object(sys, "unraisablehook", _ignore):
             warnings.simplefilter("ignore")
-            for process in self._all:
-                process.is_dead = True
-                process.ready.clear()
-                process.tasks.clear()
-            gc.collect()
+            # A ``finally`` block may start a task: on this loop, which drops it.
+            asyncio._set_running_loop(self)
+            try:
+                for process in self._all:
+                    process.is_dead = True
+                    process.ready.clear()
+                    process.tasks.clear()
+                gc.collect()
+                for process in self._all:
+                    process.tasks.clear()
+                gc.collect()  # what those blocks have held on to
+            finally:
+                asyncio._set_running_loop(None)
 
 
 def _ignore(_what: object) -> None:
