@@ -43,7 +43,7 @@ def due_two_seconds_early() -> contextlib.AbstractContextManager[None]:
 
 def claims_that_never_expire() -> contextlib.AbstractContextManager[None]:
     """What a dead worker held stays its own."""
-    return _in_script("'-inf', now - args.expiry_delay", "'-inf', now - 86400000000",
+    return _in_script("free_token(now + args.lease)", "free_token(now + 86400000000)",
         in_names="A point is due when both")  # fmt: skip
 
 
