@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -60,7 +60,7 @@ class ShardView:
     """How full one shard is.
 
     Attributes:
-        armed: chain points, claimed ones included.
+        armed: chain points of Schedules and of members, claimed ones included.
         occurrences: slots with a life of their own, retries included.
         oldest_due_us: due of the oldest point that could be claimed; None when nothing is due.
         runs: outcomes that the status writer has not taken yet.
@@ -196,6 +196,7 @@ class Counts:
         )
         namespaces, is_exact = await self._known_namespaces(shard)
         lanes = await self._lane_counts(shard, namespaces, scripting.time_us(time))
+        of_sets = await self._points_of_sets(shard, namespaces)
         definitions_, all_counted = await self._count_definitions(shard, namespaces.values())
         occurrences = max(0, occurrences - 1)  # the sentinel
         retries = sum(1 for member in kinds if _kind_of(member) is points.PointKind.RETRY)
@@ -206,7 +207,7 @@ class Counts:
             shard=shard,
             state=(state or b"empty").decode(errors="replace"),
             definitions=definitions_,
-            armed=max(0, sum(lane.points for lane in lanes) - occurrences),
+            armed=max(0, sum(lane.points for lane in lanes) + of_sets - occurrences),
             occurrences=occurrences,
             retries=retries,
             due=sum(lane.due for lane in lanes),
@@ -310,6 +311,18 @@ class Counts:
                 )
             )
         return counted
+
+    async def _points_of_sets(self, shard: messages.ShardId, namespaces: Mapping[int, str]) -> int:
+        """Points of members: their slots with a life of their own stand among all occurrences."""
+        names, lanes = self.index.shard(shard), await self.reader.lanes(shard)
+        counts = await self.index.read_many(
+            "count the points of sets",
+            [
+                ("ZCOUNT", names.lane(lane), "-inf", "(+inf")
+                for lane in lanes.keys() - namespaces.keys()
+            ],
+        )
+        return sum(counts)
 
     async def _count_definitions(
         self, shard: messages.ShardId, namespaces: Iterable[str]
