@@ -306,39 +306,46 @@ class DefinitionReader:
 
     async def namespaces(self, shard: messages.ShardId) -> dict[int, str]:
         """Lane numbers of a shard and their namespaces."""
-        names = self.index.shard(shard)
-        found: dict[int, str] = {}
-        cursor = 0
-        while True:
-            ((cursor, entries),) = await self.index.read(
-                "read the namespaces",
-                ("HSCAN", names.interned, cursor, "MATCH", "n:*", "COUNT", _SCAN_COUNT),
-            )
-            for number, text in entries.items():
-                if text.startswith(interning.TextKind.NAMESPACE.encode()):
-                    with contextlib.suppress(ValueError):  # it names no lane of ours
-                        found[int(number[2:])] = text[1:].decode()
-            if int(cursor) == 0:
-                return found
+        namespaces, _ = await self.lanes_by_kind(shard)
+        return namespaces
+
+    async def lanes_by_kind(self, shard: messages.ShardId) -> tuple[dict[int, str], list[int]]:
+        """Lane numbers of a shard: those of namespaces, with these, and those of sets."""
+        namespaces: dict[int, str] = {}
+        of_sets: list[int] = []
+        async for lane, text in self._numbered_texts(shard):
+            if text.startswith(interning.TextKind.NAMESPACE.encode()):
+                with contextlib.suppress(ValueError):  # it names no lane of ours
+                    namespaces[lane] = text[1:].decode()
+            elif text.startswith(interning.TextKind.SET.encode()):
+                of_sets.append(lane)
+        return namespaces, of_sets
 
     async def lanes(self, shard: messages.ShardId) -> dict[int, tuple[str, ...]]:
         """Lane numbers of a shard, and the populations in which their definitions lie."""
-        names, layout = self.index.shard(shard), self.index.known_layout()
+        layout = self.index.known_layout()
         if layout.former is not None and sharding.layout_of(shard) == layout.former.number:
             layout = layout.former
         found: dict[int, tuple[str, ...]] = {}
+        async for lane, text in self._numbered_texts(shard):
+            with contextlib.suppress(ValueError):  # it names no lane of ours
+                if populations := _populations(text, sharding.index_of(shard), layout.shards):
+                    found[lane] = populations
+        return found
+
+    async def _numbered_texts(self, shard: messages.ShardId) -> AsyncIterator[tuple[int, bytes]]:
+        """All texts of a shard with their numbers; those of lanes are among them."""
+        interned = self.index.shard(shard).interned
         cursor = 0
         while True:
             ((cursor, texts),) = await self.index.read(
-                "read the lanes",
-                ("HSCAN", names.interned, cursor, "MATCH", "n:*", "COUNT", _SCAN_COUNT),
+                "read the lanes", ("HSCAN", interned, cursor, "MATCH", "n:*", "COUNT", _SCAN_COUNT)
             )
             for number, text in texts.items():
-                with contextlib.suppress(ValueError):  # it names no lane of ours
-                    if populations := _populations(text, sharding.index_of(shard), layout.shards):
-                        found[int(number[2:])] = populations
+                with contextlib.suppress(ValueError):  # it is no number of ours
+                    yield int(number[2:]), text
             if int(cursor) == 0:
-                return found
+                return
 
     async def blob(self, namespace: str, digest: str, shard: messages.ShardId) -> bytes:
         cached = self._blobs.get(namespace, digest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -194,9 +194,9 @@ class Counts:
             ("XLEN", names.dead),
             ("ZRANGE", names.occ, "-", "+", "BYLEX", "LIMIT", 0, _KINDS_COUNTED + 1),
         )
-        namespaces, is_exact = await self._known_namespaces(shard)
+        namespaces, set_lanes, is_exact = await self._known_lanes(shard)
         lanes = await self._lane_counts(shard, namespaces, scripting.time_us(time))
-        of_sets = await self._points_of_sets(shard, namespaces)
+        of_sets = await self._points_in(shard, set_lanes)
         definitions_, all_counted = await self._count_definitions(shard, namespaces.values())
         occurrences = max(0, occurrences - 1)  # the sentinel
         retries = sum(1 for member in kinds if _kind_of(member) is points.PointKind.RETRY)
@@ -258,16 +258,16 @@ class Counts:
         )
         return await self._lane_counts(shard, namespaces, scripting.time_us((seconds, micros)))
 
-    async def _known_namespaces(self, shard: messages.ShardId) -> tuple[dict[int, str], bool]:
-        """Lanes of a shard with their namespaces, and whether these are all."""
+    async def _known_lanes(self, shard: messages.ShardId) -> tuple[dict[int, str], list[int], bool]:
+        """Lanes of a shard with their namespaces, lanes of sets, and whether these are all."""
         names = self.index.shard(shard)
         texts, heads = await self.index.read(
             "look at the namespaces", ("HLEN", names.interned), ("ZRANGE", names.heads, 0, -1)
         )
         if texts <= _TEXTS_WALKED:
-            return await self.reader.namespaces(shard), True
+            return *await self.reader.lanes_by_kind(shard), True
         lanes = [int(lane) for lane in heads if lane.isdigit()]
-        return await self.names_of(shard, lanes), False
+        return await self.names_of(shard, lanes), [], False
 
     async def names_of(self, shard: messages.ShardId, lanes: Sequence[int]) -> dict[int, str]:
         if not lanes:
@@ -312,15 +312,12 @@ class Counts:
             )
         return counted
 
-    async def _points_of_sets(self, shard: messages.ShardId, namespaces: Mapping[int, str]) -> int:
+    async def _points_in(self, shard: messages.ShardId, set_lanes: Sequence[int]) -> int:
         """Points of members: their slots with a life of their own stand among all occurrences."""
-        names, lanes = self.index.shard(shard), await self.reader.lanes(shard)
+        names = self.index.shard(shard)
         counts = await self.index.read_many(
             "count the points of sets",
-            [
-                ("ZCOUNT", names.lane(lane), "-inf", "(+inf")
-                for lane in lanes.keys() - namespaces.keys()
-            ],
+            [("ZCOUNT", names.lane(lane), "-inf", "(+inf") for lane in set_lanes],
         )
         return sum(counts)
 
