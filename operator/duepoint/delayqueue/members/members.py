@@ -38,9 +38,7 @@ class Members:
         Raises NotDurable where they are stored, and not as safely as was asked for.
         """
         written = await self.writer.put(set_, rows)
-        if safety is not None:
-            names = [row.id for row in rows]
-            await self.confirmations.wait_until_safe(set_.identity, names, safety)
+        await self._wait_until_safe(set_, rows, safety)
         return written
 
     async def remove(
@@ -55,10 +53,18 @@ class Members:
         Raises NotDurable where they are gone, and not as safely as was asked for.
         """
         written = await self.writer.remove(set_, rows)
+        await self._wait_until_safe(set_, rows, safety)
+        return written
+
+    async def _wait_until_safe(
+        self,
+        set_: SetRecord,
+        rows: Sequence[values.MemberWrite | values.MemberRemoval],
+        safety: nodes.Safety | None,
+    ) -> None:
         if safety is not None:
             names = [row.id for row in rows]
             await self.confirmations.wait_until_safe(set_.identity, names, safety)
-        return written
 
     async def get(self, set_: SetRecord, ids: Sequence[str]) -> list[values.StoredMember | None]:
         """The members of these ids, in their order; None = there is none."""

@@ -83,7 +83,7 @@ class MemberFacts(NamedTuple):
     @property
     def tag(self) -> str:
         """The version tag of the HTTP API."""
-        return self.identity[_FINGERPRINT].hex()
+        return self.fingerprint.hex()
 
     @property
     def uid(self) -> bytes:
