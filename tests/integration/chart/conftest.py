@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -38,3 +39,12 @@ def restricted_namespace(api: kubeapi.KubeApi, kube_namespace: str) -> str:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     assert api.merge(f"/api/v1/namespaces/{kube_namespace}", {"metadata": {"labels": labels}}).ok
     return kube_namespace
+
+
+@pytest.fixture
+def team_namespace(api: kubeapi.KubeApi) -> Iterator[str]:
+    """Beside the release's own, in which the policies let no Schedule create Jobs."""
+    name = f"team-{uuid.uuid4().hex[:10]}"
+    assert api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}}).ok
+    yield name
+    api.request("DELETE", f"/api/v1/namespaces/{name}")

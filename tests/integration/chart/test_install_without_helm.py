@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,14 +132,6 @@ def prepared(
             each.replace("delete -k", "delete --ignore-not-found -k"), variables=variables
         )
     api.request("DELETE", gone)
-
-
-@pytest.fixture
-def team_namespace(api: kubeapi.KubeApi) -> Iterator[str]:
-    name = f"team-{uuid.uuid4().hex[:10]}"
-    assert api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}}).ok
-    yield name
-    api.request("DELETE", f"/api/v1/namespaces/{name}")
 
 
 def _lasting(thing: dict[str, Any]) -> dict[str, Any]:

@@ -101,15 +101,6 @@ def release(cluster_helm: Helm, restricted_namespace: str) -> Iterator[Release]:
     one.command("uninstall", "--ignore-not-found")
 
 
-@pytest.fixture
-def team_namespace(api: kubeapi.KubeApi) -> Iterator[str]:
-    """Beside the release's own, in which the policies let no Schedule create Jobs."""
-    name = f"team-{uuid.uuid4().hex[:10]}"
-    assert api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}}).ok
-    yield name
-    api.request("DELETE", f"/api/v1/namespaces/{name}")
-
-
 def _things(api: kubeapi.KubeApi, namespace: str, plural: str, group: str = "") -> list[Any]:
     prefix = f"/apis/{group}" if group else "/api/v1"
     return list(api.get(f"{prefix}/namespaces/{namespace}/{plural}")["items"])

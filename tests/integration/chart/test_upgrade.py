@@ -11,7 +11,6 @@ import os
 import subprocess
 import tarfile
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +61,6 @@ def earlier_chart(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     helm.run("package", str(folder / "charts" / "duepoint"), f"--destination={folder}")
     [packaged] = folder.glob("*.tgz")
     return packaged
-
-
-@pytest.fixture
-def team_namespace(api: kubeapi.KubeApi) -> Iterator[str]:
-    name = f"team-{uuid.uuid4().hex[:10]}"
-    assert api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}}).ok
-    yield name
-    api.request("DELETE", f"/api/v1/namespaces/{name}")
 
 
 def _unchanged(thing: dict[str, Any]) -> dict[str, Any]:
