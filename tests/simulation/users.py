@@ -7,6 +7,7 @@ was first seen to be ``Ready``, or the HTTP API answered. The judge goes by thes
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,6 +45,7 @@ class Users:
         self.wishes: dict[str, list[Wish]] = {each.name: [] for each in story.schedules}
         self.wishes |= {name: [] for name in story.sets}
         self.runs: list[ManualRun] = []
+        self._numbers = itertools.count(1)
 
     def begin(self) -> None:
         """Everything that is planned happens at its time."""
@@ -103,7 +105,7 @@ class Users:
             await self._delete(name)
             await self._create(name, spec)
 
-    async def _run(self, name: str, number: int, *, is_backfill: bool) -> None:
+    async def _run(self, name: str, *, is_backfill: bool) -> None:
         wishes = self.wishes[name]
         if not wishes or (spec := wishes[-1].spec) is None:
             return
@@ -116,7 +118,7 @@ class Users:
             body["backfill"] = {"from": times.time_text(slots[0]), "to": times.time_text(slots[1])}
         else:
             body["trigger"] = {}
-        run = f"{name}-by-hand-{number}"
+        run = f"{name}-by-hand-{next(self._numbers)}"
         await self._cluster.create(schedules.RUN_PLURAL, schedules.RUN_KIND, run, body)
         self.runs.append(ManualRun(run, name, wishes[-1].uid, self._cluster.now_us(), slots))
         self._cluster.network.note("user", f"{run}: {body}")
@@ -207,7 +209,7 @@ class Users:
             case Kind.RECREATE if name not in self._story.sets:
                 await self._recreate(name)
             case Kind.RUN | Kind.BACKFILL if name not in self._story.sets:
-                await self._run(name, number, is_backfill=kind is Kind.BACKFILL)
+                await self._run(name, is_backfill=kind is Kind.BACKFILL)
 
     async def _of_member(self, kind: Kind, name: str, number: int) -> None:
         match kind:
