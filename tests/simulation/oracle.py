@@ -243,5 +243,5 @@ def _judge_counters(
     at_most = len(effects)
     if judgement.forgot:
         return
-    if not ran <= runs["started"] <= at_most:
+    if not ran <= runs["started"] - runs["manual"] <= at_most:
         judgement.complain(name, f"{at_most} slots ran, and status.runs says {dict(runs)}")

@@ -114,7 +114,9 @@ class Users:
         if is_backfill:
             if spec.get("concurrencyPolicy", "Allow") != "Allow":
                 return
-            slots = (wishes[0].at_us, self._cluster.now_us() // 1_000_000 * 1_000_000)
+            # the anchor of a period is a slot too, but one that a new Schedule does not run
+            last_us = self._cluster.now_us() // 1_000_000 * 1_000_000
+            slots = (min(wishes[0].at_us + 1_000_000, last_us), last_us)
             body["backfill"] = {"from": times.time_text(slots[0]), "to": times.time_text(slots[1])}
         else:
             body["trigger"] = {}
