@@ -22,6 +22,8 @@ from tests.simulation.cluster import NAMESPACE
 from tests.simulation.loop import Process
 from tests.simulation.network import Network, Reset
 
+#: Of the client's process.
+NAME = "client"
 _ANSWER_SECONDS = 8.0
 _AGAIN_SECONDS = 0.5
 #: A change that gets no answer for so long is given up.
@@ -50,7 +52,7 @@ class ApiClient:
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self._process = Process("client")
+        self._process = Process(NAME)
         self._dice = random.Random(f"keys of {network.seed}")
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._serving: list[tuple[Process, application.Application]] = []
@@ -58,7 +60,7 @@ class ApiClient:
 
     def begin(self) -> None:
         """The client's process is there from now on."""
-        self._process = self._network.loop.start("client", asyncio.sleep(0))
+        self._process = self._network.loop.start(NAME, asyncio.sleep(0))
 
     def open(self, process: Process, handler: application.Application) -> None:
         """This process serves, as long as it lives."""
