@@ -133,6 +133,7 @@ class Installation:
         if not member.is_expected_to_end:
             code = await member.process.wait_for_end()
             self.exits.append(f"{member.name} ended with {code}, and nothing asked it to")
+        member.is_expected_to_end = False
         await asyncio.sleep(_RESTART_SECONDS)
         member.process.start()
 
@@ -145,7 +146,7 @@ async def _between(host: str, port: int) -> AsyncIterator[Proxy]:
         yield made
 
 
-async def leader_of(installation: Installation, holder: str) -> Member:
+def leader_of(installation: Installation, holder: str) -> Member:
     """The operator that holds the Lease, by the identity in it; else the first."""
     named = (one for one in installation.operators if one.name == holder)
     return next(named, installation.operators[0])

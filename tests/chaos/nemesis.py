@@ -193,11 +193,8 @@ class Nemesis:
                 proxy = member.api if side == "api" else member.redis
                 assert proxy is not None
                 return member.name, await work(proxy, planned.lasts_seconds)
-            member.is_expected_to_end = True
-            try:
-                return member.name, await self._end_or_pause(member, planned)
-            finally:
-                member.is_expected_to_end = False
+            member.is_expected_to_end = True  # until the supervisor sees it
+            return member.name, await self._end_or_pause(member, planned)
 
     def _chosen(self, planned: PlannedFault) -> Member:
         if planned.kind in {FaultKind.KILL_LEADER, FaultKind.PAUSE_LEADER}:
@@ -210,26 +207,24 @@ class Nemesis:
 
     async def _end_or_pause(self, member: Member, planned: PlannedFault) -> str:
         process = member.process
-        if process.has_ended:  # it fell over something else; then it was asked to just now
-            await asyncio.sleep(0)
+        if process.has_ended:  # by another fault, a moment ago
             return ""
         match planned.kind:
             case FaultKind.PAUSE_WORKER | FaultKind.PAUSE_LEADER:
                 witness = await _pause(process.pid, planned.lasts_seconds)
                 await asyncio.sleep(2)  # a leader that lost its Lease ends itself
+                member.is_expected_to_end = process.has_ended
                 return witness
             case FaultKind.DRAIN_WORKER:
-                member.is_wanted = False
-                code = await process.drain()
-                process.start()
-                member.is_wanted = True
+                code = await process.drain()  # the supervisor starts it again
                 return "" if code else "ended with 0"
             case _:
                 member.is_wanted = False
-                await process.kill()
-                await asyncio.sleep(planned.lasts_seconds)
-                process.start()
-                member.is_wanted = True
+                try:
+                    await process.kill()
+                    await asyncio.sleep(planned.lasts_seconds)
+                finally:
+                    member.is_wanted = True
                 return "killed by SIGKILL"
 
     def _delete_lease(self) -> str:

@@ -221,7 +221,9 @@ class _Play:
         await load.apply("fresh", {"schedule": f"@at {text}", "webhook": hook})
         problems = [*self._recorder.gaps, *self._installed.exits]
         left = (load.ends - dt.datetime.now(dt.UTC)).total_seconds()
-        await asyncio.sleep(max(0.0, left))
+        recovered_us = max((one.end_us for one in self._recorder.history.faults), default=0)
+        recovered_us += self._recorder.history.run.recovery_us + 1_000_000
+        await asyncio.sleep(max(0.0, left, (recovered_us - now_us()) / 1e6))
         await load.apply_set(self._wanted.amounts.members, suspend=True)
         problems += await self._wait_for_rest(load)
         problems += await self._unready()

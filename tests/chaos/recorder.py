@@ -50,6 +50,7 @@ class Recorder:
         self._file.write(history.text_of(run) + "\n")
         self._lock = threading.Lock()
         self._jobs: set[str] = set()
+        self._ended: set[str] = set()
 
     def add(self, line: Line) -> None:
         """From any thread."""
@@ -89,7 +90,9 @@ class Recorder:
                     begun_rev=int(metadata["resourceVersion"]),
                 )
             )
-        if change.kind == "DELETED" or "deletionTimestamp" in metadata or _is_over(change.item):
+        is_over = change.kind == "DELETED" or "deletionTimestamp" in metadata
+        if (is_over or _is_over(change.item)) and unique not in self._ended:
+            self._ended.add(unique)
             rev = int(metadata["resourceVersion"])
             self.add(JobEnd(unique=unique, rev=rev, at_us=at_us))
 
