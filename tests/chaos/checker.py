@@ -54,7 +54,8 @@ class Violation:
 def judge(history: History) -> list[Violation]:
     """All that is wrong, rule by rule."""
     disturbances = Disturbances(history)
-    until_us = history.end.at_us if history.end else 0
+    last_us = max((one.at_us for one in history.effects), default=0)
+    until_us = history.end.at_us if history.end else last_us
     by_object: defaultdict[str, list[Wish]] = defaultdict(list)
     for wish in history.wishes:
         by_object[wish.uid].append(wish)

@@ -40,6 +40,7 @@ POINTS = (
     FaultPoint.AFTER_COMMANDS_SENT, FaultPoint.BEFORE_API_REQUEST, FaultPoint.AFTER_API_RESPONSE,
     FaultPoint.BEFORE_HTTP_REQUEST, FaultPoint.AFTER_HTTP_RESPONSE,
 )  # fmt: skip
+_TRIES = 3
 _WRONG_SECONDS = 3600.0
 _STARTING_SECONDS = 20
 
@@ -69,6 +70,11 @@ class Nemesis:
         self._stopped = stopped
         self._one_at_a_time = {name: asyncio.Lock() for name in ("redis", "plane", "receiver")}
         self._wrong_clocks = self._doomed_workers = 0
+        self._alone: dict[FaultKind, Callable[[PlannedFault], Awaitable[Done]]] = {
+            FaultKind.LEASE_DELETED: self._delete_lease,
+            FaultKind.WRONG_CLOCK: self._another_clock,
+            FaultKind.DIES_AT_POINT: self._doomed,
+        }
 
     def skipped(self) -> Collection[Skipped]:
         """What cannot be done here, and why."""
@@ -88,25 +94,34 @@ class Nemesis:
                 group.create_task(self._inject(planned))
 
     async def _inject(self, planned: PlannedFault) -> None:
+        """Again where it did not bite: another fault may have kept it from anything to bite."""
+        for _ in range(_TRIES):
+            if await self._tried(planned):
+                return
+
+    async def _tried(self, planned: PlannedFault) -> bool:
         kind = planned.kind
+        turns = self._one_at_a_time
         if kind in self._stopped:
-            await self._recorded(planned, "plane", self._stop_server(planned))
-        elif kind.startswith("receiver-"):
-            await self._recorded(planned, "receiver", self._spoil(planned))
-        elif kind in self._redis.kinds and kind not in _OF_CONNECTIONS:
-            await self._recorded(planned, "redis", self._hurt_redis(planned), self._redis.heal)
-        else:
-            await self._recorded(planned, "", self._hurt_process(planned))
+            return await self._recorded(planned, turns["plane"], self._stop_server(planned))
+        if kind.startswith("receiver-"):
+            return await self._recorded(planned, turns["receiver"], self._spoil(planned))
+        if kind in self._redis.kinds and kind not in _OF_CONNECTIONS:
+            work = self._hurt_redis(planned)
+            return await self._recorded(planned, turns["redis"], work, self._redis.heal)
+        if kind in self._alone:
+            return await self._recorded(planned, asyncio.Lock(), self._alone[kind](planned))
+        member = self._chosen(planned)
+        return await self._recorded(planned, member.lock, self._hurt_member(member, planned))
 
     async def _recorded(
         self,
         planned: PlannedFault,
-        turn: str,
+        turn: asyncio.Lock,
         work: Awaitable[Done],
         afterwards: Callable[[], None] = lambda: None,
-    ) -> None:
-        lock = self._one_at_a_time.get(turn, contextlib.nullcontext())
-        async with lock:
+    ) -> bool:
+        async with turn:
             begin_us = now_us()
             what, witness = planned.kind.value, ""
             try:
@@ -125,6 +140,7 @@ class Nemesis:
                     )
                 )
             await asyncio.to_thread(afterwards)
+            return bool(witness)
 
     # -- servers and receivers -----------------------------------------------------------------
 
@@ -178,23 +194,14 @@ class Nemesis:
 
     # -- processes and their connections -------------------------------------------------------
 
-    async def _hurt_process(self, planned: PlannedFault) -> Done:
-        kind = planned.kind
-        if kind is FaultKind.LEASE_DELETED:
-            return "Lease", await asyncio.to_thread(self._delete_lease)
-        if kind is FaultKind.WRONG_CLOCK:
-            return await self._another_clock(planned)
-        if kind is FaultKind.DIES_AT_POINT:
-            return await self._doomed(planned)
-        member = self._chosen(planned)
-        async with member.lock:
-            if kind in _OF_CONNECTIONS:
-                side, work = _OF_CONNECTIONS[kind]
-                proxy = member.api if side == "api" else member.redis
-                assert proxy is not None
-                return member.name, await work(proxy, planned.lasts_seconds)
-            member.is_expected_to_end = True  # until the supervisor sees it
-            return member.name, await self._end_or_pause(member, planned)
+    async def _hurt_member(self, member: Member, planned: PlannedFault) -> Done:
+        if planned.kind in _OF_CONNECTIONS:
+            side, work = _OF_CONNECTIONS[planned.kind]
+            proxy = member.api if side == "api" else member.redis
+            assert proxy is not None
+            return member.name, await work(proxy, planned.lasts_seconds)
+        member.is_expected_to_end = True  # until the supervisor sees it
+        return member.name, await self._end_or_pause(member, planned)
 
     def _chosen(self, planned: PlannedFault) -> Member:
         if planned.kind in {FaultKind.KILL_LEADER, FaultKind.PAUSE_LEADER}:
@@ -227,11 +234,11 @@ class Nemesis:
                     member.is_wanted = True
                 return "killed by SIGKILL"
 
-    def _delete_lease(self) -> str:
+    async def _delete_lease(self, _: PlannedFault) -> Done:
         stack = self._installed.stack
         path = f"/apis/coordination.k8s.io/v1/namespaces/{stack.system}/leases/duepoint-operator"
-        stack.plane.admin().delete(path)
-        return "deleted"
+        await asyncio.to_thread(stack.plane.admin().delete, path)
+        return "Lease", "deleted"
 
     async def _doomed(self, planned: PlannedFault) -> Done:
         """One more worker, which ends as by SIGKILL when it reaches a fault point."""

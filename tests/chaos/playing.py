@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.chaos import plan, servers
 from tests.chaos.history import EndState, Run, StatusAtEnd, instant_us
-from tests.chaos.installation import Installation
+from tests.chaos.installation import Installation, Member
 from tests.chaos.load import STREAMS, Amounts, Load
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.plan import FaultKind, Rhythm
@@ -42,6 +42,8 @@ _REST_SECONDS = 60.0
 _IDLE_SECONDS = 3.0
 _STRANGER = "stranger"
 SETS = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedulesets"
+#: Connections of one kind more than another process of its kind has.
+_SPARE_FILES = 10
 _ZERO_AT_REST = ("duepoint_inflight", "duepoint_circuits_open", "duepoint_dead_entries")
 
 
@@ -124,6 +126,7 @@ class _Play:
         self._sink = Sink(recorder)
         self._installed = Installation(stack, redis)
         self._strangers: list[str] = []
+        self._most_files = 0
         stack.answer = self._sink.answer
 
     async def run(self) -> Collection[str]:
@@ -146,6 +149,7 @@ class _Play:
             await load.apply_all(self._wanted.amounts)
             self._say(f"{len(load.present())} Schedules, {len(faults)} faults in {seconds:.0f} s")
             await asyncio.sleep(_WARM_SECONDS)
+            self._most_files = max(map(_open_files, self._installed.members))
             disturbing = asyncio.create_task(nemesis.carry_out(faults))
             editing = asyncio.create_task(
                 load.edit(chance, self._wanted.amounts.edited, rhythm.seconds - rhythm.calm_seconds)
@@ -276,6 +280,8 @@ class _Play:
             if trouble:
                 found.append(f"{member.name} is not ready: {trouble[:200]}")
             leaders += numbers.get("duepoint_leader", 0)
+            if (files := _open_files(member)) > self._most_files * 1.05 + _SPARE_FILES:
+                found.append(f"{member.name} has {files} files open; {self._most_files} before")
             found += [
                 f"{member.name}: {gauge} is {numbers[gauge]:g}"
                 for gauge in _ZERO_AT_REST
@@ -312,6 +318,11 @@ def _is_at_rest(found: dict[str, Any], last_us: int) -> bool:
     if found["spec"].get("schedule", "").startswith("@at"):
         return bool(status.get("runs"))
     return settled is not None and instant_us(settled) >= last_us
+
+
+def _open_files(member: Member) -> int:
+    """Of its process, connections included."""
+    return len(list(Path(f"/proc/{member.process.pid}/fd").iterdir()))
 
 
 def _gauges(text: str) -> dict[str, float]:

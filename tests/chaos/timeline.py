@@ -9,6 +9,7 @@ counted out from the text by ``tests.simulation.slots``, which is the oracle of 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,7 +88,7 @@ def of(
             continue
         first = segment.wishes[0]
         listed = slots.slots_of(segment.spec, first.created_us, until_us)
-        for slot, following in zip(listed, [*listed[1:], None], strict=True):
+        for slot, following in itertools.zip_longest(listed, listed[1:]):
             due = slot + slots.jitter_us(segment.spec, namespace, first.name, slot, following)
             last = segment.latest_end_us + disturbances.lateness_us
             if slot < segment.begin_us // slots.S * slots.S or due > last:
