@@ -241,12 +241,17 @@ def _leaders(history: History) -> Iterator[Violation]:
         holder = seen.holder or holder
 
 
+def idle_at_most(processes: int) -> float:
+    """Commands a second of so many processes that have nothing to do."""
+    return 30.0 * processes
+
+
 def _harm(history: History) -> Iterator[Violation]:
     if history.end is None:
         return
     for what in history.end.strangers:
         yield Violation(rule=Rule.HARM, name="strangers", at_us=0, what=what)
-    most = 30.0 * history.end.processes
+    most = idle_at_most(history.end.processes)
     if history.end.idle_commands > most:
         what = f"{history.end.idle_commands:.0f} commands a second while idle; {most:.0f} at most"
         yield Violation(rule=Rule.HARM, name="Redis", at_us=0, what=what)

@@ -20,10 +20,10 @@ async def test_a_few_faults_at_once_lose_and_double_nothing(duepoint_plane, tmp_
     wanted = playing.Wanted(
         seed=1,
         kind="single",
-        rhythm=Rhythm(rounds=1, faults_seconds=7, calm_seconds=12, every_seconds=1),
+        rhythm=Rhythm(rounds=1, faults_seconds=6, calm_seconds=10, every_seconds=1),
         amounts=Amounts(webhooks=5, streams=4, jobs=2, edited=2, members=2),
         kinds=KINDS,
-        recovery_seconds=12,
+        recovery_seconds=10,
     )
     played = await playing.play(wanted, duepoint_plane, tmp_path, tmp_path / "history", print)
     history = played.recorder.history

@@ -281,6 +281,8 @@ def test_v9_what_began_is_counted_and_every_slot_has_an_end():
     assert broken(made) == {Rule.UNEXPLAINED}
     made.statuses = [a_status(slots=SECONDS - 1, missed=1)]
     assert broken(made) == {Rule.UNEXPLAINED}
+    made.statuses = [a_status(slots=SECONDS, manual=1)]
+    assert broken(made) == set()
 
 
 def test_v10_a_status_is_of_the_last_slot_and_generation_and_nothing_is_open():
