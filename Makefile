@@ -285,6 +285,9 @@ bench-loads: $(STAMP) ## one-offs of a set through the HTTP API: 50 in 20 s, 100
 bench-scale: $(STAMP) ## the index at full size: N=30000000 loaded, bytes, sweep, creating beside firing, rebuild (SMALL=1, KIND=, PARTS=)
 	@N=$(N) $(PY) -m benchmarks.scale $(PARTS)
 
+bench-members: $(STAMP) ## members of a set at full size: COUNT=10000000 loaded, deleted beside firings, created and read beside firings; CPU of a webhook (SMALL=1, KIND=, PARTS=, SECONDS=)
+	@COUNT=$(COUNT) $(PY) -m benchmarks.members $(PARTS)
+
 ##@ Cleaning
 
 .PHONY: clean
