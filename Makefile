@@ -57,11 +57,13 @@ $(STAMP): requirements-dev.lock pyproject.toml
 .PHONY: lock
 lock: ## resolve the dependencies again and write the lock files (needs uv)
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
-	  --extra cli --extra otel --output-file requirements.lock pyproject.toml
+	  --extra cli --output-file requirements.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --extra cli --group dev --extra kafka --extra otel --output-file requirements-dev.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
-	  --extra cli --extra kafka --extra otel --output-file requirements-kafka.lock pyproject.toml
+	  --extra cli --extra kafka --output-file requirements-kafka.lock pyproject.toml
+	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
+	  --extra cli --extra kafka --extra otel --output-file requirements-full.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --extra run --output-file requirements-run.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \

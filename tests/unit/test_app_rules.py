@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from duepoint import app, errors, settings
+from duepoint import app, errors, settings, tracing
 from duepoint.net import egressrules
 
 
@@ -72,6 +72,7 @@ def test_without_a_collector_there_are_no_traces(a_worker):
 
 def test_a_collector_without_its_packages_is_a_wrong_setting(a_worker, monkeypatch):
     monkeypatch.delitem(sys.modules, "duepoint.tracing.otlp", raising=False)
+    monkeypatch.delattr(tracing, "otlp", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     with pytest.raises(errors.InvalidSetting, match=r"TRACES_ENDPOINT.*duepoint\[otel\]"):
         app.span_queue(a_worker(traces_endpoint="http://127.0.0.1:4318"))

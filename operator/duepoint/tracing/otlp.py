@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import SERVICE_VERSION, Resource
+from opentelemetry.sdk.resources import SERVICE_VERSION, OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider, sampling
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
@@ -38,7 +38,6 @@ class Exporter:
         self._exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/") + "/v1/traces")
         self._ids = _GivenIds()
         self._ended = _EndedSpans()
-        # The environment's attributes win, but the SDK's own "unknown_service" does not.
         facts = {
             "service.name": f"duepoint-{component}",
             SERVICE_VERSION: duepoint.__version__,
@@ -46,7 +45,8 @@ class Exporter:
         }
         provider = TracerProvider(
             sampler=sampling.ALWAYS_ON,
-            resource=_resource(facts),
+            # What the environment says of them wins.
+            resource=Resource.create({**facts, **OTELResourceDetector().detect().attributes}),
             id_generator=self._ids,
             shutdown_on_exit=False,
         )
@@ -61,7 +61,7 @@ class Exporter:
 
     def stop(self) -> None:
         """End an export that is under way."""
-        self._exporter.shutdown()
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
     def _repeat(self, span: spans.Span) -> None:
         """The same span by the SDK."""
@@ -82,18 +82,6 @@ class Exporter:
         if span.error:
             made.set_status(trace.StatusCode.ERROR, span.error)
         made.end(span.end_us * _US)
-
-
-def _resource(facts: dict[str, str]) -> Resource:
-    """Ours, overridden by ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME``."""
-    given = Resource.create()
-    unknown = str(given.attributes.get("service.name", "")).startswith("unknown_service")
-    kept = {
-        name: value
-        for name, value in given.attributes.items()
-        if not (name == "service.name" and unknown)
-    }
-    return Resource({**facts, **kept})
 
 
 class _GivenIds(IdGenerator):

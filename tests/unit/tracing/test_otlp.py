@@ -95,9 +95,13 @@ def test_an_export_that_waits_for_a_collector_ends_when_it_is_stopped(collector)
     assert answers == [False]
 
 
-def test_nothing_of_opentelemetry_is_imported_while_traces_are_off():
-    code = "import sys, duepoint.app; print(sorted(m for m in sys.modules if 'telemetry' in m))"
+def test_no_exporter_is_imported_while_traces_are_off():
+    # The Redis client imports OpenTelemetry's SDK wherever that is installed.
+    code = (
+        "import sys, duepoint.app;"
+        "print([m for m in sys.modules if 'otlp' in m or m.startswith('opentelemetry.exporter')])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout.strip() == "['duepoint.telemetry']"
+    assert done.stdout.strip() == "[]"
