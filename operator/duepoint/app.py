@@ -198,7 +198,7 @@ def span_queue(chosen: settings.WorkerSettings) -> exporting.SpanQueue | None:
     if chosen.traces_endpoint is None:
         return None
     try:
-        from duepoint.tracing import otlp  # noqa: PLC0415 - an extra, and 0.3 s of CPU
+        from duepoint.tracing import otlp  # noqa: PLC0415 - it may not be installed
     except ImportError as error:
         raise errors.InvalidSetting(
             settings.variable("traces_endpoint"),

@@ -116,9 +116,10 @@ def _share(value: str) -> float:
 
 def _collector(value: str) -> str:
     parts = urlsplit(value.strip())
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or "@" in value:
         raise ValueError(
-            "is not the base URL of a collector; write http://HOST:4318 or https://HOST"
+            "is not the base URL of a collector; write http://HOST:4318 or https://HOST, and a "
+            "password into OTEL_EXPORTER_OTLP_HEADERS"
         )
     return value.strip()
 

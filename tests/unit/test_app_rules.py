@@ -79,7 +79,9 @@ def test_a_collector_without_its_packages_is_a_wrong_setting(a_worker, monkeypat
 
 
 @pytest.mark.parametrize(
-    "value", ["127.0.0.1:4318", "grpc://a:4317", "http://", "http://a/?b=c"], ids=str
+    "value",
+    ["127.0.0.1:4318", "grpc://a:4317", "http://", "http://a/?b=c", "http://me:secret@a:4318"],
+    ids=str,
 )
 def test_what_is_no_base_url_of_a_collector_is_refused(a_worker, value):
     with pytest.raises(errors.InvalidSetting, match="http://HOST:4318"):

@@ -113,11 +113,8 @@ class _Frames:
         """None where the builder has to say how long the annotations are, or what is wrong."""
         action, has_previous = firing.action, firing.previous_us is not None
         is_traced = bool(firing.traceparent)
-        key = (
-            id(action),
-            has_previous,
-            is_traced,
-        )  # an id is unique for as long as the action is kept here
+        # An id is unique for as long as the action is kept here.
+        key = id(action), has_previous, is_traced
         found = self._kept.get(firing.namespace, key)
         if found is None:
             payload = bytes(action.payload).decode(errors="replace") or None
