@@ -58,7 +58,7 @@ async def test_each_attempt_is_a_span_below_that_of_its_slot(place, kept):
     assert first.error == "connection refused"
     assert (second.error, slot.error) == ("", "")
     assert first.attributes["duepoint.outcome"] == "retry"
-    assert first.attributes["duepoint.reason"] == "NetworkError"
+    assert first.attributes["duepoint.reason"] == "Network"
     assert [span.attributes["duepoint.attempt"] for span in (first, second)] == [1, 2]
     assert slot.start_us == SLOT
     assert slot.end_us == second.end_us > second.start_us - 1 >= first.end_us
