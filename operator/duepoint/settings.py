@@ -476,6 +476,6 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
 
 
 # Variables with our prefix that belong to the development tools.
-_FOREIGN = ("DUEPOINT_CACHE", "DUEPOINT_STATE", "DUEPOINT_TEST_")
+_FOREIGN = ("DUEPOINT_CACHE", "DUEPOINT_RELEASES", "DUEPOINT_STATE", "DUEPOINT_TEST_")
 # The kubelet gives each Pod such variables for every Service of its namespace.
 _SERVICE_LINK = re.compile(r"_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$")
