@@ -157,7 +157,8 @@ def _seconds_of_install() -> tuple[float, int]:
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     applied = subprocess.run(
-        [external.kubectl(), "--kubeconfig", record.kubeconfig, "apply", "--server-side", "-f", "-"],
+        [external.kubectl(), "--kubeconfig", record.kubeconfig,
+         "apply", "--server-side", "-f", "-"],
         input=rendered, capture_output=True, text=True, check=True,
     )  # fmt: skip
     names = installation.accounts([one for one in yaml.safe_load_all(rendered) if one])
