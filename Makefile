@@ -229,6 +229,9 @@ down: ## stop everything that `make cluster` and `make up` started
 bench: $(STAMP) ## the short benchmarks, one JSON line a figure
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks
 
+bench-firststeps: $(STAMP) ## from a new user's command to the first slot that fires: duepoint run, make demo, the chart (TURNS=, CHECK=1)
+	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks firststeps
+
 .PHONY: bench-expressions
 bench-expressions: $(STAMP) ## the engine of expressions against croniter and its bars; no cluster
 	@$(PY) -m benchmarks expressions
