@@ -22,7 +22,6 @@ import platform
 import shutil
 import tarfile
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
@@ -113,8 +112,7 @@ def chunks(url: str) -> Iterator[bytes]:
             while chunk := answer.read(_CHUNK_BYTES):
                 yield chunk
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise NotFetched(f"{url} cannot be fetched ({reason})") from error
+        raise NotFetched(f"{url} cannot be fetched: {error}") from error
 
 
 def _fetch(pin: Pin, source: str, path: Path, deadline: float) -> None:
