@@ -64,7 +64,7 @@ async def run(
     rate, seconds = (1_000, 20) if small else (10_000, 300)
     report.say(f"{server.kind}: {rate:,} firings/s and {_CREATES_A_MINUTE:,} creates a minute")
     noted = NotesTimes()
-    began_us = await _arm(queue, rate)
+    began_us = await arm(queue, rate)
     noted.from_us = began_us + _PERIOD_US
     work = calm.a_worker(queue, target.Targets(job=noted, webhook=noted, stream=noted))
     running = asyncio.create_task(work.run())
@@ -95,7 +95,7 @@ async def run(
     ]  # fmt: skip
 
 
-async def _arm(queue: delayqueue.DelayQueue, rate: int) -> int:
+async def arm(queue: delayqueue.DelayQueue, rate: int) -> int:
     """So many firings a second from a little later on; when that is."""
     begin_us = points_place.now_us() // 1_000_000 * 1_000_000 + _LEAD_SECONDS * 1_000_000
     begin_us += rate // 500 * 1_000_000  # arming them takes a while

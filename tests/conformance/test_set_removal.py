@@ -155,3 +155,22 @@ async def test_counts_say_which_shards_do_not_know_the_set(harness):
     assert (await harness.queue.members.counts(made)).shards_without == 1
     await harness.queue.sets.store(made, BLOB, EPOCH)
     assert (await harness.queue.members.counts(made)).shards_without == 0
+
+
+async def commands(harness):
+    """How many commands of each kind the server has carried out."""
+    stats = await harness.server.redis.info("commandstats")
+    return {name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()}
+
+
+async def test_what_a_removal_costs_depends_on_buckets_and_not_on_members(valkey, key_prefix):
+    harness = await queueing.redis_harness(valkey.url, key_prefix)
+    made = await filled(harness, 4_000)
+    before = await commands(harness)
+    await removed(harness, made)
+    after = await commands(harness)
+    await harness.close()
+    spent = {name: calls - before.get(name, 0) for name, calls in after.items()}
+    of_data = {name: spent.get(name, 0) for name in ("zrange", "zrem", "hdel", "unlink", "hgetall")}
+    assert sum(of_data.values()) < 6_500, of_data  # two for each of 2,048 buckets, some a shard
+    assert of_data["zrange"] + of_data["zrem"] < 1_000, of_data

@@ -41,7 +41,7 @@ LONGEST_SLEEP_SECONDS = 60.0
 
 #: Shards with many points are asked so much later where others are due meanwhile. The alarms of one
 #: second's shards ring milliseconds apart: each is as exact as the answer that it is from.
-_FEW_FIRST_SECONDS = 0.005
+_FEW_FIRST_SECONDS = 0.02
 #: A change of the layout so long after the last one is a new one, and waited for anew.
 _CALM_SECONDS = 5.0
 

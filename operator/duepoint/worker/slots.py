@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+import itertools
 from collections.abc import AsyncIterator
 
 from duepoint import clock as clocks
@@ -52,6 +53,12 @@ _LONG_BYTES = 128 * 1024
 #: While places for receivers keep coming free, one is waited for as long as this: of a burst that
 #: is soon over each slot that is put off would cost more than all the rest of it.
 _MOST_WAIT_SECONDS = 1.0
+
+#: A namespace with so many requests that have been open for so long has receivers that hang.
+_MANY_OPEN = 32
+_LONG_OPEN_SECONDS = 1.0
+#: Its next requests begin in this part of a second, in microseconds.
+_AFTER_OTHERS_US = 150_000
 
 
 class AttemptSlots:
@@ -282,18 +289,45 @@ class ReceiverSlots:
         self._places: shares.FairPlaces[str] = shares.FairPlaces(places)
         #: Of namespaces that had to wait.
         self._paces: dict[str, pace.Pace] = {}
+        #: When each open request of a namespace began, the oldest first.
+        self._begun: dict[str, dict[object, float]] = {}
 
     @contextlib.asynccontextmanager
     async def turn(self, namespace: str) -> AsyncIterator[float]:
         """Around an attempt of this namespace; gives 0.0, or the seconds to try again after."""
+        if self._hangs(namespace):
+            await self._let_others_begin()
         seconds = await self.enter(namespace)
         if seconds:
             yield seconds
             return
+        request = object()
+        self._begun.setdefault(namespace, {})[request] = self._clock.monotonic()
         try:
             yield 0.0
         finally:
+            begun = self._begun[namespace]
+            del begun[request]
+            if not begun:
+                del self._begun[namespace]
             self.leave(namespace)
+
+    def _hangs(self, namespace: str) -> bool:
+        """Whether many requests of this namespace have been open for long."""
+        begun = self._begun.get(namespace, {})
+        if len(begun) < _MANY_OPEN:
+            return False
+        youngest_of_many = next(itertools.islice(begun.values(), _MANY_OPEN - 1, None))
+        return self._clock.monotonic() - youngest_of_many >= _LONG_OPEN_SECONDS
+
+    async def _let_others_begin(self) -> None:
+        """Return once the slots that other namespaces have at this whole second have begun.
+
+        A request that hangs also ends at its time limit, and that in the same part of a second.
+        """
+        left_us = _AFTER_OTHERS_US - self._clock.now_us() % _SECOND_US
+        if left_us > 0:
+            await self._clock.sleep(left_us / _SECOND_US)
 
     async def enter(self, namespace: str) -> float:
         """0.0 = there is a place, who has it must ``leave``; else seconds to try again after."""

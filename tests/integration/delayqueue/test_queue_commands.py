@@ -17,6 +17,7 @@ from duepoint.delayqueue.inspection import counts
 from duepoint.runs import past
 from duepoint.runs.run import RunState
 from duepoint.schedules import points
+from duepoint.schedules.sets import setrecord
 from tests.support import goldenindex, queueing, redisusers
 from tests.unit.runs.test_past import SECOND, T0, an_event
 
@@ -95,6 +96,25 @@ def test_stats_by_shard_and_by_namespace_add_up_to_the_total(duepoint):
         row["namespace"]: row for row in duepoint.rows("queue", "stats", "--by", "namespace")
     }
     assert namespaces["default"]["due"] == total["due"]
+
+
+def test_members_count_with_the_namespace_of_their_set(duepoint, change, monkeypatch):
+    async def open_set(harness):
+        ready = goldenindex.set_of(harness.queue, setrecord.SetState.READY)
+        await harness.queue.sets.store(ready, queueing.BLOB, queueing.EPOCH)
+
+    (before,) = duepoint.rows("queue", "stats")
+    change(open_set)
+    (total,) = duepoint.rows("queue", "stats")
+    assert total["due"] > before["due"]
+    assert total["armed"] == before["armed"]
+    assert total["lagSeconds"] > 86_400
+    rows = {row["namespace"]: row for row in duepoint.rows("queue", "stats", "--by", "namespace")}
+    assert sum(row["due"] for row in rows.values()) == total["due"]
+    assert rows.keys() <= {"default", "team-b", "shop"}
+    assert rows["shop"]["due"] == total["due"] - before["due"]
+    monkeypatch.setattr(counts, "_TEXTS_WALKED", 1)
+    assert duepoint.rows("queue", "stats")[0]["due"] == total["due"]
 
 
 def test_stats_of_a_large_shard_are_estimates_and_say_so(duepoint, change, monkeypatch):

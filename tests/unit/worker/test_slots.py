@@ -247,3 +247,63 @@ async def test_a_namespace_without_a_place_has_the_next_one_however_long_none_ca
     given.leave("busy")
     assert not given._places.take("busy")
     assert await again == 0.0
+
+
+class Requesting:
+    """Requests that stay open until they are answered."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.places = slots.ReceiverSlots(clock, 256)
+        self.begun: list[tuple[str, float]] = []
+        self.answer = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def begin(self, namespace: str, count: int) -> None:
+        self._tasks += [asyncio.create_task(self._one(namespace)) for _ in range(count)]
+        await self.clock.advance(0)
+
+    async def _one(self, namespace: str) -> None:
+        async with self.places.turn(namespace) as seconds:
+            if not seconds:
+                self.begun.append((namespace, self.clock.now_us() % 1_000_000 / 1e6))
+                await self.answer.wait()
+
+    def count(self, namespace: str) -> int:
+        return sum(each == namespace for each, _ in self.begun)
+
+    async def end(self) -> None:
+        self.answer.set()
+        await asyncio.gather(*self._tasks)
+        assert not self.places._begun
+
+
+@pytest.mark.parametrize(
+    ("is_open", "seconds", "waits"), [(32, 1.0, True), (32, 0.0, False), (31, 1.0, False)]
+)
+async def test_a_namespace_whose_receivers_hang_begins_after_the_others(is_open, seconds, waits):
+    clock = FakeClock(DEFAULT_START_US)
+    asking = Requesting(clock)
+    await asking.begin("hostile", is_open)
+    await clock.advance(seconds)
+    await asking.begin("hostile", 3)
+    await asking.begin("quiet", 1)
+    assert asking.count("quiet") == 1
+    assert asking.count("hostile") - is_open == (0 if waits else 3)
+    await clock.advance(0.15)
+    assert asking.count("hostile") - is_open == 3
+    await asking.begin("hostile", 2)  # a later part of the second is anybody's
+    assert asking.count("hostile") - is_open == 5
+    await asking.end()
+
+
+async def test_what_was_answered_does_not_count_as_open():
+    clock = FakeClock(DEFAULT_START_US)
+    asking = Requesting(clock)
+    await asking.begin("busy", 40)
+    await asking.end()
+    await clock.advance(1.0)
+    asking.answer.clear()
+    await asking.begin("busy", 40)
+    assert asking.count("busy") == 80
+    await asking.end()

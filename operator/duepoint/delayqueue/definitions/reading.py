@@ -309,16 +309,17 @@ class DefinitionReader:
         namespaces, _ = await self.lanes_by_kind(shard)
         return namespaces
 
-    async def lanes_by_kind(self, shard: messages.ShardId) -> tuple[dict[int, str], list[int]]:
-        """Lane numbers of a shard: those of namespaces, with these, and those of sets."""
+    async def lanes_by_kind(self, shard: messages.ShardId) -> tuple[dict[int, str], dict[int, str]]:
+        """Lane numbers of a shard with their namespaces: the namespaces' own, and those of sets."""
         namespaces: dict[int, str] = {}
-        of_sets: list[int] = []
+        of_sets: dict[int, str] = {}
         async for lane, text in self._numbered_texts(shard):
             if text.startswith(interning.TextKind.NAMESPACE.encode()):
                 with contextlib.suppress(ValueError):  # it names no lane of ours
                     namespaces[lane] = text[1:].decode()
             elif text.startswith(interning.TextKind.SET.encode()):
-                of_sets.append(lane)
+                with contextlib.suppress(ValueError):
+                    of_sets[lane] = setidentity.parse(text[1:]).namespace
         return namespaces, of_sets
 
     async def lanes(self, shard: messages.ShardId) -> dict[int, tuple[str, ...]]:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
-from duepoint.delayqueue.definitions import reading
+from duepoint.delayqueue.definitions import interning, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
+from duepoint.schedules.sets import identity as setidentity
 
 #: Shards looked at side by side: more would only wait for one another in the server.
 _SIDE_BY_SIDE = 8
@@ -84,7 +85,7 @@ class ShardView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneView:
-    """The points of one namespace in one shard."""
+    """The points of one namespace, or of a set of it, in one shard."""
 
     shard: messages.ShardId
     namespace: str
@@ -108,6 +109,23 @@ class Totals:
     outcomes: int
     dead: int
     lag_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """The lanes of one shard.
+
+    Attributes:
+        fire: with their namespaces; those of sets that are suspended are not among them.
+        held: those of the other sets, and of sets without points.
+        namespaces: whose definitions are counted.
+        are_all: False where only those with unclaimed points are known.
+    """
+
+    fire: dict[int, str]
+    held: list[int]
+    namespaces: Collection[str]
+    are_all: bool
 
 
 @dataclass(eq=False)
@@ -166,7 +184,7 @@ class Counts:
         )
 
     async def lane_views(self) -> list[LaneView]:
-        """Every namespace that has unclaimed points, shard by shard."""
+        """Every namespace and every set that has unclaimed points and may fire, by shard."""
         found = await self.of_each_shard(self._lanes_of_shard)
         return [lane for lanes in found for lane in lanes]
 
@@ -194,10 +212,10 @@ class Counts:
             ("XLEN", names.dead),
             ("ZRANGE", names.occ, "-", "+", "BYLEX", "LIMIT", 0, _KINDS_COUNTED + 1),
         )
-        namespaces, set_lanes, is_exact = await self._known_lanes(shard)
-        lanes = await self._lane_counts(shard, namespaces, scripting.time_us(time))
-        of_sets = await self._points_in(shard, set_lanes)
-        definitions_, all_counted = await self._count_definitions(shard, namespaces.values())
+        known = await self._known_lanes(shard)
+        lanes = await self._lane_counts(shard, known.fire, scripting.time_us(time))
+        held = await self._points_in(shard, known.held)
+        definitions_, all_counted = await self._count_definitions(shard, known.namespaces)
         occurrences = max(0, occurrences - 1)  # the sentinel
         retries = sum(1 for member in kinds if _kind_of(member) is points.PointKind.RETRY)
         if occurrences > _KINDS_COUNTED:
@@ -207,7 +225,7 @@ class Counts:
             shard=shard,
             state=(state or b"empty").decode(errors="replace"),
             definitions=definitions_,
-            armed=max(0, sum(lane.points for lane in lanes) + of_sets - occurrences),
+            armed=max(0, sum(lane.points for lane in lanes) + held - occurrences),
             occurrences=occurrences,
             retries=retries,
             due=sum(lane.due for lane in lanes),
@@ -216,7 +234,7 @@ class Counts:
             oldest_due_us=min(oldest, default=None),
             runs=runs,
             dead=dead,
-            is_exact=is_exact and all_counted and occurrences <= _KINDS_COUNTED,
+            is_exact=known.are_all and all_counted and occurrences <= _KINDS_COUNTED,
         )
 
     async def _totals_of_shard(self, shard: messages.ShardId) -> Totals:
@@ -258,29 +276,30 @@ class Counts:
         )
         return await self._lane_counts(shard, namespaces, scripting.time_us((seconds, micros)))
 
-    async def _known_lanes(self, shard: messages.ShardId) -> tuple[dict[int, str], list[int], bool]:
-        """Lanes of a shard with their namespaces, lanes of sets, and whether these are all."""
+    async def _known_lanes(self, shard: messages.ShardId) -> _Lanes:
         names = self.index.shard(shard)
         texts, heads = await self.index.read(
             "look at the namespaces", ("HLEN", names.interned), ("ZRANGE", names.heads, 0, -1)
         )
-        if texts <= _TEXTS_WALKED:
-            return *await self.reader.lanes_by_kind(shard), True
-        lanes = [int(lane) for lane in heads if lane.isdigit()]
-        return await self.names_of(shard, lanes), [], False
+        with_points = [int(lane) for lane in heads if lane.isdigit()]
+        if texts > _TEXTS_WALKED:
+            found = await self.names_of(shard, with_points)
+            return _Lanes(found, [], set(found.values()), are_all=False)
+        namespaces, of_sets = await self.reader.lanes_by_kind(shard)
+        open_sets = {lane: of_sets[lane] for lane in with_points if lane in of_sets}
+        held = [lane for lane in of_sets if lane not in open_sets]
+        return _Lanes(namespaces | open_sets, held, namespaces.values(), are_all=True)
 
     async def names_of(self, shard: messages.ShardId, lanes: Sequence[int]) -> dict[int, str]:
+        """The namespaces that these lanes are of, or that the sets are in whose lanes they are."""
         if not lanes:
             return {}
         (texts,) = await self.index.read(
             "read the namespaces",
             ("HMGET", self.index.shard(shard).interned, *(f"n:{lane}" for lane in lanes)),
         )
-        return {
-            lane: text[1:].decode(errors="replace")
-            for lane, text in zip(lanes, texts, strict=True)
-            if text is not None
-        }
+        found = ((lane, _namespace_of(text)) for lane, text in zip(lanes, texts, strict=True))
+        return {lane: namespace for lane, namespace in found if namespace is not None}
 
     async def _lane_counts(
         self, shard: messages.ShardId, namespaces: dict[int, str], now_us: int
@@ -335,6 +354,16 @@ class Counts:
         if len(chosen) == len(buckets):
             return sum(counts), True
         return round(sum(counts) * len(buckets) / len(chosen)), False
+
+
+def _namespace_of(text: bytes | None) -> str | None:
+    """The namespace that a lane's text names; None of one that names none."""
+    if text is None or not text.startswith(interning.TextKind.SET.encode()):
+        return None if text is None else text[1:].decode(errors="replace")
+    try:
+        return setidentity.parse(text[1:]).namespace
+    except ValueError:
+        return None
 
 
 def _kind_of(member: bytes) -> points.PointKind | None:

@@ -55,7 +55,13 @@ local function drop_all_occurrences(id)
   until #members < args.batch
 end
 
-local removed, emptied, has_occurrences = 0, 0, redis.call('ZCARD', OCC) > 0
+-- Points go with their lane, which the server frees beside its work; of a shard that drains they go by member, because
+-- those on their way are others' to move.
+local is_draining = shard_state == 'draining'
+if not is_draining then
+  redis.call('UNLINK', LANE)
+end
+local removed, emptied, has_occurrences = 0, 0, redis.call('ZCARD', OCC) > 1 -- one is the sentinel
 for k = FIRST_BUCKET, #KEYS, 2 do
   local fields, ids, chains, are_moving = redis.call('HGETALL', KEYS[k]), {}, {}, false
   for f = 1, #fields, 2 do
@@ -71,10 +77,17 @@ for k = FIRST_BUCKET, #KEYS, 2 do
       end
     end
   end
+  if #ids > 0 and 2 * #ids == #fields then
+    redis.call('UNLINK', KEYS[k])
+  end
   for first = 1, #ids, 4000 do -- unpack() carries 7,900 values
     local last = math.min(first + 3999, #ids)
-    redis.call('HDEL', KEYS[k], unpack(ids, first, last))
-    redis.call('ZREM', LANE, unpack(chains, first, last))
+    if 2 * #ids < #fields then
+      redis.call('HDEL', KEYS[k], unpack(ids, first, last))
+    end
+    if is_draining then
+      redis.call('ZREM', LANE, unpack(chains, first, last))
+    end
   end
   forget_history(KEYS[k + 1], ids)
   removed = removed + #ids

@@ -1,0 +1,92 @@
+"""An index for so many members, their set, and the members themselves, made from their number.
+
+Each member fires once a year, half a year from now, at one of 1,440 minutes: so nothing of the set
+is due while it is measured, and the members share rules as those of an application would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import functools
+from collections.abc import AsyncIterator
+
+from benchmarks.queuespeed import place
+from benchmarks.scale import place as scaleplace
+from duepoint.delayqueue import delayqueue
+from duepoint.delayqueue.members import values
+from duepoint.schedules import actions
+from duepoint.schedules import rule as rules
+from duepoint.schedules.sets import setrecord, setspec
+
+_UID = "5f0c2a94-31a7-4c52-9d0e-6a3b8e4c7d10"
+_NAMESPACE, _NAME = "shop", "reminders"
+_BLOB = actions.encode(
+    actions.Action(target=actions.WebhookAction(url="https://hooks.shop.example.com/reminders"))
+)
+
+_ONCE = rules.Rule(timing=rules.Timing(schedules=rules.ONCE))
+
+
+@contextlib.asynccontextmanager
+async def queue(url: str, count: int) -> AsyncIterator[delayqueue.DelayQueue]:
+    """The real queue; 256 shards from ten million members on, 64 otherwise."""
+    opened = delayqueue.connect(url, blob_key=place.KEY)
+    await opened.start()
+    await opened.membership.open(scaleplace.shards(count), place.EPOCH)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+def the_set(queue: delayqueue.DelayQueue, count: int, blob: bytes = _BLOB) -> setrecord.SetRecord:
+    """The set, declared for so many members; ``blob`` is what they do."""
+    return setrecord.SetRecord(
+        namespace=_NAMESPACE,
+        name=_NAME,
+        uid=_UID,
+        generation=1,
+        state=setrecord.SetState.READY,
+        spread=setspec.spread(count),
+        target=queue.signed_blobs.digest(_NAMESPACE, blob),
+        settings=setspec.SetSettings(limits=setspec.SetLimits(members=count)),
+    )
+
+
+async def store(
+    queue: delayqueue.DelayQueue, count: int, blob: bytes = _BLOB
+) -> setrecord.SetRecord:
+    """The set, which the queue knows from then on."""
+    record = the_set(queue, count, blob)
+    await queue.sets.store(record, blob, place.EPOCH)
+    return record
+
+
+def name(number: int) -> str:
+    """The id of a member."""
+    return f"customer-{number:08d}"
+
+
+def a_one_off(number: int, at_us: int) -> values.MemberWrite:
+    """One more member, which fires once."""
+    return values.MemberWrite(id=name(number), rule=_ONCE, at_us=at_us, payload=b'{"order":17}')
+
+
+def wanted(first: int, last: int) -> list[values.MemberWrite]:
+    """The members from ``first`` on, without payload."""
+    listed = _rules()
+    return [
+        values.MemberWrite(id=name(number), rule=listed[number * 7_919 % len(listed)])
+        for number in range(first, last)
+    ]
+
+
+@functools.cache
+def _rules() -> tuple[rules.Rule, ...]:
+    month = (dt.datetime.now(dt.UTC).month + 5) % 12 + 1
+    return tuple(
+        rules.Rule(timing=rules.Timing(schedules=(f"{minute} {hour} 15 {month} *",)))
+        for hour in range(24)
+        for minute in range(60)
+    )
