@@ -36,9 +36,7 @@ PUBLISHED: Mapping[str, str] = {
 }
 
 
-def pin(
-    modules: Iterable[str], environment: Mapping[str, str], path: Path = releases.PINS
-) -> dict[str, dict[str, dict[str, dict[str, str]]]]:
+def pin(modules: Iterable[str], environment: Mapping[str, str], path: Path = releases.PINS) -> None:
     """Fetch and record; raises releases.NotFetched, and then nothing is recorded."""
     recorded = json.loads(path.read_text())
     source = environment.get(releases.SETTING, "").strip()
@@ -51,7 +49,6 @@ def pin(
         }
         progress.say(f"{recipe.module} {recipe.version}: compare {PUBLISHED[recipe.module]}")
     path.write_text(json.dumps(recorded, indent=2) + "\n")
-    return recorded
 
 
 def _pin_of(recipe: binaries.Recipe, name: str, platform: str, source: str) -> dict[str, str]:
