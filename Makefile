@@ -59,9 +59,11 @@ lock: ## resolve the dependencies again and write the lock files (needs uv)
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --extra cli --output-file requirements.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
-	  --extra cli --group dev --extra kafka --output-file requirements-dev.lock pyproject.toml
+	  --extra cli --group dev --extra kafka --extra otel --output-file requirements-dev.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --extra cli --extra kafka --output-file requirements-kafka.lock pyproject.toml
+	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
+	  --extra cli --extra kafka --extra otel --output-file requirements-full.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --extra run --output-file requirements-run.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
@@ -244,6 +246,9 @@ down: ## stop everything that `make cluster` and `make up` started
 bench: $(STAMP) ## the short benchmarks, one JSON line a figure
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks
 
+bench-firststeps: $(STAMP) ## from a new user's command to the first slot that fires: duepoint run, make demo, the chart (TURNS=, CHECK=1)
+	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks firststeps
+
 .PHONY: bench-expressions
 bench-expressions: $(STAMP) ## the engine of expressions against croniter and its bars; no cluster
 	@$(PY) -m benchmarks expressions
@@ -282,6 +287,12 @@ bench-peers: $(STAMP) ## other queues beside ours, installed in isolation (N=, T
 
 bench-loads: $(STAMP) ## one-offs of a set through the HTTP API: 50 in 20 s, 100 in 10 s, 100,000 in 60 s, beside BullMQ and asynq (SMALL=1, WHO=, PICTURES=, CHECK=1; needs go, node, npm)
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks.loads $(WHO)
+
+bench-api: $(STAMP) ## the HTTP API beside 5,000 firings/s: streams of rows, single creates, reads, memory (SMALL=1, CHECK=1)
+	@$(PY) -m tools.devcluster run --tool helm --tool vegeta -- $(PY) -m benchmarks.httpapi
+
+bench-api-servers: $(STAMP) ## one PUT and one GET on our HTTP server, Starlette, Litestar and aiohttp; no cluster (SMALL=1)
+	@$(PY) -m benchmarks.httpapi servers
 
 bench-scale: $(STAMP) ## the index at full size: N=30000000 loaded, bytes, sweep, creating beside firing, rebuild (SMALL=1, KIND=, PARTS=)
 	@N=$(N) $(PY) -m benchmarks.scale $(PARTS)
