@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.cli.schedules import advice, causes, facts
+from duepoint.cli.schedules import causes, facts
 from duepoint.cli.schedules.facts import LeaseFacts
 from duepoint.controller.status.recent import ShownSlot
 from duepoint.kube.installation import InstallationState
+from duepoint.schedules import advice
 from duepoint.schedules.conditions import Reason
 from tests.support.builders import at
 
