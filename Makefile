@@ -143,6 +143,22 @@ simulate: $(STAMP) ## random histories of an installation in virtual time, on a 
 	@PYTHONPATH=operator:. $(PY) -m tests.simulation $(if $(SHOW),--show $(SHOW)) \
 	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(KEEP),--keep)
 
+# What a run of faults takes besides its size.
+CHAOS = $(PY) -m tools.devcluster run --tool helm -- $(PY) -m tests.chaos \
+  --kind $(or $(KIND),single) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
+
+.PHONY: chaos
+chaos: $(STAMP) ## faults on real processes for eight minutes, and the verdict (KIND=single|cluster|sentinel, SMALL=1, SEED=, FAULTS=a,b, CHECK=stored history)
+ifdef CHECK
+	@$(PY) -m tests.chaos --check $(CHECK)
+else
+	@$(CHAOS) --size $(if $(SMALL),small,usual)
+endif
+
+.PHONY: chaos-night
+chaos-night: $(STAMP) ## the same for three hours
+	@$(CHAOS) --size night
+
 .PHONY: mutants
 mutants: $(STAMP) ## deliberate bugs, one at a time, each with the tests that must notice (AREA=claim)
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m tools.mutants $(if $(AREA),"$(AREA)")

@@ -22,6 +22,7 @@ class FaultPoint(enum.StrEnum):
     # -- the operator ----------------------------------------------------------------------------
     BEFORE_LEASE_WRITE = enum.auto()
     AFTER_LEASE_WRITE = enum.auto()
+    AFTER_INDEX_OPENED = enum.auto()
     AFTER_SCHEDULES_LISTED = enum.auto()
     AFTER_SCHEDULE_READ = enum.auto()
     BEFORE_DEFINITIONS_STORED = enum.auto()

@@ -50,9 +50,16 @@ def binary_of(kind: str) -> str:
 
 
 class RedisServer:
-    """One server process on a port of its own."""
+    """One server process on a port of its own.
 
-    def __init__(self, kind: str, directory: Path, *options: str) -> None:
+    Args:
+        prefix: a command that becomes the one behind it, such as ``env``.
+    """
+
+    def __init__(
+        self, kind: str, directory: Path, *options: str, prefix: tuple[str, ...] = ()
+    ) -> None:
+        self._prefix = prefix
         self.kind = kind
         self._directory = directory
         self._options = options
@@ -71,6 +78,11 @@ class RedisServer:
         return self._process.pid
 
     @property
+    def directory(self) -> Path:
+        """Where it keeps what it writes."""
+        return self._directory
+
+    @property
     def snapshot(self) -> Path:
         """What SAVE writes, and what the server holds when it is started."""
         return self._directory / "dump.rdb"
@@ -85,7 +97,7 @@ class RedisServer:
         users = self._directory / "users.acl"
         users.write_text(redisusers.acl_file())
         command = [
-            binary_of(self.kind), "--port", str(self.port), "--bind", "127.0.0.1",
+            *self._prefix, binary_of(self.kind), "--port", str(self.port), "--bind", "127.0.0.1",
             "--dir", str(self._directory), "--save", "", "--daemonize", "no",
             "--aclfile", str(users), "--hash-max-listpack-value", "512",
             *self._options,

@@ -28,8 +28,9 @@ class Watched:
 
     scheme = "redis+sentinel"
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, *options: str) -> None:
         self._kind = kind
+        self._options = options
         self._folder = folder
         self.servers = [self._server(folder / name) for name in ("one", "two")]
         self._ports = [free_port() for _ in range(COUNT)]
@@ -37,7 +38,9 @@ class Watched:
 
     def _server(self, folder: Path, *options: str) -> RedisServer:
         folder.mkdir(parents=True)
-        return RedisServer(self._kind, folder, "--repl-diskless-sync-delay", "0", *options)
+        return RedisServer(
+            self._kind, folder, "--repl-diskless-sync-delay", "0", *self._options, *options
+        )
 
     def port_of(self, server: RedisServer) -> int:
         """At which everybody is told to find it."""

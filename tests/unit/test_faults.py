@@ -9,6 +9,7 @@ import pathlib
 import duepoint
 from duepoint import faults
 from duepoint.faults import FaultPoint
+from tests.e2e import test_fault_points as of_processes
 from tests.integration.delayqueue import test_fault_points as of_the_queue
 from tests.integration.httpapi import test_fault_points as of_the_http_api
 from tests.integration.kube import test_fault_points as of_requests
@@ -17,7 +18,7 @@ from tests.support import faultplan
 from tests.unit.election import test_fault_points as of_the_election
 
 _PRODUCT = pathlib.Path(duepoint.__file__).parent
-_TESTED = (of_the_queue, of_requests, of_the_story, of_the_election, of_the_http_api)
+_TESTED = (of_the_queue, of_requests, of_the_story, of_the_election, of_processes, of_the_http_api)
 
 
 def _attributes(name: str) -> list[tuple[str, str]]:

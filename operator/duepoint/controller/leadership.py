@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from duepoint import errors, services, settings, telemetry
+from duepoint import errors, faults, services, settings, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import term as terms
 from duepoint.controller.maintenance import fallbacks, installationstate, partitioner
@@ -33,6 +33,7 @@ from duepoint.controller.termservices import (
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import layouts, messages, serverhealth
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.faults import FaultPoint
 from duepoint.kube import clusters, events
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port as kube_port
@@ -136,6 +137,7 @@ class Leadership:
         reporting = asyncio.create_task(report.run())
         try:
             layout = await self._open(epoch, partitioner.layout_of(term.inherited))
+            await faults.reach(FaultPoint.AFTER_INDEX_OPENED)
             term.annotate(partitioner.note_of(layout))
             telemetry.logger.info("term begins", epoch=epoch, shards=layout.shards)
             await terms.wait_for_time(self._clock)

@@ -1,0 +1,79 @@
+"""V9 and V10: what is so once the faults are over and the last slot has passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tests.chaos.history import History, Wish, instant_us
+from tests.chaos.timeline import Timeline
+from tests.chaos.windows import Disturbances
+
+
+def counting(
+    history: History, lines: Mapping[str, Timeline], disturbances: Disturbances
+) -> Iterator[tuple[str, str]]:
+    """V9: every slot of a Schedule that was written once ended as one that is counted.
+
+    Outcomes that a server forgot are in no status: those runs are not counted exactly.
+    """
+    if disturbances.forgot:
+        return
+    statuses = {one.name: one.status for one in history.statuses}
+    began: dict[str, set[int]] = {}
+    for effect in history.effects:
+        began.setdefault(effect.uid, set()).add(effect.slot_us)
+    for uid, line in lines.items():
+        wish = line.wishes[0]
+        status = statuses.get(wish.name)
+        if not line.is_untouched or status is None or "settledThrough" not in status:
+            continue
+        through = instant_us(status["settledThrough"])
+        passed = [slot for slot in line.allowed if slot <= through]
+        runs = status.get("runs", {})
+        by_hand = runs.get("manual", 0)  # counted among those that started
+        started = runs.get("started", 0) - by_hand
+        seen = len([slot for slot in began.get(uid, ()) if slot <= through])
+        if started != seen:
+            yield wish.name, f"{seen} slots began, and runs.started is {started}"
+        ended = started + runs.get("missed", 0) + runs.get("skipped", 0)
+        still_open = len(status.get("openSlots", ()))
+        if not len(passed) - still_open <= ended <= len(passed):
+            yield wish.name, f"of {len(passed)} slots {ended} are counted: {runs}"
+
+
+def problems(
+    history: History, by_object: Mapping[str, Sequence[Wish]], lines: Mapping[str, Timeline]
+) -> Iterator[tuple[str, str]]:
+    """V10: all objects are as their users wish, and everything has come to rest."""
+    if history.end is None:
+        yield "the run", "has no end; it was cut off"
+        return
+    for what in history.end.problems:
+        yield "the installation", what
+    statuses = {one.name: one for one in history.statuses}
+    for uid, wishes in by_object.items():
+        last = wishes[-1]
+        found = statuses.get(last.name)
+        if last.spec is None or found is None or "/" in uid:
+            continue
+        if found.status is None:
+            yield last.name, "is gone, and nobody deleted it"
+            continue
+        yield from _not_ready(last, found.generation, found.status)
+        past = [slot for slot in lines[uid].required if lines[uid].specs[slot] == last.spec]
+        settled = found.status.get("settledThrough")
+        through = 0 if settled is None else instant_us(settled)
+        if past and not last.spec.get("suspend") and through < max(past):
+            yield last.name, f"settledThrough is {settled}, before its last slot"
+        if found.status.get("openSlots"):
+            yield last.name, f"slots are open: {found.status['openSlots']}"
+
+
+def _not_ready(
+    last: Wish, generation: int, status: Mapping[str, object]
+) -> Iterator[tuple[str, str]]:
+    conditions = status.get("conditions", ())
+    assert isinstance(conditions, list | tuple)
+    ready = next((one for one in conditions if one["type"] == "Ready"), {})
+    if ready.get("status") != "True" or status.get("observedGeneration") != generation:
+        yield last.name, f"is not Ready for generation {generation}: {ready}"

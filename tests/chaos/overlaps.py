@@ -1,0 +1,55 @@
+"""V8: Jobs of a Schedule that forbids it never run at the same time.
+
+The API server numbers all changes, so whether a Job was created before another one had ended is a
+comparison of numbers and not of clocks.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tests.chaos.history import Effect, History, Wish
+from tests.chaos.windows import FORGOTTEN_US, Disturbances
+
+_FAR = 2**62
+
+
+def _replaces(spec: Mapping[str, Any]) -> bool:
+    return bool(spec.get("concurrencyPolicy") == "Replace")
+
+
+def _was_under_way(older: Effect, newer: Effect, disturbances: Disturbances) -> bool:
+    """Its creation was on its way when it was replaced: it is deleted as soon as it exists."""
+    is_near = older.at_us >= newer.at_us - disturbances.lateness_us
+    return is_near and disturbances.at(newer.at_us) is not None
+
+
+def problems(
+    history: History, by_object: Mapping[str, Sequence[Wish]], disturbances: Disturbances
+) -> Iterator[tuple[str, int, str]]:
+    """Name, slot and what is wrong, for each two Jobs that overlap."""
+    ends: dict[str, int] = {}
+    for end in history.job_ends:
+        ends[end.unique] = min(end.rev, ends.get(end.unique, _FAR))
+    for uid, wishes in by_object.items():
+        specs = [wish.spec for wish in wishes if wish.spec is not None]
+        if not specs or any(spec.get("concurrencyPolicy", "Allow") == "Allow" for spec in specs):
+            continue
+        most = max(int(spec.get("maxConcurrency", 1)) for spec in specs)
+        made = sorted(
+            (one for one in history.effects if one.uid == uid and one.target == "job"),
+            key=lambda one: one.begun_rev,
+        )
+        for place, job in enumerate(made):
+            running = [one for one in made[:place] if ends.get(one.unique, _FAR) > job.begun_rev]
+            if wishes[-1].spec is not None and _replaces(wishes[-1].spec):
+                running = [one for one in running if not _was_under_way(one, job, disturbances)]
+            if len(running) < most:
+                continue
+            # One gap is documented: a Job that is being created while Redis fails over.
+            if disturbances.forgot_between(job.at_us - FORGOTTEN_US, job.at_us):
+                continue
+            others = ", ".join(one.key for one in itertools.islice(running, 3))
+            yield wishes[0].name, job.slot_us, f"{job.key} began while {others} ran"

@@ -1,0 +1,153 @@
+"""Which fault happens when: a plan that a seed decides.
+
+Faults come in *rounds*, with calm between them that is longer than a recovery, so that what should
+be punctual again is seen to be. Kinds are dealt from a shuffled deck, so none comes up twice before
+each has come up once. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import random
+from collections.abc import Collection, Iterator, Sequence
+
+
+class FaultKind(enum.StrEnum):
+    """What can be done to processes, connections and servers."""
+
+    # -- processes ---------------------------------------------------------------------------
+    KILL_WORKER = "kill-worker"
+    PAUSE_WORKER = "pause-worker"
+    DRAIN_WORKER = "drain-worker"
+    KILL_LEADER = "kill-leader"
+    PAUSE_LEADER = "pause-leader"
+    LEASE_DELETED = "lease-deleted"
+    DIES_AT_POINT = "dies-at-point"
+    WRONG_CLOCK = "wrong-clock"
+    # -- a process's connections ---------------------------------------------------------------
+    REDIS_CUT = "redis-cut"
+    REDIS_LOST_REPLIES = "redis-lost-replies"
+    REDIS_LATE_REPLIES = "redis-late-replies"
+    REDIS_HALF_OPEN = "redis-half-open"
+    API_LOST_REPLIES = "api-lost-replies"
+    API_LATE_REPLIES = "api-late-replies"
+    API_HALF_OPEN = "api-half-open"
+    API_REFUSED = "api-refused"
+    # -- servers -------------------------------------------------------------------------------
+    REDIS_RESTART = "redis-restart"
+    REDIS_TAIL_LOST = "redis-tail-lost"
+    REDIS_STOPPED = "redis-stopped"
+    REDIS_FLUSHED = "redis-flushed"
+    REDIS_FULL = "redis-full"
+    REDIS_CLOCK = "redis-clock"
+    SCRIPTS_FLUSHED = "scripts-flushed"
+    CLIENTS_KILLED = "clients-killed"
+    FAILOVER = "failover"
+    FAILOVER_LOSING = "failover-losing"
+    API_STOPPED = "api-stopped"
+    ETCD_STOPPED = "etcd-stopped"
+    # -- receivers -----------------------------------------------------------------------------
+    RECEIVER_REFUSES = "receiver-refuses"
+    RECEIVER_HANGS = "receiver-hangs"
+    RECEIVER_CUTS = "receiver-cuts"
+
+
+#: How long each lasts, in seconds; kinds that are not here happen at once.
+LASTING: dict[FaultKind, tuple[float, float]] = {
+    FaultKind.KILL_WORKER: (0.5, 3),
+    FaultKind.PAUSE_WORKER: (1, 9),
+    FaultKind.KILL_LEADER: (0.5, 3),
+    FaultKind.PAUSE_LEADER: (2, 20),
+    FaultKind.WRONG_CLOCK: (5, 8),
+    FaultKind.REDIS_LOST_REPLIES: (0.1, 0.5),
+    FaultKind.REDIS_LATE_REPLIES: (0.3, 4),
+    FaultKind.REDIS_HALF_OPEN: (2, 12),
+    FaultKind.API_LOST_REPLIES: (0.2, 1),
+    FaultKind.API_LATE_REPLIES: (0.3, 4),
+    FaultKind.API_HALF_OPEN: (2, 12),
+    FaultKind.API_REFUSED: (1, 8),
+    FaultKind.REDIS_RESTART: (0.2, 2),
+    FaultKind.REDIS_TAIL_LOST: (0.2, 2),
+    FaultKind.REDIS_STOPPED: (0.5, 4),
+    FaultKind.REDIS_FULL: (1, 5),
+    FaultKind.REDIS_CLOCK: (3, 6),
+    FaultKind.FAILOVER_LOSING: (0.2, 2),
+    FaultKind.API_STOPPED: (2, 12),
+    FaultKind.ETCD_STOPPED: (1, 6),
+    FaultKind.RECEIVER_REFUSES: (1, 8),
+    FaultKind.RECEIVER_HANGS: (1, 5),
+    FaultKind.RECEIVER_CUTS: (1, 5),
+}
+#: Which processes there are to choose from.
+WORKERS, OPERATORS = 3, 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedFault:
+    """Attributes:
+    at_seconds: from the beginning of the plan.
+    lasts_seconds: 0 where it happens at once.
+    number: chooses the process; kinds without a choice ignore it.
+    amount: from 0 to 1, for kinds that come in sizes, such as how much is lost.
+    """
+
+    at_seconds: float
+    kind: FaultKind
+    lasts_seconds: float
+    number: int
+    amount: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """Attributes:
+    rounds: how many.
+    faults_seconds, calm_seconds: how long each of them, and the calm after it.
+    every_seconds: from one fault to the next, on average.
+    """
+
+    rounds: int
+    faults_seconds: float
+    calm_seconds: float
+    every_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole plan, the last calm included."""
+        return self.rounds * (self.faults_seconds + self.calm_seconds)
+
+
+def of_seed(seed: int, rhythm: Rhythm, kinds: Collection[FaultKind]) -> list[PlannedFault]:
+    """The plan, in order of time; the same for the same arguments.
+
+    Raises:
+        ValueError: there is no kind to choose from.
+    """
+    if not kinds:
+        raise ValueError("a plan needs at least one kind of fault")
+    chance = random.Random(seed)
+    deck = _deck(chance, sorted(kinds))
+    found = []
+    for number in range(rhythm.rounds):
+        begin = number * (rhythm.faults_seconds + rhythm.calm_seconds)
+        at = begin
+        while at < begin + rhythm.faults_seconds:
+            kind = next(deck)
+            shortest, longest = LASTING.get(kind, (0.0, 0.0))
+            found.append(
+                PlannedFault(
+                    at_seconds=at,
+                    kind=kind,
+                    lasts_seconds=chance.uniform(shortest, longest),
+                    number=chance.randrange(WORKERS + OPERATORS),
+                    amount=chance.random(),
+                )
+            )
+            at += chance.uniform(0.5, 1.5) * rhythm.every_seconds
+    return found
+
+
+def _deck(chance: random.Random, kinds: Sequence[FaultKind]) -> Iterator[FaultKind]:
+    while True:
+        yield from chance.sample(kinds, len(kinds))

@@ -1,0 +1,53 @@
+"""Whether a run says anything: enough came due, and enough faults were seen to bite.
+
+A checker finds nothing in a history in which nothing happened, so such a run fails as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+from tests.chaos.history import History
+from tests.chaos.windows import Disturbances
+
+#: Effects a second of the whole run; the least that counts as traffic.
+LEAST_EFFECTS = 5.0
+#: One witnessed fault in so many seconds of the run.
+SECONDS_PER_FAULT = 6.0
+#: Effects of each target, and slots that were due while something was wrong.
+LEAST_OF_TARGET = 10
+LEAST_DISTURBED = 50
+
+
+def complaints(history: History, kinds: Collection[str]) -> Iterator[str]:
+    """Why the run proves nothing; none where it does.
+
+    Args:
+        kinds: of faults that the plan wanted to see.
+    """
+    seconds = history.run.seconds
+    if len(history.effects) < LEAST_EFFECTS * seconds:
+        yield f"{len(history.effects)} effects in {seconds:.0f} s are too few"
+    for target, count in _of_targets(history).items():
+        if count < LEAST_OF_TARGET:
+            yield f"{count} effects of {target} are too few"
+    bitten = Counter(one.kind for one in history.faults if one.witness)
+    without = Counter(one.kind for one in history.faults if not one.witness)
+    if sum(bitten.values()) < seconds / SECONDS_PER_FAULT:
+        yield f"{sum(bitten.values())} faults in {seconds:.0f} s are too few"
+    for kind in sorted(kinds):
+        if not bitten[kind]:
+            yield f"no {kind} was seen to bite ({without[kind]} were tried)"
+    disturbances = Disturbances(history)
+    disturbed = sum(1 for one in history.effects if disturbances.at(one.slot_us))
+    if disturbed < LEAST_DISTURBED:
+        yield f"only {disturbed} slots were due while something was wrong"
+    if history.end is None:
+        yield "the run was cut off"
+
+
+def _of_targets(history: History) -> Counter[str]:
+    found = Counter({wish.target: 0 for wish in history.wishes})
+    found.update(one.target for one in history.effects)
+    return found

@@ -1,0 +1,193 @@
+"""Writes a history down as it happens, from what can be seen without asking Duepoint.
+
+The receiver notes each request before it answers, a watch of the API server each Job and Lease, and
+streams are read by an administrator's connection of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from tests.chaos import history
+from tests.chaos.history import Effect, JobEnd, LeaseSeen, Line, Run, Wish
+from tests.chaos.watching import Change
+from tests.support import receiver
+
+SLOT = "duepoint.dev/scheduled-time"
+PAYLOAD = "duepoint.dev/payload"
+TRIGGER = "duepoint.dev/trigger"
+EPOCH = "duepoint.dev/epoch"
+_POLL_SECONDS = 0.2
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+class Recorder:
+    """The history of a run, in memory and in a file.
+
+    Attributes:
+        ready: (uid, generation) -> when ``Ready`` was first seen for it.
+        gaps: watches that missed something; a history with gaps is no history.
+    """
+
+    def __init__(self, run: Run, path: Path) -> None:
+        self.history = history.History(run)
+        self.path = path
+        self.ready: dict[tuple[str, int], int] = {}
+        self.gaps: list[str] = []
+        self._file = path.open("w")
+        self._file.write(history.text_of(run) + "\n")
+        self._lock = threading.Lock()
+        self._jobs: set[str] = set()
+        self._ended: set[str] = set()
+
+    def add(self, line: Line) -> None:
+        """From any thread."""
+        with self._lock:
+            self.history.add(line)
+            self._file.write(history.text_of(line) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+    # -- the API server --------------------------------------------------------------------------
+
+    def see_job(self, change: Change) -> None:
+        metadata = change.item["metadata"]
+        owner = next(
+            (one for one in metadata.get("ownerReferences", ()) if one.get("controller")), None
+        )
+        annotations = metadata.get("annotations", {})
+        if owner is None or SLOT not in annotations:
+            return
+        unique = metadata["uid"]
+        at_us = now_us()
+        if unique not in self._jobs:
+            self._jobs.add(unique)
+            payload = json.loads(annotations.get(PAYLOAD, "{}"))
+            trigger = annotations.get(TRIGGER, "")
+            self.add(
+                Effect(
+                    target="job",
+                    uid=_object(owner["uid"], trigger, metadata["name"]),
+                    slot_us=history.instant_us(annotations[SLOT]),
+                    at_us=at_us,
+                    since_us=history.instant_us(metadata["creationTimestamp"]),
+                    key=metadata["name"],
+                    unique=unique,
+                    edit=payload.get("edit", 0),
+                    begun_rev=int(metadata["resourceVersion"]),
+                )
+            )
+        is_over = change.kind == "DELETED" or "deletionTimestamp" in metadata
+        if (is_over or _is_over(change.item)) and unique not in self._ended:
+            self._ended.add(unique)
+            rev = int(metadata["resourceVersion"])
+            self.add(JobEnd(unique=unique, rev=rev, at_us=at_us))
+
+    def see_schedule(self, change: Change) -> None:
+        metadata, status = change.item["metadata"], change.item.get("status", {})
+        generation = metadata.get("generation", 0)
+        ready = any(
+            one["type"] == "Ready"
+            and one["status"] == "True"
+            and one.get("observedGeneration") == generation
+            for one in status.get("conditions", ())
+        )
+        if ready:
+            self.ready.setdefault((metadata["uid"], generation), now_us())
+
+    def see_lease(self, change: Change) -> None:
+        annotations = change.item["metadata"].get("annotations", {})
+        holder = change.item["spec"].get("holderIdentity") or ""
+        if change.kind != "DELETED" and EPOCH in annotations:
+            seen = LeaseSeen(at_us=now_us(), holder=holder, epoch=int(annotations[EPOCH]))
+            last = self.history.leases[-1] if self.history.leases else None
+            if last is None or (last.holder, last.epoch) != (seen.holder, seen.epoch):
+                self.add(seen)
+
+    # -- receivers and streams -------------------------------------------------------------------
+
+    def see_request(self, request: receiver.Request, *, accepted: bool) -> None:
+        data = json.loads(request.body)["data"]
+        of = data["schedule"]
+        at_us = now_us()
+        uid = f"{of['set']}/{of['name']}" if "set" in of else of["uid"]
+        self.add(
+            Effect(
+                target="webhook",
+                uid=_object(uid, data["trigger"], data["id"]),
+                slot_us=history.instant_us(data["scheduled_time"]),
+                at_us=at_us,
+                since_us=at_us,
+                key=request.header("webhook-id") or "",
+                edit=(data["payload"] or {}).get("edit", 0),
+                accepted=accepted,
+            )
+        )
+
+    async def follow_stream(self, key: str, client: Callable[[], redis.Redis | None]) -> None:
+        """Read what is appended, until it is cancelled; a server that is away is asked again."""
+        last = "-"
+        while True:
+            last = await asyncio.to_thread(self._read_stream, key, client, last)
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _read_stream(self, key: str, client: Callable[[], redis.Redis | None], last: str) -> str:
+        try:
+            connected = client()
+            if connected is None:
+                return last
+            with connected:
+                entries = connected.xrange(key, min=last if last == "-" else f"({last}")
+        except redis.RedisError:
+            return last
+        for id_, fields in entries:
+            last = id_.decode()
+            self._see_entry(last, {name.decode(): value.decode() for name, value in fields.items()})
+        return last
+
+    def _see_entry(self, id_: str, fields: dict[str, str]) -> None:
+        # a server whose clock was ahead writes times to come, also for a while afterwards
+        at_us = min(int(id_.partition("-")[0]) * 1000, now_us())
+        payload = json.loads(fields.get("payload") or "{}")
+        self.add(
+            Effect(
+                target="stream",
+                uid=fields["schedule_id"],
+                slot_us=history.instant_us(fields["scheduled_time"]),
+                at_us=at_us,
+                since_us=at_us,
+                key=fields["id"],
+                unique=id_,
+                edit=payload.get("edit", 0),
+            )
+        )
+
+    def add_wish(self, wish: Wish, of: tuple[str, int]) -> None:
+        """At the end of the run, when it is known whether this (uid, generation) was Ready ever."""
+        ready_us = self.ready.get(of, 0)
+        self.add(dataclasses.replace(wish, ready_us=ready_us))
+
+
+def _object(uid: str, trigger: str, id_: str) -> str:
+    """What ran: the Schedule or member, or a run by hand, whose mark is the end of ``id_``."""
+    return f"run/{id_.rpartition('-')[2]}" if trigger == "Manual" else uid
+
+
+def _is_over(job: dict[str, Any]) -> bool:
+    return any(
+        one["type"] in {"Complete", "Failed"} and one["status"] == "True"
+        for one in job.get("status", {}).get("conditions", ())
+    )

@@ -1,0 +1,234 @@
+"""A Redis of a run, and what can be done to it; ``replicated`` has a cluster and Sentinel.
+
+Each operation blocks; it returns what shows that it bit.
+"""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import redis
+
+from tests.chaos import faketime
+from tests.chaos.plan import FaultKind
+from tests.support.redisserver import RedisServer
+
+_TAIL_BYTES = 60_000
+_TIMEOUT_SECONDS = 2.0
+
+
+#: Written before each answer (``no`` never puts a write off, as ``everysec`` may), so a server that
+#: is killed has lost nothing; what a machine loses with its power is cut off the end of the file.
+APPENDING = (
+    "--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0",
+)  # fmt: skip
+
+#: What can be done to every set-up.
+USUAL = frozenset(
+    {
+        FaultKind.REDIS_RESTART, FaultKind.REDIS_TAIL_LOST, FaultKind.REDIS_STOPPED,
+        FaultKind.REDIS_FLUSHED, FaultKind.REDIS_FULL, FaultKind.SCRIPTS_FLUSHED,
+        FaultKind.CLIENTS_KILLED,
+    }
+)  # fmt: skip
+
+
+class RedisSetup(abc.ABC):
+    """Attributes:
+    kinds: of faults that it can have.
+    forgets: those after which it may lack what it had confirmed.
+    skipped: kinds of faults that cannot be had, and why.
+    settings: that each process needs besides its URL.
+    """
+
+    kinds = USUAL
+    forgets = frozenset({FaultKind.REDIS_TAIL_LOST, FaultKind.REDIS_FLUSHED})
+    skipped: Mapping[FaultKind, str] = {FaultKind.REDIS_CLOCK: "of one server only"}
+    settings: Mapping[str, str] = {}
+
+    @abc.abstractmethod
+    def start(self) -> None:
+        """It serves when this returns."""
+
+    @abc.abstractmethod
+    def stop(self) -> None:
+        """End all of its processes."""
+
+    @abc.abstractmethod
+    def url_of(self, role: str) -> str:
+        """As the operator's or the worker's user."""
+
+    def proxied(self) -> tuple[str, int] | None:
+        """Host and port that a proxy can stand before; None where servers name each other."""
+        return None
+
+    @abc.abstractmethod
+    def primaries(self) -> list[RedisServer]:
+        """The servers that hold points now."""
+
+    def holder_of(self, key: str) -> redis.Redis:
+        """A connection to the server that has this key."""
+        return connected(self.primaries()[0])
+
+    def restart(self, number: int, seconds: float, lost: float = 0.0) -> str:
+        """One is killed and started again with what its file says, less ``lost`` of its end."""
+        chosen = self.primaries()
+        server = chosen[number % len(chosen)]
+        old = server.pid
+        server.kill()
+        cut = cut_file(server.directory, int(lost * _TAIL_BYTES)) if lost else 0
+        time.sleep(seconds)
+        server.start()
+        if lost and not cut:
+            return ""
+        return f"process {server.pid} after {old}" + (f", {cut} bytes less" if cut else "")
+
+    def fail_over(self, number: int, seconds: float, *, losing: bool) -> str:
+        """A replica takes the place of a primary."""
+        raise NotImplementedError
+
+    def mislead(self, number: int, seconds: float, off: int) -> str:
+        """The clock of a primary is off for a while."""
+        raise NotImplementedError
+
+    def heal(self) -> None:  # noqa: B027 - one server has nothing to heal
+        """What a fault left dead is started, and follows."""
+
+
+class SingleServer(RedisSetup):
+    """One Valkey with an append-only file."""
+
+    kinds = USUAL | {
+        FaultKind.REDIS_CUT, FaultKind.REDIS_LOST_REPLIES, FaultKind.REDIS_LATE_REPLIES,
+        FaultKind.REDIS_HALF_OPEN,
+    }  # fmt: skip
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        by = faketime.library()
+        self._clock = None if by is None else faketime.FakedClock(folder / "clock", by)
+        prefix = () if self._clock is None else self._clock.prefix
+        self._server = RedisServer("valkey", folder, *APPENDING, prefix=prefix)
+        if self._clock is None:
+            self.skipped = {FaultKind.REDIS_CLOCK: faketime.MISSING}
+        else:
+            self.kinds = self.kinds | {FaultKind.REDIS_CLOCK}
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def url_of(self, role: str) -> str:
+        return self._server.url_of(role)
+
+    def proxied(self) -> tuple[str, int]:
+        return "127.0.0.1", self._server.port
+
+    def primaries(self) -> list[RedisServer]:
+        return [self._server]
+
+    def mislead(self, number: int, seconds: float, off: int) -> str:
+        if self._clock is None:
+            return ""
+        self._clock.set_off(off)
+        try:
+            time.sleep(faketime.NOTICED_SECONDS)
+            with connected(self._server) as client:
+                shown = client.time()[0] - time.time()
+            time.sleep(seconds)
+        finally:
+            self._clock.set_off(0)
+            time.sleep(faketime.NOTICED_SECONDS)
+        return f"TIME is {shown:+.0f} s off" if abs(shown) > abs(off) / 2 else ""
+
+
+def cut_file(folder: Path, size: int) -> int:
+    """Bytes cut off the end of the newest part of a server's append-only file."""
+    parts = sorted((folder / "appendonlydir").glob("*.incr.aof"))
+    if not parts:
+        return 0
+    newest = parts[-1]
+    whole = newest.stat().st_size
+    left = max(0, whole - size)
+    with newest.open("r+b") as file:
+        file.truncate(left)
+    return whole - left
+
+
+def connected(server: RedisServer) -> redis.Redis:
+    """As administrator; commands fail soon where it does not answer."""
+    return redis.Redis(
+        port=server.port, protocol=2,
+        socket_timeout=_TIMEOUT_SECONDS, socket_connect_timeout=_TIMEOUT_SECONDS,
+    )  # fmt: skip
+
+
+# -- what can be done to any server --------------------------------------------------------------
+
+
+def flush(servers: list[RedisServer]) -> str:
+    """FLUSHALL on each of them."""
+    gone = 0
+    for server in servers:
+        with connected(server) as client:
+            gone += client.dbsize()
+            client.flushall()
+    return f"{gone} keys gone" if gone else ""
+
+
+def fill(server: RedisServer, seconds: float) -> str:
+    """No memory is left for a while, and nothing may be evicted."""
+    with connected(server) as client:
+        client.config_set("maxmemory-policy", "noeviction")
+        client.config_set("maxmemory", "1mb")
+        try:
+            refused = _is_full(client)
+            time.sleep(seconds)
+        finally:
+            client.config_set("maxmemory", "0")
+    return "SET answered OOM" if refused else ""
+
+
+def _is_full(client: redis.Redis) -> bool:
+    try:
+        client.set("nemesis-probe", "x")
+    except redis.OutOfMemoryError:
+        return True
+    client.delete("nemesis-probe")
+    return False
+
+
+def forget_scripts(servers: list[RedisServer]) -> str:
+    """SCRIPT FLUSH."""
+    known = 0
+    for server in servers:
+        with connected(server) as client:
+            known += int(client.info("memory")["number_of_cached_scripts"])
+            client.script_flush()
+    return f"{known} scripts forgotten" if known else ""
+
+
+def kill_clients(servers: list[RedisServer]) -> str:
+    """CLIENT KILL of all that are no administrator's of ours."""
+    killed = 0
+    for server in servers:
+        with connected(server) as client:
+            killed += int(
+                client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            )
+            killed += int(client.execute_command("CLIENT", "KILL", "TYPE", "pubsub"))
+    return f"{killed} connections closed" if killed else ""
+
+
+def commands(servers: list[RedisServer]) -> int:
+    """Carried out so far, by all of them."""
+    total = 0
+    for server in servers:
+        with connected(server) as client:
+            total += int(client.info("stats")["total_commands_processed"])
+    return total

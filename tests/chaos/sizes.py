@@ -1,0 +1,65 @@
+"""How long a run is, how much is due in it, and on which control plane it is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from tests.chaos.load import Amounts
+from tests.chaos.plan import FaultKind, Rhythm
+from tests.chaos.playing import RECOVERY_SECONDS, Wanted
+from tests.integration.crds import kubeapi
+from tests.integration.crds.conftest import CRDS, definition, install
+from tests.support import controlplane
+from tests.support.controlplane import ControlPlane
+from tools.devcluster import state as states
+
+_CALM_SECONDS = RECOVERY_SECONDS + 12
+
+RHYTHMS = {
+    "small": Rhythm(rounds=1, faults_seconds=16, calm_seconds=RECOVERY_SECONDS, every_seconds=1.0),
+    "usual": Rhythm(rounds=5, faults_seconds=45, calm_seconds=_CALM_SECONDS, every_seconds=1.5),
+    "night": Rhythm(rounds=120, faults_seconds=45, calm_seconds=_CALM_SECONDS, every_seconds=1.5),
+}
+AMOUNTS = {
+    "small": Amounts(webhooks=10, streams=8, jobs=1, edited=3, members=5),
+    "usual": Amounts(webhooks=50, streams=40, jobs=2, edited=6, members=40),
+    "night": Amounts(webhooks=50, streams=40, jobs=2, edited=6, members=40),
+}
+
+
+def wanted(
+    size: str,
+    seed: int,
+    kind: str,
+    kinds: Collection[FaultKind],
+    stopped: dict[FaultKind, int],
+) -> Wanted:
+    """A run of this size."""
+    return Wanted(
+        seed=seed,
+        kind=kind,
+        rhythm=RHYTHMS[size],
+        amounts=AMOUNTS[size],
+        kinds=kinds,
+        stopped=stopped,
+    )
+
+
+def own_plane() -> tuple[ControlPlane, dict[FaultKind, int]]:
+    """The control plane of this run, with our definitions, and what of it may be stopped."""
+    state = states.State(Path(os.environ["DUEPOINT_TEST_STATE"]))
+    record = state.read()
+    if record is None:
+        raise SystemExit(f"DUEPOINT_TEST_STATE={state.folder}: no cluster is there")
+    plane = controlplane.of(state, record)
+    client = kubeapi.KubeApi(plane.kubeconfig)
+    for path in CRDS:
+        install(client, definition(path))
+    client.close()
+    pids = {one.name: one.pid for one in record.processes}
+    return plane, {
+        FaultKind.API_STOPPED: pids["kube-apiserver"],
+        FaultKind.ETCD_STOPPED: pids["etcd"],
+    }

@@ -1,0 +1,148 @@
+"""The slots of an object: those that must run, those that may, and those that must not.
+
+The wishes of an object with the same timing make a *segment*. It is current from some instant
+between its wish and the first status that calls it ``Ready``. A slot is *required* where it is due
+while its segment is certainly current and nothing replaces it before the slot must have run;
+*allowed* where it is due while the segment may be current; and forbidden otherwise. Slots are
+counted out from the text by ``tests.simulation.slots``, which is the oracle of the simulator too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.chaos.history import Wish
+from tests.chaos.windows import Disturbances
+from tests.simulation import slots
+
+_FAR_US = 2**60
+_TIMING = (
+    "schedule", "schedules", "timeZone", "dst", "jitter", "startTime", "endTime", "suspend",
+    "suspendUntil",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Wishes with the same timing.
+
+    Attributes:
+        begin_us, latest_begin_us: current from some instant between these two on.
+        end_us, latest_end_us: and up to some instant between these two.
+    """
+
+    wishes: Sequence[Wish]
+    begin_us: int
+    latest_begin_us: int
+    end_us: int
+    latest_end_us: int
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The newest of them; the timing is that of all."""
+        spec = self.wishes[-1].spec
+        assert spec is not None
+        return spec
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Of one object.
+
+    Attributes:
+        required, allowed: slot -> when it is due.
+        policy: required slot -> the spec that it falls under.
+    """
+
+    wishes: Sequence[Wish]
+    required: dict[int, int] = field(default_factory=dict)
+    allowed: dict[int, int] = field(default_factory=dict)
+    specs: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    def is_off(self, slot_us: int) -> bool:
+        """Whether the newest wish before this slot is to run nothing."""
+        before = [one for one in self.wishes if one.at_us <= slot_us]
+        return bool(before) and (before[-1].spec is None or bool(before[-1].spec.get("suspend")))
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether it was written once only."""
+        return len(self.wishes) == 1
+
+
+def of(
+    wishes: Sequence[Wish], disturbances: Disturbances, namespace: str, until_us: int
+) -> Timeline:
+    """The timeline of an object.
+
+    Args:
+        wishes: of this object, in order.
+        until_us: what must have run later than this is not required.
+    """
+    found = Timeline(wishes)
+    for segment in _segments(wishes, disturbances):
+        if segment.spec.get("suspend"):
+            continue
+        first = segment.wishes[0]
+        listed = slots.slots_of(segment.spec, first.created_us, until_us)
+        for slot, following in itertools.zip_longest(listed, listed[1:]):
+            due = slot + slots.jitter_us(segment.spec, namespace, first.name, slot, following)
+            last = segment.latest_end_us + disturbances.lateness_us
+            if slot < segment.begin_us // slots.S * slots.S or due > last:
+                continue
+            found.allowed.setdefault(slot, due)
+            found.specs[slot] = segment.spec
+            by_us = disturbances.latest_us(due)
+            if slot > segment.latest_begin_us and by_us < min(segment.end_us, until_us):
+                found.required[slot] = due
+    return found
+
+
+def _segments(wishes: Sequence[Wish], disturbances: Disturbances) -> list[Segment]:
+    def seen_by_us(wish: Wish) -> int:
+        return _seen(wish, disturbances)
+
+    groups: list[list[Wish]] = []
+    for wish in wishes:
+        if groups and _timing(groups[-1][-1]) == _timing(wish):
+            groups[-1].append(wish)
+        else:
+            groups.append([wish])
+    found = []
+    for place, group in enumerate(groups):
+        if group[0].spec is None:
+            continue
+        following = groups[place + 1][0] if place + 1 < len(groups) else None
+        first = group[0]
+        found.append(
+            Segment(
+                wishes=group,
+                begin_us=first.at_us,
+                latest_begin_us=(
+                    first.created_us if place == 0 and not is_member(first) else seen_by_us(first)
+                ),
+                end_us=following.at_us if following else _FAR_US,
+                latest_end_us=seen_by_us(following) if following else _FAR_US,
+            )
+        )
+    return found
+
+
+def is_member(wish: Wish) -> bool:
+    """Of a ScheduleSet: it lives in Redis alone, and begins when its row was read."""
+    return "/" in wish.uid and not wish.uid.startswith("run/")
+
+
+def _timing(wish: Wish) -> object:
+    if wish.spec is None:
+        return None
+    return (wish.target == "job", *(repr(wish.spec.get(name)) for name in _TIMING))
+
+
+def _seen(wish: Wish, disturbances: Disturbances) -> int:
+    """From then on it is certainly current."""
+    seen = wish.ready_us or disturbances.seen_by_us(wish.returned_us)
+    return disturbances.remembered_us(seen)

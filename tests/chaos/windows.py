@@ -1,0 +1,93 @@
+"""When something disturbed, and what a disturbance excuses.
+
+A fault disturbs from its beginning to ``recovery_us`` after its end: leases have to run out, and
+what a server lost is found and mended.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tests.chaos.history import Fault, History
+
+#: What a server that went back may lack: it goes back by less than this.
+FORGOTTEN_US = 15_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """From the beginning of a fault to its recovery; those that touch are one."""
+
+    begin_us: int
+    end_us: int
+
+
+class Disturbances:
+    """The faults of a history in time."""
+
+    def __init__(self, history: History) -> None:
+        self.recovery_us = history.run.recovery_us
+        self.lateness_us = history.run.lateness_us
+        self.faults: Sequence[Fault] = sorted(history.faults, key=lambda one: one.begin_us)
+        self.windows = _merged(
+            Window(one.begin_us - self.lateness_us, one.end_us + self.recovery_us)
+            for one in self.faults
+        )
+        self._begins = [window.begin_us for window in self.windows]
+        self._forgetting = [one for one in self.faults if one.forgets]
+
+    def at(self, instant_us: int) -> Window | None:
+        """The window that this instant lies in."""
+        place = bisect.bisect_right(self._begins, instant_us) - 1
+        if place >= 0 and instant_us <= self.windows[place].end_us:
+            return self.windows[place]
+        return None
+
+    def latest_us(self, due_us: int) -> int:
+        """By when a slot of this due must have had its effect."""
+        usual = due_us + self.lateness_us
+        window = self.at(due_us)
+        return usual if window is None else max(usual, window.end_us)
+
+    def seen_by_us(self, written_us: int) -> int:
+        """By when an operator has seen what was written then."""
+        return self.latest_us(written_us)
+
+    def overlapping(self, first_us: int, last_us: int) -> int:
+        """How many faults disturbed at some time between these two."""
+        return sum(
+            1
+            for one in self.faults
+            if one.begin_us <= last_us and one.end_us + self.recovery_us >= first_us
+        )
+
+    def forgot_between(self, first_us: int, last_us: int) -> Fault | None:
+        """A fault between these two that made Redis forget; one is enough."""
+        return next(
+            (one for one in self._forgetting if first_us <= one.end_us and one.begin_us <= last_us),
+            None,
+        )
+
+    def remembered_us(self, seen_us: int) -> int:
+        """What was seen then is known for good from when on: a server may forget it again."""
+        for one in self._forgetting:
+            if one.begin_us - FORGOTTEN_US <= seen_us <= one.end_us + self.recovery_us:
+                seen_us = max(seen_us, one.end_us + self.recovery_us)
+        return seen_us
+
+    @property
+    def forgot(self) -> bool:
+        """Whether Redis forgot anything in the whole run."""
+        return bool(self._forgetting)
+
+
+def _merged(found: Iterable[Window]) -> list[Window]:
+    merged: list[Window] = []
+    for one in sorted(found, key=lambda window: window.begin_us):
+        if merged and one.begin_us <= merged[-1].end_us:
+            merged[-1] = Window(merged[-1].begin_us, max(merged[-1].end_us, one.end_us))
+        else:
+            merged.append(one)
+    return merged

@@ -1,0 +1,409 @@
+"""Each rule of the checker bites: a clean history passes, and one doctored line breaks one rule."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.chaos import checker, history, quietness, timeline
+from tests.chaos.checker import Rule
+from tests.chaos.history import (
+    Effect,
+    EndState,
+    Fault,
+    History,
+    JobEnd,
+    LeaseSeen,
+    Run,
+    StatusAtEnd,
+    Wish,
+)
+from tests.chaos.windows import Disturbances
+
+S = 1_000_000
+#: When the objects are created; a whole minute, so that times are easy to read.
+T = 1_800_000_000 * S
+SECONDS = 20
+ENDS = "2027-01-15T08:00:20Z"
+RECOVERY_US = 35 * S
+#: A fault that excuses what is due from here on.
+FAULT = Fault(
+    kind="kill-worker", what="worker-1", begin_us=T + 8 * S, end_us=T + 9 * S, witness="x"
+)
+
+
+def a_run(**fields):
+    usual = {
+        "seed": 1, "kind": "single", "namespace": "shop", "seconds": float(SECONDS),
+        "recovery_us": RECOVERY_US, "lateness_us": 3 * S,
+    }  # fmt: skip
+    return Run(**(usual | fields))
+
+
+def a_wish(name="hook", target="webhook", **fields):
+    spec = {"schedule": "@every 1s", "endTime": ENDS, "catchUpPolicy": "All"}
+    usual = {
+        "name": name, "uid": f"uid-{name}", "target": target, "spec": spec, "edit": 1,
+        "created_us": T, "at_us": T + 1, "returned_us": T + 2, "ready_us": T + 3,
+    }  # fmt: skip
+    return Wish(**(usual | fields))
+
+
+def an_effect(second, name="hook", target="webhook", **fields):
+    slot = T + second * S
+    usual = {
+        "target": target, "uid": f"uid-{name}", "slot_us": slot, "at_us": slot + 5_000,
+        "since_us": slot + 5_000 if target != "job" else slot, "key": f"{name}-{second}",
+        "unique": f"{name}-{second}-a" if target != "webhook" else "", "edit": 1,
+        "begun_rev": 100 + 10 * second if target == "job" else 0,
+    }  # fmt: skip
+    return Effect(**(usual | fields))
+
+
+def a_status(name="hook", slots=SECONDS - 1, **runs):
+    ready = {"type": "Ready", "status": "True"}
+    return StatusAtEnd(
+        name=name,
+        generation=1,
+        status={
+            "observedGeneration": 1,
+            "conditions": [ready],
+            "settledThrough": "2027-01-15T08:00:19Z",
+            "runs": {"started": slots, **runs},
+        },
+    )
+
+
+def clean(target="webhook", **fields):
+    """A Schedule every second, all of whose slots ran."""
+    made = History(a_run())
+    made.wishes = [a_wish(target=target, **fields)]
+    made.effects = [an_effect(second, target=target) for second in range(1, SECONDS)]
+    made.job_ends = [
+        JobEnd(unique=one.unique, rev=one.begun_rev + 5, at_us=one.at_us + S // 2)
+        for one in made.effects
+        if target == "job"
+    ]
+    made.statuses = [a_status()]
+    made.leases = [LeaseSeen(at_us=T, holder="operator-0", epoch=1)]
+    made.end = EndState(at_us=T + 120 * S, processes=5, idle_commands=10.0)
+    return made
+
+
+def with_spec(made, **fields):
+    """The same, with another spec of the one wish."""
+    made.wishes = [dataclasses.replace(one, spec={**one.spec, **fields}) for one in made.wishes]
+    return made
+
+
+def broken(made):
+    return {one.rule for one in checker.judge(made)}
+
+
+def replaced(made, second, **fields):
+    made.effects[second - 1] = dataclasses.replace(made.effects[second - 1], **fields)
+
+
+@pytest.mark.parametrize("target", ["webhook", "stream", "job"])
+def test_a_history_in_which_all_is_well_breaks_nothing(target):
+    assert checker.judge(clean(target)) == []
+
+
+def test_v1_a_slot_without_an_effect_is_lost():
+    made = clean()
+    del made.effects[4]
+    made.statuses = [a_status(slots=SECONDS - 2)]
+    assert Rule.LOST in broken(made)
+
+
+def test_v1_a_slot_that_the_receiver_only_refused_is_lost():
+    made = clean()
+    replaced(made, 5, accepted=False)
+    assert Rule.LOST in broken(made)
+
+
+def test_v1_a_fault_excuses_no_loss_where_the_policy_is_all():
+    made = clean()
+    made.faults = [FAULT]
+    del made.effects[9]
+    assert Rule.LOST in broken(made)
+
+
+@pytest.mark.parametrize("policy", ["Latest", "None"])
+def test_v1_a_policy_that_leaves_slots_out_is_an_excuse_in_a_disturbance_only(policy):
+    made = with_spec(clean(), catchUpPolicy=policy)
+    del made.effects[9]
+    assert Rule.LOST in broken(made)
+    made.faults = [FAULT]
+    assert Rule.LOST not in broken(made)
+
+
+def test_v1_what_a_server_forgot_of_a_stream_is_no_loss():
+    made = clean("stream")
+    del made.effects[9]
+    made.faults = [dataclasses.replace(FAULT, begin_us=T + 10 * S + 1, end_us=T + 11 * S)]
+    assert Rule.LOST in broken(made)
+    made.faults = [dataclasses.replace(made.faults[0], forgets=True)]
+    assert Rule.LOST not in broken(made)
+
+
+def test_v2_a_second_job_of_a_slot_is_never_excused():
+    made = clean("job")
+    made.faults = [FAULT]
+    made.effects.append(an_effect(10, target="job", unique="another"))
+    made.job_ends.append(JobEnd(unique="another", rev=1, at_us=T))
+    assert broken(made) == {Rule.JOB_TWICE}
+
+
+def test_v3_a_second_delivery_needs_a_fault_between_or_around():
+    made = clean()
+    made.effects.append(an_effect(5, at_us=T + 6 * S))
+    assert broken(made) == {Rule.DELIVERED_TWICE}
+    made.faults = [FAULT]
+    assert broken(made) == {Rule.DELIVERED_TWICE}
+    made.faults = [dataclasses.replace(FAULT, begin_us=T + 5 * S, end_us=T + 6 * S)]
+    assert broken(made) == set()
+
+
+def test_v3_each_further_delivery_needs_a_fault_of_its_own():
+    made = clean()
+    made.faults = [FAULT]
+    made.effects += [an_effect(10, at_us=T + 11 * S), an_effect(10, at_us=T + 12 * S)]
+    assert broken(made) == {Rule.DELIVERED_TWICE}
+
+
+def test_v3_attempts_of_a_slot_have_one_id():
+    made = clean()
+    made.faults = [FAULT]
+    made.effects.append(an_effect(10, at_us=T + 11 * S, key="another"))
+    assert broken(made) == {Rule.DELIVERED_TWICE}
+
+
+def test_v4_nothing_runs_before_its_time():
+    made = clean()
+    replaced(made, 5, at_us=T + 5 * S - 1, since_us=T + 5 * S - 1)
+    assert broken(made) == {Rule.EARLY}
+
+
+def test_v4_jitter_belongs_to_the_time():
+    made = with_spec(clean(), jitter="900ms")
+    assert Rule.EARLY in broken(made)
+
+
+def test_v5_nothing_runs_late_where_nothing_disturbs():
+    made = clean()
+    replaced(made, 5, at_us=T + 5 * S + 3 * S + 1)
+    assert broken(made) == {Rule.LATE}
+
+
+def test_v5_a_fault_excuses_until_its_recovery_is_over():
+    made = clean()
+    made.faults = [FAULT]
+    replaced(made, 10, at_us=FAULT.end_us + RECOVERY_US)
+    assert broken(made) == set()
+    replaced(made, 10, at_us=FAULT.end_us + RECOVERY_US + 1)
+    assert broken(made) == {Rule.LATE}
+
+
+def edited(made, spec, **fields):
+    """The object is edited at +10 s and Ready at +11 s."""
+    second = a_wish(
+        spec=spec,
+        edit=2,
+        at_us=T + 10 * S - 1,
+        returned_us=T + 10 * S,
+        ready_us=T + 11 * S,
+        **fields,
+    )
+    made.wishes.append(second)
+    made.statuses = []
+    return made
+
+
+def test_v6_no_slot_that_is_due_after_ready_runs_as_of_an_older_edit():
+    made = edited(clean(), a_wish().spec)
+    assert {one.at_us for one in checker.judge(made) if one.rule is Rule.STALE} == {
+        T + second * S for second in range(11, SECONDS)
+    }
+
+
+def test_v6_no_slot_runs_as_of_an_edit_that_is_not_written_yet():
+    made = edited(clean(), a_wish().spec)
+    made.effects = [
+        dataclasses.replace(one, edit=2) if one.slot_us >= T + 9 * S else one
+        for one in made.effects
+    ]
+    (one,) = checker.judge(made)
+    assert (one.rule, one.at_us) == (Rule.STALE, T + 9 * S)
+
+
+@pytest.mark.parametrize("spec", [None, {**a_wish().spec, "suspend": True}], ids=["gone", "off"])
+def test_v7_what_is_deleted_or_suspended_runs_no_more(spec):
+    made = edited(clean(), spec)
+    first = min(one.at_us for one in checker.judge(made) if one.rule is Rule.NOT_WANTED)
+    assert first >= T + 11 * S
+
+
+def test_v7_a_slot_that_the_object_does_not_have_is_not_wanted():
+    made = clean()
+    made.effects.append(
+        an_effect(5, slot_us=T + 5 * S + 500_000, at_us=T + 6 * S, since_us=T + 6 * S)
+    )
+    assert Rule.NOT_WANTED in broken(made)
+
+
+def test_v7_an_object_that_nobody_wrote_runs_nothing():
+    made = clean()
+    made.effects.append(an_effect(5, name="another"))
+    assert broken(made) == {Rule.NOT_WANTED}
+
+
+def test_v8_jobs_that_may_not_overlap_do_not():
+    made = with_spec(clean("job"), concurrencyPolicy="Forbid")
+    assert broken(made) == set()
+    made.job_ends[4] = dataclasses.replace(made.job_ends[4], rev=made.effects[5].begun_rev + 1)
+    assert broken(made) == {Rule.POLICY}
+
+
+def test_v8_what_is_too_late_for_its_policy_does_not_run():
+    made = with_spec(clean(), catchUpPolicy="None")
+    made.faults = [dataclasses.replace(FAULT, end_us=T + 40 * S)]
+    replaced(made, 10, at_us=T + 20 * S + RECOVERY_US)
+    assert broken(made) == set()
+    replaced(made, 10, at_us=T + 20 * S + RECOVERY_US + 1)
+    assert broken(made) == {Rule.POLICY}
+
+
+def test_v9_what_began_is_counted_and_every_slot_has_an_end():
+    made = clean()
+    made.statuses = [a_status(slots=SECONDS - 2)]
+    assert broken(made) == {Rule.UNEXPLAINED}
+    made.statuses = [a_status(slots=SECONDS - 1, missed=1)]
+    assert broken(made) == {Rule.UNEXPLAINED}
+    made.statuses = [a_status(slots=SECONDS, manual=1)]
+    assert broken(made) == set()
+
+
+def test_v10_a_status_is_of_the_last_slot_and_generation_and_nothing_is_open():
+    for change in (
+        {"observedGeneration": 0},
+        {"conditions": []},
+        {"settledThrough": "2027-01-15T08:00:18Z", "runs": {"started": SECONDS - 2}},
+        {"openSlots": ["2027-01-15T08:00:19Z"]},
+    ):
+        made = clean()
+        (status,) = made.statuses
+        made.statuses = [dataclasses.replace(status, status={**status.status, **change})]
+        assert broken(made) == {Rule.NOT_AT_REST}, change
+
+
+def test_v10_a_process_that_is_not_well_is_no_rest():
+    made = clean()
+    made.end = dataclasses.replace(made.end, problems=("worker-1 is not ready: queue",))
+    assert broken(made) == {Rule.NOT_AT_REST}
+
+
+def test_v10_an_object_that_is_gone_must_have_been_deleted():
+    made = clean()
+    made.statuses = [StatusAtEnd(name="hook", generation=0, status=None)]
+    assert broken(made) == {Rule.NOT_AT_REST}
+
+
+def test_v10_a_history_that_was_cut_off_is_not_at_rest():
+    made = clean()
+    made.end = None
+    assert Rule.NOT_AT_REST in broken(made)
+
+
+def test_v11_terms_go_up_and_each_has_one_leader():
+    made = clean()
+    made.leases.append(LeaseSeen(at_us=T + 1, holder="operator-1", epoch=1))
+    assert broken(made) == {Rule.TWO_LEADERS}
+    made.leases[-1] = LeaseSeen(at_us=T + 1, holder="operator-1", epoch=2)
+    assert broken(made) == set()
+    made.leases.append(LeaseSeen(at_us=T + 2, holder="operator-0", epoch=1))
+    assert broken(made) == {Rule.TWO_LEADERS}
+
+
+def test_v12_strangers_are_left_alone_and_idle_is_idle():
+    made = clean()
+    made.end = dataclasses.replace(made.end, strangers=("a Job in default",))
+    assert broken(made) == {Rule.HARM}
+    made = clean()
+    made.end = dataclasses.replace(made.end, idle_commands=151.0)
+    assert broken(made) == {Rule.HARM}
+
+
+# -- what is required ------------------------------------------------------------------------------
+
+
+def test_slots_that_an_edit_may_have_met_are_allowed_and_not_required():
+    made = edited(clean(), {**a_wish().spec, "schedule": "@every 2s"})
+    line = timeline.of(made.wishes, Disturbances(made), "shop", made.end.at_us)
+    assert sorted(line.required) == [
+        *(T + second * S for second in range(1, 7)),  # later ones may still run after the edit
+        *(T + second * S for second in (12, 14, 16, 18)),
+    ]
+    assert T + 10 * S in line.allowed
+    assert T + 15 * S not in line.allowed
+
+
+# -- runs that say nothing -------------------------------------------------------------------------
+
+
+def busy():
+    made = clean()
+    made.effects = [an_effect(second) for second in range(1, SECONDS) for _ in range(10)]
+    made.faults = [dataclasses.replace(FAULT, kind=kind) for kind in ("a", "b", "c", "d")]
+    return made
+
+
+def test_a_run_with_enough_of_everything_says_something():
+    assert list(quietness.complaints(busy(), ["a", "b"])) == []
+
+
+def test_a_run_is_refused_that_was_too_quiet():
+    assert "too few" in "\n".join(quietness.complaints(clean(), []))
+    made = busy()
+    made.faults = []
+    said = "\n".join(quietness.complaints(made, ["a"]))
+    assert "0 faults" in said
+    assert "no a was seen to bite" in said
+    assert "slots were due while" in said
+
+
+def test_a_fault_without_a_witness_does_not_count():
+    made = busy()
+    made.faults = [dataclasses.replace(one, witness="") for one in made.faults]
+    assert "no a was seen to bite (1 were tried)" in "\n".join(quietness.complaints(made, ["a"]))
+
+
+def test_a_target_that_did_nothing_is_missed():
+    made = busy()
+    made.wishes.append(a_wish("quiet", "job"))
+    assert "0 effects of job are too few" in list(quietness.complaints(made, []))
+
+
+# -- stored histories ------------------------------------------------------------------------------
+
+
+def test_a_stored_history_is_read_as_it_was():
+    made = busy()
+    lines = [
+        made.run, *made.wishes, *made.effects, *made.faults, *made.leases, *made.statuses, made.end,
+    ]  # fmt: skip
+    assert history.read(map(history.text_of, lines)) == made
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        ([], "empty"),
+        (['{"is": "Nonsense"}'], "line 1 is no line"),
+        ([history.text_of(LeaseSeen(at_us=1, holder="a", epoch=1))], "begins with Run"),
+    ],
+)
+def test_what_is_no_history_is_refused(lines, text):
+    with pytest.raises(ValueError, match=text):
+        history.read(lines)

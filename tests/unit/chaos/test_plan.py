@@ -1,0 +1,38 @@
+"""Plans of faults: the same for a seed, every kind in its turn, calm between the rounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos import plan
+from tests.chaos.plan import FaultKind, Rhythm
+
+RHYTHM = Rhythm(rounds=3, faults_seconds=30, calm_seconds=40, every_seconds=1.0)
+KINDS = list(FaultKind)[:10]
+
+
+def test_a_seed_is_a_plan():
+    assert plan.of_seed(7, RHYTHM, KINDS) == plan.of_seed(7, RHYTHM, reversed(KINDS))
+    assert plan.of_seed(7, RHYTHM, KINDS) != plan.of_seed(8, RHYTHM, KINDS)
+
+
+def test_no_kind_comes_twice_before_each_has_come_once():
+    found = [one.kind for one in plan.of_seed(7, RHYTHM, KINDS)]
+    assert set(found[: len(KINDS)]) == set(KINDS)
+    assert set(found[len(KINDS) : 2 * len(KINDS)]) == set(KINDS)
+
+
+def test_nothing_begins_in_the_calm():
+    for one in plan.of_seed(7, RHYTHM, KINDS):
+        assert one.at_seconds % 70 < 30
+
+
+def test_faults_last_as_long_as_their_kind_says():
+    for one in plan.of_seed(7, RHYTHM, list(FaultKind)):
+        shortest, longest = plan.LASTING.get(one.kind, (0.0, 0.0))
+        assert shortest <= one.lasts_seconds <= longest
+
+
+def test_a_plan_without_kinds_is_refused():
+    with pytest.raises(ValueError, match="at least one kind"):
+        plan.of_seed(1, RHYTHM, [])
