@@ -232,7 +232,7 @@ def _of_past(past: PastSlot) -> _Slot:
         trigger=past.trigger,
         start_time=_text(past.started_us),
         finish_time=_text(past.finished_us),
-        outcome=past.outcome.value,
+        outcome=str(past.outcome),
         reason="" if past.reason in _USUAL else past.reason,
         message=past.message,
         job_name=past.job_name,
