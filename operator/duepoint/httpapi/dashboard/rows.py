@@ -22,6 +22,8 @@ from duepoint.schedules import spec as specs
 from duepoint.schedules.conditions import PROBLEMS, ConditionType, Reason
 
 UPCOMING: Final = 5
+#: What is finer in the text of an instant cannot be compared as text.
+_WHOLE_SECONDS: Final = len("2026-03-01T00:00:00")
 _FAILURES: Final = frozenset({RunState.FAILED.value, RunState.MISSED.value})
 _USUAL: Final = frozenset({Reason.SUCCEEDED.value, Reason.CREATED.value, Reason.RUNNING.value})
 _NOTHING: Final = advice.ADVICE[Reason.ARMED]
@@ -69,6 +71,11 @@ class _Slot(msgspec.Struct, rename="camel", omit_defaults=True):
     job_name: str = ""
     http_status: int | None = None
     attempts: int = 0
+
+    @property
+    def newest(self) -> str:
+        """Greater is newer: a run of an old slot, made by hand, is as new as its start."""
+        return max(self.start_time or "", self.scheduled_time)[:_WHOLE_SECONDS]
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -172,7 +179,9 @@ def detail(item: objects.Schedule, kept: Iterable[PastSlot] | None, now_us: int)
         spec, status = _spec_decoder.decode(item.spec), _status_decoder.decode(item.status)
     spec, status = spec or _Spec(), status or _Status()
     conditions = [each for each in status.conditions or () if _is_shown(each)]
-    listed = list(_slots(status.recent_runs or (), kept or ()))
+    listed = sorted(
+        _slots(status.recent_runs or (), kept or ()), key=lambda slot: slot.newest, reverse=True
+    )
     place = {"namespace": item.metadata.namespace, "name": item.metadata.name}
     zone = spec.time_zone or "Etc/UTC"
     upcoming, wrong = _upcoming(item, now_us)
@@ -206,7 +215,7 @@ def _is_shown(condition: _Condition) -> bool:
 
 
 def _slots(recent: Iterable[_Slot], kept: Iterable[PastSlot]) -> Iterator[_Slot]:
-    """The status's slots, then those that only the queue has kept; newest first."""
+    """The status's slots, and those that only the queue has kept."""
     seen = set()
     for slot in recent:
         seen.add(_run_of(slot))

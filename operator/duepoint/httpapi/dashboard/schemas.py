@@ -109,7 +109,7 @@ SCHEMAS: Final[Json] = {
             "upcoming": {"type": "array", "items": _TIME},
             "slots": _about(
                 {"type": "array", "items": {"type": "object"}},
-                "newest first: entries of status.recentRuns, then older ones from the queue",
+                "newest first: entries of status.recentRuns, and others that the queue has kept",
             ),
             "hasOlder": _about(_FLAG, "false: the queue could not be asked for older slots"),
             "advice": _about({"type": "object"}, "what to do next, by reason"),
