@@ -36,7 +36,7 @@ def a_row(number: int) -> dict[str, Any]:
         "target": "webhook https://hooks.example.com", "health": health,
     }  # fmt: skip
     if health in ("failing", "problem"):
-        row |= {"reason": "HTTPServerError", "message": f"answered 503 to attempt {number % 5}"}
+        row |= {"reason": "RetriesExhausted", "message": f"answered 503 to attempt {number % 5}"}
     return row
 
 

@@ -20,7 +20,7 @@ READY = {
 }  # fmt: skip
 FAILED = {
     "scheduledTime": "2026-03-02T03:30:00Z", "startTime": "2026-03-02T03:30:00.021Z",
-    "finishTime": "2026-03-02T03:30:02Z", "outcome": "Failed", "reason": "HTTPServerError",
+    "finishTime": "2026-03-02T03:30:02Z", "outcome": "Failed", "reason": "RetriesExhausted",
     "message": "answered 503", "httpStatus": 503, "attempts": 3,
 }  # fmt: skip
 SUCCEEDED = {

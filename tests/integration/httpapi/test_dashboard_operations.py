@@ -164,7 +164,7 @@ async def test_a_row_and_a_page_show_the_status_and_what_to_do(scene):
         "namespace": scene.namespace, "name": "report", "schedule": "30 4 * * *",
         "timeZone": "Europe/Berlin", "next": "2026-03-03T03:30:00Z",
         "last": "2026-03-02T03:30:00Z", "result": "Failed", "target": "webhook https://a.example",
-        "health": "failing", "reason": "HTTPServerError", "message": "answered 503",
+        "health": "failing", "reason": "RetriesExhausted", "message": "answered 503",
     }  # fmt: skip
     assert rows["held"]["health"] == "suspended"
     assert (rows["fresh"]["health"], rows["fresh"]["reason"]) == ("waiting", "NotObserved")
@@ -172,7 +172,7 @@ async def test_a_row_and_a_page_show_the_status_and_what_to_do(scene):
     assert answer.headers["cache-control"] == "no-store"
     known = answer.json
     (slot,) = known["slots"]
-    assert (slot["outcome"], slot["reason"], slot["attempts"]) == ("Failed", "HTTPServerError", 3)
+    assert (slot["outcome"], slot["reason"], slot["attempts"]) == ("Failed", "RetriesExhausted", 3)
     assert len(known["upcoming"]) == 5
     assert all(text.endswith(("T03:30:00Z", "T02:30:00Z")) for text in known["upcoming"])
     assert known["may"] == {"suspend": True, "trigger": True, "replay": True}

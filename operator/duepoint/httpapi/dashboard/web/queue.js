@@ -81,7 +81,7 @@ class QueuePage extends Polled {
     const facts = [
       ["Server", found.server], ["Memory", memory], ["Shards", `${found.shards}, ${found.state}`],
       ["Term of the operator", number(found.term)],
-      ["Durability", `${found.persistence}, ${found.replicas} replicas; a lost server can take ${found.lossWindow}`],
+      ["Durability", `${found.persistence}, ${found.replicas} replicas. What can be lost: ${found.lossWindow}`],
     ];
     return [
       h("h2", {}, "Redis"),

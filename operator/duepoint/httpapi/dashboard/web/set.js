@@ -44,7 +44,7 @@ class SetPage extends Polled {
       ["limit of members", number(found.limits?.members)],
     ];
     replace(this.summary, h("dl", { class: "tiles" }, tiles.map(([name, value]) => h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, value)))),
-      h("p", { class: "muted" }, `A lost server can take ${found.durability?.lossWindow}.`));
+      h("p", { class: "muted" }, `What can be lost: ${found.durability?.lossWindow}`));
   }
 
   async members() {
