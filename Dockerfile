@@ -2,6 +2,7 @@
 # build tools. Versions and hashes come from the lock files; `docker build -t duepoint:dev .`
 
 # With Kafka: `docker build --build-arg LOCK=requirements-kafka.lock -t duepoint:kafka .`
+# With Kafka and traces: `docker build --build-arg LOCK=requirements-full.lock -t duepoint:full .`
 
 # The digest of the list for all architectures belongs beside the tag: `make base-digests` looks it up.
 ARG BASE=python:3.11-slim
@@ -9,7 +10,7 @@ ARG BASE=python:3.11-slim
 FROM ${BASE} AS build
 ARG LOCK=requirements.lock
 WORKDIR /src
-COPY requirements.lock requirements-kafka.lock requirements-dev.lock ./
+COPY requirements.lock requirements-kafka.lock requirements-full.lock requirements-dev.lock ./
 # The environment gets no pip of its own: the base's pip fills it from outside.
 RUN python -m venv --without-pip /opt/duepoint \
  && pip --python /opt/duepoint/bin/python install --no-cache-dir --require-hashes --only-binary :all: \

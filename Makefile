@@ -59,9 +59,11 @@ lock: ## resolve the dependencies again and write the lock files (needs uv)
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --extra cli --output-file requirements.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
-	  --extra cli --group dev --extra kafka --output-file requirements-dev.lock pyproject.toml
+	  --extra cli --group dev --extra kafka --extra otel --output-file requirements-dev.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --extra cli --extra kafka --output-file requirements-kafka.lock pyproject.toml
+	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
+	  --extra cli --extra kafka --extra otel --output-file requirements-full.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --extra run --output-file requirements-run.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
@@ -139,9 +141,10 @@ fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most
 	@PYTHONPATH=operator:. $(PY) -m tests.property.expressions.fuzzing $(or $(COUNT),1000000) $(or $(SEED),fuzz)
 
 .PHONY: simulate
-simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|singles|pairs, SHOW=seed, KEEP=1)
+simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|singles|pairs, STORY=, MINUTES=, SHOW=seed, KEEP=1)
 	@PYTHONPATH=operator:. $(PY) -m tests.simulation $(if $(SHOW),--show $(SHOW)) \
-	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(KEEP),--keep)
+	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(STORY),--story $(STORY)) \
+	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KEEP),--keep)
 
 # What a run of faults takes besides its size.
 CHAOS = $(PY) -m tools.devcluster run --tool helm -- $(PY) -m tests.chaos \
@@ -242,6 +245,9 @@ down: ## stop everything that `make cluster` and `make up` started
 .PHONY: bench
 bench: $(STAMP) ## the short benchmarks, one JSON line a figure
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks
+
+bench-firststeps: $(STAMP) ## from a new user's command to the first slot that fires: duepoint run, make demo, the chart (TURNS=, CHECK=1)
+	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks firststeps
 
 .PHONY: bench-expressions
 bench-expressions: $(STAMP) ## the engine of expressions against croniter and its bars; no cluster

@@ -140,6 +140,10 @@ NOTES = {
         "names", "the issuer of the tokens and the usual names are refused anyway"
     ),
     "secret_reader_role": Note("name", "the chart's name for it in a release called duepoint"),
+    "traces_endpoint": Note(
+        "URL", "[traces](../howto/trace-slots.md) need a collector, and most clusters have none"
+    ),
+    "traces_ratio": Note("0 to 1", "a choice for busy installations; a trace has two spans"),
 }
 
 #: Defaults that are found at start, in words.

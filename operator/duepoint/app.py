@@ -37,7 +37,8 @@ from duepoint.targets.stream import target as streamtarget
 from duepoint.targets.webhook import admission, circuitbreaker
 from duepoint.targets.webhook import credentials as webhookcredentials
 from duepoint.targets.webhook import target as webhooktarget
-from duepoint.worker import claimer, ownership, pipeline
+from duepoint.tracing import exporting
+from duepoint.worker import attempttraces, claimer, ownership, pipeline
 
 if TYPE_CHECKING:
     from duepoint.controller import leadership
@@ -150,6 +151,8 @@ async def working(
         stream=stream,
         kafka=kafka,
     )
+    spans = span_queue(chosen)
+    traces = attempttraces.AttemptTraces(spans, ratio=chosen.traces_ratio) if spans else None
     loop = claimer.Claimer(
         queue,
         pipeline.Pipeline(
@@ -160,6 +163,7 @@ async def working(
                 concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds
             ),
             jobs=activejobs.ActiveJobs(jobs_api),
+            traces=traces,
         ),
         own,
         health,
@@ -182,6 +186,27 @@ async def working(
         await kafka.close()
         await webhook.close()
         await queue.close()
+        if spans is not None:
+            await asyncio.to_thread(spans.close)
+
+
+def span_queue(chosen: settings.WorkerSettings) -> exporting.SpanQueue | None:
+    """Where spans of slots go; None where traces are off, and nothing is imported for them then.
+
+    Raises InvalidSetting where the packages of the extra are missing.
+    """
+    if chosen.traces_endpoint is None:
+        return None
+    try:
+        from duepoint.tracing import otlp  # noqa: PLC0415 - it may not be installed
+    except ImportError as error:
+        raise errors.InvalidSetting(
+            settings.variable("traces_endpoint"),
+            f"traces need packages that are not installed ({error.name}); install duepoint[otel]"
+            ", or leave the setting out",
+        ) from error
+    exporter = otlp.Exporter(chosen.traces_endpoint, component="worker", instance=chosen.identity)
+    return exporting.SpanQueue(exporter.export, exporter.stop)
 
 
 def _stream_targets(

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from duepoint import errors, redisurl
 
@@ -101,6 +102,26 @@ def _whole(value: str, least: int, most: int) -> int:
 
 def _between(least: int, most: int) -> Callable[[str], int]:
     return lambda value: _whole(value, least, most)
+
+
+def _share(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError(f"{errors.quoted(value)} is not a number; write 0 to 1") from None
+    if not 0 <= number <= 1:
+        raise ValueError(f"{value} is out of range; write 0 to 1")
+    return number
+
+
+def _collector(value: str) -> str:
+    parts = urlsplit(value.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or "@" in value:
+        raise ValueError(
+            "is not the base URL of a collector; write http://HOST:4318 or https://HOST, and a "
+            "password into OTEL_EXPORTER_OTLP_HEADERS"
+        )
+    return value.strip()
 
 
 def _seconds(least: float, most: float) -> Callable[[str], float]:
@@ -356,6 +377,13 @@ class WorkerSettings(Settings):
         "duepoint-secret-reader",
         "ClusterRole that lets the worker read a namespace's Secrets, named in messages",
     )
+    traces_endpoint: str | None = _setting(
+        _collector,
+        None,
+        "base URL of an OpenTelemetry collector (OTLP over HTTP) for traces of slots, such as "
+        "http://otel-collector.monitoring:4318; unset = no traces",
+    )
+    traces_ratio: float = _setting(_share, "1", "share of the slots that are traced, 0 to 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -448,6 +476,6 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
 
 
 # Variables with our prefix that belong to the development tools.
-_FOREIGN = ("DUEPOINT_CACHE", "DUEPOINT_STATE", "DUEPOINT_TEST_")
+_FOREIGN = ("DUEPOINT_CACHE", "DUEPOINT_RELEASES", "DUEPOINT_STATE", "DUEPOINT_TEST_")
 # The kubelet gives each Pod such variables for every Service of its namespace.
 _SERVICE_LINK = re.compile(r"_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$")

@@ -200,6 +200,9 @@ webhook_seconds = Histogram(
     buckets=_DURATION_BUCKETS,
     registry=_WORKER,
 )
+spans_total = Counter(
+    "duepoint_spans", "Spans of traces, by what became of them.", ["outcome"], registry=_WORKER
+)
 other_installs = Gauge(
     "duepoint_other_installs",
     "1 while another installation looks after the same Schedules.",
@@ -359,6 +362,9 @@ registry = REGISTRY
 runs_of = functools.cache(runs_total.labels)
 run_results_of = functools.cache(run_results_total.labels)
 slots_of = functools.cache(slots_total.labels)
+
+#: Likewise of spans: accepted by the collector, refused or unanswered, or without a place to wait.
+spans_of = functools.cache(spans_total.labels)
 
 #: Awaited before each scrape: gauges that are read only then.
 before_scrape: set[Callable[[], Awaitable[None]]] = set()

@@ -139,14 +139,47 @@ async def test_what_was_written_behind_a_removal_is_swept(harness):
     )
     await harness.queue.settlements.settle(claim, late)
     assert await slots(harness) == [2]
-    cursor = None
-    while True:
-        swept = await harness.queue.sweeper.sweep(claim.shard, cursor, queueing.EPOCH)
-        if (cursor := swept.cursor) is None:
-            break
+    await sweep(harness, claim.shard)
     assert await slots(harness) == []
     assert await slots(harness, "another") == [1]
     await check_the_sum(harness)
+
+
+async def sweep(harness, shard):
+    cursor = None
+    while True:
+        swept = await harness.queue.sweeper.sweep(shard, cursor, queueing.EPOCH)
+        if (cursor := swept.cursor) is None:
+            return
+
+
+async def test_a_sweep_looks_again_before_it_forgets(harness):
+    """A Schedule that has come back since the sweep read its bucket keeps its slots."""
+    claim, _ = await settle(harness, 1)
+    names = harness.server.shard(0)
+    bucket = names.bucket_of(schedule_id(harness), 1)
+    call = harness.queue.index.call("forgethistory", claim.shard, bucket, the_hash(harness))
+    first, last = call.run([schedule_id(harness), schedule_id(harness, "gone")])
+    call.put(first=first, last=last)
+    assert await harness.queue.index.scripts.run(call) == 1
+    assert await slots(harness) == [1]
+    await check_the_sum(harness)
+
+
+async def test_once_it_is_turned_off_what_was_kept_is_removed_and_not_looked_for_again(
+    harness, monkeypatch
+):
+    claim, _ = await settle(harness, 1)
+    await settle(harness, 2, name="another", of_member=True)
+    off = dataclasses.replace(QUOTAS, history=0)
+    monkeypatch.setattr(harness.queue.history, "quotas", off)
+    await sweep(harness, claim.shard)
+    redis = harness.server.redis
+    assert await redis.exists(the_hash(harness), the_hash(harness, of_member=True)) == 0
+
+    await redis.hset(the_hash(harness), b"x", b"y")
+    await sweep(harness, claim.shard)
+    assert await redis.exists(the_hash(harness)) == 1
 
 
 async def test_members_have_hashes_and_bounds_of_their_own(harness):

@@ -6,6 +6,8 @@ import argparse
 import concurrent.futures
 import contextlib
 import dataclasses
+import itertools
+import math
 import multiprocessing
 import sys
 import time
@@ -21,8 +23,9 @@ def main() -> int:
     parser.add_argument("--seeds", default="1:300", help="FIRST:LAST, or one seed (default 1:300)")
     parser.add_argument("--scope", choices=("random", "singles", "pairs"), default="random")
     parser.add_argument(
-        "--target", choices=history.TARGETS, help="of singles and pairs; unset: all"
+        "--story", choices=tuple(scopes.STORIES), help="of singles and pairs; unset: all"
     )
+    parser.add_argument("--minutes", type=float, help="begin no history later than this")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument(
         "--show", metavar="SEED", type=int, help="play one seed and print its trace"
@@ -43,8 +46,10 @@ def _run(chosen: argparse.Namespace) -> int:
         return _show(chosen.show)
     first, _, last = chosen.seeds.partition(":")
     numbers = range(int(first), int(last or first) + 1)
-    tasks = _tasks(chosen.scope, numbers, (chosen.target,) if chosen.target else history.TARGETS)
-    return _play_all(tasks, chosen.jobs, keeps=chosen.keep)
+    names = (chosen.story,) if chosen.story else tuple(scopes.STORIES)
+    tasks = _tasks(chosen.scope, numbers, names)
+    until = time.monotonic() + 60 * chosen.minutes if chosen.minutes else math.inf
+    return _play_all(tasks, chosen.jobs, until=until, keeps=chosen.keep)
 
 
 def _say(text: object) -> None:
@@ -52,13 +57,13 @@ def _say(text: object) -> None:
     sys.stdout.flush()
 
 
-def _tasks(scope: str, seeds: range, targets: tuple[str, ...]) -> Iterator[playing.Task]:
+def _tasks(scope: str, seeds: range, names: tuple[str, ...]) -> Iterator[playing.Task]:
     if scope == "random":
         for seed in seeds:
             yield seed, stories.of_seed(seed)
         return
-    for target in targets:
-        story = scopes.one_slot(target)
+    for name in names:
+        story = scopes.STORIES[name]()
         seed = seeds[0]
         quiet = playing.play((seed, story))
         if scope == "singles":
@@ -70,8 +75,22 @@ def _tasks(scope: str, seeds: range, targets: tuple[str, ...]) -> Iterator[playi
                 yield seed, scopes.with_events(story, *pair)
 
 
-def _play_all(tasks: Iterator[playing.Task], jobs: int, *, keeps: bool) -> int:
-    began, count, failed = time.monotonic(), 0, 0
+@dataclasses.dataclass(slots=True)
+class _Counts:
+    histories: int = 0
+    failed: int = 0
+    points: int = 0
+    faults: int = 0
+
+    def add(self, verdict: playing.Verdict) -> None:
+        self.histories += 1
+        self.failed += bool(verdict.problems)
+        self.points += verdict.points
+        self.faults += verdict.faults
+
+
+def _play_all(tasks: Iterator[playing.Task], jobs: int, *, until: float, keeps: bool) -> int:
+    began, counts = time.monotonic(), _Counts()
     context = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as held:
         paths: queues.Queue[str] = context.Queue()
@@ -82,19 +101,32 @@ def _play_all(tasks: Iterator[playing.Task], jobs: int, *, keeps: bool) -> int:
                 jobs, context, initializer=playing.begin_in_pool, initargs=(paths,)
             )
         )
-        waiting: dict[concurrent.futures.Future[list[str]], playing.Task] = {}
-        for task in tasks:
-            waiting[pool.submit(playing.problems_of, task)] = task
-        for done in concurrent.futures.as_completed(waiting):
-            count += 1
-            if problems := done.result():
-                failed += 1
-                _report(waiting[done], problems, keeps=keeps)
+        for task, verdict in _played(pool, tasks, jobs, until):
+            counts.add(verdict)
+            if verdict.problems:
+                _report(task, verdict.problems, keeps=keeps)
     seconds = time.monotonic() - began
     _say(
-        f"{count} histories, {failed} failed; {seconds:.0f} s, {60 * count / seconds:.0f} a minute"
+        f"{counts.histories} histories, {counts.failed} failed; {counts.points} points,"
+        f" {counts.faults} faults; {seconds:.0f} s, {60 * counts.histories / seconds:.0f} a minute"
     )
-    return 1 if failed else 0
+    return 1 if counts.failed else 0
+
+
+def _played(
+    pool: concurrent.futures.Executor, tasks: Iterator[playing.Task], jobs: int, until: float
+) -> Iterator[tuple[playing.Task, playing.Verdict]]:
+    """In the order in which they end; a few are under way at a time."""
+    waiting: dict[concurrent.futures.Future[playing.Verdict], playing.Task] = {}
+    while True:
+        for task in itertools.islice(tasks, 3 * jobs - len(waiting)):
+            if time.monotonic() < until:
+                waiting[pool.submit(playing.verdict_on, task)] = task
+        if not waiting:
+            return
+        done, _ = concurrent.futures.wait(waiting, return_when="FIRST_COMPLETED")
+        for each in done:
+            yield waiting.pop(each), each.result()
 
 
 def _report(task: playing.Task, problems: list[str], *, keeps: bool) -> None:

@@ -32,17 +32,29 @@ class Kind(StrEnum):
     PAUSE_BEFORE = "pause-before"
     PAUSE_AFTER = "pause-after"
     DRAIN = "drain"
+    CLOCK_AHEAD = "clock-ahead"
+    CLOCK_BEHIND = "clock-behind"
 
     FLUSH = "flush"
     FALL_BACK = "fall-back"
     OUTAGE = "outage"
     API_OUTAGE = "api-outage"
+    RECEIVER_OUTAGE = "receiver-outage"
+    SERVER_AHEAD = "server-ahead"
+    SERVER_BEHIND = "server-behind"
+    PARTITION = "partition"
+    NEW_KEY = "new-key"
 
     EDIT = "edit"
     RETIME = "retime"
+    RESCHEDULE = "reschedule"
+    POLICY = "policy"
     SUSPEND = "suspend"
     RESUME = "resume"
     DELETE = "delete"
+    RECREATE = "recreate"
+    RUN = "run"
+    BACKFILL = "backfill"
     TAKEOVER = "takeover"
 
 
@@ -52,10 +64,18 @@ OF_MESSAGES = frozenset(Kind(text) for text in (
 ))  # fmt: skip
 OF_PROCESSES = frozenset(
     {Kind.KILL_BEFORE, Kind.KILL_AFTER, Kind.PAUSE_BEFORE, Kind.PAUSE_AFTER, Kind.DRAIN}
-    | {Kind.TAKEOVER}
+    | {Kind.TAKEOVER, Kind.CLOCK_AHEAD, Kind.CLOCK_BEHIND}
 )
-OF_SERVERS = frozenset({Kind.FLUSH, Kind.FALL_BACK, Kind.OUTAGE, Kind.API_OUTAGE})
-OF_USERS = frozenset({Kind.EDIT, Kind.RETIME, Kind.SUSPEND, Kind.RESUME, Kind.DELETE})
+OF_SERVERS = frozenset(
+    {Kind.FLUSH, Kind.FALL_BACK, Kind.OUTAGE, Kind.API_OUTAGE, Kind.RECEIVER_OUTAGE}
+    | {Kind.SERVER_AHEAD, Kind.SERVER_BEHIND, Kind.PARTITION, Kind.NEW_KEY}
+)
+OF_USERS = frozenset(
+    {Kind.EDIT, Kind.RETIME, Kind.RESCHEDULE, Kind.POLICY, Kind.SUSPEND, Kind.RESUME}
+    | {Kind.DELETE, Kind.RECREATE, Kind.RUN, Kind.BACKFILL}
+)
+#: A process's own clock, and Redis's: with both wrong at a time nothing is promised.
+OF_CLOCKS = frozenset({Kind.CLOCK_AHEAD, Kind.CLOCK_BEHIND, Kind.SERVER_AHEAD, Kind.SERVER_BEHIND})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -64,8 +84,9 @@ class Event:
 
     Attributes:
         at: number of the message.
-        amount: seconds of a pause, an outage or a delay; commands that a fallback loses.
-        name: the Schedule that a user's event is about; "" = the first.
+        amount: seconds of a pause, an outage, a delay or a wrong clock; commands that a fallback
+            loses; shards that are asked for.
+        name: the Schedule, set or member that a user's event is about; "" = the first Schedule.
     """
 
     at: int
@@ -94,6 +115,12 @@ USUAL_AMOUNTS = {
     Kind.FALL_BACK: 1.0,
     Kind.OUTAGE: 8.0,
     Kind.API_OUTAGE: 20.0,
+    Kind.RECEIVER_OUTAGE: 12.0,
+    Kind.CLOCK_AHEAD: 3600.0,
+    Kind.CLOCK_BEHIND: 3600.0,
+    Kind.SERVER_AHEAD: 3600.0,
+    Kind.SERVER_BEHIND: 3600.0,
+    Kind.PARTITION: 4.0,
 }
 
 

@@ -9,110 +9,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from duepoint import agreedclock, app, services, settings
+from duepoint import agreedclock, app, errors, services, settings
 from duepoint import clock as clocks
 from duepoint.controller.watching import directwatch
+from duepoint.httpapi import service
 from duepoint.kube import port, schedules
-from tests.simulation import chance, faults, receiver
+from tests.simulation import apiclient, chance, faults, receiver
 from tests.simulation.cluster import NAMESPACE, SYSTEM_NAMESPACE, Cluster, MadeJob, Session
 from tests.simulation.faults import Event, Kind
 from tests.simulation.loop import Process, SimulatedLoop, running_process
 from tests.simulation.network import Message, Network
+from tests.simulation.plans import BEGIN_US, ManualRun, Story, Wish, stream_of
 from tests.simulation.servers import RedisSide, SimulatedServers
+from tests.simulation.users import Users
 from tests.simulation.valkey import SimulatedValkey
 from tests.support import redisserver
 
 _LEASE = port.path("/apis/coordination.k8s.io/v1", SYSTEM_NAMESPACE, "leases", "duepoint-operator")
-#: Monotonic clocks do not begin at zero.
-BEGIN_US = 1_000_000_000
 #: A killed process is started again after so long.
 RESTART_SECONDS = 3.0
-
-JOB_TEMPLATE = {
-    "spec": {
-        "template": {
-            "spec": {
-                "containers": [{"name": "main", "image": "example.com/report:1"}],
-                "restartPolicy": "Never",
-            }
-        }
-    }
-}
-TARGETS = ("job", "webhook", "stream")
-
-
-def target_of(planned: Planned) -> Mapping[str, Any]:
-    """The part of its spec that says what is run."""
-    match planned.target:
-        case "job":
-            return {"jobTemplate": JOB_TEMPLATE}
-        case "webhook":
-            return {"webhook": {"url": receiver.URL}}
-        case "stream":
-            return {"stream": {"name": _stream_of(planned.name)}}
-    raise ValueError(planned.target)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """A Schedule of a story.
-
-    Attributes:
-        target: one of ``TARGETS``.
-        timing: fields of the spec; an instant is written ``+20s``, after the begin.
-    """
-
-    name: str
-    target: str
-    timing: Mapping[str, Any]
-    apply_seconds: float = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    """What is played.
-
-    Attributes:
-        seconds: how long, after the begin.
-        calm_seconds: events of later messages do not happen.
-        job_seconds: how long each Job runs.
-        answers: number of a request to the receiver -> status.
-    """
-
-    schedules: Sequence[Planned]
-    seconds: float
-    calm_seconds: float = float("inf")
-    operators: int = 2
-    workers: int = 2
-    job_seconds: float = 2.0
-    answers: Mapping[int, int] = field(default_factory=dict)
-    events: Sequence[Event] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a user asked for, from this instant on; ``spec`` None: to be deleted.
-
-    Attributes:
-        ready_us: when the status was first seen to have this generation Ready; None = never.
-    """
-
-    at_us: int
-    uid: str
-    generation: int
-    spec: Mapping[str, Any] | None
-    ready_us: int | None = None
+#: They serve members of sets, where a story has any.
+API_PROCESSES = 2
+#: A new key is given to one process after the other, so long apart.
+ROLLING_SECONDS = 4.0
+#: A clock that was set wrong is right again after so long.
+WRONG_SECONDS = 30.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,9 +49,11 @@ class Record:
     """What came of a story.
 
     Attributes:
-        wishes: by the name of the Schedule, in order.
+        wishes: by the name of the Schedule, set or member, in order.
+        runs: ScheduleRuns that were created.
         events: when each event happened.
-        statuses: by name, at the end.
+        statuses: by name, at the end; those of ScheduleRuns too.
+        members: by the name of the set, what the HTTP API listed at the end; None = no answer.
         exits: when a process ended itself, and which.
         entries: (id, fields) of each stream at the end.
         trace: what happened, a line each.
@@ -134,11 +65,13 @@ class Record:
     begin_us: int
     end_us: int
     wishes: dict[str, list[Wish]]
+    runs: list[ManualRun]
     made: list[MadeJob]
     seen: list[receiver.Seen]
     entries: dict[str, list[tuple[str, dict[str, str]]]]
     events: list[tuple[int, Event]]
     statuses: dict[str, dict[str, Any] | None]
+    members: dict[str, dict[str, Any] | None]
     exits: list[tuple[int, str]]
     failures: list[str]
     trace: list[str]
@@ -162,24 +95,30 @@ def run(story: Story, seed: int, valkey: SimulatedValkey) -> Record:
 
 
 @functools.cache
-def _key_file() -> Path:
+def _key_file(number: int) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="duepoint-simulation-"))
     key = folder / "blob-key"
-    key.write_bytes(b"k" * 32)
+    key.write_bytes(bytes([number]) * 32)
     return key
 
 
+_OWN_SETTINGS: dict[type[Any], dict[str, str]] = {
+    settings.OperatorSettings: {"shards": "1"},
+    settings.WorkerSettings: {"egress_allow_http": "true"},
+    settings.ApiSettings: {"api_plaintext": "true"},
+}
+
+
 @functools.cache
-def _settings(kind: type[Any], identity: str) -> Any:
+def _settings(kind: type[Any], identity: str, key: int) -> Any:
     common = {
         "redis_url": "redis://redis:6379/0",
-        "blob_key_file": str(_key_file()),
+        "blob_key_file": str(_key_file(key)),
         "namespace": SYSTEM_NAMESPACE,
         "http_port": "0",
         "identity": identity,
     }
-    own = {"shards": "1"} if kind is settings.OperatorSettings else {"egress_allow_http": "true"}
-    return settings.read(kind, {}, common | own)
+    return settings.read(kind, {}, common | _OWN_SETTINGS[kind])
 
 
 class Exited(BaseException):
@@ -203,7 +142,9 @@ class _History:
         self._receiver.answers.update(story.answers)
         self._processes: dict[str, Process] = {}
         self._ends: dict[str, Callable[[], object]] = {}
-        self._wishes: dict[str, list[Wish]] = {each.name: [] for each in story.schedules}
+        self._client = apiclient.ApiClient(self._network)
+        self._users = Users(story, self._cluster, self._client)
+        self._key = 1
         self._failures: list[str] = []
         self._exits: list[tuple[int, str]] = []
 
@@ -228,52 +169,62 @@ class _History:
     async def _play(self) -> Record:
         story, loop = self._story, self._loop
         loop.spawn(self._cluster.run_controllers())
-        loop.spawn(self._watch_readiness())
         for number in range(story.operators):
             self._start(f"operator{number}")
         for number in range(story.workers):
             self._start(f"worker{number}")
-        for planned in story.schedules:
-            loop.in_world_at(
-                BEGIN_US + round(planned.apply_seconds * 1e6),
-                lambda planned=planned: loop.spawn(self._apply(planned)),
-            )
+        if story.sets:
+            self._client.begin()
+            for number in range(API_PROCESSES):
+                self._start(f"api{number}")
+        self._users.begin()
         await asyncio.sleep(story.seconds)
         record = await self._recorded()
         self._network.is_over = True
         return record
 
     async def _recorded(self) -> Record:
-        statuses = {}
-        for planned in self._story.schedules:
-            found = await self._cluster.document(schedules.path(NAMESPACE, planned.name))
-            statuses[planned.name] = None if found is None else found.get("status", {})
+        statuses = {
+            name: await self._status(name, schedules.PLURAL)
+            for name in self._users.wishes
+            if "/" not in name and name not in self._story.sets
+        }
+        for name in self._story.sets:
+            statuses[name] = await self._status(name, schedules.SET_PLURAL)
+        for run in self._users.runs:
+            statuses[run.name] = await self._status(run.name, schedules.RUN_PLURAL)
+        members = {name: await self._client.listed(name) for name in self._story.sets}
         return Record(
             story=self._story,
             seed=self._seed,
             begin_us=chance.BASE_US + BEGIN_US,
             end_us=self._now_us(),
-            wishes=self._wishes,
+            wishes=self._users.wishes,
+            runs=self._users.runs,
             made=list(self._cluster.made),
             seen=list(self._receiver.seen),
             entries=self._entries(),
             events=[(chance.BASE_US + at, event) for at, event in self._network.witnessed],
             statuses=statuses,
+            members=members,
             exits=list(self._exits),
-            failures=[*self._failures, *self._loop.failures],
+            failures=[*self._failures, *self._client.refusals, *self._loop.failures],
             trace=list(self._network.trace),  # closing adds to it
             messages=list(self._network.sent),
             turns=self._loop.turns,
         )
 
+    async def _status(self, name: str, plural: str) -> dict[str, Any] | None:
+        found = await self._cluster.document(schedules.path(NAMESPACE, name, plural=plural))
+        return None if found is None else found.get("status", {})
+
     def _entries(self) -> dict[str, list[tuple[str, dict[str, str]]]]:
         """Of each stream, by its documented name in Redis."""
         found = {}
-        for name in sorted(
-            {each.name for each in self._story.schedules if each.target == "stream"}
-        ):
+        writing = (each for each in self._story.schedules if each.target == "stream")
+        for name in sorted({each.set_name or each.name for each in writing}):
             (entries,) = self._valkey.look(
-                ("XRANGE", f"dp:stream:{NAMESPACE}:{_stream_of(name)}", "-", "+")
+                ("XRANGE", f"dp:stream:{NAMESPACE}:{stream_of(name)}", "-", "+")
             )
             found[name] = [(id_.decode(), _pairs(fields)) for id_, fields in entries]
         return found
@@ -281,7 +232,8 @@ class _History:
     # -- processes -----------------------------------------------------------------------------
 
     def _start(self, name: str) -> None:
-        work = self._operate if name.startswith("operator") else self._work
+        works = {"operator": self._operate, "worker": self._work, "api": self._serve}
+        work = works[name.rstrip("0123456789")]
         self._network.note(name, "starts")
         self._processes[name] = self._loop.start(name, self._watched(name, work(name)))
 
@@ -304,7 +256,7 @@ class _History:
     async def _operate(self, name: str) -> None:
         clock = agreedclock.AgreedClock(clocks.SystemClock())
         async with app.operating(
-            _settings(settings.OperatorSettings, name),
+            self._settings(settings.OperatorSettings, name),
             api=self._session(clock),
             clock=clock,
             health=services.Health(),
@@ -317,7 +269,7 @@ class _History:
     async def _work(self, name: str) -> None:
         clock = agreedclock.AgreedClock(clocks.SystemClock())
         async with app.working(
-            _settings(settings.WorkerSettings, name),
+            self._settings(settings.WorkerSettings, name),
             api=self._session(clock),
             clock=clock,
             health=services.Health(),
@@ -327,9 +279,28 @@ class _History:
             self._ends[name] = claimer.drain
             await claimer.run()
 
-    def _session(self, clock: agreedclock.AgreedClock) -> Session:
+    async def _serve(self, name: str) -> None:
+        clock, chosen = clocks.SystemClock(), self._settings(settings.ApiSettings, name)
+        queue = app.open_queue(chosen, clock)
+        handler = service.assemble(queue, self._session(None), clock)
+        served = service.ApiService(chosen, queue, handler, services.Health())
+        running = asyncio.create_task(served.run())
+        self._ends[name] = running.cancel
+        process = running_process.get()
+        self._client.open(process, handler)
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+        finally:
+            self._client.close(process)
+            await queue.close()
+
+    def _settings(self, kind: type[Any], name: str) -> Any:
+        return _settings(kind, name, self._key)
+
+    def _session(self, clock: agreedclock.AgreedClock | None) -> Session:
         def hear(date: str, asked: float) -> None:
-            if clock.wants_api():
+            if clock is not None and clock.wants_api():
                 clock.note_api(date, asked=asked)
 
         return Session(self._cluster, running_process.get(), hear)
@@ -344,18 +315,19 @@ class _History:
         raise Exited
 
     def _kill(self, process: Process) -> None:
-        if process.is_dead:
+        if process.is_dead or process.name == apiclient.NAME:  # who asks is no part of the product
             return
         self._network.note(process, "is killed")
         self._loop.kill(process)
         self._redis.listeners = [
             each for each in self._redis.listeners if each.process is not process
         ]
-        self._restart_later(process.name)
+        if process.name in self._processes:  # others are started by an event, and end with it
+            self._restart_later(process.name)
 
     def _drain(self, name: str) -> None:
-        process = self._processes[name]
-        if not process.is_dead and name in self._ends:
+        process = self._processes.get(name)
+        if process is not None and not process.is_dead and name in self._ends:
             self._network.note(name, "gets SIGTERM")
             self._loop.call_soon(self._ends.pop(name), context=self._loop.context_of(process))
 
@@ -366,84 +338,15 @@ class _History:
         if (leader := holder.partition("_")[0]) in self._processes:
             self._drain(leader)
 
-    # -- what users do -------------------------------------------------------------------------
-
-    async def _apply(self, planned: Planned) -> None:
-        spec = {**target_of(planned), **planned.timing}
-        body = {
-            "apiVersion": "duepoint.dev/v1alpha1",
-            "kind": "Schedule",
-            "metadata": {"name": planned.name, "namespace": NAMESPACE},
-            "spec": spec,
-        }
-        path = schedules.collection(NAMESPACE)
-        answer = msgspec.json.decode(await self._cluster.server.request("POST", path, body))
-        self._note_wish(planned.name, answer, spec)
-
-    async def _patch(self, name: str, change: Mapping[str, Any]) -> None:
-        path = schedules.path(NAMESPACE, name)
-        if await self._cluster.document(path) is None:
-            return
-        answer = msgspec.json.decode(
-            await self._cluster.server.request(
-                "PATCH", path, {"spec": change}, content_type=port.MERGE_PATCH
-            )
-        )
-        self._note_wish(name, answer, answer["spec"])
-
-    async def _delete(self, name: str) -> None:
-        path = schedules.path(NAMESPACE, name)
-        found = await self._cluster.document(path)
-        if found is not None:
-            await self._cluster.server.request("DELETE", path)
-            self._note_wish(name, found, None)
-
-    def _note_wish(
-        self, name: str, document: Mapping[str, Any], spec: Mapping[str, Any] | None
-    ) -> None:
-        metadata = document["metadata"]
-        wish = Wish(self._now_us(), metadata["uid"], metadata["generation"], spec)
-        self._wishes[name].append(wish)
-        self._network.note("user", f"{name}: {'delete' if spec is None else dict(spec)}")
-
-    async def _watch_readiness(self) -> None:
-        path = schedules.collection(NAMESPACE)
-        async for change in self._cluster.server.watch(path, _Shown, "0"):
-            name, status = change.item.metadata.name, change.item.status
-            ready = next(
-                (one for one in status.get("conditions", ()) if one["type"] == "Ready"), None
-            )
-            wishes = self._wishes.get(name)
-            if not wishes or ready is None:
-                continue
-            seen = ready.get("observedGeneration", status.get("observedGeneration", 0))
-            for place, wish in enumerate(wishes):
-                if wish.ready_us is None and wish.generation <= seen and ready["status"] == "True":
-                    wishes[place] = dataclasses.replace(wish, ready_us=self._now_us())
-
     # -- events --------------------------------------------------------------------------------
 
     def _carry_out(self, event: Event, message: Message) -> None:
         if event.kind in faults.OF_USERS:
-            name = event.name or self._story.schedules[0].name
-            self._loop.spawn(self._wish(event.kind, name, message.number))
+            self._users.carry_out(event.kind, event.name, message.number)
         elif event.kind in faults.OF_SERVERS:
             self._befall_servers(event)
         elif event.kind in faults.OF_PROCESSES:
             self._befall_process(event, message.process)
-
-    async def _wish(self, kind: Kind, name: str, number: int) -> None:
-        match kind:
-            case Kind.EDIT:
-                await self._patch(name, {"payload": f"edited at {number}"})
-            case Kind.RETIME:
-                await self._patch(name, {"jitter": "1ms"})
-            case Kind.SUSPEND:
-                await self._patch(name, {"suspend": True})
-            case Kind.RESUME:
-                await self._patch(name, {"suspend": False})
-            case Kind.DELETE:
-                await self._delete(name)
 
     def _befall_servers(self, event: Event) -> None:
         until_us = self._loop.now_us + round(event.amount * 1e6)
@@ -460,6 +363,18 @@ class _History:
                 self._redis.drop_connections()
             case Kind.API_OUTAGE:
                 self._cluster.down_until_us = until_us
+            case Kind.RECEIVER_OUTAGE:
+                self._receiver.down_until_us = until_us
+            case Kind.SERVER_AHEAD | Kind.SERVER_BEHIND:
+                self._valkey.clock_offset_us = _offset_us(event)
+                self._in_right_time(lambda: setattr(self._valkey, "clock_offset_us", 0))
+            case Kind.NEW_KEY:
+                self._key += 1
+                for place, name in enumerate(self._processes):
+                    at_us = self._loop.now_us + round(ROLLING_SECONDS * 1e6) * place
+                    self._loop.in_world_at(at_us, self._drain, name)
+            case Kind.PARTITION:
+                self._loop.start("partition", self._partition(round(event.amount)))
 
     def _befall_process(self, event: Event, process: Process) -> None:
         match event.kind:
@@ -471,21 +386,34 @@ class _History:
                 self._drain(process.name)
             case Kind.TAKEOVER:
                 self._loop.spawn(self._take_over())
+            case Kind.CLOCK_AHEAD | Kind.CLOCK_BEHIND:
+                process.clock_offset_us = _offset_us(event)
+                self._in_right_time(lambda: setattr(process, "clock_offset_us", 0))
+
+    def _in_right_time(self, mend: Callable[[], None]) -> None:
+        self._loop.in_world_at(self._loop.now_us + round(WRONG_SECONDS * 1e6), mend)
+
+    async def _partition(self, shards: int) -> None:
+        """Somebody asks for another number of shards, until the queue has heard it."""
+        queue = app.open_queue(
+            self._settings(settings.OperatorSettings, "partition"), clocks.SystemClock()
+        )
+        for _ in range(60):
+            with contextlib.suppress(errors.TryLater, errors.WorldChanged):
+                await queue.resharding.ask(shards)
+                break
+            await asyncio.sleep(1.0)
+        await queue.close()
 
 
-def _stream_of(name: str) -> str:
-    """The stream of a Schedule that writes to one."""
-    return f"ticks-{name}"
+def _offset_us(event: Event) -> int:
+    is_behind = event.kind in (Kind.CLOCK_BEHIND, Kind.SERVER_BEHIND)
+    return round(event.amount * 1e6) * (-1 if is_behind else 1)
 
 
 def _pairs(flat: Sequence[bytes]) -> dict[str, str]:
     texts = [each.decode(errors="replace") for each in flat]
     return dict(zip(texts[::2], texts[1::2], strict=True))
-
-
-class _Shown(msgspec.Struct, frozen=True):
-    metadata: port.Metadata
-    status: dict[str, Any] = {}
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.simulation.history import Record
+from tests.simulation.judgement import Subject
 from tests.simulation.slots import S
 
 #: A webhook that was refused waits at most so long for its next attempt in a story.
@@ -24,25 +25,18 @@ class Run:
     end_us: int
 
 
-def runs_of(
-    record: Record, target: str, uid: str, attempts: Mapping[int, Sequence[tuple[int, bool]]]
-) -> list[Run]:
-    """The runs of an object, in the order in which they began.
-
-    Args:
-        attempts: by slot, the instants of a webhook's attempts, and whether each was refused.
-    """
-    if target == "job":
+def runs_of(record: Record, subject: Subject) -> list[Run]:
+    """The runs of an object, those by hand too, in the order in which they began."""
+    if subject.target == "job":
         found = [
             Run(job.slot_us, job.at_us, min(job.ended_us or _FAR, job.gone_us or _FAR))
             for job in record.made
-            if job.owner_uid == uid
+            if job.owner_uid == subject.uid
         ]
     else:
         found = [
-            Run(slot, tried[0][0], tried[-1][0] + (WAIT_US if tried[-1][1] else 0))
-            for slot, tried in attempts.items()
-            if tried
+            Run(slot, tried[0].at_us, tried[-1].at_us + (WAIT_US if tried[-1].refused else 0))
+            for slot, tried in (*subject.effects.items(), *subject.by_hand.items())
         ]
     return sorted(found, key=lambda run: run.begin_us)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+from dataclasses import dataclass
 from multiprocessing import queues
 
-from tests.simulation import chance, history, oracle
-from tests.simulation.history import Record, Story
+from tests.simulation import chance, effects, history, oracle
+from tests.simulation.history import Record
+from tests.simulation.plans import Story
 from tests.simulation.valkey import SimulatedValkey
 
 #: A seed and its story.
@@ -46,5 +48,24 @@ def play(task: Task) -> Record:
     return history.run(story, seed, _servers[0])
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a history showed.
+
+    Attributes:
+        points: slots that had an effect.
+        faults: events that happened.
+    """
+
+    problems: list[str]
+    points: int
+    faults: int
+
+
+def verdict_on(task: Task) -> Verdict:
+    record = play(task)
+    return Verdict(oracle.judge(record), len(effects.all_of(record)), len(record.events))
+
+
 def problems_of(task: Task) -> list[str]:
-    return oracle.judge(play(task))
+    return verdict_on(task).problems

@@ -25,6 +25,7 @@ class Seen:
     """A request that arrived.
 
     Attributes:
+        uid: of a Schedule; ``SET/ID`` is a member.
         status: what was answered.
     """
 
@@ -42,12 +43,16 @@ class Receiver:
 
     Args:
         answers: number of the request (from 0) -> status; 204 where it says nothing.
+
+    Attributes:
+        down_until_us: everything is answered with 503 before this instant of the loop's.
     """
 
     def __init__(self, network: Network, now_us: Callable[[], int]) -> None:
         self._network = network
         self._now_us = now_us
         self.answers: dict[int, int] = {}
+        self.down_until_us = 0
         self.seen: list[Seen] = []
 
     def take(self, content: bytes) -> bytes:
@@ -59,12 +64,17 @@ class Receiver:
         }
         data: dict[str, Any] = json.loads(body)["data"]
         status = self.answers.get(len(self.seen), 204)
+        if self._network.loop.now_us < self.down_until_us:
+            status = 503
+        schedule = data["schedule"]
         self.seen.append(
             Seen(
                 id=headers["webhook-id"],
                 at_us=self._now_us(),
                 slot=data["scheduled_time"],
-                uid=data["schedule"]["uid"],
+                uid=f"{schedule['set']}/{schedule['name']}"
+                if "set" in schedule
+                else schedule["uid"],
                 attempt=data["attempt"],
                 trigger=data["trigger"],
                 status=status,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tests.simulation import chance, faults
 from tests.simulation.faults import Event, Kind
-from tests.simulation.history import BEGIN_US, Planned, Record, Story
+from tests.simulation.history import Record
+from tests.simulation.plans import BEGIN_US, TARGETS, Planned, Story
 
 #: The slot of the story, after its begin, and the one that shows that all is well again.
 SLOT_SECONDS = 8.0
@@ -28,6 +30,33 @@ def one_slot(target: str, **fields: object) -> Story:
     return Story(schedules=[planned], seconds=SLOT_SECONDS + PERIOD_SECONDS + 2)
 
 
+def one_member(target: str) -> Story:
+    """Two members of a set, which fire once: at the slot, and long after it."""
+    instants = (SLOT_SECONDS, SLOT_SECONDS + PERIOD_SECONDS)
+    planned = [
+        Planned(
+            name=f"set/{name}",
+            target=target,
+            timing={"schedule": f"@at {clock_text(seconds)}"},
+            apply_seconds=6.0,
+        )
+        for name, seconds in zip(("one", "two"), instants, strict=True)
+    ]
+    return Story(schedules=planned, seconds=SLOT_SECONDS + PERIOD_SECONDS + 2)
+
+
+#: What is tried exhaustively, by name.
+STORIES: Mapping[str, Callable[[], Story]] = {
+    **{target: functools.partial(one_slot, target) for target in TARGETS},
+    "history": functools.partial(one_slot, "job", successfulJobsHistoryLimit=0),
+    "forbid": functools.partial(one_slot, "job", concurrencyPolicy="Forbid"),
+    "replace": functools.partial(one_slot, "webhook", concurrencyPolicy="Replace"),
+    "queue": functools.partial(one_slot, "webhook", concurrencyPolicy="Queue"),
+    "all": functools.partial(one_slot, "webhook", catchUpPolicy="All"),
+    **{f"member-{target}": functools.partial(one_member, target) for target in TARGETS},
+}
+
+
 def points(record: Record, first_seconds: float, last_seconds: float) -> list[int]:
     """The messages of a stretch of time, after the begin."""
     first, last = (BEGIN_US + round(each * 1e6) for each in (first_seconds, last_seconds))
@@ -41,7 +70,8 @@ def of_slot(record: Record) -> list[int]:
 
 def of_applying(record: Record) -> list[int]:
     """Messages that arm the Schedule."""
-    return points(record, record.story.schedules[0].apply_seconds, 5.5)
+    begin = record.story.schedules[0].apply_seconds
+    return points(record, begin, begin + 0.5)
 
 
 def singles(numbers: Sequence[int], kinds: Sequence[Kind]) -> Iterator[Event]:

@@ -206,7 +206,6 @@ class Listener:
         if self._redis.is_down:
             raise Reset("Connection lost")
         for channel in channels:
-            self._redis.valkey.subscribe(channel)
             self.channels.add(channel)
             self.hear({"type": "ssubscribe", "channel": channel.encode(), "data": 1})
         self._redis.listeners.append(self)

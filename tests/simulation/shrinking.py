@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tests.simulation.history import Story
+from tests.simulation.plans import Story
 
 FOUND = Path(__file__).parent / "found"
 

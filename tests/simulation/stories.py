@@ -6,9 +6,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from tests.simulation import faults, history, scopes
+from tests.simulation import faults, plans, scopes
 from tests.simulation.faults import Event, Kind
-from tests.simulation.history import Planned, Story
+from tests.simulation.plans import Planned, Story
 
 #: Events befall messages of the first part; the rest shows that all is well again.
 CALM_SECONDS = 70.0
@@ -18,17 +18,26 @@ _FIRST_MESSAGE = 70
 _MESSAGES_PER_SECOND = 6
 _PERIODS = (5, 7, 10, 20, 30)
 _WEIGHTS = {
-    Kind.KILL_BEFORE: 3, Kind.KILL_AFTER: 3, Kind.LOSE_REPLY: 3, Kind.RESET_REPLY: 3,
-    Kind.FALL_BACK: 3, Kind.PAUSE_BEFORE: 2, Kind.FLUSH: 2, Kind.LATE_REQUEST: 2,
+    Kind.KILL_BEFORE: 6, Kind.KILL_AFTER: 6, Kind.LOSE_REPLY: 6, Kind.RESET_REPLY: 6,
+    Kind.FALL_BACK: 6, Kind.PAUSE_BEFORE: 4, Kind.FLUSH: 4, Kind.LATE_REQUEST: 4, Kind.RUN: 4,
+    Kind.EDIT: 2, Kind.RETIME: 2, Kind.DELETE: 2, Kind.SUSPEND: 2, Kind.RESUME: 4,
+    Kind.RESET_REQUEST: 2, Kind.LOSE_REQUEST: 2, Kind.LATE_REPLY: 2, Kind.OUTAGE: 2,
+    Kind.API_OUTAGE: 2, Kind.DRAIN: 2, Kind.TAKEOVER: 2, Kind.PAUSE_AFTER: 2, Kind.PARTITION: 2,
 }  # fmt: skip
+#: Members are signed with the key: with another one, they have to be written again.
+_NOT_FOR_SETS = frozenset({Kind.NEW_KEY})
+_OF_SERVER_CLOCK = frozenset({Kind.SERVER_AHEAD, Kind.SERVER_BEHIND})
 
 
 def of_seed(seed: int) -> Story:
     """The story of a seed; always the same one."""
     dice = random.Random(f"story of {seed}")
     planned = [_schedule(dice, number) for number in range(dice.choice((1, 1, 2, 3)))]
+    if dice.random() < 0.3:
+        planned += _members(dice)
     last = _FIRST_MESSAGE + int(_MESSAGES_PER_SECOND * CALM_SECONDS)
-    events = [_event(dice, last, planned) for _ in range(dice.choice((0, 1, 1, 2, 2, 3, 4)))]
+    kinds = _kinds(dice, has_sets=any(each.set_name for each in planned))
+    events = [_event(dice, last, planned, kinds) for _ in range(dice.choice((0, 1, 1, 2, 2, 3, 4)))]
     return Story(
         schedules=planned,
         seconds=SECONDS,
@@ -56,7 +65,9 @@ def _schedule(dice: random.Random, number: int) -> Planned:
         timing["jitter"] = dice.choice(("500ms", "3s"))
     if dice.random() < 0.15:
         timing["startingDeadlineSeconds"] = dice.choice((5, 30))
-    target = dice.choice(history.TARGETS)
+    target = dice.choice(plans.TARGETS)
+    if target == "job" and dice.random() < 0.5:
+        timing["successfulJobsHistoryLimit"] = dice.choice((0, 1))
     if target != "stream" and dice.random() < 0.4:
         timing["concurrencyPolicy"] = dice.choice(("Forbid", "Replace", "Queue"))
     return Planned(
@@ -64,11 +75,51 @@ def _schedule(dice: random.Random, number: int) -> Planned:
     )
 
 
-def _event(dice: random.Random, last: int, planned: list[Planned]) -> Event:
-    kinds = list(Kind)
+def _members(dice: random.Random) -> list[Planned]:
+    """Those of one set, some of which fire once."""
+    target = dice.choice(plans.TARGETS)
+    found = []
+    for number in range(dice.choice((1, 2, 4))):
+        timing: dict[str, Any] = {}
+        if dice.random() < 0.5:
+            timing["schedule"] = f"*/{dice.choice((5, 10, 20))} * * * * *"
+        else:
+            timing["schedule"] = f"@at {scopes.clock_text(dice.choice((12, 15, 15, 30)))}"
+        if dice.random() < 0.3:
+            timing["catchUpPolicy"] = dice.choice(("None", "Latest", "All"))
+        if target == "webhook" and dice.random() < 0.2:
+            timing["concurrencyPolicy"] = "Forbid"
+        found.append(
+            Planned(
+                name=f"set/m{number}",
+                target=target,
+                timing=timing,
+                apply_seconds=dice.choice((6.0, 6.0, 8.0)),
+            )
+        )
+    return found
+
+
+def _kinds(dice: random.Random, *, has_sets: bool) -> list[Kind]:
+    """Those of one story: its processes' clocks may be wrong, or Redis's."""
+    left_out = faults.OF_CLOCKS - _OF_SERVER_CLOCK if dice.random() < 0.5 else _OF_SERVER_CLOCK
+    if has_sets:
+        left_out |= _NOT_FOR_SETS
+    return [kind for kind in Kind if kind not in left_out]
+
+
+def _event(dice: random.Random, last: int, planned: list[Planned], kinds: list[Kind]) -> Event:
     kind = dice.choices(kinds, [_WEIGHTS.get(each, 1) for each in kinds])[0]
-    name = dice.choice(planned).name if kind in faults.OF_USERS else ""
-    amount = float(dice.choice((1, 2, 5, 20, 200))) if kind is Kind.FALL_BACK else None
+    name, amount = "", None
+    if kind in faults.OF_USERS:
+        chosen = dice.choice(planned)
+        name = chosen.set_name if chosen.set_name and dice.random() < 0.3 else chosen.name
+    if kind is Kind.FALL_BACK:
+        amount = float(dice.choice((1, 2, 5, 20, 200)))
+    elif kind in faults.OF_CLOCKS:
+        amount = float(dice.choice((1, 3, 3600)))
+    elif kind is Kind.PARTITION:
+        amount = float(dice.choice((1, 2, 4)))
     return faults.usual(kind, dice.randint(_FIRST_MESSAGE, last), amount, name)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import faults, history, oracle, scopes, slots
+from tests.simulation import faults, history, oracle, plans, scopes, slots
 from tests.simulation.faults import Kind
 
 #: Prints the digest of the first story's trace.
@@ -21,7 +21,7 @@ with history.a_valkey() as valkey, chance.silent():
 """
 
 
-@pytest.mark.parametrize("target", history.TARGETS)
+@pytest.mark.parametrize("target", plans.TARGETS)
 def test_a_seed_plays_the_same_way_twice(valkey, target):
     story = scopes.one_slot(target)
     events = [faults.usual(Kind.LOSE_REPLY, 105), faults.usual(Kind.FALL_BACK, 112, 3.0)]
@@ -62,7 +62,7 @@ def test_up_to_its_first_event_a_history_is_the_quiet_one(valkey):
     assert disturbed.trace[:before] == quiet.trace[:before]
 
 
-@pytest.mark.parametrize("target", history.TARGETS)
+@pytest.mark.parametrize("target", plans.TARGETS)
 def test_nothing_happens_in_a_quiet_history_but_the_slots(valkey, target):
     record = history.run(scopes.one_slot(target), 3, valkey)
     assert oracle.judge(record) == []

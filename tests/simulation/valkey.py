@@ -4,6 +4,9 @@ Scripts are the product's, apart from what reads the server's clock: ``TIME`` be
 set before each call, and ids of stream entries are made of it. What a client asks about time is
 answered here: TIME, and how long an entry was not acknowledged (XAUTOCLAIM).
 
+What is published goes into a list, which is read with the replies: no second connection, and no
+round trip more.
+
 A fallback by k commands is made by emptying the server and carrying out again, each at its own
 time, all that changed something but the last k. The server has another run id from then on, knows
 no scripts, and its connections are gone.
@@ -11,6 +14,7 @@ no scripts, and its connections are gone.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import socket
@@ -24,9 +28,15 @@ import redis.exceptions
 from duepoint.delayqueue.wire import scripting
 
 _NOW = "simulated:now"
-_ENTRY_ID = f"""string.format('%.0f-*', math.floor(redis.call('GET', '{_NOW}') / 1000))"""
+#: Ids of entries never go back, however wrong the server's clock is; they show the true time.
+_TRUE_NOW = "simulated:true-now"
+_ENTRY_ID = f"""string.format('%.0f-*', math.floor(redis.call('GET', '{_TRUE_NOW}') / 1000))"""
 _TIME = re.compile(r"local time = redis\.call\('TIME'\)\n.*\n")
 _AUTO_ID = re.compile(r"(redis\.p?call\('XADD', \w+,(?: 'MAXLEN', '~', [\w.]+,)? )'\*'")
+_PUBLISHED = "simulated:published"
+_PUBLISH = re.compile(r"redis\.call\('SPUBLISH', ")
+#: The clocks are two.
+_OWN_CHANGES = 2
 #: What changes nothing, and what is only about connections.
 _READING = frozenset(
     {
@@ -49,7 +59,18 @@ Command = tuple[Any, ...]
 def simulated(text: str) -> str:
     """A script's text, reading the simulated clock."""
     text = _TIME.sub(f"do return tonumber(redis.call('GET', '{_NOW}')) end\n", text)
+    text = _PUBLISH.sub(f"redis.call('RPUSH', '{_PUBLISHED}', ", text)
     return _AUTO_ID.sub(rf"\1{_ENTRY_ID}", text)
+
+
+_TAKE_PUBLISHED: tuple[Command, ...] = (("LRANGE", _PUBLISHED, 0, -1), ("DEL", _PUBLISHED))
+_INFO: Command = ("INFO", "persistence")
+
+
+def _changes(info: bytes) -> int:
+    found = re.search(rb"rdb_changes_since_last_save:(\d+)", info)
+    assert found is not None
+    return int(found[1])
 
 
 class Connection:
@@ -71,9 +92,6 @@ class Connection:
             if reply is not False:
                 return reply
             self._reader.feed(self._socket.recv(65_536))
-
-    def write(self, command: Command) -> None:
-        self._socket.sendall(_packed(command))
 
     def close(self) -> None:
         self._socket.close()
@@ -103,8 +121,7 @@ class SimulatedValkey:
 
     def __init__(self, path: str) -> None:
         self._connection = Connection(path)
-        self._subscriber = Connection(path)
-        self._channels: set[str] = set()
+        self._published: list[tuple[str, bytes]] = []
         self._names = {_sha(scripting.source(name)): name for name in scripting.names()}
         self._callbacks = redis.Redis(protocol=2).response_callbacks
         self.load()
@@ -123,15 +140,16 @@ class SimulatedValkey:
         """An empty server.
 
         Args:
-            now_us: its clock.
+            now_us: the true time, and its clock's while ``clock_offset_us`` is 0.
             counts: remember what changed something, so that it can fall back.
         """
         self._now_us = now_us
         self._counts = counts
-        self._log: list[tuple[int, Command]] = []
+        self._log: list[tuple[Command, Command]] = []
         self._loaded: set[str] = set()
         self._read_at: dict[tuple[str, str, bytes], int] = {}
         self._dirty = 0
+        self.clock_offset_us = 0
         self.run = 1
         self._connection.send([("FLUSHALL",)])
         if counts:
@@ -144,7 +162,6 @@ class SimulatedValkey:
 
     def close(self) -> None:
         self._connection.close()
-        self._subscriber.close()
 
     def describe(self, command: Command) -> str:
         """A command for the trace, without its arguments."""
@@ -175,29 +192,46 @@ class SimulatedValkey:
         return self._connection.send(commands)
 
     def _send(self, commands: Sequence[Command]) -> list[Any]:
-        return self._connection.send([("SET", _NOW, self._now_us()), *commands])[1:]
+        clocks = self._clocks(self._now_us())
+        if not any(command[0] == "EVALSHA" for command in commands):
+            return self._connection.send([clocks, *commands])[1:]
+        _, *replies, published, _ = self._connection.send([clocks, *commands, *_TAKE_PUBLISHED])
+        self._note_published(published)
+        return replies
+
+    def _clocks(self, true_us: int) -> Command:
+        return ("MSET", _NOW, true_us + self.clock_offset_us, _TRUE_NOW, true_us)
+
+    def _note_published(self, flat: Sequence[bytes]) -> None:
+        """Channel and message, one after the other."""
+        pairs = zip(flat[::2], flat[1::2], strict=True)
+        self._published += [(channel.decode(), data) for channel, data in pairs]
 
     def _carry_out_and_count(self, command: Command) -> Any:
         answer = self._answer(command)
         if answer is not None:
             return answer
-        (reply,) = self._send([self._translated(command)])
-        if str(command[0]) not in _READING:
-            dirty = self._changes()
-            if dirty - self._dirty > 1:  # one is the clock
-                self._log.append((self._now_us(), command))
-            self._dirty = dirty
+        if str(command[0]) in _READING:
+            return self._finished(command, self._send([self._translated(command)])[0])
+        clocks = self._clocks(self._now_us())
+        _, reply, info, published, _ = self._connection.send(
+            [clocks, self._translated(command), _INFO, *_TAKE_PUBLISHED]
+        )
+        self._note_published(published)
+        dirty = _changes(info)
+        if dirty - self._dirty - len(published) > _OWN_CHANGES:
+            self._log.append((clocks, command))
+        self._dirty = dirty + bool(published)
         return self._finished(command, reply)
 
     def _changes(self) -> int:
-        (said,) = self._connection.send([("INFO", "persistence")])
-        return int(re.search(rb"rdb_changes_since_last_save:(\d+)", said)[1])  # type: ignore[index]
+        return _changes(self._connection.send([_INFO])[0])
 
     def _answer(self, command: Command) -> Any:
         """What is answered without the server; None = it is asked."""
         name = command[0]
         if name == "TIME":
-            now_us = self._now_us()
+            now_us = self._now_us() + self.clock_offset_us
             return (now_us // 1_000_000, now_us % 1_000_000)
         if name == "SCRIPT" and command[1] == "LOAD":
             sha = _sha(command[2])
@@ -232,9 +266,10 @@ class SimulatedValkey:
     # -- entries that were read and not acknowledged -------------------------------------------
 
     def _note_read(self, command: Command, reply: Any) -> None:
+        now_us = self._now_us() + self.clock_offset_us
         for stream, entries in reply or ():
             for id_, _ in entries:
-                self._read_at[stream.decode(), str(command[2]), id_] = self._now_us()
+                self._read_at[stream.decode(), str(command[2]), id_] = now_us
 
     def _claimed_entries(self, command: Command) -> Any:
         """XAUTOCLAIM by the simulated clock."""
@@ -242,7 +277,8 @@ class SimulatedValkey:
         (pending,) = self._send([("XPENDING", stream, group, "-", "+", 100)])
         if isinstance(pending, Exception):
             return pending
-        least_us = self._now_us() - int(idle_ms) * 1_000
+        now_us = self._now_us() + self.clock_offset_us
+        least_us = now_us - int(idle_ms) * 1_000
         ids = [
             entry[0]
             for entry in pending
@@ -252,27 +288,12 @@ class SimulatedValkey:
         if ids:
             (entries,) = self._send([("XCLAIM", stream, group, consumer, 0, *ids)])
             for id_ in ids:
-                self._read_at[stream, group, id_] = self._now_us()
+                self._read_at[stream, group, id_] = now_us
         return self._callbacks["XAUTOCLAIM"]([b"0-0", entries, []])
-
-    # -- what is published ---------------------------------------------------------------------
-
-    def subscribe(self, channel: str) -> None:
-        """Hear this channel from now on."""
-        if channel not in self._channels:
-            self._channels.add(channel)
-            self._subscriber.write(("SSUBSCRIBE", channel))
-            self._subscriber.read()
 
     def published(self) -> list[tuple[str, bytes]]:
         """Messages since the last call: channel and data."""
-        if not self._channels:
-            return []
-        found = []
-        self._subscriber.write(("PING",))
-        while (reply := self._subscriber.read())[0] != b"pong":
-            if reply[0] == b"smessage":
-                found.append((reply[1].decode(), reply[2]))
+        found, self._published = self._published, []
         return found
 
     # -- what befalls the server ---------------------------------------------------------------
@@ -287,9 +308,8 @@ class SimulatedValkey:
         """Another server takes over that lacks the last commands that changed something."""
         kept = self._log[: max(0, len(self._log) - commands)]
         lost = len(self._log) - len(kept)
-        self._connection.send([("FLUSHALL",)])
-        for at_us, command in kept:
-            self._connection.send([("SET", _NOW, at_us), self._translated(command)])
+        again = [each for clocks, command in kept for each in (clocks, self._translated(command))]
+        self._connection.send([("FLUSHALL",), *again, ("DEL", _PUBLISHED)])
         self._log = kept
         self._dirty = self._changes()
         self.published()
@@ -302,5 +322,6 @@ class SimulatedValkey:
         self._loaded.clear()
 
 
+@functools.lru_cache(maxsize=256)  # every process loads every script
 def _sha(text: str) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()

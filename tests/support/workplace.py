@@ -14,7 +14,7 @@ from duepoint.delayqueue import messages
 from duepoint.runs import run
 from duepoint.schedules import actions, definition, slots
 from duepoint.targets.job import activejobs
-from duepoint.worker import claim_budget
+from duepoint.worker import attempttraces, claim_budget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.pipeline import Bounds, Pipeline
 from tests.fakes.fakeclock import FakeClock
@@ -58,7 +58,13 @@ class Workplace:
         assert await self.queue.writer.upsert([(arming, blob)], EPOCH) == [messages.Armed.APPLIED]
         return known
 
-    def a_worker(self, name: str = "worker-a", *, concurrency: int = 16) -> Claimer:
+    def a_worker(
+        self,
+        name: str = "worker-a",
+        *,
+        concurrency: int = 16,
+        traces: attempttraces.AttemptTraces | None = None,
+    ) -> Claimer:
         bounds = Bounds(concurrency=concurrency, lease_seconds=LEASE_SECONDS)
         return Claimer(
             self.queue,
@@ -69,6 +75,7 @@ class Workplace:
                 bounds=bounds,
                 dice=lambda: 0.5,
                 jobs=self.jobs,
+                traces=traces,
             ),
             self.clock,
             self.health,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import sys
 
 import pytest
 
-from duepoint import app, settings
+from duepoint import app, errors, settings, tracing
 from duepoint.net import egressrules
 
 
@@ -63,3 +64,31 @@ def test_every_rule_of_the_settings_reaches_the_secrets(a_worker):
     assert (rules.insecure_tls, rules.api_audiences, rules.reader_role) == (True, ("a", "b"), "r")
     usual = app.secret_rules(a_worker())
     assert (usual.insecure_tls, usual.api_audiences) == (False, ())
+
+
+def test_without_a_collector_there_are_no_traces(a_worker):
+    assert app.span_queue(a_worker()) is None
+
+
+def test_a_collector_without_its_packages_is_a_wrong_setting(a_worker, monkeypatch):
+    monkeypatch.delitem(sys.modules, "duepoint.tracing.otlp", raising=False)
+    monkeypatch.delattr(tracing, "otlp", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+    with pytest.raises(errors.InvalidSetting, match=r"TRACES_ENDPOINT.*duepoint\[otel\]"):
+        app.span_queue(a_worker(traces_endpoint="http://127.0.0.1:4318"))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["127.0.0.1:4318", "grpc://a:4317", "http://", "http://a/?b=c", "http://me:secret@a:4318"],
+    ids=str,
+)
+def test_what_is_no_base_url_of_a_collector_is_refused(a_worker, value):
+    with pytest.raises(errors.InvalidSetting, match="http://HOST:4318"):
+        a_worker(traces_endpoint=value)
+
+
+@pytest.mark.parametrize("value", ["1.5", "-1", "half", "nan"])
+def test_a_share_of_slots_is_a_number_from_0_to_1(a_worker, value):
+    with pytest.raises(errors.InvalidSetting, match="write 0 to 1"):
+        a_worker(traces_ratio=value)

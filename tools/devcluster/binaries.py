@@ -1,11 +1,11 @@
 """Which program comes from where.
 
-In order: the folder `KUBEBUILDER_ASSETS` names, the cache, a Go build into the cache. A recipe is
-a Go module under `tools/controlplane/` (go.mod and go.sum pin every byte) and the commands built
-from it; modules are separate because together they would push one another's dependencies.
-`ensure` gives paths that exist and have been verified; running them is left to `programs`. Two
-modules are built at a time: what one of them waits for (its sources, a linker that uses one core)
-costs no time then.
+In order: the folder `KUBEBUILDER_ASSETS` names, the cache, the project's own release where its
+checksum is pinned (`releases`), a Go build; the last two fill the cache. A recipe is a Go module
+under `tools/controlplane/` (go.mod and go.sum pin every byte) and the commands built from it;
+modules are separate because together they would push one another's dependencies. `ensure` gives
+paths that exist and have been verified; running them is left to `programs`. Two modules are built
+at a time: what one of them waits for (its sources, a linker that uses one core) costs no time then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tools.devcluster import cache, progress, toolchain
+from tools.devcluster import cache, progress, releases, toolchain
 from tools.devcluster.errors import DevClusterError
 
 MODULES = Path(__file__).parent.parent / "controlplane"
@@ -50,12 +50,6 @@ class Recipe:
 
 
 RECIPES = (
-    Recipe(
-        module="credentials",
-        version="1",
-        commands={"credentials": "duepoint.dev/controlplane/credentials"},
-        seconds=30,
-    ),
     Recipe(
         module="etcd",
         version="v3.6.8",
@@ -116,7 +110,6 @@ AT_A_TIME = 2
 #: What compiles now, to be ended with us.
 _compilers: list[subprocess.Popen[str]] = []
 CLUSTER = (
-    "credentials",
     "etcd",
     "kube-apiserver",
     "kube-controller-manager",
@@ -142,7 +135,6 @@ def _build_missing(recipes: Sequence[Recipe], environment: Mapping[str, str]) ->
     """Build what is not there, the longest first; an interrupt or a failure ends all builds."""
     if not recipes:
         return
-    toolchain.go()  # once, before two builds look for it
     together = progress.SideBySide({each.module: each.seconds for each in recipes})
     longest_first = sorted(recipes, key=lambda each: -each.seconds)
     is_over = threading.Event()
@@ -213,7 +205,7 @@ def provided(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, 
 def built(recipe: Recipe, environment: Mapping[str, str] = os.environ) -> dict[str, Path]:
     """The commands of `recipe` from the cache."""
     root = cache.directory(environment) / "binaries"
-    build = functools.partial(compile_into, recipe)
+    build = functools.partial(_make, recipe, environment)
     folder = cache.entry(root, cache_key(recipe), build)
     return {name: folder / name for name in recipe.commands}
 
@@ -228,6 +220,19 @@ def cache_key(recipe: Recipe) -> str:
         parts["tags"] = recipe.tags
     parts["platform"] = f"{platform.system()} {platform.machine()}"
     return f"{recipe.module}-{recipe.version}-{cache.fingerprint(parts)}"
+
+
+def _make(recipe: Recipe, environment: Mapping[str, str], folder: Path) -> None:
+    """Fetch the commands of `recipe`, or else build them."""
+    is_fetched = releases.fetched_into(
+        folder,
+        recipe.commands,
+        releases.pins_of(recipe.module, recipe.version),
+        environment,
+        seconds=recipe.seconds / 4,
+    )
+    if not is_fetched:
+        compile_into(recipe, folder)
 
 
 def compile_into(recipe: Recipe, folder: Path) -> None:

@@ -122,7 +122,7 @@ def _start(state: State, found: dict[str, Path], redis_url: str) -> Record:
         log.unlink()
     chosen = ports.choose(PORTS, state.read_ports())
     server = f"https://127.0.0.1:{chosen['kube-apiserver']}"
-    credentials.write(state, server, found["credentials"])
+    credentials.write(state, server)
     startup = Startup(
         state,
         Record(

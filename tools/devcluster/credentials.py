@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import secrets
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.devcluster.errors import DevClusterError
+from tools.devcluster import keymaterial
 from tools.devcluster.state import State
 
 ADMIN = "admin"
@@ -26,13 +25,9 @@ USERS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def write(state: State, server: str, generator: Path) -> None:
+def write(state: State, server: str) -> None:
     """All key material of one start, in `state.credentials`, and the administrator's kubeconfig."""
-    result = subprocess.run(
-        [generator, state.credentials], capture_output=True, text=True, check=False
-    )
-    if result.returncode:
-        raise DevClusterError(f"certificates could not be written: {result.stderr.strip()}")
+    keymaterial.write(state.credentials)
     lines = []
     for file_name, (user, groups) in USERS.items():
         token = secrets.token_urlsafe(24)

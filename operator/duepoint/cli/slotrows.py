@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from duepoint.cli import instants, output
-from duepoint.controller.status.recent import ShownSlot
+from duepoint.runs.history import PastSlot
 
 _SECOND_US = 1_000_000
 
 
-def row(slot: ShownSlot) -> output.Row:
+def row(slot: PastSlot) -> output.Row:
     """A slot under the names of the JSON output."""
     late_us = slot.started_us - slot.slot_us if slot.started_us else None
     return {
@@ -27,7 +27,7 @@ def row(slot: ShownSlot) -> output.Row:
     }
 
 
-def _took(slot: ShownSlot) -> float | None:
+def _took(slot: PastSlot) -> float | None:
     if not (slot.started_us and slot.finished_us):
         return None
     return max(0, slot.finished_us - slot.started_us) / _SECOND_US

@@ -105,7 +105,7 @@ class DelayQueue:
         self.claims = claiming.Claims(
             shared, known, reader, self.moves, self.prefetch, self.server_clocks
         )
-        self.history = slothistory.SlotHistory(shared)
+        self.history = slothistory.SlotHistory(shared, quotas)
         self.settlements = settling.Settlements(shared, known, self.prefetch, quotas, self.streams)
         self.concurrency = admission.Concurrency(shared, known, self.numbering)
         self.dead_letters = deadletters.DeadLetters(shared, reader)

@@ -2,20 +2,24 @@
 
 A settlement writes them, in its own script, to a hash beside each bucket of definitions
 (``scripts/includes/history.lua``, ``runs.past``); removing a definition removes them in the same
-step. A settlement that comes behind the removal writes them once more: the sweep finds those. A
-resharding does not carry them along: the new shards begin anew, and until a former shard is empty
-both are read.
+step. A settlement that comes behind the removal writes them once more: the sweep finds those. Where
+none are kept, the first sweep of a process removes what was kept before, and later ones ask for
+nothing. A resharding does not carry them along: the new shards begin anew, and until a former shard
+is empty both are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from duepoint.delayqueue import index, messages, quotas, sharding
 from duepoint.runs import past
 from duepoint.runs.history import PastSlot
 from duepoint.schedules import points
+
+#: Schedules that one call of the script looks at: less than 1 ms of the server's time.
+_IDS_TOGETHER = 250
 
 
 @dataclass(eq=False)
@@ -23,6 +27,8 @@ class SlotHistory:
     """The last slots of schedules and of members; the layout must have been read."""
 
     index: index.Index
+    quotas: quotas.Quotas
+    _emptied: set[tuple[object, ...]] = field(default_factory=set)
 
     async def of(
         self, schedule_id: points.ScheduleId, *, of_member: bool = False
@@ -38,16 +44,16 @@ class SlotHistory:
         # A value that moved later is older: the own shard comes first.
         return past.read(b"".join(reply for reply in reversed(replies) if reply))
 
-    async def forget_gone(
+    async def sweep(
         self,
         shard: messages.ShardId,
         populations: Iterable[str],
         first: int = 0,
         last: int | None = None,
-    ) -> int:
-        """What is kept of schedules without a definition goes, of these buckets; how many.
+    ) -> None:
+        """What is kept of schedules without a definition goes, of these buckets.
 
-        Without a script: a schedule that is written between reading and removing begins anew.
+        Where no last slots are kept, all of them go, once.
         """
         names = self.index.shard(shard)
         buckets = [
@@ -60,6 +66,14 @@ class SlotHistory:
             for bucket in buckets
             for of_member in (False, True)
         ]
+        if self.quotas.history:
+            await self._forget_gone(shard, pairs)
+        elif pairs and (step := (shard, pairs[0], pairs[-1])) not in self._emptied:
+            keys = [("UNLINK", key) for _, key in pairs]
+            await self.index.read_many("forget last slots", keys)
+            self._emptied.add(step)
+
+    async def _forget_gone(self, shard: messages.ShardId, pairs: list[tuple[str, str]]) -> None:
         found = await self.index.read_many("sweep last slots", [("HKEYS", key) for _, key in pairs])
         kept = [
             (bucket, key, ids)
@@ -69,16 +83,15 @@ class SlotHistory:
         records = await self.index.read_many(
             "sweep last slots", [("HMGET", bucket, *ids) for bucket, _, ids in kept]
         )
-        gone = [
-            (key, ids, [i for i, record in zip(ids, of, strict=True) if record is None])
-            for (_, key, ids), of in zip(kept, records, strict=True)
-        ]
-        for key, ids, some in gone:
-            if len(some) == len(ids):
-                await self.index.read("forget last slots", ("UNLINK", key))
-            elif some:
-                (values,) = await self.index.read("forget last slots", ("HMGET", key, *some))
-                freed = sum(len(value) + quotas.HISTORY_OVERHEAD for value in values if value)
-                forget = ("HDEL", key, *some), ("HINCRBY", key, "", -freed)
-                await self.index.read("forget last slots", *forget)
-        return sum(len(some) for _, _, some in gone)
+        for (bucket, key, ids), of in zip(kept, records, strict=True):
+            gone = [id_ for id_, record in zip(ids, of, strict=True) if record is None]
+            for some in _parts(gone):  # the script looks again: one may have come back meanwhile
+                call = self.index.call("forgethistory", shard, bucket, key)
+                first, last = call.run(some)
+                call.put(first=first, last=last)
+                await self.index.scripts.run(call)
+
+
+def _parts(ids: list[bytes]) -> Iterator[list[bytes]]:
+    for first in range(0, len(ids), _IDS_TOGETHER):
+        yield ids[first : first + _IDS_TOGETHER]

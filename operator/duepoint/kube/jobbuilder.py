@@ -31,6 +31,7 @@ SCHEDULED_TIME = "duepoint.dev/scheduled-time"
 PREVIOUS_TIME = "duepoint.dev/previous-time"
 TRIGGER = "duepoint.dev/trigger"
 PAYLOAD = "duepoint.dev/payload"
+TRACEPARENT = "duepoint.dev/traceparent"
 #: What tools that know CronJob look for (KEP-4026).
 CRONJOB_SCHEDULED_TIMESTAMP = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 
@@ -41,6 +42,8 @@ ENVIRONMENT = {
     "DUEPOINT_TRIGGER": TRIGGER,
     "DUEPOINT_PAYLOAD": PAYLOAD,
 }
+#: Where traces are on, also this one, from which OpenTelemetry's SDKs take their parent.
+_TRACED_ENVIRONMENT = ENVIRONMENT | {"TRACEPARENT": TRACEPARENT}
 
 #: A finished Job is the proof that its slot ran: it must outlive the longest redelivery.
 MINIMUM_TTL_SECONDS = 600
@@ -60,6 +63,7 @@ class SlotFacts:
         time_zone: the Schedule's IANA zone.
         run_uid: uid of the ScheduleRun for manual and backfilled slots, else empty.
         owner: the set, where a member's slot runs; name and uid are the member's then.
+        traceparent: W3C context of the span that the Job belongs to; None where traces are off.
     """
 
     namespace: str
@@ -72,6 +76,7 @@ class SlotFacts:
     time_zone: str
     run_uid: str = ""
     owner: setidentity.SetIdentity | None = None
+    traceparent: str | None = None
 
 
 class Words(NamedTuple):
@@ -86,6 +91,7 @@ class Words(NamedTuple):
     previous: str | None
     trigger: str
     payload: str | None
+    traceparent: str | None
 
 
 def words_of(facts: SlotFacts) -> Words:
@@ -101,6 +107,7 @@ def words_of(facts: SlotFacts) -> Words:
         previous=None if previous_us is None else times.time_text(previous_us),
         trigger=facts.trigger,
         payload=None if payload is None else payload.decode(errors="replace"),
+        traceparent=facts.traceparent,
     )
 
 
@@ -162,6 +169,7 @@ def _job_of(
                     TRIGGER: words.trigger,
                     CRONJOB_SCHEDULED_TIMESTAMP: words.slot_there,
                     MEMBER: None if owner is None else words.schedule_name,
+                    TRACEPARENT: words.traceparent,
                 },
                 "spec.jobTemplate.metadata.annotations",
             ),
@@ -209,7 +217,15 @@ def _owner(words: Words, owner: setidentity.SetIdentity | None = None) -> dict[s
 
 #: Ours: what an author writes under them is not handed on, not even where we have nothing to say.
 _OWN_KEYS = frozenset(
-    {SCHEDULED_TIME, PREVIOUS_TIME, TRIGGER, PAYLOAD, MEMBER, CRONJOB_SCHEDULED_TIMESTAMP}
+    {
+        SCHEDULED_TIME,
+        PREVIOUS_TIME,
+        TRIGGER,
+        PAYLOAD,
+        MEMBER,
+        TRACEPARENT,
+        CRONJOB_SCHEDULED_TIMESTAMP,
+    }
 )
 
 
@@ -236,20 +252,22 @@ def _job_spec(spec: dict[str, Any], words: Words) -> dict[str, Any]:
         TRIGGER: words.trigger,
         PREVIOUS_TIME: words.previous,
         PAYLOAD: words.payload,
+        TRACEPARENT: words.traceparent,
     }
     path = "spec.jobTemplate.spec.template.metadata.annotations"
     pod["metadata"] = metadata | {
         "annotations": _annotations(metadata.get("annotations"), ours, path)
     }
+    environment = ENVIRONMENT if words.traceparent is None else _TRACED_ENVIRONMENT
     pod_spec = pod["spec"] = _mapping(pod.get("spec"))
     for field in ("initContainers", "containers"):
         if isinstance(containers := pod_spec.get(field), list):
-            pod_spec[field] = [_with_environment(container) for container in containers]
+            pod_spec[field] = [_with_environment(each, environment) for each in containers]
     spec["template"] = pod
     return spec
 
 
-def _with_environment(container: object) -> object:
+def _with_environment(container: object, environment: Mapping[str, str]) -> object:
     """Ours come first, so that the container's own variables may refer to them."""
     if not isinstance(container, Mapping):
         return container  # the API server says what is wrong with it
@@ -258,7 +276,7 @@ def _with_environment(container: object) -> object:
         return container
     defined = {entry.get("name") for entry in own if isinstance(entry, Mapping)}
     ours = []
-    for name, annotation in ENVIRONMENT.items():
+    for name, annotation in environment.items():
         if name not in defined:
             field = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{annotation}']"}
             ours.append({"name": name, "valueFrom": {"fieldRef": field}})
@@ -279,7 +297,7 @@ def _mapping(value: object) -> dict[str, Any]:
 #: In no template: it is unknown before the process begins.
 _MARK = secrets.token_hex(16)
 _MARKED = re.compile(f"@{_MARK}-([0-9]+)@".encode())
-_MARKS = Words(*(f"@{_MARK}-{place}@" for place in range(9)))
+_MARKS = Words(*(f"@{_MARK}-{place}@" for place in range(10)))
 #: The builder itself has to decide whether the annotations of a longer Job are too long.
 _LIMIT_BYTES = ANNOTATIONS_LIMIT_BYTES // 2
 
@@ -298,12 +316,18 @@ class JobFrame:
 
 
 def frame_of(
-    template: Mapping[str, Any], *, payload: str | None, has_previous: bool
+    template: Mapping[str, Any],
+    *,
+    payload: str | None,
+    has_previous: bool,
+    is_traced: bool = False,
 ) -> JobFrame | None:
     """The frame for slots with this payload, with or without a slot before; None: too long."""
     words = _MARKS._replace(payload=payload)
     if not has_previous:
         words = words._replace(previous=None)
+    if not is_traced:
+        words = words._replace(traceparent=None)
     try:
         whole = msgspec.json.encode(_job_of(template, words))
     except base.InvalidSpec:

@@ -31,13 +31,14 @@ class PastSlot:
     Attributes:
         slot_us: the slot; of several the newest.
         since_us: of several the oldest; 0 = ``slot_us`` alone is known.
-        outcome: Running, Succeeded, Failed, Replaced, Missed or Skipped.
+        outcome: a ``RunState`` (Running, Succeeded, Failed, Replaced, Missed or Skipped); read from
+            a status also ``Waiting`` or ``Retrying``, or a word of a later version.
         started_us: when its target was first tried or its Job created.
     """
 
     slot_us: int
-    trigger: str
-    outcome: RunState
+    outcome: str
+    trigger: str = "Schedule"
     reason: str = ""
     message: str = ""
     started_us: int = 0
@@ -56,6 +57,19 @@ class PastSlot:
     @property
     def is_over(self) -> bool:
         return self.outcome in _OVER
+
+    @property
+    def is_regular(self) -> bool:
+        return self.trigger in REGULAR
+
+    @property
+    def why(self) -> str:
+        """The word for the cause; a success has none of its own."""
+        return self.reason or self.outcome
+
+    def covers(self, slot_us: int) -> bool:
+        """Whether this is one of its slots, as far as they are known."""
+        return slot_us == self.slot_us or 0 < self.since_us <= slot_us <= self.slot_us
 
 
 History = tuple[PastSlot, ...]
@@ -87,7 +101,7 @@ def _newest(entries: Iterable[PastSlot]) -> History:
 def _is_of(entry: PastSlot, event: RunEvent) -> bool:
     if entry.slot_us != event.slot_us:
         return False
-    if entry.trigger in REGULAR:
+    if entry.is_regular:
         return event.trigger in REGULAR
     is_same_job = not (entry.job_name and event.job_name) or entry.job_name == event.job_name
     return entry.trigger == event.trigger and is_same_job

@@ -74,6 +74,7 @@ class Firing:
             right for a claim that is not extended; for one that is, the instant up to
             which it will be held, else a 30 s webhook would be cut at the lease's 10 s.
         owner: the set whose member fires; its id is the name then.
+        traceparent: W3C context of the attempt's span, to hand on; empty where traces are off.
     """
 
     action: actions.Action
@@ -91,6 +92,7 @@ class Firing:
     not_after_monotonic: float
     ends_by_monotonic: float | None = None
     owner: setidentity.SetIdentity | None = None
+    traceparent: str = ""
 
     @property
     def schedule_id(self) -> str:
@@ -268,6 +270,16 @@ _OUTCOMES: dict[type, str] = {
     outcome.Rejected: "rejected",
     outcome.Skip: "skipped",
 }
+
+
+def kind_name(action: actions.Action) -> str:
+    """``job``, ``webhook``, ``stream`` or ``kafka``."""
+    return _KINDS[type(action.target)]
+
+
+def outcome_name(answer: outcome.Outcome) -> str:
+    """``delivered``, ``retry``, ``rejected`` or ``skipped``."""
+    return _OUTCOMES[type(answer)]
 
 
 def count(namespace: str, action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:

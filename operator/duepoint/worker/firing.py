@@ -29,7 +29,15 @@ from duepoint.runs import outcome as outcomes
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target as targets
-from duepoint.worker import actioncache, claim_order, concurrency, handover, results, slots
+from duepoint.worker import (
+    actioncache,
+    attempttraces,
+    claim_order,
+    concurrency,
+    handover,
+    results,
+    slots,
+)
 from duepoint.worker import closing as closings
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.claim_budget import Holding
@@ -99,7 +107,9 @@ class Firer:
         slots: slots.AttemptSlots,
         gate: concurrency.Gate,
         results: results.Results,
+        traces: attempttraces.AttemptTraces | None = None,
     ) -> None:
+        self._traces = traces
         self._queue = queue
         self._target = target
         self._clock = clock
@@ -303,6 +313,8 @@ class Firer:
                 return concurrency.leaving(closed, attempt, firing, verdict)
             case _:
                 started_us = settler.begin(attempt, firing.action)
+                if self._traces is not None:
+                    firing = self._traces.begin(firing)
                 try:
                     await faults.reach(FaultPoint.BEFORE_ATTEMPT)
                     answer = await self._target.fire(firing)

@@ -20,7 +20,16 @@ from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.faults import FaultPoint
 from duepoint.targets import target as targets
 from duepoint.targets.job import activejobs
-from duepoint.worker import actioncache, claim_order, concurrency, firing, planner, results, slots
+from duepoint.worker import (
+    actioncache,
+    attempttraces,
+    claim_order,
+    concurrency,
+    firing,
+    planner,
+    results,
+    slots,
+)
 from duepoint.worker.claim_budget import Holding
 from duepoint.worker.settler import Settler
 
@@ -44,7 +53,11 @@ class Bounds:
 
 
 class Pipeline:
-    """Carries out claims, side by side."""
+    """Carries out claims, side by side.
+
+    Args:
+        traces: None where traces are off.
+    """
 
     def __init__(
         self,
@@ -55,6 +68,7 @@ class Pipeline:
         bounds: Bounds,
         dice: Callable[[], float] = random.random,
         jobs: activejobs.ScheduleJobs = activejobs.NO_JOBS,
+        traces: attempttraces.AttemptTraces | None = None,
     ) -> None:
         self._queue = queue
         self._clock = clock
@@ -70,7 +84,8 @@ class Pipeline:
             actions=actions,
             slots=slots.AttemptSlots(clock, bounds.concurrency, self.jobs, actions),
             gate=concurrency.Gate(queue, jobs),
-            results=results.Results(clock=clock, dice=dice),
+            results=results.Results(clock=clock, dice=dice, traces=traces),
+            traces=traces,
         )
 
     def drain(self) -> None:

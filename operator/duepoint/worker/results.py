@@ -15,7 +15,7 @@ from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
 from duepoint.targets import target as targets
-from duepoint.worker import tried
+from duepoint.worker import attempttraces, tried
 from duepoint.worker.plan import Attempt, Closing
 from duepoint.worker.settler import Settler
 
@@ -30,11 +30,19 @@ class Results:
 
     Args:
         dice: uniform in [0, 1), spreads retries.
+        traces: None where traces are off.
     """
 
-    def __init__(self, *, clock: Clock, dice: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        dice: Callable[[], float] = random.random,
+        traces: attempttraces.AttemptTraces | None = None,
+    ) -> None:
         self._clock = clock
         self._dice = dice
+        self._traces = traces
         self._failures = FailureLog()
 
     def record(
@@ -45,9 +53,20 @@ class Results:
         answer: outcomes.Outcome,
         started_us: int,
     ) -> Closing:
-        """Count and log the answer; what it means for the settlement."""
+        """Count, log and trace the answer; what it means for the settlement."""
         self.observe(attempt, answer)
         closed = self.closing(settler, attempt, firing, answer, started_us)
+        if self._traces is not None:
+            self._traces.end(
+                attempttraces.Ended(
+                    firing=firing,
+                    answer=answer,
+                    started_us=started_us,
+                    ended_us=settler.now_us(),
+                    first_try_us=attempt.first_try_us,
+                    is_over=not closed.occurrences,
+                )
+            )
         count_ended(closed.events)
         for event in closed.events:
             if isinstance(event, RunEvent) and event.state in run.ENDED:

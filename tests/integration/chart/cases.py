@@ -49,6 +49,7 @@ CASES: dict[str, Values] = {
             }
         }
     },
+    "traces": {"traces": {"endpoint": "http://otel-collector.monitoring:4318", "ratio": 0.1}},
     "namespaces-in-metrics": {"metrics": {"namespaces": 1000}},
     "default": {},
     "names": {"fullnameOverride": "schedules", "nameOverride": "ignored"},

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import points
+from tests.conformance.test_members import BLOB, ONCE, a_set, a_write
+from tests.support import queueing
 
 
 async def rearmed(harness, seconds=0.05):
@@ -34,6 +37,25 @@ async def test_who_is_woken_for_a_new_schedule_has_its_definition_with_the_claim
     known = harness.definition()
     assert claimed.claim.definitions == {known.id: known}
     await wakeups.close()
+
+
+async def test_a_look_at_a_shard_names_the_members_of_a_set_that_are_due_soon(harness):
+    made = a_set(harness.queue)
+    await harness.queue.sets.store(made, BLOB, queueing.EPOCH)
+    at_us = harness.now_us() + 900_000
+    row = a_write(rule=ONCE, at_us=at_us, payload=b"[1]")
+    later = a_write("b", rule=ONCE, at_us=at_us + 60_000_000)
+    await harness.queue.members.put(made, [row, later])
+    member = points.member_id(made.identity, row.id)
+    shard = sharding.home(member, harness.queue.index.known_layout())
+    await harness.queue.definitions.read_definitions(shard, [member])  # it knows set and rule
+    for _ in range(2):  # the first look learns the lane
+        (looked,) = await harness.queue.claims.claim([shard], worker="w1")
+        assert looked.claim is None
+    assert harness.queue.prefetch.known(shard, at_us + 60_000_000) == 1
+    await harness.pass_time(1.0)
+    (claimed,) = await harness.queue.claims.claim([shard], worker="w1")
+    assert claimed.claim.definitions[member].payload == b"[1]"
 
 
 async def test_an_edit_since_the_last_claim_is_seen(harness):

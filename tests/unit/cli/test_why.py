@@ -6,8 +6,8 @@ import pytest
 
 from duepoint.cli.schedules import advice, causes, facts
 from duepoint.cli.schedules.facts import LeaseFacts
-from duepoint.controller.status.recent import ShownSlot
 from duepoint.kube.installation import InstallationState
+from duepoint.runs.history import PastSlot
 from duepoint.schedules.conditions import Reason
 from tests.support.builders import at
 
@@ -254,7 +254,7 @@ def test_the_cause_of_how_it_stands(known, cause):
     assert causes.now(known, NOW).cause.cause == cause
 
 
-KEPT_FAILURE = ShownSlot(
+KEPT_FAILURE = PastSlot(
     slot_us=at("2026-03-02 03:00:00"),
     outcome="Failed",
     reason="Rejected",
@@ -262,7 +262,7 @@ KEPT_FAILURE = ShownSlot(
     started_us=at("2026-03-02 03:00:00"),
     attempts=5,
 )
-KEPT_JOB = ShownSlot(
+KEPT_JOB = PastSlot(
     slot_us=at("2026-03-02 02:00:00"),
     outcome="Running",
     started_us=at("2026-03-02 02:00:01"),

@@ -51,6 +51,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "a payload like a pattern": {"payload": b'{"x":"%s %b % \xff @0@"}'},
     "caught up, in UTC": {"trigger": "CatchUp", "time_zone": "Etc/UTC"},
     "words to be escaped": {"schedule_name": 'a"b\\c\n%s\u00fc', "namespace": "%d"},
+    "traced": {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01"},
     "long": {"schedule_name": "n" * 253, "namespace": "m" * 63},
 }
 
@@ -61,7 +62,10 @@ def test_a_framed_job_is_the_builders(template: dict[str, Any], changes: dict[st
     facts = dataclasses.replace(FACTS, **changes)
     words = jobbuilder.words_of(facts)
     frame = jobbuilder.frame_of(
-        template, payload=words.payload, has_previous=facts.previous_us is not None
+        template,
+        payload=words.payload,
+        has_previous=facts.previous_us is not None,
+        is_traced=facts.traceparent is not None,
     )
     assert frame is not None
     wanted = msgspec.json.encode(jobbuilder.job_for(template, facts))
@@ -88,3 +92,28 @@ def test_one_frame_serves_all_slots():
 def test_what_may_be_too_long_is_left_to_the_builder(size: int):
     payload = "x" * size
     assert jobbuilder.frame_of({}, payload=payload, has_previous=True) is None
+
+
+def containers_of(job: dict[str, Any]) -> list[dict[str, Any]]:
+    return job["spec"]["template"]["spec"]["containers"]
+
+
+def test_a_traced_job_hands_the_context_on_to_its_containers():
+    header = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+    facts = dataclasses.replace(FACTS, traceparent=header)
+    job = jobbuilder.job_for(TEMPLATES["usual"], facts)
+    for metadata in (job["metadata"], job["spec"]["template"]["metadata"]):
+        assert metadata["annotations"]["duepoint.dev/traceparent"] == header
+    for container in containers_of(job):
+        [variable] = [one for one in container["env"] if one["name"] == "TRACEPARENT"]
+        path = variable["valueFrom"]["fieldRef"]["fieldPath"]
+        assert path == "metadata.annotations['duepoint.dev/traceparent']"
+
+
+def test_a_job_without_a_trace_has_no_context_not_even_a_forged_one():
+    forged = {"metadata": {"annotations": {jobbuilder.TRACEPARENT: "forged"}}, **TEMPLATES["usual"]}
+    job = jobbuilder.job_for(forged, FACTS)
+    assert jobbuilder.TRACEPARENT not in job["metadata"]["annotations"]
+    assert "TRACEPARENT" not in {
+        one["name"] for container in containers_of(job) for one in container["env"]
+    }

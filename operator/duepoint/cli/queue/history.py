@@ -35,7 +35,7 @@ async def history(
         slots = await _of_member(opened, namespace, set_name, name)
     if not slots:
         output.complain(f"no slot of {namespace}/{name} is kept")
-    rows = [slotrows.row(recent.of_past(slot)) for slot in slots]
+    rows = [slotrows.row(recent.as_shown(slot)) for slot in slots]
     columns = slotrows.columns("Etc/UTC")
     return output.show_rows(rows, form, columns, spare=("took",), may_cut="why")
 

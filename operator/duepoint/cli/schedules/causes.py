@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from duepoint.cli import instants, output
 from duepoint.cli.schedules import advice
 from duepoint.cli.schedules.facts import JobFacts, ScheduleFacts, ShownCondition
-from duepoint.controller.status.recent import ShownSlot
+from duepoint.runs.history import PastSlot
 from duepoint.schedules.conditions import PROBLEMS, ConditionType, Reason
 
 _SECOND_US = 1_000_000
@@ -203,7 +203,7 @@ def _before_start(facts: ScheduleFacts, now_us: int) -> Finding | None:
     return Finding(cause=advice.OUTSIDE_WINDOW, text=text)
 
 
-def _of_running(facts: ScheduleFacts, slot: ShownSlot) -> Iterator[Finding]:
+def _of_running(facts: ScheduleFacts, slot: PastSlot) -> Iterator[Finding]:
     job = next((job for job in facts.jobs or () if job.name == slot.job_name), None)
     if job is not None and job.pod_trouble:
         text = f"Job {job.name} exists, and its Pod does not run: {job.pod_trouble}"
@@ -220,7 +220,7 @@ def _well(facts: ScheduleFacts) -> Finding:
     return Finding(cause=advice.WELL, text=f"nothing is wrong: {said}{following}")
 
 
-def _streak_us(recent: Iterable[ShownSlot], reason: str) -> int:
+def _streak_us(recent: Iterable[PastSlot], reason: str) -> int:
     """The oldest of the newest slots in a row that show this reason; 0 = the newest does not."""
     since_us = 0
     for slot in recent:
@@ -348,20 +348,20 @@ def _of_slot(facts: ScheduleFacts, at_us: int, now_us: int) -> Iterator[Finding]
         yield Finding(cause=advice.NOT_YET, text="it was due a moment ago; ask again")
 
 
-def _shown(facts: ScheduleFacts, at_us: int) -> Iterator[ShownSlot]:
+def _shown(facts: ScheduleFacts, at_us: int) -> Iterator[PastSlot]:
     for slot in facts.recent:
         if slot.covers(at_us):
             yield slot
 
 
-def _of_shown(facts: ScheduleFacts, slot: ShownSlot) -> Iterator[Finding]:
+def _of_shown(facts: ScheduleFacts, slot: PastSlot) -> Iterator[Finding]:
     if slot.outcome == "Running":
         yield from _of_running(facts, slot)
     else:
         yield Finding(cause=slot.why, text=_told(slot), since_us=slot.since_us or slot.slot_us)
 
 
-def _of_kept(facts: ScheduleFacts, slot: ShownSlot) -> Finding:
+def _of_kept(facts: ScheduleFacts, slot: PastSlot) -> Finding:
     """What the queue has kept of a slot; of a Job, that it was created."""
     if slot.outcome != "Running":
         return Finding(cause=slot.why, text=_told(slot), since_us=slot.since_us or slot.slot_us)
@@ -433,7 +433,7 @@ def _of_job(job: JobFacts) -> Finding:
     )
 
 
-def _told(slot: ShownSlot) -> str:
+def _told(slot: PastSlot) -> str:
     """What became of a slot, in a sentence."""
     local = instants.utc_text(slot.slot_us)
     many = slot.count > 1

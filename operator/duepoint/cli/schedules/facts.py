@@ -14,8 +14,8 @@ import msgspec
 
 from duepoint import errors
 from duepoint.controller.status import recent, texts
-from duepoint.controller.status.recent import ShownSlot
 from duepoint.kube import installation
+from duepoint.runs.history import PastSlot
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import slots
 from duepoint.schedules import spec as specs
@@ -96,7 +96,7 @@ class ScheduleFacts:
     spec: specs.ScheduleSpec | None
     invalid: str
     conditions: Mapping[str, ShownCondition]
-    recent: tuple[ShownSlot, ...]
+    recent: tuple[PastSlot, ...]
     settled: Watermark
     next_us: int
     target: str
@@ -104,7 +104,7 @@ class ScheduleFacts:
     written: Mapping[str, Written]
     jobs: tuple[JobFacts, ...] | None = None
     lease: LeaseFacts | None = None
-    kept: tuple[ShownSlot, ...] | None = None
+    kept: tuple[PastSlot, ...] | None = None
     notes: tuple[tuple[str, str], ...] = ()
     is_deleting: bool = False
 

@@ -41,4 +41,4 @@ async def with_kept(facts: ScheduleFacts, redis_url: str | None) -> ScheduleFact
         return facts
     finally:
         await queue.close()
-    return facts.known(kept=tuple(map(recent.of_past, slots)))
+    return facts.known(kept=tuple(map(recent.as_shown, slots)))

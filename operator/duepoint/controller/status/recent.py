@@ -9,14 +9,14 @@ is not read back. Newest first. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from duepoint.controller.status import texts
 from duepoint.controller.status.texts import instant
 from duepoint.runs import history as histories
 from duepoint.runs.history import History, PastSlot
-from duepoint.runs.run import REGULAR, RunState, cut, is_retry
+from duepoint.runs.run import RunState, cut, is_retry
 from duepoint.runs.watermark import OpenSlot, OpenSlots
 from duepoint.schedules.conditions import Reason
 
@@ -31,56 +31,13 @@ _FIELD = "recentRuns"
 _USUAL_REASONS = frozenset({Reason.SUCCEEDED.value, Reason.CREATED.value, Reason.RUNNING.value})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownSlot:
-    """An entry of ``status.recentRuns``.
-
-    Attributes:
-        outcome: as in the status: ``Waiting`` and ``Retrying`` besides the states of a run.
-        count: so many slots, ``since_us`` the oldest and ``slot_us`` the newest.
-    """
-
-    slot_us: int
-    outcome: str
-    reason: str = ""
-    message: str = ""
-    trigger: str = "Schedule"
-    started_us: int = 0
-    finished_us: int = 0
-    attempts: int = 0
-    job_name: str = ""
-    http_status: int | None = None
-    since_us: int = 0
-    count: int = 1
-
-    @property
-    def is_regular(self) -> bool:
-        return self.trigger in REGULAR
-
-    @property
-    def why(self) -> str:
-        """The word for the cause; a success has none of its own."""
-        return self.reason or self.outcome
-
-    def covers(self, slot_us: int) -> bool:
-        return slot_us == self.slot_us or 0 < self.since_us <= slot_us <= self.slot_us
-
-
-def of_past(slot: PastSlot) -> ShownSlot:
-    """A slot as an entry of a status would have it."""
-    return ShownSlot(
-        slot_us=slot.slot_us,
-        outcome=slot.outcome.value,
+def as_shown(slot: PastSlot) -> PastSlot:
+    """A slot that the queue has kept, as a status would have it."""
+    return replace(
+        slot,
+        outcome=str(slot.outcome),
         reason="" if slot.reason in _USUAL_REASONS else slot.reason,
-        message=slot.message,
-        trigger=slot.trigger,
-        started_us=slot.started_us,
-        finished_us=slot.finished_us,
         attempts=slot.attempts if slot.started_us else 0,
-        job_name=slot.job_name,
-        http_status=slot.http_status,
-        since_us=slot.since_us,
-        count=slot.count,
     )
 
 
@@ -90,7 +47,7 @@ def fields(history: History, open_slots: OpenSlots, last: Mapping[str, Any]) -> 
     Args:
         last: the published status; a waiting slot keeps its reason until a newer one is known.
     """
-    begun = {entry.slot_us for entry in history if entry.trigger in REGULAR}
+    begun = {entry.slot_us for entry in history if entry.is_regular}
     waiting = [slot for slot in open_slots.waiting(_MOST_WAITING) if slot.slot_us not in begun]
     before = {
         str(entry.get("scheduledTime")): entry
@@ -110,7 +67,7 @@ def history(status: Mapping[str, Any]) -> History:
     return entries[: histories.MOST]
 
 
-def shown(status: Mapping[str, Any]) -> Iterator[ShownSlot]:
+def shown(status: Mapping[str, Any]) -> Iterator[PastSlot]:
     """The slots that a status shows, as they are written there."""
     for row in _listed(status):
         if slot_us := texts.instant_us(row.get("scheduledTime")):
@@ -118,7 +75,7 @@ def shown(status: Mapping[str, Any]) -> Iterator[ShownSlot]:
 
 
 def _entry(entry: PastSlot) -> dict[str, Any]:
-    is_running = entry.outcome is RunState.RUNNING
+    is_running = entry.outcome == RunState.RUNNING
     retries = is_running and is_retry(entry.reason, has_job=bool(entry.job_name))
     row: dict[str, Any] = {
         "scheduledTime": instant(entry.slot_us),
@@ -127,11 +84,11 @@ def _entry(entry: PastSlot) -> dict[str, Any]:
         "trigger": entry.trigger if entry.trigger != "Schedule" else None,
         "startTime": instant(entry.started_us) if entry.started_us else None,
         "finishTime": instant(entry.finished_us) if entry.finished_us else None,
-        "outcome": RETRYING if retries else entry.outcome.value,
+        "outcome": RETRYING if retries else str(entry.outcome),
         "reason": None if entry.reason in _USUAL_REASONS else entry.reason or None,
-        "message": None if entry.outcome is RunState.SUCCEEDED else entry.message or None,
+        "message": None if entry.outcome == RunState.SUCCEEDED else entry.message or None,
         "jobName": entry.job_name or None,
-        "httpStatus": None if entry.outcome is RunState.SUCCEEDED else entry.http_status,
+        "httpStatus": None if entry.outcome == RunState.SUCCEEDED else entry.http_status,
         "attempts": entry.attempts if entry.attempts > 1 else None,
     }
     return {name: value for name, value in row.items() if value is not None}
@@ -151,29 +108,16 @@ def _listed(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
-def _past(slot: ShownSlot) -> PastSlot | None:
+def _past(slot: PastSlot) -> PastSlot | None:
     """A slot that began or ended; None for one that waits, or an outcome that is unknown here."""
     outcome = RunState.RUNNING.value if slot.outcome == RETRYING else slot.outcome
     if outcome not in set(RunState) or outcome == RunState.PENDING:
         return None
+    return replace(slot, outcome=RunState(outcome))
+
+
+def _shown(row: Mapping[str, Any], slot_us: int) -> PastSlot:
     return PastSlot(
-        slot_us=slot.slot_us,
-        trigger=slot.trigger,
-        outcome=RunState(outcome),
-        reason=slot.reason,
-        message=slot.message,
-        started_us=slot.started_us,
-        finished_us=slot.finished_us,
-        attempts=slot.attempts,
-        job_name=slot.job_name,
-        http_status=slot.http_status,
-        since_us=slot.since_us,
-        count=slot.count,
-    )
-
-
-def _shown(row: Mapping[str, Any], slot_us: int) -> ShownSlot:
-    return ShownSlot(
         slot_us=slot_us,
         outcome=str(row.get("outcome") or ""),
         reason=str(row.get("reason") or ""),

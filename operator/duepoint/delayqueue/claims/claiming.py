@@ -320,6 +320,7 @@ class Claims:
         passed = min(server_clock.age_seconds(server_us), round_trip)
         if is_idle:
             self._lanes[shard] = _lanes_among(reply[2])
+            self._expect(shard, reply[5])
             return messages.Claimed(
                 shard=shard,
                 claim=None,
@@ -327,7 +328,8 @@ class Claims:
                 has_suspects=bool(reply[3]),
             )
         _, cap, token, now, attempts, alone, more, wait, found, occurrences, *others = reply
-        lanes, left, first, mark, back = others
+        lanes, left, first, mark, back, ahead = others
+        self._expect(shard, ahead)
         if int(mark) >= self._marks.get(shard, _NO_MARK)[0]:
             self._marks[shard] = int(mark), self.index.clock.monotonic()
         self._lanes[shard] = _lanes_among(lanes)
@@ -352,6 +354,12 @@ class Claims:
             more=bool(more),
             has_suspects=bool(left),
         )
+
+    def _expect(self, shard: messages.ShardId, ahead: list[bytes]) -> None:
+        """Chains of members that are due soon, and their dues."""
+        for member, due in zip(ahead[::2], ahead[1::2], strict=True):
+            if len(member) == points.CHAIN_LENGTH:
+                self.prefetch.expect(shard, points.ScheduleId(member[:_ID_LENGTH]), int(float(due)))
 
 
 def _lanes_among(heads: list[bytes]) -> list[bytes]:

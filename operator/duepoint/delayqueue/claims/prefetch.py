@@ -1,10 +1,11 @@
 """Which schedules the next claim of a shard will probably bring.
 
-Who moved a chain on knows when it is due again, and who armed one in front of all others says so:
-the definitions that the next claim will need are asked for in the claim's own round trip, behind
-it, which is as good as a read after the claim and saves the second trip. Pure memory and only a
-guess: a schedule that was edited, deleted or claimed by another worker costs one needless read; one
-that was not foreseen is read as ever.
+Who moved a chain on knows when it is due again, who armed one in front of all others says so, and a
+look at a shard names the next few members of its first set: the definitions that the next claim
+will need are asked for in the claim's own round trip, behind it, which is as good as a read after
+the claim and saves the second trip. Pure memory and only a guess: a schedule that was edited,
+deleted or claimed by another worker costs one needless read; one that was not foreseen is read as
+ever.
 """
 
 from __future__ import annotations

@@ -20,8 +20,9 @@ from duepoint.delayqueue.definitions import interning
 from duepoint.delayqueue.members import lanes, lookups, sets
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
-#: Buckets that one script looks at, most of them of some fifty members, and scripts of one step.
-_BUCKETS_TOGETHER = 256
+#: Buckets that are handed to one script, by how many the one before has emptied: most have some
+#: fifty members, those of a set that is far from its limit few. And scripts of one step.
+_LEAST_TOGETHER, _MOST_TOGETHER = 16, 256
 _SCRIPTS = 32
 _OCCURRENCES_TOGETHER = 500
 
@@ -47,12 +48,14 @@ class _Walk:
     Attributes:
         layout: number of the layout, and whether members move to it.
         shard: how many shards are behind, and ``bucket``: how many buckets of the next one.
+        together: buckets of the next script.
     """
 
     layout: tuple[int, bool]
     left: int
     shard: int = 0
     bucket: int = 0
+    together: int = _LEAST_TOGETHER
 
 
 @dataclass(eq=False)
@@ -128,7 +131,7 @@ class SetRemovals:
             lane = None  # a former shard that is closed by now
         chunk: list[str] = []
         if lane is not None:
-            chunk = self._buckets(record, shard).some(walk.bucket, _BUCKETS_TOGETHER)
+            chunk = self._buckets(record, shard).some(walk.bucket, walk.together)
         is_moving = walk.layout[1]
         if lane is None or (not chunk and is_moving):
             walk.shard, walk.bucket = walk.shard + 1, 0
@@ -160,6 +163,7 @@ class SetRemovals:
             return 0
         removed, emptied = reply
         walk.bucket += emptied
+        walk.together = min(max(2 * int(emptied), _LEAST_TOGETHER), _MOST_TOGETHER)
         return int(removed)
 
     def _buckets(self, record: SetRecord, shard: messages.ShardId) -> keys.SetBuckets:

@@ -94,10 +94,10 @@ class Sweeper:
             return mending.Findings(), "o"
         step, following = steps[number], f"s{number + 1}"
         if isinstance(step, Whole):
-            await self.history.forget_gone(shard, step.populations)
+            await self.history.sweep(shard, step.populations)
             return await self._sweep_whole(shard, step, due_of), following
         if isinstance(step, Buckets):
-            await self.history.forget_gone(shard, [step.population], step.first, step.last)
+            await self.history.sweep(shard, [step.population], step.first, step.last)
             return await self._sweep_buckets(shard, step, due_of), following
         findings, scan = await self._sweep_lane(shard, step, scan, due_of)
         return findings, following if scan == "0" else f"s{number}:{scan}"

@@ -17,8 +17,9 @@
         since when that is known: see suspects.lua
   Reply {'claimed', cap us, token us, server time us, attempts, alone, more (0 or 1), wait us,
            {lane, {member, due, ...}, ...}, {occurrence, record, ...}, {lane of each head ...},
-           left alone (0 or 1), first claimed us, mark, back (us; 0: nothing is suspect)}
-        {'idle', wait us (-1: nothing to wait for), {lane of each head ...}, left alone (0 or 1), server time us}
+           left alone (0 or 1), first claimed us, mark, back (us; 0: nothing is suspect), {member, due, ...: see next_members}}
+        {'idle', wait us (-1: nothing to wait for), {lane of each head ...}, left alone (0 or 1), server time us,
+           {member, due, ...: the same}}
         {'lanes', {number ...}}: these must be among KEYS; nothing was changed
         {'move', batch}: it is on its way to another shard for too long; finish it, then call again
 ]]
@@ -34,6 +35,7 @@ local MOST_LANES = 64
 local MOST_EMPTY_CLAIMS = 8
 local MOST_LEFT_ALONE = 100
 local MOST_HOLD = 60000000 -- microseconds
+local MOST_AHEAD, AHEAD = 4, 1000000 -- points of a set's lane that are named ahead of their dues, and microseconds
 local LEAST_WAIT = 200 -- microseconds; a caller that comes a little early does not come a millisecond late
 
 local id, now = ARGV[args.id], server_time()
@@ -109,8 +111,18 @@ local function wait()
   return least == math.huge and -1 or digits(math.max(least, LEAST_WAIT))
 end
 
+-- What is due next, where that is of a set: no worker has seen a member that fires once, and one that knows its id
+-- claims it and reads it in one round trip.
+local function next_members()
+  local due, lane = shard_head()
+  if due > now + AHEAD or not keys[lane] or redis.call('HEXISTS', META, 's' .. lane) == 0 then
+    return {}
+  end
+  return redis.call('ZRANGE', keys[lane], due, now + AHEAD, 'BYSCORE', 'LIMIT', 0, MOST_AHEAD, 'WITHSCORES')
+end
+
 local function idle(waited)
-  return { 'idle', waited, first_lanes(), math.min(left_alone, 1), digits(now) }
+  return { 'idle', waited, first_lanes(), math.min(left_alone, 1), digits(now), next_members() }
 end
 
 local function own(found_by_lane, attempts, suspects, first)
@@ -144,7 +156,7 @@ local function own(found_by_lane, attempts, suspects, first)
     or redis.call('ZCOUNT', CLAIMS, '-inf', now - args.expiry_delay) > left_alone
   return { 'claimed', digits(cap), digits(token), digits(now), attempts, alone, more and 1 or 0, wait(), found_by_lane,
     records, first_lanes(), math.min(left_alone, 1), digits(first),
-    digits(redis.call('HINCRBY', META, 'mark', 1)), digits(back or 0) }
+    digits(redis.call('HINCRBY', META, 'mark', 1)), digits(back or 0), next_members() }
 end
 
 local function reclaim(expired)

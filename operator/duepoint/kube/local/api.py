@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -87,15 +87,8 @@ class LocalApi:
         query: Mapping[str, str] | None = None,
     ) -> AsyncIterator[port.ListPage[ItemT]]:
         """See ``port.Api.list_pages``."""
-        decoder = msgspec.json.Decoder(port.ListPage[item_type])  # type: ignore[valid-type]
-        asked = {**(query or {}), "limit": str(limit)}
-        while True:
-            body = await self.request("GET", path, query=asked)
-            page = wire.decoded(decoder, body, f"GET {path}")
+        async for page in pages_of(self.request, path, item_type, limit, query):
             yield page
-            if not page.metadata.continue_token:
-                return
-            asked["continue"] = page.metadata.continue_token
 
     async def watch(
         self,
@@ -295,6 +288,25 @@ class LocalApi:
             created = self._store.objects[key]["metadata"]["creationTimestamp"]
             if times.parse_us(created) < oldest_us:
                 self._store.remove(key)
+
+
+async def pages_of(
+    request: Callable[..., Awaitable[bytes]],
+    path: str,
+    item_type: type[ItemT],
+    limit: int,
+    query: Mapping[str, str] | None,
+) -> AsyncIterator[port.ListPage[ItemT]]:
+    """The pages of a list, each asked for by this ``port.Api.request``; see ``list_pages``."""
+    decoder = msgspec.json.Decoder(port.ListPage[item_type])  # type: ignore[valid-type]
+    asked = {**(query or {}), "limit": str(limit)}
+    while True:
+        body = await request("GET", path, query=asked)
+        page = wire.decoded(decoder, body, f"GET {path}")
+        yield page
+        if not page.metadata.continue_token:
+            return
+        asked["continue"] = page.metadata.continue_token
 
 
 def terminating(target: NamedObject) -> errors.ApiError:

@@ -102,20 +102,27 @@ class JobTarget:
 
 
 class _Frames:
-    """The bytes of Jobs of one action, by whether there is a slot before."""
+    """The bytes of Jobs of one action, by whether there is a slot before and a trace."""
 
     def __init__(self) -> None:
-        self._kept: shares.BytesCache[tuple[int, bool], _Kept] = shares.BytesCache(_FRAME_BYTES)
+        self._kept: shares.BytesCache[tuple[int, bool, bool], _Kept] = shares.BytesCache(
+            _FRAME_BYTES
+        )
 
     def get(self, firing: target.Firing) -> jobbuilder.JobFrame | None:
         """None where the builder has to say how long the annotations are, or what is wrong."""
         action, has_previous = firing.action, firing.previous_us is not None
-        key = id(action), has_previous  # an id is unique for as long as the action is kept here
+        is_traced = bool(firing.traceparent)
+        # An id is unique for as long as the action is kept here.
+        key = id(action), has_previous, is_traced
         found = self._kept.get(firing.namespace, key)
         if found is None:
             payload = bytes(action.payload).decode(errors="replace") or None
             frame = jobbuilder.frame_of(
-                _template(action), payload=payload, has_previous=has_previous
+                _template(action),
+                payload=payload,
+                has_previous=has_previous,
+                is_traced=is_traced,
             )
             found = action, frame
             length = 0 if frame is None else len(frame.pattern)
@@ -151,6 +158,7 @@ def _facts(firing: target.Firing) -> jobbuilder.SlotFacts:
         time_zone=firing.time_zone,
         run_uid=firing.run_uid,
         owner=firing.owner,
+        traceparent=firing.traceparent or None,
     )
 
 

@@ -114,9 +114,10 @@ def entry(firing: target.Firing, now_us: int) -> dict[str, bytes | str]:
     common = _common(one, now_us)
     (own,) = _own_values(one)
     fields = dict(zip(OWN_FIELDS, own, strict=True))
-    return fields | {
-        str(name): value for name, value in zip(common[::2], common[1::2], strict=True)
-    }
+    fields |= {str(name): value for name, value in zip(common[::2], common[1::2], strict=True)}
+    if firing.traceparent:
+        fields["traceparent"] = firing.traceparent
+    return fields
 
 
 def _of_set(firings: target.Firings) -> tuple[str, ...]:

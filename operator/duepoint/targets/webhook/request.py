@@ -100,6 +100,8 @@ def compose(
             pass
         case unknown:
             raise errors.Bug(f"a webhook of format {unknown} was accepted")
+    if firing.traceparent:
+        usual.append(("traceparent", firing.traceparent))
     has_body = webhook.method != "GET"
     if has_body and body and webhook.format != "CloudEventsStructured":
         usual.append(_CONTENT_TYPE)

@@ -51,12 +51,12 @@ async def removal_seconds(members: int, step_seconds: float) -> float:
     return clock.monotonic() - began
 
 
-async def test_the_servers_have_half_of_their_time_for_others():
-    seconds = await removal_seconds(50 * STEP_MEMBERS, 0.01)
-    assert 0.99 <= seconds <= 1.1
+async def test_the_servers_have_two_thirds_of_their_time_for_others():
+    seconds = await removal_seconds(50 * STEP_MEMBERS, 0.003)
+    assert 0.44 <= seconds <= 0.5
 
 
 async def test_on_a_busy_machine_a_large_set_is_removed_all_the_same():
-    """A step that waits for others is no reason to rest for as long: that would take 15 s."""
-    seconds = await removal_seconds(50 * STEP_MEMBERS, 0.1)
-    assert seconds <= 6.1
+    """A step that waits for others is no reason to rest for twice as long: that would be 7.4 s."""
+    seconds = await removal_seconds(50 * STEP_MEMBERS, 0.05)
+    assert seconds <= 3.1

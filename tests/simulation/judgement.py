@@ -1,0 +1,115 @@
+"""What all parts of the judge share: the record, its disturbances, and what was found wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulation.effects import Effect
+from tests.simulation.faults import OF_USERS, Event, Kind
+from tests.simulation.history import Record
+from tests.simulation.plans import Wish
+from tests.simulation.slots import S
+from tests.simulation.timeline import LATENESS_US, RECOVERY_US, Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A Schedule from its creation to its deletion, or a member, and what came of it.
+
+    Attributes:
+        name: in the story; ``uid`` is that of the object, or ``SET/ID``.
+        effects: of its own slots.
+        by_hand: of ScheduleRuns.
+    """
+
+    name: str
+    target: str
+    uid: str
+    wishes: Sequence[Wish]
+    effects: Mapping[int, Sequence[Effect]]
+    by_hand: Mapping[int, Sequence[Effect]]
+
+    @property
+    def is_member(self) -> bool:
+        return "/" in self.uid
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The last one."""
+        return next(wish.spec for wish in reversed(self.wishes) if wish.spec is not None)
+
+    def values(self, name: str, default: Any) -> set[Any]:
+        """What a field of its spec has been."""
+        return {wish.spec.get(name, default) for wish in self.wishes if wish.spec is not None}
+
+
+@dataclass(slots=True)
+class Judgement:
+    """The verdict while it is made."""
+
+    record: Record
+    windows: Sequence[Window]
+    problems: list[str] = field(default_factory=list)
+
+    def text(self, instant: int) -> str:
+        return f"{(instant - self.record.begin_us) / S:+.3f}s"
+
+    def complain(self, name: str, text: str) -> None:
+        self.problems.append(f"{name}: {text}")
+
+    def disturbance(self, instant: int, *, around_us: int = 0) -> Window | None:
+        """What may have kept this instant from being as usual."""
+        return next(
+            (
+                window
+                for window in self.windows
+                if window.begin_us - around_us <= instant <= window.end_us + RECOVERY_US
+            ),
+            None,
+        )
+
+    def had(self, *kinds: Kind) -> bool:
+        """Whether an event of these kinds happened."""
+        return any(event.kind in kinds for _, event in self.record.events)
+
+    @property
+    def forgot(self) -> bool:
+        """Whether Redis has lost something."""
+        return self.had(Kind.FLUSH, Kind.FALL_BACK)
+
+    @property
+    def ends_calm(self) -> bool:
+        """Whether everything had the time to be as it has to be."""
+        end_us = self.record.end_us
+        return all(window.end_us + RECOVERY_US <= end_us for window in self.windows)
+
+    def latest(self, due: int) -> int:
+        """When a slot of this due must have had its effect."""
+        window = self.disturbance(due, around_us=LATENESS_US)
+        usual = due + LATENESS_US
+        return usual if window is None else max(usual, window.end_us + RECOVERY_US)
+
+    def spoilt(self, first_us: int, last_us: int) -> int:
+        """How many events may have made a delivery of this time come again."""
+        return sum(
+            1
+            for at_us, event in self.record.events
+            if event.kind not in OF_USERS and first_us - RECOVERY_US <= at_us <= last_us
+        )
+
+    def judge_count(self, name: str, slot: int, target: str, found: Sequence[Effect]) -> None:
+        """Once, or as often as the documentation allows."""
+        taken = [effect for effect in found if not effect.refused]
+        if len({effect.key for effect in found}) > 1:
+            self.complain(name, f"slot {self.text(slot)} has several ids")
+        if len(taken) <= 1:
+            return
+        if target == "webhook" and len(taken) <= 1 + self.spoilt(taken[0].at_us, taken[-1].at_us):
+            return
+        self.complain(name, f"slot {self.text(slot)} ran {len(taken)} times")
+
+
+def events_of(record: Record, *kinds: Kind) -> list[tuple[int, Event]]:
+    return [(at_us, event) for at_us, event in record.events if event.kind in kinds]

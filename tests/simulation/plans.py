@@ -1,0 +1,125 @@
+"""What is played, and what its users ask for: values, without anything that plays them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulation import receiver
+from tests.simulation.faults import Event
+
+#: Monotonic clocks do not begin at zero.
+BEGIN_US = 1_000_000_000
+
+JOB_TEMPLATE = {
+    "spec": {
+        "template": {
+            "spec": {
+                "containers": [{"name": "main", "image": "example.com/report:1"}],
+                "restartPolicy": "Never",
+            }
+        }
+    }
+}
+TARGETS = ("job", "webhook", "stream")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A Schedule of a story, or a member of a ScheduleSet.
+
+    Attributes:
+        name: of a Schedule; ``SET/ID`` is a member. The members of a set have one target.
+        target: one of ``TARGETS``.
+        timing: fields of the spec.
+    """
+
+    name: str
+    target: str
+    timing: Mapping[str, Any]
+    apply_seconds: float = 5.0
+
+    @property
+    def set_name(self) -> str:
+        """The set of a member; empty for a Schedule."""
+        return self.name.partition("/")[0] if "/" in self.name else ""
+
+    @property
+    def member_id(self) -> str:
+        return self.name.partition("/")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """What is played.
+
+    Attributes:
+        seconds: how long, after the begin.
+        calm_seconds: events of later messages do not happen.
+        job_seconds: how long each Job runs.
+        answers: number of a request to the receiver -> status.
+    """
+
+    schedules: Sequence[Planned]
+    seconds: float
+    calm_seconds: float = float("inf")
+    operators: int = 2
+    workers: int = 2
+    job_seconds: float = 2.0
+    answers: Mapping[int, int] = field(default_factory=dict)
+    events: Sequence[Event] = ()
+
+    @property
+    def sets(self) -> Mapping[str, str]:
+        """The target of each ScheduleSet, by name."""
+        return {each.set_name: each.target for each in self.schedules if each.set_name}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a user asked for, from this instant on; ``spec`` None: to be deleted.
+
+    Attributes:
+        ready_us: when the status was first seen to have this generation Ready, or the HTTP API
+            answered; None = never.
+    """
+
+    at_us: int
+    uid: str
+    generation: int
+    spec: Mapping[str, Any] | None
+    ready_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ManualRun:
+    """A ScheduleRun that a user created.
+
+    Attributes:
+        schedule: the name of its Schedule, and ``uid`` the one it has then.
+        slots: of a backfill, the range; None = a trigger, whose slot is its creation.
+    """
+
+    name: str
+    schedule: str
+    uid: str
+    at_us: int
+    slots: tuple[int, int] | None = None
+
+
+def target_of(name: str, target: str) -> Mapping[str, Any]:
+    """The part of a spec that says what is run, of a Schedule or a set of this name."""
+    match target:
+        case "job":
+            return {"jobTemplate": JOB_TEMPLATE}
+        case "webhook":
+            return {"webhook": {"url": receiver.URL}}
+        case "stream":
+            return {"stream": {"name": stream_of(name)}}
+    raise ValueError(target)
+
+
+def stream_of(name: str) -> str:
+    """The stream of a Schedule or a set that writes to one."""
+    return f"ticks-{name}"

@@ -1,0 +1,162 @@
+"""What each kind of event must not break, where it hurts most; `make mutants` tries these too."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation import faults, scopes
+from tests.simulation.faults import Kind
+from tests.simulation.plans import Planned, Story
+
+#: A wrong clock stays wrong for 30 s, so the slot is still to come.
+_BEFORE_SLOT = (0.05, scopes.SLOT_SECONDS - 0.5)
+
+
+def a_story(target="webhook", *, seconds=100.0, **timing):
+    """A Schedule that fires every few seconds."""
+    planned = Planned(name="one", target=target, timing={"schedule": "@every 3s", **timing})
+    return Story(schedules=[planned], seconds=seconds)
+
+
+def messages_of(record, beginning, first=_BEFORE_SLOT[0], last=_BEFORE_SLOT[1], text=""):
+    """The first message of each process whose name begins so, in a stretch of time."""
+    found = {}
+    for number in scopes.points(record, first, last):
+        message = record.messages[number]
+        if message.process.name.startswith(beginning) and text in message.text:
+            found.setdefault(message.process.name, number)
+    assert found
+    return list(found.values())
+
+
+def usual(kind, numbers, name=""):
+    return [faults.usual(kind, number, name=name) for number in numbers]
+
+
+@pytest.mark.parametrize("kind", [Kind.CLOCK_AHEAD, Kind.CLOCK_BEHIND])
+def test_workers_with_wrong_clocks_fire_nothing_early(quiet, wrong_of, kind):
+    events = usual(kind, messages_of(quiet("webhook"), "worker"))
+    assert wrong_of(scopes.one_slot("webhook"), [events]) == {}
+
+
+@pytest.mark.parametrize("kind", [Kind.SERVER_AHEAD, Kind.SERVER_BEHIND])
+def test_a_server_with_a_wrong_clock_makes_nothing_early(quiet, wrong_of, kind):
+    events = usual(kind, messages_of(quiet("webhook"), "worker")[:1])
+    assert wrong_of(scopes.one_slot("webhook"), [events]) == {}
+
+
+@pytest.mark.parametrize("kind", [Kind.CLOCK_AHEAD, Kind.CLOCK_BEHIND])
+def test_an_edit_under_operators_with_wrong_clocks_begins_now(wrong_of, played, kind):
+    story = a_story()
+    record = played(story)
+    wrong = usual(kind, messages_of(record, "operator", 20.0, 30.0))
+    edit = usual(Kind.RETIME, messages_of(record, "worker", 34.0, 36.0)[:1])
+    assert wrong_of(story, [[*wrong, *edit]]) == {}
+
+
+def test_a_late_request_makes_no_second_job_after_history_removed_the_first(quiet, wrong_of):
+    (number,) = messages_of(quiet("history"), "worker", 7.9, 8.3, "POST")
+    events = [faults.usual(Kind.LATE_REQUEST, number)]
+    assert wrong_of(scopes.STORIES["history"](), [events]) == {}
+
+
+def test_slots_run_on_time_while_the_queue_is_partitioned(wrong_of, played):
+    story = a_story()
+    numbers = messages_of(played(story), "worker", 20.0, 30.0)
+    plans = [usual(Kind.PARTITION, numbers[:1])]
+    plans += [[*plans[0], faults.usual(Kind.KILL_AFTER, numbers[0] + 60)]]
+    assert wrong_of(story, plans) == {}
+
+
+@pytest.mark.parametrize("kind", [Kind.RESCHEDULE, Kind.POLICY, Kind.RECREATE, Kind.RETIME])
+def test_an_edit_holds_from_the_moment_that_it_is_seen(wrong_of, played, kind):
+    story = a_story()
+    numbers = scopes.points(played(story), 20.0, 23.5)[::6]
+    assert wrong_of(story, [[faults.usual(kind, number)] for number in numbers]) == {}
+
+
+@pytest.mark.parametrize("target", ["job", "webhook", "stream"])
+@pytest.mark.parametrize("kind", [Kind.RUN, Kind.BACKFILL])
+def test_what_is_run_by_hand_runs_once(wrong_of, played, target, kind):
+    story = a_story(target, seconds=180.0)
+    record = played(story)
+    at = messages_of(record, "worker", 20.0, 30.0)[0]
+    run = faults.usual(kind, at)
+    others = (Kind.TAKEOVER, Kind.KILL_AFTER, Kind.LOSE_REPLY, Kind.FALL_BACK)
+    plans = [[run], *([run, faults.usual(other, at + 9)] for other in others)]
+    assert wrong_of(story, plans) == {}
+
+
+def test_an_answer_that_comes_late_settles_nothing_twice(quiet, wrong_of):
+    numbers = scopes.of_firing(quiet("stream"))
+    plans = [[faults.usual(Kind.LATE_REPLY, number, 9.0)] for number in numbers]
+    assert wrong_of(scopes.one_slot("stream"), plans) == {}
+
+
+def test_a_receiver_that_was_away_gets_what_was_due(quiet, wrong_of):
+    at = messages_of(quiet("webhook"), "worker")[0]
+    assert wrong_of(scopes.one_slot("webhook"), [[faults.usual(Kind.RECEIVER_OUTAGE, at)]]) == {}
+
+
+@pytest.mark.parametrize("target", ["job", "webhook", "stream"])
+def test_another_key_loses_nothing(wrong_of, played, target):
+    story = a_story(target, seconds=180.0)
+    at = messages_of(played(story), "worker", 20.0, 30.0)[0]
+    assert wrong_of(story, [[faults.usual(Kind.NEW_KEY, at)]]) == {}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Kind.EDIT, Kind.RESCHEDULE, Kind.SUSPEND, Kind.DELETE, Kind.POLICY],
+)
+@pytest.mark.parametrize("name", ["set", "set/one"])
+def test_a_change_of_a_set_or_a_member_holds_when_it_is_answered(wrong_of, played, name, kind):
+    story = members_story()
+    at = messages_of(played(story), "worker", 20.0, 30.0)[0]
+    change = faults.usual(kind, at, name=name)
+    resume = faults.usual(Kind.RESUME, at + 120, name=name)
+    assert wrong_of(story, [[change], [change, resume]]) == {}
+
+
+@pytest.mark.parametrize("kind", [Kind.KILL_BEFORE, Kind.KILL_AFTER, Kind.LOSE_REPLY])
+def test_a_change_of_a_member_that_gets_no_answer_is_made_once(wrong_of, played, kind):
+    """The HTTP API dies, or its answer is lost, and the client asks another process."""
+    story = members_story()
+    record = played(story)
+    numbers = scopes.points(record, 6.0, 6.1)
+    at = [n for n in numbers if record.messages[n].process.name in ("api0", "api1", "client")][::2]
+    assert wrong_of(story, [[faults.usual(kind, number)] for number in at]) == {}
+
+
+def test_what_was_deleted_while_no_operator_led_fires_no_more(wrong_of, played):
+    story = a_story()
+    record = played(story)
+    kills = usual(Kind.KILL_AFTER, messages_of(record, "operator", 20.0, 30.0))
+    deletion = usual(Kind.DELETE, messages_of(record, "worker", 31.0, 36.0)[:1])
+    assert wrong_of(story, [[*kills, *deletion]]) == {}
+
+
+def test_a_member_that_fired_once_is_not_made_again_by_a_repeated_request(wrong_of, played):
+    """The answer is lost, the member fires and leaves, and then the client asks once more."""
+    timing = {"schedule": f"@at {scopes.clock_text(10)}", "startingDeadlineSeconds": 60}
+    planned = Planned(name="set/one", target="webhook", timing=timing, apply_seconds=6.0)
+    story = Story(schedules=[planned], seconds=80.0)
+    at = messages_of(played(story), "client", 6.0, 6.1)[-1]
+    assert wrong_of(story, [[faults.usual(Kind.LOSE_REPLY, at)]]) == {}
+
+
+def members_story():
+    planned = [
+        Planned(
+            name=f"set/{name}",
+            target="webhook",
+            timing={"schedule": schedule},
+            apply_seconds=6.0,
+        )
+        for name, schedule in (
+            ("one", "*/3 * * * * *"),
+            ("two", f"@at {scopes.clock_text(22)}"),
+            ("three", f"@at {scopes.clock_text(50)}"),
+        )
+    ]
+    return Story(schedules=planned, seconds=120.0)

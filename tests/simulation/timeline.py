@@ -1,0 +1,164 @@
+"""What disturbed a history, and which wish of a user was current when; for the judge.
+
+Instants are microseconds since the epoch. Two disturbances that touch are one window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.simulation.faults import OF_CLOCKS, OF_USERS, Event, Kind
+from tests.simulation.history import ROLLING_SECONDS, WRONG_SECONDS, Record
+from tests.simulation.plans import Wish
+from tests.simulation.slots import S
+
+#: Nothing disturbs: a slot has its effect so long after its due.
+LATENESS_US = 1 * S
+#: Something disturbed: so long after its end everything is as if it had not been. A lease of 10 s
+#: has to run out, a leader's of 15 s, and what a server lost is found and mended within 30 s.
+RECOVERY_US = 45 * S
+#: A process starts again after so long, see ``history.RESTART_SECONDS``.
+_RESTART_US = 4 * S
+#: A message that is lost is given up by its sender after so long at most.
+_TIMEOUT_US = 15 * S
+#: They get a new key one after the other.
+_PROCESSES = 6
+#: Where one clock is wrong; see "never early" of the semantics.
+EARLY_US = 5_000
+_TIMING = (
+    "schedule", "schedules", "timeZone", "dst", "jitter", "startTime", "endTime", "suspend",
+    "suspendUntil",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    begin_us: int
+    end_us: int
+
+    def has(self, instant: int) -> bool:
+        return self.begin_us <= instant <= self.end_us
+
+
+def windows_of(record: Record) -> list[Window]:
+    """Disturbances, merged where they touch."""
+    found = sorted(
+        (at_us, at_us + _lasting_us(event))
+        for at_us, event in record.events
+        if event.kind not in OF_USERS and event.kind is not Kind.PARTITION
+    )
+    merged: list[Window] = []
+    for begin, end in found:
+        if merged and begin <= merged[-1].end_us + RECOVERY_US:
+            merged[-1] = Window(merged[-1].begin_us, max(end, merged[-1].end_us))
+        else:
+            merged.append(Window(begin, end))
+    return merged
+
+
+_BY_AMOUNT = frozenset(
+    {Kind.LATE_REQUEST, Kind.LATE_REPLY, Kind.PAUSE_BEFORE, Kind.PAUSE_AFTER}
+    | {Kind.OUTAGE, Kind.API_OUTAGE, Kind.RECEIVER_OUTAGE}
+)
+_LEAST_US = {
+    **dict.fromkeys((Kind.LATE_REQUEST, Kind.LATE_REPLY), _TIMEOUT_US),
+    **dict.fromkeys((Kind.PAUSE_BEFORE, Kind.PAUSE_AFTER), _TIMEOUT_US),
+    **dict.fromkeys((Kind.LOSE_REQUEST, Kind.LOSE_REPLY), _TIMEOUT_US),
+    **dict.fromkeys((Kind.KILL_BEFORE, Kind.KILL_AFTER), _RESTART_US),
+    **dict.fromkeys((Kind.DRAIN, Kind.TAKEOVER), _RESTART_US),
+    **dict.fromkeys(OF_CLOCKS, round(WRONG_SECONDS * S)),
+    Kind.NEW_KEY: round(_PROCESSES * ROLLING_SECONDS * S),
+}
+
+
+def _lasting_us(event: Event) -> int:
+    amount_us = round(event.amount * S) if event.kind in _BY_AMOUNT else 0
+    return max(_LEAST_US.get(event.kind, 0), amount_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Wishes with the same timing; where changes are not answered, nobody knows until when.
+
+    Attributes:
+        begin_us, latest_begin_us: it was current from some instant between these on.
+        end_us, latest_end_us: and up to some instant between these.
+        is_first: of the object, so that its slots count from its creation.
+    """
+
+    wishes: Sequence[Wish]
+    begin_us: int
+    latest_begin_us: int
+    end_us: int
+    latest_end_us: int
+    is_first: bool
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        assert self.wishes[0].spec is not None
+        return self.wishes[0].spec
+
+    @property
+    def runs(self) -> bool:
+        return not self.spec.get("suspend")
+
+
+_FAR = 2**60
+
+
+def segments_of(wishes: Sequence[Wish], windows: Sequence[Window]) -> list[Segment]:
+    """Of one object, or of one member, in order."""
+    groups: list[list[Wish]] = []
+    for wish in wishes:
+        if groups and _timing(groups[-1][-1]) == _timing(wish):
+            groups[-1].append(wish)
+        else:
+            groups.append([wish])
+    found = []
+    for place, group in enumerate(groups):
+        if group[0].spec is None:
+            continue
+        following = groups[place + 1][0] if place + 1 < len(groups) else None
+        found.append(
+            Segment(
+                wishes=group,
+                begin_us=group[0].at_us,
+                latest_begin_us=_begun_by(group[0], windows, is_first=place == 0),
+                end_us=following.at_us if following else _FAR,
+                latest_end_us=seen_by(following, windows) if following else _FAR,
+                is_first=place == 0,
+            )
+        )
+    return found
+
+
+def _timing(wish: Wish) -> object:
+    if wish.spec is None:
+        return None
+    is_job = "jobTemplate" in wish.spec
+    return (is_job, *(repr(wish.spec.get(name)) for name in _TIMING))
+
+
+def _begun_by(wish: Wish, windows: Sequence[Window], *, is_first: bool) -> int:
+    """A new object's slots count from its creation, whenever it is seen."""
+    return wish.at_us if is_first and not is_of_member(wish) else seen_by(wish, windows)
+
+
+def is_of_member(wish: Wish) -> bool:
+    """Whether the HTTP API was asked, and not the API server."""
+    return "/" in wish.uid
+
+
+def seen_by(wish: Wish, windows: Sequence[Window]) -> int:
+    """It holds by then: its status says so, the HTTP API does, or enough calm has passed."""
+    if is_of_member(wish):
+        return _FAR if wish.ready_us is None else wish.ready_us
+    if wish.spec is not None and wish.ready_us is not None:
+        return wish.ready_us
+    by = wish.at_us + LATENESS_US
+    for window in windows:
+        if window.begin_us - LATENESS_US <= wish.at_us <= window.end_us + RECOVERY_US:
+            by = max(by, window.end_us + RECOVERY_US)
+    return by

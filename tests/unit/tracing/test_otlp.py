@@ -1,0 +1,107 @@
+"""What a collector receives, by OpenTelemetry's own exporter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import duepoint
+from duepoint.tracing import otlp, spans
+from tests.support import collector as collectors
+
+START_US = 1_795_311_000_000_000
+ROOT = spans.Span(
+    name="slot", trace_id=0xABC, span_id=0x1, parent_id=None, kind=spans.INTERNAL,
+    start_us=START_US, end_us=START_US + 250_000,
+    attributes={"duepoint.slot": "2026-11-21T10:30:00Z", "duepoint.lateness_seconds": 0.125},
+)  # fmt: skip
+ATTEMPT = spans.Span(
+    name="webhook attempt", trace_id=0xABC, span_id=0x2, parent_id=0x1, kind=spans.CLIENT,
+    start_us=START_US + 1, end_us=START_US + 2, attributes={"duepoint.attempt": 3},
+    error="503 Unavailable",
+)  # fmt: skip
+
+
+@pytest.fixture
+def collector():
+    with collectors.collecting() as collector:
+        yield collector
+
+
+def test_spans_arrive_with_their_ids_times_and_attributes(collector):
+    exporter = otlp.Exporter(collector.url, component="worker", instance="worker-1")
+    assert exporter.export([ROOT, ATTEMPT])
+    root, attempt = collector.spans
+    assert (root.trace_id, root.span_id, root.parent_id) == (f"{0xABC:032x}", f"{1:016x}", "")
+    assert (attempt.trace_id, attempt.parent_id) == (root.trace_id, root.span_id)
+    assert (root.start_ns, root.end_ns) == (START_US * 1000, (START_US + 250_000) * 1000)
+    assert root.attributes == ROOT.attributes
+    assert (root.kind, attempt.kind) == (1, 3)  # of the protocol: INTERNAL, CLIENT
+    assert (root.is_error, attempt.is_error, attempt.message) == (False, True, "503 Unavailable")
+    assert collector.requests[0][0] == "/v1/traces"
+    exporter.stop()
+
+
+def test_the_process_names_itself_and_the_environment_may_say_otherwise(collector, monkeypatch):
+    def resource() -> dict:
+        exporter = otlp.Exporter(collector.url + "/", component="worker", instance="worker-1")
+        assert exporter.export([ROOT])
+        exporter.stop()
+        return collector.spans[-1].resource
+
+    usual = resource()
+    assert usual["service.name"] == "duepoint-worker"
+    assert usual["service.instance.id"] == "worker-1"
+    assert usual["service.version"] == duepoint.__version__
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.cluster.name=north")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "schedules")
+    assert resource()["service.name"] == "schedules"
+    assert resource()["k8s.cluster.name"] == "north"
+
+
+def test_headers_for_the_collector_come_from_the_usual_variable(collector, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20token")
+    exporter = otlp.Exporter(collector.url, component="worker", instance="worker-1")
+    assert exporter.export([ROOT])
+    exporter.stop()
+    assert collector.requests[0][1]["authorization"] == "Bearer token"
+
+
+def test_a_refused_batch_is_not_sent_with_the_next(collector):
+    exporter = otlp.Exporter(collector.url, component="worker", instance="worker-1")
+    collector.answer = 400
+    assert not exporter.export([ROOT])
+    collector.answer = 200
+    assert exporter.export([ATTEMPT])
+    assert [span.name for span in collector.spans] == ["webhook attempt"]
+    exporter.stop()
+
+
+def test_an_export_that_waits_for_a_collector_ends_when_it_is_stopped(collector):
+    collector.answer = 503
+    exporter = otlp.Exporter(collector.url, component="worker", instance="worker-1")
+    answers: list[bool] = []
+    exporting = threading.Thread(target=lambda: answers.append(exporter.export([ROOT])))
+    exporting.start()
+    deadline = time.monotonic() + 20
+    while not collector.requests and time.monotonic() < deadline:
+        time.sleep(0.01)
+    exporter.stop()
+    exporting.join(5)
+    assert answers == [False]
+
+
+def test_no_exporter_is_imported_while_traces_are_off():
+    # The Redis client imports OpenTelemetry's SDK wherever that is installed.
+    code = (
+        "import sys, duepoint.app;"
+        "print([m for m in sys.modules if 'otlp' in m or m.startswith('opentelemetry.exporter')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"

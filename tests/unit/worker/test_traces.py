@@ -1,0 +1,148 @@
+"""What a worker reports as spans, in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.runs import outcome as outcomes
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import eventids
+from duepoint.tracing import spans
+from duepoint.worker.attempttraces import AttemptTraces, Ended
+from tests.support import builders, firings
+from tests.support.builders import a_definition, at
+from tests.support.workplace import a_workplace
+
+NOON = at("2026-03-01 12:00:00")
+SLOT = NOON + 10_000_000
+UNREACHABLE = outcomes.Retry(reason=Reason.NETWORK, message="connection refused")
+GONE = outcomes.Rejected(reason=Reason.ENDPOINT_GONE, message="410 Gone", http_status=410)
+
+
+class Kept:
+    """Stands in for the queue of spans."""
+
+    def __init__(self) -> None:
+        self.spans: list[spans.Span] = []
+
+    def put_nowait(self, span: spans.Span) -> None:
+        self.spans.append(span)
+
+
+@pytest.fixture
+def kept():
+    return Kept()
+
+
+@pytest.fixture
+async def place():
+    return await a_workplace()
+
+
+def every(period: str = "10s"):
+    return a_definition(f"@every {period}", created_us=NOON, not_before_us=NOON)
+
+
+async def test_each_attempt_is_a_span_below_that_of_its_slot(place, kept):
+    known = await place.arm(every())
+    place.target.reply(UNREACHABLE)
+    worker = place.a_worker(traces=AttemptTraces(kept))
+    async with place.working(worker):
+        await place.clock.advance(19)
+    first, second, slot = kept.spans
+    trace_id = int(eventids.webhook_id(known.uid, SLOT).removeprefix("msg_"), 16)
+    assert {span.trace_id for span in kept.spans} == {trace_id}
+    assert [span.name for span in kept.spans] == ["webhook attempt", "webhook attempt", "slot"]
+    assert [span.parent_id for span in kept.spans] == [slot.span_id, slot.span_id, None]
+    assert first.error == "connection refused"
+    assert (second.error, slot.error) == ("", "")
+    assert first.attributes["duepoint.outcome"] == "retry"
+    assert first.attributes["duepoint.reason"] == "Network"
+    assert [span.attributes["duepoint.attempt"] for span in (first, second)] == [1, 2]
+    assert slot.start_us == SLOT
+    assert slot.end_us == second.end_us > second.start_us - 1 >= first.end_us
+    assert slot.attributes["duepoint.attempts"] == 2
+    assert slot.attributes["duepoint.outcome"] == "delivered"
+    assert slot.attributes["duepoint.slot"] == "2026-03-01T12:00:10Z"
+    assert slot.attributes["k8s.namespace.name"] == known.namespace
+    assert slot.attributes["duepoint.schedule.name"] == known.name
+
+
+async def test_what_is_handed_on_names_the_span_of_the_attempt(place, kept):
+    await place.arm(every())
+    place.target.reply(UNREACHABLE)
+    async with place.working(place.a_worker(traces=AttemptTraces(kept))):
+        await place.clock.advance(19)
+    handed = [spans.span_id_of(firing.traceparent) for firing in place.target.fired]
+    assert handed == [span.span_id for span in kept.spans[:2]]
+    assert all(firing.traceparent.endswith("-01") for firing in place.target.fired)
+
+
+async def test_without_traces_nothing_is_handed_on(place):
+    await place.arm(every())
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+    assert [firing.traceparent for firing in place.target.fired] == [""]
+
+
+async def test_slots_that_are_left_out_are_reported_nowhere_and_say_so(place, kept):
+    await place.arm(every())
+    async with place.working(place.a_worker(traces=AttemptTraces(kept, ratio=0.0))):
+        await place.clock.advance(31)
+    assert kept.spans == []
+    assert [firing.traceparent[-3:] for firing in place.target.fired] == ["-00"] * 3
+
+
+def ended(firing, answer=GONE, **changes) -> Ended:
+    values = {"started_us": SLOT, "ended_us": SLOT + 5, "first_try_us": 0, "is_over": True}
+    return Ended(firing=firing, answer=answer, **{**values, **changes})
+
+
+def test_a_slot_that_is_given_up_has_an_error_and_the_receivers_status(kept):
+    traces = AttemptTraces(kept)
+    traces.end(ended(traces.begin(firings.a_firing(slot_us=SLOT))))
+    for span in kept.spans:
+        assert (span.error, span.attributes["http.response.status_code"]) == ("410 Gone", 410)
+        assert span.attributes["duepoint.outcome"] == "rejected"
+
+
+def test_a_slot_that_ends_without_a_further_request_has_its_own_span_alone(kept):
+    AttemptTraces(kept).end(ended(firings.a_firing(slot_us=SLOT, attempt=3), first_try_us=SLOT))
+    assert [span.name for span in kept.spans] == ["slot"]
+
+
+def test_the_span_of_a_slot_that_was_tried_months_later_begins_with_its_first_attempt(kept):
+    now_us = SLOT + 100 * 86_400_000_000
+    traces = AttemptTraces(kept)
+    firing = traces.begin(firings.a_firing(slot_us=SLOT, trigger="Backfill"))
+    traces.end(ended(firing, started_us=now_us, ended_us=now_us + 5))
+    slot = kept.spans[-1]
+    assert (slot.start_us, slot.end_us) == (now_us, now_us + 5)
+    assert slot.attributes["duepoint.lateness_seconds"] == 100 * 86_400
+
+
+def test_a_job_is_named_and_a_record_is_produced(kept):
+    traces = AttemptTraces(kept)
+    job = traces.begin(firings.a_firing(firings.a_job(), slot_us=SLOT))
+    delivered = outcomes.Delivered(accepted_us=SLOT, running=True, job_name="report-1")
+    traces.end(ended(job, delivered))
+    record = actions.KafkaAction(topic="ticks", connection="kafka")
+    traces.end(ended(traces.begin(firings.a_firing(record, slot_us=SLOT)), delivered))
+    assert [span.kind for span in kept.spans] == ["CLIENT", "INTERNAL", "PRODUCER", "INTERNAL"]
+    assert kept.spans[0].name == "job attempt"
+    assert kept.spans[0].attributes["k8s.job.name"] == "report-1"
+
+
+def test_an_entry_in_our_own_redis_has_no_span(kept):
+    AttemptTraces(kept).end(ended(firings.a_firing(firings.a_stream(), slot_us=SLOT)))
+    assert kept.spans == []
+
+
+def test_no_span_holds_where_it_went_or_what_was_sent(kept):
+    traces = AttemptTraces(kept)
+    webhook = firings.a_webhook("https://user:canary@hooks.example.com/canary")
+    firing = traces.begin(firings.a_firing(webhook, slot_us=SLOT, payload={"a": "canary"}))
+    traces.end(ended(firing))
+    assert "canary" not in repr(kept.spans)
+    assert builders.UID in repr(kept.spans)
