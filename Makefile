@@ -288,6 +288,12 @@ bench-peers: $(STAMP) ## other queues beside ours, installed in isolation (N=, T
 bench-loads: $(STAMP) ## one-offs of a set through the HTTP API: 50 in 20 s, 100 in 10 s, 100,000 in 60 s, beside BullMQ and asynq (SMALL=1, WHO=, PICTURES=, CHECK=1; needs go, node, npm)
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks.loads $(WHO)
 
+bench-api: $(STAMP) ## the HTTP API beside 5,000 firings/s: streams of rows, single creates, reads, memory (SMALL=1, CHECK=1)
+	@$(PY) -m tools.devcluster run --tool helm --tool vegeta -- $(PY) -m benchmarks.httpapi
+
+bench-api-servers: $(STAMP) ## one PUT and one GET on our HTTP server, Starlette, Litestar and aiohttp; no cluster (SMALL=1)
+	@$(PY) -m benchmarks.httpapi servers
+
 bench-scale: $(STAMP) ## the index at full size: N=30000000 loaded, bytes, sweep, creating beside firing, rebuild (SMALL=1, KIND=, PARTS=)
 	@N=$(N) $(PY) -m benchmarks.scale $(PARTS)
 

@@ -47,6 +47,11 @@ Who lacks `get` hears 404 for everything, whether it is there or not. There are 
   first answer with `Idempotency-Replayed: true`, with another body 409. If the API dies between a change and its
   record, a repeat (10 seconds later) makes the same change again: the same id, the same event id. A trigger is then a
   second run. A set takes 1,000,000 keys a day.
+- **Repeats without a key.** A `PUT`, `PATCH` or `DELETE` leads to the same state again, with two exceptions. A `delay` counts from
+  each request: write `at`, or send a key. A one-off leaves its set when it has ended, unless
+  `spec.retention.endedSeconds` keeps it. For a minute more (less where more than 4,000 one-offs of a shard end in a minute)
+  a change or row with the same id and the same `at` makes none again: it is `Unchanged`, its state `Completed`, or 412 with
+  `If-None-Match: *`. Later it makes a new one, which fires at once where its deadline allows; the event has the same id.
 - **When a change is answered** Redis has it; [what a lost server can take](scheduleset.md) stands in the set's status.
   `Duepoint-Durability: replicas=1`, `aof` or both wait for more. Where no server has that, 409 comes before the change;
   where it takes longer than `timeout=` (1,000 ms), 503 `NotDurable` says that the change is stored all the same.

@@ -155,6 +155,34 @@ async def test_a_trigger_arrives_with_its_payload(place):
     assert delivery.schedule == "a"
 
 
+async def test_a_request_that_is_repeated_after_its_one_off_has_fired_fires_nothing(place):
+    """The answer to the first one was lost."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    soon = MemberSpec(at=now, payload=1)
+
+    def repeat(reminders):
+        again = reminders.put("a", soon)
+        with pytest.raises(TagMismatch):
+            reminders.put("a", soon, options=ChangeOptions(if_absent=True))
+        (row,) = reminders.upsert([MemberRow(id="a", at=now, payload=1)])
+        return again, row, reminders.info().members
+
+    with place.client() as reminders:
+        first = await asyncio.to_thread(reminders.put, "a", soon)
+        await place.stack.wait_for_deliveries(1)
+
+        async def has_left():
+            return (await asyncio.to_thread(reminders.info)).members == 0
+
+        await eventually(has_left, "the one-off has left its set")
+        again, row, members = await asyncio.to_thread(repeat, reminders)
+    assert (first.state, again.state, again.next_due_time) == ("Active", "Completed", None)
+    assert again.etag == first.etag == row.etag
+    assert (row.outcome, members) == ("Unchanged", 0)
+    await asyncio.sleep(1)
+    assert len(await place.stack.wait_for_deliveries(1)) == 1
+
+
 # -- export, import, restore ---------------------------------------------------------------------
 
 

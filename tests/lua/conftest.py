@@ -104,7 +104,7 @@ class Bench:
         )
         lane = {
             "lane": str(self.lane),
-            "key": 11,
+            "key": len(scripting.fixed_keys("settle")) + 1,
             "whole": whole_lane,
             "chains": call.run(chains),
             "moved": [(due, call.position(members)) for due, members in moved],

@@ -104,6 +104,12 @@ RECIPES = (
         seconds=170,
         tags="remove_all_sd",  # it finds no targets: without the clients of all clouds
     ),
+    Recipe(
+        module="vegeta",
+        version="v12.13.0",
+        commands={"vegeta": "github.com/tsenart/vegeta/v12"},
+        seconds=20,
+    ),
 )
 #: Modules built side by side.
 AT_A_TIME = 2

@@ -435,7 +435,7 @@ MUTANTS = (
     ),
     _mutant(
         "members", _SETTLE, "one-offs that have fired stay in the queue",
-        "leave(KEYS[part[1]], ids, chains, part[4], KEYS[part[5]], part[6], now)",
+        "leave(KEYS[part[1]], ids, chains, part[4], KEYS[part[5]], part[6], now, left)",
         "local _ = { ids, chains }",
         "firing members", "scripts",
     ),
@@ -458,6 +458,12 @@ MUTANTS = (
     ),
     _mutant(
         "members", "delayqueue/scripts/putmembers.lua",
+        "a repeated request makes a one-off again that has ended",
+        "fingerprint and '!' .. fingerprint or nil", "nil",
+        "firing members",
+    ),
+    _mutant(
+        "members", "delayqueue/scripts/putmembers.lua",
         "a set that is being deleted takes members",
         "elseif string.sub(entry, 1, 1) == 'd' then\n  return { 'DELETING' }", "",
         "members",
@@ -465,7 +471,7 @@ MUTANTS = (
     _mutant(
         "members", "delayqueue/scripts/putmembers.lua",
         "sleeping workers do not hear of a member that is due earlier",
-        "announce_head(before, server_time(), first_id, first_due)", "local _ = first_id",
+        "announce_head(before, now, first_id, first_due)", "local _ = first_id",
         "members", "firing members", "scripts",
     ),
     _mutant(

@@ -67,7 +67,8 @@ class ChangeOptions:
         """Of a request; a key costs the API two round trips, so not every change has one.
 
         Args:
-            is_repeatable: without conditions the same request again changes nothing.
+            is_repeatable: without conditions the same request again changes nothing; a ``delay``
+                counts from each request.
         """
         found: dict[str, str] = {}
         if self.idempotency_key or self.if_match or self.if_absent or not is_repeatable:
@@ -121,7 +122,11 @@ class SetCalls:
     ) -> ApiCall[members.MemberView]:
         return ApiCall(
             method="PUT", path=self._member(id_), answer=members.MemberView,
-            headers={"Content-Type": JSON, **options.headers()}, body=encoded(spec),
+            headers={
+                "Content-Type": JSON,
+                **options.headers(is_repeatable=spec.delay is UNSET),
+            },
+            body=encoded(spec),
         )  # fmt: skip
 
     def patch(
@@ -129,7 +134,11 @@ class SetCalls:
     ) -> ApiCall[members.MemberView]:
         return ApiCall(
             method="PATCH", path=self._member(id_), answer=members.MemberView,
-            headers={"Content-Type": MERGE_PATCH, **options.headers()}, body=encoded(changes),
+            headers={
+                "Content-Type": MERGE_PATCH,
+                **options.headers(is_repeatable=changes.get("delay") is None),
+            },
+            body=encoded(changes),
         )  # fmt: skip
 
     def delete(self, id_: str, options: ChangeOptions) -> ApiCall[None]:

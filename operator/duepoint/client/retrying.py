@@ -1,11 +1,11 @@
 """Whether a request is sent again, and when. The caller waits.
 
 Every request of this client can be repeated: a reading changes nothing, a PUT, PATCH or DELETE
-without a condition leads to the same state again, and every other change carries an
-``Idempotency-Key``, under which the API answers a repetition as it answered the first. So what
-decides is the kind of failure alone. The wait doubles with each attempt and is drawn evenly from
-its upper half, so that clients that failed together do not come back together; ``Retry-After`` of
-the API is the least that is waited.
+without a condition and without a ``delay`` leads to the same state again, and every other change
+carries an ``Idempotency-Key``, under which the API answers a repetition as it answered the first.
+So what decides is the kind of failure alone. The wait doubles with each attempt and is drawn evenly
+from its upper half, so that clients that failed together do not come back together;
+``Retry-After`` of the API is the least that is waited.
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ class ShardKeys:
         imported: batches that a resharding brought here; exists only while it lasts.
         letters: which dead letters are of which namespace, oldest first.
         letter_sums: bytes of the dead letters of each namespace.
+        ended_even, ended_odd: one-offs of sets that ended a short while ago; they take turns.
         wake: channel: the shard's head came earlier.
         ran: channel: something was added to ``runs``.
         probe: a key that exists for a moment.
@@ -57,6 +58,7 @@ class ShardKeys:
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
+        self._buckets = f"{tag}:defs:n"
         self.meta = f"{tag}:meta"
         self.heads = f"{tag}:heads"
         self.claims = f"{tag}:claims"
@@ -70,6 +72,8 @@ class ShardKeys:
         self.dead = f"{tag}:dead"
         self.letters = f"{tag}:letters"
         self.letter_sums = f"{tag}:lettersums"
+        self.ended_even = f"{tag}:ended:0"
+        self.ended_odd = f"{tag}:ended:1"
         self.wake = f"{tag}:wake"
         self.ran = f"{tag}:ran"
         self.probe = f"{tag}:probe"
@@ -111,7 +115,7 @@ class ShardKeys:
     def bucket_at(self, place: int, buckets: int) -> str:
         """As ``place_of`` numbers them."""
         population, number = divmod(place, buckets)
-        return self.bucket(population_name(population), number)
+        return f"{self._buckets}{population:x}:{number}"  # as ``bucket``, for each of many rows
 
 
 class IndexKeys:

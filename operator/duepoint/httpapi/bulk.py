@@ -2,8 +2,9 @@
 
 A batch is what has arrived, at most ``_TOGETHER`` rows. While one is under way in the queue the
 next one is read and checked; further ones wait in the client's kernel, because nobody takes them
-from the connection. Rows above the set's rate wait, they are not refused. What is answered is
-stored; a stream that is cut has stored what was answered, and perhaps one batch more.
+from the connection. A batch is answered as soon as it is stored: a client may wait for the answer
+to a row before it sends the next one. Rows above the set's rate wait, they are not refused. What is
+answered is stored; a stream that is cut has stored what was answered, and perhaps one batch more.
 """
 
 from __future__ import annotations
@@ -89,8 +90,11 @@ class Bulk:
             stream = call.request.start(
                 200, (("Content-Type", calls.NDJSON), ("X-Request-Id", call.request_id))
             )
-            await _Transfer(self, call, stream, removes=removes).run()
-            stream.end()
+            try:
+                await _Transfer(self, call, stream, removes=removes).run()
+                stream.end()
+            except ConnectionError as gone:
+                telemetry.logger.info("stream cut", request=call.request_id, error=str(gone))
 
     @contextlib.contextmanager
     def _place(self, namespace: str) -> Iterator[None]:
@@ -217,31 +221,31 @@ class _Transfer:
         self._counted: collections.Counter[str] = collections.Counter()
 
     async def run(self) -> None:
-        under_way: (
-            tuple[_Batch, asyncio.Task[list[values.MemberWritten | OperationProblem]]] | None
-        ) = None
+        """Raises ConnectionError where the client has gone away."""
         fatal: OperationProblem | None = None
+        under_way: asyncio.Task[None] | None = None
         try:
             async for lines in self._lines():
                 batch = self._read(lines)
                 if under_way is not None:
-                    await self._write(*under_way)
-                under_way = batch, asyncio.create_task(self._carry_out(batch))
+                    await under_way
+                under_way = asyncio.create_task(self._carry_out(batch))
                 await asyncio.sleep(0)  # the batch is on its way before the next one is read
         except OperationProblem as problem:
             fatal = problem
         except BodyCut as cut:
             fatal = problems.of_status(cut.status or 400, str(cut))
         finally:
-            if under_way is not None and not under_way[1].done():
-                await asyncio.wait({under_way[1]})
+            if under_way is not None:
+                await asyncio.wait({under_way})
+                _ = under_way.cancelled() or under_way.exception()  # asyncio wants it looked at
+            for outcome, count in self._counted.items():
+                telemetry.http_rows_total.labels(outcome).inc(count)
         if under_way is not None:
-            await self._write(*under_way)
+            await under_way  # raises where its answers did not reach the client
         if fatal is not None:
             error = _RowError(self._line + 1, problems.of_row(fatal), fatal=True)
             await self._stream.write(_encoder.encode(error) + b"\n")
-        for outcome, count in self._counted.items():
-            telemetry.http_rows_total.labels(outcome).inc(count)
 
     def _read(self, lines: list[bytes]) -> _Batch:
         first, self._line = self._line + 1, self._line + len(lines)
@@ -249,8 +253,12 @@ class _Transfer:
             return self._owner.read_removals(first, lines)
         return self._owner.read(self._call.owned, first, lines)
 
-    async def _carry_out(self, batch: _Batch) -> list[values.MemberWritten | OperationProblem]:
-        return await self._owner.carry_out(self._call, batch, self._safety, removes=self._removes)
+    async def _carry_out(self, batch: _Batch) -> None:
+        """Store or remove the rows, and answer them at once: the next ones may come late."""
+        answers = await self._owner.carry_out(
+            self._call, batch, self._safety, removes=self._removes
+        )
+        await self._write(batch, answers)
 
     async def _lines(self) -> AsyncIterator[list[bytes]]:
         """Whole lines as they come, some at a time; empty ones are left out."""
@@ -260,25 +268,20 @@ class _Transfer:
             parts = (rest + piece).split(b"\n")
             rest = parts.pop()
             lines = [part for part in parts if part.strip()]
-            count = self._check(lines, rest, count)
-            for first in range(0, len(lines), _TOGETHER):
-                yield lines[first : first + _TOGETHER]
+            read = _count_within_bounds(lines, count)
+            for first in range(0, read, _TOGETHER):
+                yield lines[first : min(first + _TOGETHER, read)]
+            count += read
+            if read < len(lines) or len(rest) > MOST_ROW_BYTES:
+                raise _out_of_bounds(count)
         if rest.strip():
-            self._check([rest], b"", count)
+            if not _count_within_bounds([rest], count):
+                raise _out_of_bounds(count)
             yield [rest]
 
-    def _check(self, lines: list[bytes], rest: bytes, count: int) -> int:
-        if len(rest) > MOST_ROW_BYTES or any(len(line) > MOST_ROW_BYTES for line in lines):
-            raise OperationProblem("PayloadTooLarge", f"a row has more than {MOST_ROW_BYTES} bytes")
-        if count + len(lines) > MOST_ROWS:
-            message = f"a stream has at most {MOST_ROWS} rows; send the rest in another one"
-            raise OperationProblem("PayloadTooLarge", message)
-        return count + len(lines)
-
     async def _write(
-        self, batch: _Batch, task: asyncio.Task[list[values.MemberWritten | OperationProblem]]
+        self, batch: _Batch, answers: list[values.MemberWritten | OperationProblem]
     ) -> None:
-        answers = iter(await task)
         carried_out = dict(zip(batch.places, answers, strict=True))
         rows = dict(zip(batch.places, batch.rows, strict=True))
         lines = []
@@ -300,6 +303,22 @@ class _Transfer:
     def _refusal(self, line: int, id_: str, problem: OperationProblem) -> bytes:
         self._counted["refused"] += 1
         return _encoder.encode(_RowError(line, problems.of_row(problem), id_ or None))
+
+
+def _count_within_bounds(lines: list[bytes], count: int) -> int:
+    """How many of these lines are read, after so many others."""
+    allowed = min(len(lines), MOST_ROWS - count)
+    long = (place for place in range(allowed) if len(lines[place]) > MOST_ROW_BYTES)
+    return next(long, allowed)
+
+
+def _out_of_bounds(count: int) -> OperationProblem:
+    """Why the stream is not read on after so many rows."""
+    if count < MOST_ROWS:
+        message = f"the row has more than {MOST_ROW_BYTES} bytes"
+    else:
+        message = f"a stream has at most {MOST_ROWS} rows; send the rest in another one"
+    return OperationProblem("PayloadTooLarge", message)
 
 
 def _removal_of(line: bytes) -> values.MemberRemoval:

@@ -54,6 +54,8 @@ def written(
 ) -> WrittenView:
     """A member as a row says it, with what the queue said of it."""
     state = "Suspended" if row.rule.timing.suspend else "Active"
+    if answer.has_ended:
+        state = "Completed"
     return WrittenView(
         **memberviews.fields_of_row(row, settings),
         outcome=answer.outcome.value.capitalize(),

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import dataclasses
+import json
 import time
 
 import pytest
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, utils
 
-from duepoint.httpapi import operations
+from duepoint.httpapi import access, operations
 from tests.support import apiscene, proxy
 
 AT = {"at": "2090-12-24T18:00:00Z"}
 VERBS = ("get", "list", "create", "update", "patch", "delete", "trigger", "replay")
 ABSENT, TAG = {"If-None-Match": "*"}, {"If-Match": '"00000000"'}
 NDJSON = {"Content-Type": "application/x-ndjson"}
+#: Longest until a change of rights or tokens is seen: what is remembered, and some of ours.
+GRANT_ENDS = access.GRANTED_SECONDS + 3
+REFUSAL_ENDS = access.REFUSED_SECONDS + 3
 
 #: Every operation as a request, by its name: method, path below the set, body, headers, verbs.
 REQUESTS = {
@@ -60,6 +68,91 @@ def test_every_operation_is_among_the_requests():
     assert names == {operation.name for operation in operations.OPERATIONS}
 
 
+# -- tokens --------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Signer:
+    """Makes tokens of a cluster, or of another one."""
+
+    key: ec.EllipticCurvePrivateKey
+    kid: str
+
+    def token(self, claims, **changes):
+        header = {"alg": "ES256", "kid": self.kid}
+        text = f"{part(header)}.{part({**claims, **changes})}"
+        signed = self.key.sign(text.encode(), ec.ECDSA(hashes.SHA256()))
+        numbers = utils.decode_dss_signature(signed)
+        return f"{text}.{encoded(b''.join(number.to_bytes(32, 'big') for number in numbers))}"
+
+
+def account_of(claims, **changes):
+    """The claims for another account, which is what the API server goes by."""
+    named = claims["kubernetes.io"]
+    account = {**named["serviceaccount"], **changes}
+    return {**claims, "kubernetes.io": {**named, "serviceaccount": account}}
+
+
+def part(value):
+    return encoded(json.dumps(value).encode())
+
+
+def encoded(data):
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def decoded(text):
+    return json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+
+
+async def test_only_a_token_of_this_cluster_that_is_valid_now_is_taken(scene):
+    header, payload, signature = scene.tokens["editor"].split(".")
+    claims = decoded(payload)
+    pem = (scene.plane.folder / "credentials" / "service-account.key").read_bytes()
+    own = Signer(serialization.load_pem_private_key(pem, None), decoded(header)["kid"])
+    other = Signer(ec.generate_private_key(ec.SECP256R1()), own.kid)
+    now = int(time.time())
+    admin = scene.plane.admin()
+    account = f"/api/v1/namespaces/{scene.namespace}/serviceaccounts/editor"
+    wish = {"spec": {"expirationSeconds": 3600, "audiences": ["vault"]}}
+    elsewhere = admin.post(f"{account}/token", wish)["status"]["token"]
+    others = {**claims, "sub": claims["sub"] + "s"}
+    bad = {
+        "none at all": None,
+        "another scheme": "Basic ZWRpdG9yOnNlY3JldA==",
+        "the scheme alone": "Bearer",
+        "two tokens": f"Bearer {scene.tokens['editor']} {scene.tokens['editor']}",
+        "no token of any kind": "Bearer abc",
+        "20 kB": "Bearer " + "a" * 20_000,
+        "expired": "Bearer " + own.token(claims, exp=now - 300, iat=now - 3900, nbf=now - 3900),
+        "not yet valid": "Bearer " + own.token(claims, nbf=now + 3600),
+        "of another cluster": "Bearer " + other.token(claims),
+        "unsigned": f"Bearer {part({'alg': 'none'})}.{payload}.",
+        "with another's signature": f"Bearer {header}.{part(others)}.{signature}",
+        "for another audience": f"Bearer {elsewhere}",
+        "of an account that is not there": "Bearer " + own.token(account_of(claims, name="nobody")),
+        "of another life of the account": "Bearer " + own.token(
+            account_of(claims, uid="5a0c3a1e-0000-4000-8000-000000000000")
+        ),
+    }  # fmt: skip
+    for what, header_ in bad.items():
+        for method, path, body in (
+            ("GET", scene.base, None),
+            ("PUT", scene.member("a"), AT),
+            ("GET", scene.base.replace(scene.record.name, "unknown"), None),
+        ):
+            headers = {} if header_ is None else {"Authorization": header_}
+            answer = await scene.ask(method, path, body, as_="", headers=headers)
+            assert answer.status == 401, (what, answer)
+            assert answer.code == "Unauthenticated", (what, answer)
+            assert answer.headers["www-authenticate"] == 'Bearer realm="duepoint"', what
+            assert scene.namespace not in answer.json["detail"], what
+    # The same hand makes a token that is taken, so each of those was refused for what it says.
+    good = {"Authorization": "Bearer " + own.token(claims)}
+    assert (await scene.ask("GET", scene.base, as_="", headers=good)).status == 200
+    assert await scene.members() == {}
+
+
 async def test_no_log_holds_a_token(scene):
     await scene.ask("PUT", scene.member("a"), AT)
     await scene.ask("GET", scene.base, as_="", headers={"Authorization": "Bearer made-up-token"})
@@ -90,6 +183,38 @@ async def test_each_operation_needs_its_verbs_and_no_other(scene):
     assert is_let_in(await ask(scene, "bulkUpsert", "create-and-update"))
 
 
+async def test_who_may_not_read_a_set_does_not_learn_whether_it_is_there(scene):
+    """The answer for a set that is there, and for one that is not, in either namespace, is one."""
+    await scene.ask("PUT", scene.member("kept"), AT)
+    other = await asyncio.to_thread(scene.plane.create_namespace)
+    await add(scene, "writer", ("create", "update", "patch", "delete", "trigger"))
+    scene.tokens["neighbour"] = scene.plane.service_account_token(other, "neighbour")
+    scene.roles.bind(other, "neighbour", "edit")
+    unknown = scene.base.replace(scene.record.name, "unknown")
+    nowhere = "/v1/namespaces/nowhere/schedulesets/unknown"
+    try:
+        for name, (*_, needed) in REQUESTS.items():
+            callers = ["stranger", "neighbour"]
+            if "get" in needed or "list" in needed:
+                callers.append("writer")
+            for caller in callers:
+                seen = set()
+                for base in (scene.base, unknown, nowhere):
+                    answer = await ask(scene, name, caller, base)
+                    assert (answer.status, answer.code) == (404, "NotFound"), (name, caller)
+                    said = answer.json
+                    del said["requestId"]
+                    headers = dict(answer.headers)
+                    # "connection" says whether the body was there when the rights were known.
+                    for varying in ("x-request-id", "date", "content-length", "connection"):
+                        headers.pop(varying, None)
+                    seen.add(json.dumps([said, headers], sort_keys=True))
+                assert len(seen) == 1, (name, caller, seen)
+    finally:
+        scene.plane.delete_namespace(other)
+    assert list(await scene.members()) == ["kept"]
+
+
 async def test_the_charts_roles_let_viewers_read_and_editors_change(scene):
     await scene.ask("PUT", scene.member("kept"), AT)
     for name, (*_, needed) in REQUESTS.items():
@@ -113,6 +238,23 @@ async def test_a_role_for_one_set_gives_no_other(scene):
     assert (await scene.ask("GET", scene.base, as_="clerk")).code == "NotFound"
     assert (await scene.ask("GET", scene.base)).status == 200
     assert (await scene.ask("GET", former, as_="clerk")).status == 200
+
+
+async def test_rights_and_tokens_that_are_withdrawn_end_within_seconds(scene):
+    await add(scene, "leaving", VERBS)
+    await add(scene, "deleted", VERBS)
+    for name in ("leaving", "deleted"):
+        assert (await scene.ask("PUT", scene.member(name), AT, as_=name)).status == 201
+    before = await scene.ask("PUT", scene.member("arriving"), AT, as_="stranger")
+    assert before.code == "NotFound"
+    began = time.monotonic()
+    scene.roles.revoke(scene.namespace, "leaving")
+    scene.plane.admin().delete(f"/api/v1/namespaces/{scene.namespace}/serviceaccounts/deleted")
+    scene.roles.grant(scene.namespace, "stranger", VERBS)
+    await until(scene, "stranger", lambda answer: answer.status in (200, 201), REFUSAL_ENDS)
+    await until(scene, "leaving", lambda answer: answer.status == 404, GRANT_ENDS)
+    await until(scene, "deleted", lambda answer: answer.status == 401, GRANT_ENDS)
+    assert time.monotonic() - began < GRANT_ENDS
 
 
 async def test_while_the_api_server_cannot_be_asked_only_the_known_are_let_in(

@@ -41,6 +41,7 @@ BODIES = {
     "equal keys by an escape": (with_payload(b'{"a":1,"\\u0061":2}'), "InvalidJson"),
     "10,000 levels": (with_payload(b"[" * 10_000 + b"]" * 10_000), "InvalidJson"),
     "100,000 levels of objects": (with_payload(b'{"a":' * 40_000), "InvalidJson"),
+    "a million levels": (with_payload(b"[" * 1_000_000 + b"]" * 1_000_000), "PayloadTooLarge"),
     "half a surrogate": (with_payload(b'"\\ud800"'), "InvalidJson"),
     "unknown field": (AT + b',"prioritty":1}', "UnknownField"),
     "unknown field below": (AT + b',"dst":{"gapp":"Skip"}}', "UnknownField"),
@@ -131,6 +132,7 @@ async def test_no_bad_row_is_stored_and_each_is_answered_in_its_place(scene):
         "a row's condition",
         "long body",
         "100,000 levels of objects",
+        "a million levels",
     )
     cases = {what: case for what, case in cases.items() if what not in skipped}
     rows, expected = [], []
@@ -146,6 +148,18 @@ async def test_no_bad_row_is_stored_and_each_is_answered_in_its_place(scene):
         assert line["error"]["code"] == code or what in ("negative delay", "endless delay"), what
     assert answer.lines[-1]["outcome"] == "Created"
     assert list(await scene.members()) == ["good"]
+
+
+async def test_a_row_that_is_too_long_ends_its_stream_and_those_before_it_are_stored(scene):
+    good = [b'{"id":"m%d",' % number + AT[1:] + b"}" for number in range(3)]
+    deep = b'{"id":"deep",' + with_payload(b"[" * 1_000_000 + b"]" * 1_000_000)[1:]
+    headers = {"Content-Type": "application/x-ndjson"}
+    path = f"{scene.base}/schedules:bulkUpsert"
+    answer = await scene.ask("POST", path, b"\n".join([*good[:2], deep, good[2]]), headers=headers)
+    *stored, last = answer.lines
+    assert [line["outcome"] for line in stored] == ["Created"] * 2
+    assert (last["fatal"], last["error"]["code"]) == (True, "PayloadTooLarge")
+    assert sorted(await scene.members()) == ["m0", "m1"]
 
 
 async def test_ids_and_paths_that_some_proxy_reads_otherwise_lead_nowhere(scene):

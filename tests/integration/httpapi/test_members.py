@@ -25,6 +25,7 @@ async def test_a_member_is_created_read_replaced_and_removed(scene):
         "Unchanged",
         made.json["etag"],
     )
+    assert (same.json["state"], same.json["nextDueTime"]) == ("Active", AT["at"])
     changed = await scene.ask("PUT", path, {"schedule": "@daily", "timeZone": "Europe/Berlin"})
     assert (changed.status, changed.json["outcome"]) == (200, "Replaced")
     assert changed.json["etag"] != made.json["etag"]

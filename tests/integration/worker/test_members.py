@@ -13,7 +13,7 @@ from duepoint import services
 from duepoint.delayqueue.members import values
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
-from duepoint.schedules import actions, definition
+from duepoint.schedules import actions, definition, points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets import setrecord, setspec
@@ -205,6 +205,77 @@ async def test_a_one_off_that_is_kept_is_not_fired_again_by_a_repeated_write(har
     assert len(shop.target.fired) == 1
 
 
+@pytest.mark.parametrize("action", [WEBHOOK, STREAM], ids=["webhook", "stream"])
+async def test_a_one_off_that_has_left_is_not_made_again_by_a_repeated_write(harness, action):
+    """The first answer was lost, and the client asks again."""
+    shop = Shop(harness, action)
+    await shop.store()
+    write = values.MemberWrite(id="a", rule=ONCE, at_us=shop.harness.now_us() - 1, payload=b"1")
+    unless_there = msgspec.structs.replace(write, condition=values.IfAbsent())
+    later = msgspec.structs.replace(write, at_us=write.at_us + 1)
+    (first,) = await shop.put(write)
+    async with shop.working():
+        await _until_async(shop.members, 0)
+        again = await shop.put(write, msgspec.structs.replace(write, payload=b"2"), unless_there)
+        assert await shop.members() == 0
+        (another,) = await shop.put(later)
+        await _until_async(shop.members, 0)
+    assert [one.outcome for one in again] == [
+        values.Outcome.UNCHANGED, values.Outcome.UNCHANGED, values.Outcome.PRECONDITION,
+    ]  # fmt: skip
+    assert {(one.tag, one.due_us, one.has_ended) for one in again} == {(first.tag, None, True)}
+    assert another.outcome is values.Outcome.CREATED
+    fired = len(await shop.entries()) if action is STREAM else len(shop.target.fired)
+    assert fired == 2
+
+
+async def test_what_has_left_is_forgotten_after_two_turns(shop):
+    """Each turn begins with the first end after a minute."""
+    redis, prefix = shop.harness.server.redis, shop.harness.server.keys.prefix
+
+    async def end(*names):
+        at_us = await shop.put_once(*names)
+        await _until_async(shop.members, 0)
+        return at_us
+
+    async def pass_a_minute():
+        for key in await redis.keys(f"{prefix}*:meta"):
+            await redis.hincrby(key, "ended_since", -61_000_000)
+
+    async def outcome(name, at_us):
+        (answer,) = await shop.put(values.MemberWrite(id=name, rule=ONCE, at_us=at_us))
+        await _until_async(shop.members, 0)
+        return answer.outcome
+
+    async with shop.working():
+        at_us = await end("a")
+        await pass_a_minute()
+        await end(*(f"m{n}" for n in range(30)))  # some in each shard
+        assert await outcome("a", at_us) is values.Outcome.UNCHANGED
+        await pass_a_minute()
+        last_us = await end(*(f"n{n}" for n in range(30)))
+        assert await outcome("n7", last_us) is values.Outcome.UNCHANGED
+        assert await outcome("a", at_us) is values.Outcome.CREATED
+
+
+async def test_few_that_have_left_are_remembered_however_many_leave(shop):
+    redis, prefix = shop.harness.server.redis, shop.harness.server.keys.prefix
+    async with shop.working():
+        await shop.put_once("a")
+        await _until_async(shop.members, 0)
+        filled = []
+        for key in await redis.keys(f"{prefix}*:ended:*"):
+            if await redis.hlen(key) > 1:
+                await redis.hset(key, mapping={f"{n:08}": "x" * 11 for n in range(4_000)})
+                filled.append(key)
+        await shop.put_once(*(f"m{n}" for n in range(30)))
+        await _until_async(shop.members, 0)
+    (full,) = filled
+    other = full[:-1] + (b"0" if full.endswith(b"1") else b"1")
+    assert await redis.hlen(full) == 4_002  # the empty field, and that of a
+    assert 1 < await redis.hlen(other) <= 31
+
+
 async def test_a_recurring_member_goes_on(shop):
     await shop.put(values.MemberWrite(id="a", rule=EVERY))
     async with shop.working():
@@ -323,10 +394,10 @@ async def test_a_payload_that_others_wrote_is_not_appended(streaming, others):
     names = ["a", *(f"m{n}" for n in range(others))]
     await streaming.put_once(*names, after=0.3, payload=b'{"price":1}')
     redis = streaming.harness.server.redis
+    a = points.member_id(streaming.set.identity, "a")
     for key in await redis.keys("*defs*"):
-        for id_, record in (await redis.hgetall(key)).items():
-            if b"\x01a" in record:
-                await redis.hset(key, id_, record.replace(b'"price":1', b'"price":9'))
+        if record := await redis.hget(key, a):
+            await redis.hset(key, a, record.replace(b'"price":1', b'"price":9'))
     async with streaming.working():
         await _until_async(lambda: _distinct(streaming), others)
         await asyncio.sleep(0.5)

@@ -30,12 +30,27 @@ def test_a_change_is_repeated_and_one_that_must_not_be_made_twice_under_the_same
     reminders, api, fault
 ):
     api.faults.extend([fault, fault, None, fault, fault])
-    reminders.put("a", SPEC)
+    reminders.put("a", MemberSpec(at="2090-12-24T18:00:00Z"))
     assert ["Idempotency-Key" in headers for _, _, headers in api.requests] == [False] * 3
 
     reminders.create(SPEC)
     assert len(api.members) == 2
     assert len({headers["Idempotency-Key"] for _, _, headers in api.requests[3:]}) == 1
+
+
+@pytest.mark.parametrize("change", ["put", "patch"])
+def test_a_delay_counts_once_however_often_it_is_sent(reminders, api, change):
+    reminders.put("a", MemberSpec(at="2090-12-24T18:00:00Z"))
+    api.faults.extend([memoryapi.busy(503), memoryapi.hang_up])
+    if change == "put":
+        reminders.put("a", SPEC)
+    else:
+        reminders.patch("a", {"at": None, "delay": "1h"})
+
+    keys = [headers.get("Idempotency-Key") for _, _, headers in api.requests[1:]]
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
+    assert keys[0]
 
 
 def test_a_one_off_whose_answer_was_lost_is_made_once(reminders, api):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hmac
 import zlib
 
 import pytest
@@ -23,6 +24,13 @@ def test_equal_contents_have_equal_digests_only_in_one_namespace():
     assert sealed.digest("a", CONTENT) == signedblobs.SignedBlobs(KEY).digest("a", CONTENT)
     assert sealed.digest("a", CONTENT) != sealed.digest("b", CONTENT)
     assert len(sealed.digest("a", CONTENT)) == 24
+
+
+@pytest.mark.parametrize("length", [16, 32, 63, 64, 65, 200])
+def test_a_mac_is_the_hmac_of_the_standard_library(length):
+    key = bytes(range(length))
+    expected = hmac.digest(key, b"shop\n" + CONTENT, "sha256")
+    assert signedblobs.SignedBlobs(key).mac("shop", CONTENT) == expected
 
 
 def test_namespace_and_content_cannot_be_shifted_into_each_other():

@@ -21,6 +21,7 @@ from duepoint.schedules import definition as definitions
 
 _FORMAT = b"\x01"
 _KEY_NAME_LENGTH = 4
+_BLOCK_LENGTH = 64
 _DIGEST_LENGTH = 18  # bytes; 24 characters of base64 without padding
 #: Largest content that is read back, in bytes: a forged one must not fill the memory.
 CONTENT_LIMIT = 4 * 1024 * 1024
@@ -35,7 +36,13 @@ class SignedBlobs:
             raise errors.InvalidSetting(
                 "blob_key", "is shorter than 16 bytes; write 32 random ones"
             )
-        self._key = key
+        # HMAC-SHA256 (RFC 2104) in two hashes whose first block is done: hmac.digest, which begins
+        # anew for each text, takes three times as long, and each row with a payload has one.
+        block = (hashlib.sha256(key).digest() if len(key) > _BLOCK_LENGTH else key).ljust(
+            _BLOCK_LENGTH, b"\0"
+        )
+        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
+        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
         # Schedules made from one template ask for the same again and again.
         self._digests = functools.lru_cache(maxsize=2_048)(self._digest)
         self._key_name = hashlib.sha256(b"duepoint key name\n" + key).digest()[:_KEY_NAME_LENGTH]
@@ -47,12 +54,15 @@ class SignedBlobs:
         return self._digests(namespace, content)
 
     def _digest(self, namespace: str, content: bytes) -> str:
-        mac = hmac.digest(self._key, namespace.encode() + b"\n" + content, "sha256")
+        mac = self.mac(namespace, content)
         return base64.urlsafe_b64encode(mac[:_DIGEST_LENGTH]).decode()
 
     def mac(self, namespace: str, content: bytes) -> bytes:
         """A keyed hash of what stands in the index beside the blobs: 32 bytes."""
-        return hmac.digest(self._key, namespace.encode() + b"\n" + content, "sha256")
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(namespace.encode() + b"\n" + content)
+        outer.update(inner.digest())
+        return outer.digest()
 
     def payload_mac(self, namespace: str, uid: str, name: str, payload: bytes) -> bytes:
         """What proves who stored a member's payload: for this life of this member alone."""

@@ -71,12 +71,14 @@ class MemberWritten(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         tag: of what stands there now; empty where nothing does, or where it is not known.
         due_us: when it fires next, where that was worked out by this write.
+        has_ended: no slot of it is left; a one-off may be gone, too.
     """
 
     id: str
     outcome: Outcome
     tag: str = ""
     due_us: int | None = None
+    has_ended: bool = False
 
 
 class StoredMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):

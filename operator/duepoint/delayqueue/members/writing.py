@@ -25,6 +25,7 @@ from duepoint.delayqueue.definitions import codec, interning, moves, reading, re
 from duepoint.delayqueue.members import lanes, rows, values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import definition as definitions
 from duepoint.schedules.sets import identity as setidentity
 from duepoint.schedules.sets import setrecord
 
@@ -34,7 +35,7 @@ _PART = 400
 _ROUNDS = 4
 _RACES = 16
 
-_CREATED, _REPLACED, _ELSEWHERE, _NOTHING = b"+", b"=", b"-", b""
+_CREATED, _REPLACED, _ELSEWHERE, _NOTHING, _ENDED = b"+", b"=", b"-", b"", b"!"
 _TROUBLES = {b"GONE": Outcome.GONE, b"DELETING": Outcome.DELETING}
 _KEPT_CHAIN, _NO_DUE = b"=", b""
 #: Values of a row as the script takes it.
@@ -78,10 +79,16 @@ class _Batch:
     facts: rows.NewFacts
 
     def answer(
-        self, row: rows.Row, outcome: Outcome, tag: str = "", due_us: int | None = None
+        self,
+        row: rows.Row,
+        outcome: Outcome,
+        tag: str = "",
+        due_us: int | None = None,
+        *,
+        has_ended: bool = False,
     ) -> None:
         self.answers[row.place] = values.MemberWritten(
-            id=row.write.id, outcome=outcome, tag=tag, due_us=due_us
+            id=row.write.id, outcome=outcome, tag=tag, due_us=due_us, has_ended=has_ended
         )
 
 
@@ -97,9 +104,6 @@ class MemberWriter:
     interned: interning.Interned
     signed_blobs: signedblobs.SignedBlobs
     moves: moves.Moves
-
-    def __post_init__(self) -> None:
-        self._buckets: dict[tuple[messages.ShardId, int], str] = {}
 
     async def put(
         self,
@@ -210,8 +214,11 @@ class MemberWriter:
         )
         groups: list[int] = []
         listed: list[bytes] = []
+        buckets: list[str] = []
+        names, of_population = self.index.shard(shard), self.index.buckets
         last = -1
         position, _ = call.run(())
+        key = call.new_keys(())
         for row, facts, due, expected in sent.tasks:
             made = b""
             if facts is not None:
@@ -224,10 +231,12 @@ class MemberWriter:
             listed += (row.id, made, due, expected)
             if row.bucket != last:
                 last = row.bucket
-                groups += (call.key(self._bucket(shard, last)), position, 0)
+                groups += (key + len(buckets), position, 0)
+                buckets.append(names.bucket_at(last, of_population))
             position += _ROW_LENGTH
             groups[-1] = position - 1
         call.run(listed)
+        call.new_keys(buckets)
         call.put(groups=groups)
         return call
 
@@ -248,15 +257,6 @@ class MemberWriter:
             return cast("list[bytes]", reply)
         return await self.moves.until_free(shard, again)
 
-    def _bucket(self, shard: messages.ShardId, place: int) -> str:
-        name = self._buckets.get((shard, place))
-        if name is None:
-            if len(self._buckets) >= _BUCKETS_REMEMBERED:
-                self._buckets.clear()
-            name = self.index.shard(shard).bucket_at(place, self.index.buckets)
-            self._buckets[shard, place] = name
-        return name
-
     async def _take(
         self, sent: _Sent, reply: list[bytes], batch: _Batch, again: list[_Task]
     ) -> list[_Task]:
@@ -276,6 +276,8 @@ class MemberWriter:
                 absent.append(task)
             elif answer == _NOTHING:
                 self._met_nothing(task, batch, again)
+            elif answer.startswith(_ENDED):
+                _met_ended(task, answer[len(_ENDED) :].hex(), batch)
             else:
                 met.append((task, answer))
         if met:
@@ -284,12 +286,17 @@ class MemberWriter:
 
     def _stored(self, task: _Task, outcome: Outcome, batch: _Batch) -> None:
         row, facts, due, _ = task
-        due_us = int(due) if due and due != _KEPT_CHAIN else None
+        stored = cast("rows.MemberFacts", facts)
+        if due == _KEPT_CHAIN:
+            due_us = _due_of_unchanged(row, stored.state, stored.created_us, batch)
+        else:
+            due_us = int(due) if due else None
         batch.answers[row.place] = values.MemberWritten(
             id=row.write.id,
             outcome=outcome,
-            tag=cast("rows.MemberFacts", facts).tag,
+            tag=stored.tag,
             due_us=due_us,
+            has_ended=stored.state is definitions.State.COMPLETED,
         )
 
     def _met_nothing(self, task: _Task, batch: _Batch, again: list[_Task]) -> None:
@@ -334,7 +341,9 @@ class MemberWriter:
             batch.answer(row, Outcome.PRECONDITION, tag)
             return None
         if rows.is_same(packed, row, sent.numbers[id(row.shared)]):
-            batch.answer(row, Outcome.UNCHANGED, tag)
+            due_us = _due_of_unchanged(row, packed.state, packed.created_us, batch)
+            has_ended = packed.state is definitions.State.COMPLETED
+            batch.answer(row, Outcome.UNCHANGED, tag, due_us, has_ended=has_ended)
             return None
         stored_rule = reading.parsed_rule(
             packed.rule
@@ -426,15 +435,13 @@ class MemberWriter:
             condition = removal.row.condition
             expected = b"" if condition is None else _fingerprint(condition.tag)
             first, _ = call.run((removal.id, removal.name, expected))
-            bucket = self._bucket(shard, removal.bucket)
+            bucket = names.bucket_at(removal.bucket, self.index.buckets)
             history = names.history_beside(bucket, of_member=True)
             listed += (call.key(bucket), call.key(history), first)
         call.put(rows=listed)
         return call
 
 
-#: Names of buckets that are remembered, of all shards together.
-_BUCKETS_REMEMBERED = 262_144
 #: No member has it: the condition never holds.
 _NO_SUCH_TAG = b"????????"
 
@@ -489,6 +496,22 @@ def _rows(wanted: Sequence[values.MemberWrite], batch: _Batch, buckets: int) -> 
         name = write.id.encode()
         listed.append(rows.Row(place, *ids.of(name), name, write, shared))
     return listed
+
+
+def _due_of_unchanged(
+    row: rows.Row, state: definitions.State, created_us: int, batch: _Batch
+) -> int | None:
+    """The next due of a member whose chain was left alone."""
+    if state is not definitions.State.ARMED:
+        return None
+    return rows.due_of(row, batch.owner, batch.now_us, created_us)[1]
+
+
+def _met_ended(task: _Task, tag: str, batch: _Batch) -> None:
+    """The answer while the one-off was there: a repeated request makes nothing again."""
+    is_unwanted = isinstance(task.row.write.condition, values.IfAbsent)
+    outcome = Outcome.PRECONDITION if is_unwanted else Outcome.UNCHANGED
+    batch.answer(task.row, outcome, tag, has_ended=True)
 
 
 def _first(row: rows.Row, batch: _Batch) -> _Task:

@@ -9,7 +9,7 @@
         state (open, filling or draining; of a shard that exists it stays as it is)
   Reply {made (0 or 1), incarnation}
 ]]
--- keys meta heads claims leases occ occrec blobs interned runs dead letters letter_sums
+-- keys meta heads claims leases occ occrec blobs interned runs dead letters letter_sums ended_even ended_odd
 -- include time
 local made = redis.call('HMGET', META, 'layout', 'incarnation')
 if not tonumber(made[1]) or not made[2] then
@@ -26,7 +26,7 @@ if not tonumber(made[1]) or not made[2] then
   for _, by_text in ipairs({ OCC, LETTERS }) do
     redis.call('ZADD', by_text, 0, '')
   end
-  for _, hash in ipairs({ LEASES, OCCREC, BLOBS, INTERNED, LETTER_SUMS }) do
+  for _, hash in ipairs({ LEASES, OCCREC, BLOBS, INTERNED, LETTER_SUMS, ENDED_EVEN, ENDED_ODD }) do
     redis.call('HSET', hash, '', '')
   end
   for _, stream in ipairs({ RUNS, DEAD }) do

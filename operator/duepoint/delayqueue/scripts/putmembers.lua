@@ -2,27 +2,30 @@
 --[[
   Members of a set in one shard, each with its chain point. A row says what it expects under its id: nothing, or the
   record with a fingerprint. As expected, it is stored whole; otherwise nothing changes, and what stands there is the
-  answer, so that the caller decides anew. A row without a record only asks. No id twice.
+  answer, so that the caller decides anew. A row without a record only asks. No id twice. A one-off of the past that
+  has ended and left a short while ago (ended.lua) is not stored again: the request was repeated.
 
   KEYS  then lane and buckets
   ARGV  layout, incarnation, lane (number), numbers {number ...}: those of the rules in the records,
         groups {bucket (position in KEYS), from, to, ...}; a row is id, record, due of its chain (us; '' for none, '=':
         the chain is left alone), the fingerprint that is expected ('': nothing stands there)
   Reply {answer of each row}: '+' (stored, new) | '=' (stored, in place of another) | '-' (nothing here, in a draining
-        shard: see the new one) | '' (nothing stands there) | the record that stands there;
+        shard: see the new one) | '' (nothing stands there) | the record that stands there
+        | '!' and the fingerprint of a one-off that has ended;
         or {BUSY}: a row is on its way to another shard | {GONE}: the shard does not know the set
         | {DELETING}: its members are being removed; nothing was written
   Error WRONGLAYOUT (also: a number stands for no text any more), OOM
 ]]
--- keys meta heads wake leases interned
+-- keys meta heads wake leases interned ended_even ended_odd
 -- include shard
 -- include time
 -- include wake
 -- include definition
+-- include ended
 -- include moves
 -- include numbers
 
-local GROUP_LENGTH, ROW_LENGTH, LANE = 3, 4, KEYS[6]
+local GROUP_LENGTH, ROW_LENGTH, LANE = 3, 4, KEYS[8]
 local entry = redis.call('HGET', META, 's' .. args.lane)
 if not entry then
   return { 'GONE' }
@@ -55,6 +58,14 @@ local function refused(record, expected, stored)
   return nil
 end
 
+-- The answer where this one-off has ended; one of the future cannot have.
+local now = server_time()
+local function ended_answer(id, record, due)
+  local due_us = tonumber(due)
+  local fingerprint = due_us and due_us <= now and ended_as(id, record)
+  return fingerprint and '!' .. fingerprint or nil
+end
+
 local answers, rows, writes, gone, added = {}, 0, {}, {}, 0
 local points, count, first_due, first_id = { '+inf', '' }, 2, math.huge, nil
 for g = 1, #groups, GROUP_LENGTH do
@@ -68,7 +79,7 @@ for g = 1, #groups, GROUP_LENGTH do
   for r = 1, n do
     local i, stored = first + (r - 1) * ROW_LENGTH, stored_of[r]
     local record, due = ARGV[i + 1], ARGV[i + 2]
-    local answer = refused(record, ARGV[i + 3], stored)
+    local answer = refused(record, ARGV[i + 3], stored) or (not stored and ended_answer(ids[r], record, due))
     rows = rows + 1
     answers[rows] = answer or (stored and '=' or '+')
     if not answer then
@@ -113,5 +124,5 @@ if count > 2 then
   redis.call('ZADD', LANE, unpack(points))
 end
 refresh_head(args.lane, LANE)
-announce_head(before, server_time(), first_id, first_due)
+announce_head(before, now, first_id, first_due)
 return answers

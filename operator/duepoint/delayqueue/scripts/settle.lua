@@ -31,7 +31,7 @@
   Reply {'lost'} | {'settled', applied, remaining, {buried retry, its record, ...},
           {namespace of each dead letter that had to go, ...}}
 ]]
--- keys meta heads claims leases occ occrec runs dead ran wake
+-- keys meta heads claims leases occ occrec runs dead ran wake ended_even ended_odd
 -- include shard
 local letters = args.letters or {}
 local LETTERS, LETTER_SUMS = KEYS[letters.order], KEYS[letters.sums]
@@ -426,10 +426,12 @@ local function leaving_of(value, are_chains)
   return ids, are_chains and chains or nil
 end
 
+local left = {}
 for _, part in ipairs(args.leaving or {}) do
   local ids, chains = leaving_of(ARGV[part[2]], part[3])
-  leave(KEYS[part[1]], ids, chains, part[4], KEYS[part[5]], part[6], now)
+  leave(KEYS[part[1]], ids, chains, part[4], KEYS[part[5]], part[6], now, left)
 end
+remember_ended(left, now)
 
 write_outcomes(entered)
 if #buried > 0 then

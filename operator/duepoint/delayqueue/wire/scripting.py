@@ -74,6 +74,12 @@ class ScriptCall:
             self._positions[name] = len(self.keys)
         return self._positions[name]
 
+    def new_keys(self, names: Sequence[str]) -> int:
+        """Where the first of these keys stands in KEYS; none of them is there yet."""
+        first = len(self.keys) + 1
+        self.keys.extend(names)
+        return first
+
     def command(self, sha: str, owner: str) -> nodes.Command:
         """As the server gets it; ``owner``: whose index it has to be, "" = any."""
         named = {**self.named, "owner": owner} if owner else self.named

@@ -33,23 +33,38 @@ local function counts_runs(record)
   return has_flag(record, COUNTED)
 end
 
+-- Where its instant stands or, without one, what follows; an error where the record is cut short.
+local function after_texts(record)
+  local length, at = 0, GENERATION
+  for _ = 1, NUMBERS do -- the last is the length of the name
+    length, at = varint(record, at)
+  end
+  at = at + length
+  for _, flag in ipairs({ RULE_INLINE, UID_TEXT }) do
+    if has_flag(record, flag) then
+      length, at = varint(record, at)
+      at = at + length
+    end
+  end
+  return at
+end
+
+-- The one instant of the record as it is stored; nil where it has none, or cannot be read.
+local function instant_of(record)
+  if string.byte(record, 1) ~= FORMAT or not has_flag(record, ONCE) then
+    return nil
+  end
+  local is_read, at = pcall(after_texts, record)
+  return is_read and string.sub(record, at, at + INSTANT_LENGTH - 1) or nil
+end
+
 -- Whether this version can read all of the record: of its own format, and not cut short.
 local function is_readable(record)
   if string.byte(record, 1) ~= FORMAT then
     return false
   end
   local is_read, position = pcall(function()
-    local length, at = 0, GENERATION
-    for _ = 1, NUMBERS do -- the last is the length of the name
-      length, at = varint(record, at)
-    end
-    at = at + length
-    for _, flag in ipairs({ RULE_INLINE, UID_TEXT }) do
-      if has_flag(record, flag) then
-        length, at = varint(record, at)
-        at = at + length
-      end
-    end
+    local length, at = 0, after_texts(record)
     if has_flag(record, ONCE) then
       at = at + INSTANT_LENGTH
     end
@@ -64,6 +79,10 @@ end
 
 local function state_of(record)
   return string.byte(record, 2)
+end
+
+local function fingerprint_of(record)
+  return string.sub(record, 8, 11)
 end
 
 local function version_of(record)

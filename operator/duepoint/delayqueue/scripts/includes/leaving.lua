@@ -1,6 +1,7 @@
 -- include heads
 -- include occurrences
 -- include definition
+-- include remembering
 -- Members of a set that have come to their end leave the queue: at once, or when they were kept as long as their set
 -- says (behind the colon of s<lane>), by an occurrence of the kind `expiry`. As long as one of its slots is open a
 -- member stays.
@@ -12,8 +13,9 @@ local function kept_seconds(lane, why)
   return why == DEAD and math.max(kept, DEAD_KEPT) or kept
 end
 
--- `ids` of one bucket; where `chains` are given, those that these have are the members' last, which end now.
-local function leave(bucket, ids, chains, lane, lane_key, why, now)
+-- `ids` of one bucket; where `chains` are given, those that these have are the members' last, which end now. What
+-- leaves is added to `left`, as `remember_ended` takes it.
+local function leave(bucket, ids, chains, lane, lane_key, why, now, left)
   if #ids == 0 then
     return
   end
@@ -28,6 +30,7 @@ local function leave(bucket, ids, chains, lane, lane_key, why, now)
       local is_open = is_any_open and #occurrences_of(id, 1) > 0
       if not is_open and (kept == 0 or why == EXPIRED) then
         gone[#gone + 1] = id
+        left[#left + 1], left[#left + 2] = id, record
       else
         if ends then
           completed[#completed + 1], completed[#completed + 2] = id, with_state(record, COMPLETED)

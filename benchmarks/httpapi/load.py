@@ -1,0 +1,247 @@
+"""The HTTP API under load, beside 5,000 firings a second of another set on the same two cores.
+
+Operator, worker and API are processes with the chart's rights, on a control plane and a Valkey of
+their own; vegeta sends. Every part is new members in a set without end: streams of 10,000 rows,
+single PUTs under new ids, then reads of these. Rows count when the set says that it has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from benchmarks import kubemeter, report, scene, vegeta
+from benchmarks.report import Figure
+from tests.support import stack as stacks
+
+_NAME = "http-api"
+_SETS = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedulesets/{name}"
+_READY_SECONDS = 30
+_FIRINGS = 5_000  # a second
+_PERIOD_SECONDS = 20
+_ROWS = 10_000  # of a stream
+_STREAMS = 4  # at a time
+_WORKERS = 64
+#: A little more than the bars, because the last answer counts, too.
+_CREATES, _READS = 2_550, 4_100
+
+
+@dataclass(slots=True)
+class _Place:
+    """An installation with two sets: ``busy``, which fires, and ``loaded``."""
+
+    stack: stacks.Stack
+    api: stacks.Process
+    folder: Path
+    token: str
+    created: int = 0  # by single requests
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+
+    def url(self, name: str = "loaded") -> str:
+        path = f"/v1/namespaces/{self.stack.namespace}/schedulesets/{name}"
+        return f"{self.stack.api_url}{path}"
+
+    async def members(self) -> int:
+        async with (
+            aiohttp.ClientSession(headers=self.headers) as session,
+            session.get(self.url()) as answer,
+        ):
+            return int((await answer.json())["members"])
+
+    async def fired(self) -> int:
+        """Events of ``busy`` so far."""
+        key = f"dp:stream:{self.stack.namespace}:busy"
+
+        def count() -> int:
+            with self.stack.redis.client() as server:
+                return int(server.xinfo_stream(key)["entries-added"])
+
+        return await asyncio.to_thread(count)
+
+
+async def run(*, small: bool) -> list[Figure]:
+    """The figures of all parts."""
+    firings, seconds = (500, 2) if small else (_FIRINGS, 20)
+    async with _installed() as place:
+        await _make_busy(place, firings)
+        figures: list[Figure] = []
+        pids = {"api": place.api.pid}
+        async with kubemeter.metered(pids) as uses:
+            for part in (_bulk, _creates, _reads):
+                fired, began = await place.fired(), time.monotonic()
+                before = scene.cpu_seconds(place.api.pid)
+                found = await part(place, seconds)
+                rate = (await place.fired() - fired) / (time.monotonic() - began)
+                used = scene.cpu_seconds(place.api.pid) - before
+                figures += found.figures(used, f"beside {rate:,.0f} firings/s")
+        figures.append(
+            Figure(
+                benchmark=_NAME, figure="memory of the API process, at most", unit="MB",
+                value=round(uses["api"].most_megabytes, 1), bar="<= 250",
+            )
+        )  # fmt: skip
+    return figures
+
+
+@dataclass(slots=True)
+class _Part:
+    """What became of one part; ``count`` of ``unit`` were done."""
+
+    what: str
+    unit: str
+    count: int
+    seconds: float
+    attack: vegeta.Attack
+    rate_bar: str
+    late_bar: str = ""
+
+    def figures(self, cpu_seconds: float, beside: str) -> Iterator[Figure]:
+        if self.attack.refused:
+            raise SystemExit(f"{self.what}: answers were {dict(self.attack.statuses)}")
+        cpu = f"{cpu_seconds / self.count * 1e6:.1f} us of CPU for each in the API process"
+        yield Figure(
+            benchmark=_NAME, figure=self.what, unit=f"{self.unit}/s", bar=self.rate_bar,
+            value=round(self.count / self.seconds), runs=self.count,
+            compared_with=f"{beside}; {cpu}",
+        )  # fmt: skip
+        yield Figure(
+            benchmark=_NAME, figure=f"{self.what}, p99", unit="ms", bar=self.late_bar,
+            value=round(self.attack.p99_ms, 2), runs=self.attack.requests,
+            compared_with=f"p50 {self.attack.p50_ms:.2f} ms, max {self.attack.max_ms:.1f} ms",
+        )  # fmt: skip
+
+
+async def _bulk(place: _Place, seconds: int) -> _Part:
+    file, before = place.folder / "bulk", await place.members()
+    streams = 4 * seconds  # more than there will be
+    vegeta.write(file, _row_targets(place, streams))
+    headers = {**place.headers, "Content-Type": "application/x-ndjson"}
+    report.say(f"streams of {_ROWS:,} rows, {_STREAMS} at a time")
+    attack = await vegeta.attack(file, seconds, headers=headers, workers=_STREAMS)
+    count = await place.members() - before
+    if count != min(attack.requests, streams) * _ROWS:
+        raise SystemExit(f"{attack.requests} streams made {count} members")
+    return _Part("bulk upsert", "rows", count, attack.seconds, attack, ">= 25000")
+
+
+def _row_targets(place: _Place, streams: int) -> Iterator[vegeta.Target]:
+    for number in range(streams):
+        rows = (
+            f'{{"id":"customer:{row}","at":"2090-{row % 12 + 1:02}-{row % 28 + 1:02}'
+            f'T{row % 24:02}:{row % 60:02}:00Z","payload":{{"customer":{row}}}}}\n'
+            for row in range(number * _ROWS, (number + 1) * _ROWS)
+        )
+        body = "".join(rows).encode()
+        yield vegeta.Target("POST", f"{place.url()}/schedules:bulkUpsert", body)
+
+
+async def _creates(place: _Place, seconds: int) -> _Part:
+    file, before = place.folder / "creates", await place.members()
+    vegeta.write(
+        file,
+        (
+            vegeta.Target(
+                "PUT", f"{place.url()}/schedules/order:{number}",
+                b'{"at":"2090-12-24T18:00:00Z","payload":{"order":%d}}' % number,
+            )
+            for number in range(_CREATES * seconds)
+        ),
+    )  # fmt: skip
+    report.say(f"{_CREATES:,} creates a second")
+    attack = await vegeta.attack(
+        file, seconds, headers=place.headers, workers=_WORKERS, rate=_CREATES
+    )
+    count = place.created = await place.members() - before
+    return _Part("single creates", "requests", count, attack.seconds, attack, ">= 2500", "<= 20")
+
+
+async def _reads(place: _Place, seconds: int) -> _Part:
+    file = place.folder / "reads"
+    vegeta.write(
+        file,
+        (
+            vegeta.Target("GET", f"{place.url()}/schedules/order:{number}")
+            for number in range(0, place.created, 7)
+        ),
+    )
+    report.say(f"{_READS:,} reads a second")
+    attack = await vegeta.attack(
+        file, seconds, headers=place.headers, workers=_WORKERS, rate=_READS
+    )
+    return _Part("reads", "requests", attack.requests, attack.seconds, attack, ">= 4000", "<= 20")
+
+
+# -- the installation ------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def _installed() -> AsyncIterator[_Place]:
+    async with scene.stack() as stack:
+        await stack.running()
+        api = stack.http_api()
+        await api.wait_until_ready()
+        with tempfile.TemporaryDirectory() as folder:
+            place = _Place(stack, api, Path(folder), await stack.member_token())
+            await _apply(place, "busy", _FIRINGS)
+            await _apply(place, "loaded", 100_000)
+            yield place
+
+
+async def _apply(place: _Place, name: str, changes_per_second: int) -> None:
+    namespace = place.stack.namespace
+    body = {
+        "apiVersion": "duepoint.dev/v1alpha1",
+        "kind": "ScheduleSet",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "stream": {"name": name, "maxLength": 10_000},
+            "limits": {"members": 10_000_000, "changesPerSecond": changes_per_second},
+        },
+    }
+    path = _SETS.format(ns=namespace, name=name)
+    await place.stack.api.request(
+        "PATCH", path, body, query={"fieldManager": "bench", "force": "true"},
+        content_type="application/apply-patch+yaml",
+    )  # fmt: skip
+    async with asyncio.timeout(_READY_SECONDS):
+        while not _is_ready(json.loads(await place.stack.api.request("GET", path))):  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+
+
+def _is_ready(found: dict[str, object]) -> bool:
+    status = found.get("status")
+    conditions = status.get("conditions", []) if isinstance(status, dict) else []
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+async def _make_busy(place: _Place, rate: int) -> None:
+    """Members that fire ``rate`` times a second; as many are made a second, so they are even."""
+    count = rate * _PERIOD_SECONDS
+    report.say(f"{count:,} members that fire every {_PERIOD_SECONDS} s")
+    headers = {**place.headers, "Content-Type": "application/x-ndjson"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        began = time.monotonic()
+        for first in range(0, count, rate):
+            rows = (
+                b'{"id":"fires-%d","schedule":"@every %ds"}\n' % (number, _PERIOD_SECONDS)
+                for number in range(first, first + rate)
+            )
+            url = f"{place.url('busy')}/schedules:bulkUpsert"
+            async with session.post(url, data=b"".join(rows)) as answer:
+                text = await answer.text()
+            if answer.status != 200 or text.count('"Created"') != rate:
+                raise SystemExit(f"{answer.status}: {text[-500:]}")
+            wait = first / rate + 1 - (time.monotonic() - began)
+            await asyncio.sleep(max(0.0, wait))
+    await asyncio.sleep(5)
