@@ -17,7 +17,7 @@ from duepoint.httpapi import openapi, problems
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "http-api.md"
 
-_HEAD = """# The HTTP API of ScheduleSets
+_HEAD = """# The HTTP API
 
 <!-- Written by `python -m tools.httpapidoc`; edit that, or operator/duepoint/httpapi. -->
 
@@ -27,6 +27,9 @@ replicas may run. The chart installs it with `api.enabled: true`; [settings](set
 Python use the [client](client.md), people [`duepoint set`](set-commands.md). The API describes itself at
 `/openapi.json` (OpenAPI 3.1), from which this page is made.
 
+With `api.dashboard.enabled` it serves the [web dashboard](../howto/use-the-dashboard.md) under `/dashboard/`, and the operations on
+Schedules that its pages call. These read and change objects of the cluster with the caller's own token.
+
 ## Who may do what
 
 Every request carries `Authorization: Bearer` and a token of the cluster, such as a ServiceAccount's. The API
@@ -34,7 +37,12 @@ server is asked whose it is (TokenReview) and what they may do (SubjectAccessRev
 `schedulesets`, subresource `schedules`, the name of the set). What is granted is remembered for 10 seconds, what is
 refused for 2. The chart's roles, which aggregate to the cluster's `view`, `edit` and `admin`, have the verbs below.
 Who lacks `get` hears 404 for everything, whether it is there or not. There are no cookies and no anonymous access;
-`/openapi.json` alone needs no token.
+`/openapi.json` and the files of the dashboard need no token.
+
+The dashboard's operations are judged otherwise: after the TokenReview, the request goes on to the API server with
+the caller's token, which says what they may see and do; a refusal carries its words. What only Redis knows is asked for after a
+SubjectAccessReview, for the right that is named at the operation. Such a token must be one that the API server itself takes, also where
+`api.audiences` names others. A change that a browser sends from another site's page (`Sec-Fetch-Site`) is refused.
 
 ## Rules
 

@@ -117,6 +117,7 @@ NOTES = {
     "api_plaintext": Note("true, false", "plain http has to be asked for"),
     "api_audiences": Note("texts", "kubectl and ServiceAccounts have such tokens already"),
     "api_connections": Note("10 to 100000", "each holds some 20 KB while it sends"),
+    "api_dashboard": Note("true, false", "another door into the cluster has to be asked for"),
     "namespace_changes_per_second": Note("0 to 1000000", "each set has a limit of its own"),
     "webhook_host_concurrency": Note(
         "1 to 1024", "an answer in 30 ms then makes 1,000 a second, and few receivers like more"

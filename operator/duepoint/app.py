@@ -22,7 +22,7 @@ from duepoint.delayqueue import delayqueue, keys, quotas
 from duepoint.election import elector
 from duepoint.election import watchdog as watchdogs
 from duepoint.kube import api as kubeapi
-from duepoint.kube import credentials, leases
+from duepoint.kube import credentials, leases, usersessions
 from duepoint.kube import port as kube_port
 from duepoint.net import dialling, egressrules, ownservers
 from duepoint.runs import run
@@ -360,12 +360,16 @@ async def _api(chosen: settings.ApiSettings) -> None:
     access = credentials.found(chosen.kubeconfig, chosen.context)
     async with serving(chosen, health, "api"), api_session(access, "api") as api:
         queue = open_queue(chosen, clock)
+        users = None
+        if chosen.api_dashboard:
+            users = usersessions.UserSessions(access, component="dashboard", observe=_counting())
         handler = service.assemble(
             queue,
             api,
             clock,
             audiences=chosen.api_audiences,
             of_namespace=chosen.namespace_changes_per_second,
+            users=users,
         )
         served = service.ApiService(chosen, queue, handler, health)
         running = asyncio.create_task(served.run())
@@ -378,6 +382,8 @@ async def _api(chosen: settings.ApiSettings) -> None:
         finally:
             running.cancel()
             await served.close()
+            if users is not None:
+                await users.close()
             await queue.close()
 
 
@@ -413,16 +419,22 @@ def api_session(
     clock: agreedclock.AgreedClock | None = None,
 ) -> kubeapi.ApiSession:
     """A session to the API server, counted in the metrics; the clock hears its time."""
-    requests = functools.cache(telemetry.api_requests_total.labels)  # looking one up costs more
-
-    def count(verb: str, resource: str, code: int) -> None:
-        requests(verb, resource, str(code)).inc()
 
     def hear_time(headers: Mapping[str, str], asked: float) -> None:
         if clock is not None and clock.wants_api() and (date := headers.get("date")):
             clock.note_api(date, asked=asked)
 
-    return kubeapi.ApiSession(access, component=component, observe=count, hear_time=hear_time)
+    return kubeapi.ApiSession(access, component=component, observe=_counting(), hear_time=hear_time)
+
+
+def _counting() -> kubeapi.Observer:
+    """Counts requests to the API server in the metrics."""
+    requests = functools.cache(telemetry.api_requests_total.labels)  # looking one up costs more
+
+    def count(verb: str, resource: str, code: int) -> None:
+        requests(verb, resource, str(code)).inc()
+
+    return count
 
 
 async def _ask_time(api: kube_port.Api) -> None:

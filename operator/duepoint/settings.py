@@ -409,6 +409,9 @@ class ApiSettings(Settings):
     api_connections: int = _setting(
         _between(10, 100_000), 1_000, "connections at a time; further ones are refused with 503"
     )
+    api_dashboard: bool = _setting(
+        _true_or_false, "false", "true serves the web dashboard under /dashboard/"
+    )
     namespace_changes_per_second: int = _setting(
         _between(0, 1_000_000),
         0,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = "duepoint/delayqueue/scripts"
+PAGES = "duepoint/httpapi/dashboard/web/"
 
 
 def test_every_script_is_in_the_wheel_with_its_includes(tmp_path):
@@ -26,6 +27,7 @@ def test_every_script_is_in_the_wheel_with_its_includes(tmp_path):
         typed = "duepoint/py.typed" in packed.namelist()
         schema = "duepoint/cli/schema.json" in packed.namelist()
         client = "duepoint/client/syncclient.py" in packed.namelist()
+        pages = {name for name in packed.namelist() if name.startswith(PAGES)}
         (metadata,) = [name for name in packed.namelist() if name.endswith("/METADATA")]
         about = packed.read(metadata).decode()
     source = ROOT / "operator" / SCRIPTS
@@ -35,5 +37,6 @@ def test_every_script_is_in_the_wheel_with_its_includes(tmp_path):
     assert typed
     assert schema
     assert client
+    assert pages == {f"{PAGES}{path.name}" for path in (ROOT / "operator" / PAGES).iterdir()}
     assert "Provides-Extra: client" in about
     assert 'Requires-Dist: httpx2<3,>=2.16; extra == "client"' in about

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from tests.simulation import slots
 from tests.simulation.effects import Effect
-from tests.simulation.judgement import Judgement, Subject
+from tests.simulation.faults import Kind
+from tests.simulation.judgement import Judgement, Subject, events_of
 from tests.simulation.slots import S
 from tests.simulation.timeline import LATENESS_US, RECOVERY_US, seen_by, segments_of
 
@@ -82,6 +83,15 @@ def allowed(judgement: Judgement, subject: Subject, usual: Mapping[int, int]) ->
     end_us, begin_us = judgement.record.end_us, subject.wishes[0].at_us
     specs = [wish.spec for wish in subject.wishes if wish.spec is not None]
     return {slot: slot for spec in specs for slot in slots.slots_of(spec, begin_us, end_us)}
+
+
+def may_live_again(judgement: Judgement, subject: Subject) -> bool:
+    """Whether a change was repeated after Redis had lost its member, and made another one."""
+    lost_us = [at for at, _ in events_of(judgement.record, Kind.FLUSH, Kind.FALL_BACK)]
+    first = subject.wishes[0]
+    return subject.is_member and any(
+        first.at_us <= at and (first.ready_us is None or at <= first.ready_us) for at in lost_us
+    )
 
 
 def judge_holds(

@@ -94,7 +94,8 @@ def _judge_subject(judgement: Judgement, subject: Subject) -> None:
         waited = waited or any(hold.delays(due, found[0].at_us) for hold in holds)
         _judge_times(judgement, name, slot, due, found, may_wait=waited)
         memberrules.judge_holds(judgement, name, slot, found, holds)
-        judgement.judge_count(name, slot, subject.target, found)
+        if not memberrules.may_live_again(judgement, subject):
+            judgement.judge_count(name, slot, subject.target, found)
     if not judgement.forgot:
         for one, other in overlaps.together(subject.spec, subject.target, runs):
             judgement.complain(

@@ -50,7 +50,7 @@ WORKER_PLAIN = PLAIN | {"zrem"}
 #: It listens to nothing, so it has no subscriptions.
 API_PLAIN = (PLAIN - {"ssubscribe", "sunsubscribe"}) | {
     *("hgetall", "hscan", "zrange", "zcount", "zmscore", "xrange", "xrevrange"),
-    *("wait", "waitaof", "time"),
+    *("wait", "waitaof", "time", "xlen"),
 }
 VIEWER_PLAIN = (PLAIN - {"ssubscribe", "sunsubscribe"}) | {
     *("hgetall", "hlen", "hscan", "time", "zcard", "zcount", "zmscore", "zrange", "zscore"),

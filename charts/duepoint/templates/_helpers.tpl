@@ -220,6 +220,10 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 - name: DUEPOINT_API_PLAINTEXT
   value: "true"
 {{- end }}
+{{- if .Values.api.dashboard.enabled }}
+- name: DUEPOINT_API_DASHBOARD
+  value: "true"
+{{- end }}
 - name: DUEPOINT_API_AUDIENCES
   value: {{ join "," .Values.api.audiences | quote }}
 - name: DUEPOINT_GRACE_SECONDS

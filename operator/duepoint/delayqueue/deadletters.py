@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import enum
 import heapq
+import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -107,6 +108,19 @@ class DeadEntry:
     entry: dict[str, str]
 
 
+class LetterPlace(NamedTuple):
+    """Where a letter stands among those of its namespace: by time, then by its shard's number."""
+
+    milliseconds: int
+    number: int
+    shard: int
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Newer letters come first."""
+        return -self.milliseconds, -self.number, self.shard
+
+
 @dataclass(eq=False)
 class DeadLetters:
     """Dead letters: reading, replaying and purging them."""
@@ -129,6 +143,50 @@ class DeadLetters:
                 unread[shard] = await self.newest(shard, before=f"({letter.id}")
             if unread[shard]:
                 heapq.heappush(newest, (_age(unread[shard][0]), shard))
+
+    async def of_namespace(
+        self, namespace: str, *, limit: int, before: LetterPlace | None = None
+    ) -> tuple[list[DeadEntry], LetterPlace | None]:
+        """Letters of a namespace, newest first, and where to go on; None = these are all.
+
+        One read of each shard's order of letters (``scripts/includes/deadletters.lua``), however
+        many letters other namespaces have.
+        """
+        shards = sharding.all_shards(self.index.known_layout())
+        lowest = b"[" + _place_bytes(namespace)
+        orders = await self.index.read_many(
+            "list dead letters",
+            [
+                (
+                    "ZRANGE", self.index.shard(shard).letters, _bound(namespace, number, before),
+                    lowest, "BYLEX", "REV", "LIMIT", 0, limit + 1,
+                )
+                for number, shard in enumerate(shards)
+            ],
+        )  # fmt: skip
+        start = len(_place_bytes(namespace))
+        places = [
+            LetterPlace(milliseconds, sequence, number)
+            for number, members in enumerate(orders)
+            for member in members
+            for milliseconds, sequence in (_PLACE.unpack_from(member, start),)
+        ]
+        places.sort(key=lambda place: place.order)
+        chosen = places[:limit]
+        entries = await self.index.read_many(
+            "read dead letters",
+            [
+                ("XRANGE", self.index.shard(shards[place.shard]).dead, entry_id, entry_id)
+                for place in chosen
+                for entry_id in (f"{place.milliseconds}-{place.number}",)
+            ],
+        )
+        letters = [
+            _letter(shards[place.shard], *found[0])
+            for place, found in zip(chosen, entries, strict=True)
+            if found
+        ]
+        return letters, chosen[-1] if len(places) > limit else None
 
     async def dropped(self) -> dict[str, int]:
         """How many letters of each namespace went because it had more than it may keep."""
@@ -227,6 +285,23 @@ class DeadLetters:
             "count dead letters", *(("XLEN", self.index.shard(shard).dead) for shard in shards)
         )
         return sum(counts)
+
+
+#: Milliseconds and number of a letter's id, in its place in the order of letters.
+_PLACE = struct.Struct(">QQ")
+
+
+def _place_bytes(namespace: str, place: bytes = b"") -> bytes:
+    return namespace.encode() + b"\0" + place
+
+
+def _bound(namespace: str, shard: int, before: LetterPlace | None) -> bytes:
+    """The upper bound of what comes behind a place, in a shard."""
+    if before is None:
+        return b"(" + namespace.encode() + b"\x01"
+    # In a later shard the letter of the very same id comes behind; its bytes follow the place.
+    rest = b"\xff" * 5 if shard > before.shard else b""
+    return b"(" + _place_bytes(namespace, _PLACE.pack(*before[:2]) + rest)
 
 
 def _whole(text: str | None) -> int | None:

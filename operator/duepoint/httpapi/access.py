@@ -32,17 +32,22 @@ _LONGEST_TOKEN = 16_384
 #: RFC 6750, 2.1. Of "a b" the API server would look at a alone, which we did not remember.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
-_CHALLENGE = (("WWW-Authenticate", 'Bearer realm="duepoint"'),)
+#: Of each answer 401.
+CHALLENGE = (("WWW-Authenticate", 'Bearer realm="duepoint"'),)
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 FoundT = TypeVar("FoundT")
 
 
 class Remembered(Generic[KeyT, FoundT]):
-    """Answers for a while, the oldest forgotten first; equal questions at a time are one."""
+    """Answers for a while, the oldest forgotten first; equal questions at a time are one.
 
-    def __init__(self, most: int = _MOST_KNOWN) -> None:
+    ``seconds``: how long an answer that says yes is kept.
+    """
+
+    def __init__(self, most: int = _MOST_KNOWN, *, seconds: float = GRANTED_SECONDS) -> None:
         self._most = most
+        self._seconds = seconds
         self._known: collections.OrderedDict[KeyT, tuple[float, FoundT]] = collections.OrderedDict()
         self._asked: dict[KeyT, asyncio.Future[FoundT]] = {}
 
@@ -73,7 +78,7 @@ class Remembered(Generic[KeyT, FoundT]):
         finally:
             del self._asked[key]
         future.set_result(answer)
-        seconds = GRANTED_SECONDS if answer else REFUSED_SECONDS
+        seconds = self._seconds if answer else REFUSED_SECONDS
         self._known[key] = loop.time() + seconds, answer
         self._known.move_to_end(key)
         if len(self._known) > self._most:
@@ -106,11 +111,7 @@ class Access:
 
     async def caller(self, authorization: str) -> Caller:
         """Who asks; raises Problem Unauthenticated, AuthenticationUnavailable."""
-        scheme, _, token = authorization.partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token or len(token) > _LONGEST_TOKEN:
-            message = "send the header Authorization: Bearer and a token of this cluster"
-            raise OperationProblem("Unauthenticated", message, headers=_CHALLENGE)
+        token = token_of(authorization)
         digest = hashlib.sha256(token.encode("latin-1")).digest()
         if (known := self._callers.known(digest)) is not None:
             found = known[1]
@@ -118,7 +119,7 @@ class Access:
             found = await self._callers.find(digest, lambda: self._review(token))
         if found is None:
             message = "the token is not valid: expired, revoked, or of another cluster or audience"
-            raise OperationProblem("Unauthenticated", message, headers=_CHALLENGE)
+            raise OperationProblem("Unauthenticated", message, headers=CHALLENGE)
         return found
 
     async def _review(self, token: str) -> Caller | None:
@@ -148,9 +149,6 @@ class Access:
             raise OperationProblem("NotFound", "there is nothing here, or nothing that you may see")
 
     async def _may(self, caller: Caller, namespace: str, name: str, verb: str) -> bool:
-        key = (caller.key, namespace, name, verb)
-        if (known := self._rights.known(key)) is not None:
-            return known[1]
         wanted = reviews.Attributes(
             namespace=namespace,
             verb=verb,
@@ -159,6 +157,13 @@ class Access:
             subresource="schedules",
             name=name,
         )
+        return await self.may(caller, wanted)
+
+    async def may(self, caller: Caller, wanted: reviews.Attributes) -> bool:
+        """Whether the caller may do this; raises Problem AuthenticationUnavailable."""
+        key = (caller.key, *msgspec.structs.astuple(wanted))
+        if (known := self._rights.known(key)) is not None:
+            return known[1]
 
         async def ask() -> bool:
             async with self._places:
@@ -169,6 +174,16 @@ class Access:
                     raise _unavailable() from error
 
         return await self._rights.find(key, ask)
+
+
+def token_of(authorization: str) -> str:
+    """The bearer token of the header; raises Problem Unauthenticated."""
+    scheme, _, token = authorization.partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token or len(token) > _LONGEST_TOKEN:
+        message = "send the header Authorization: Bearer and a token of this cluster"
+        raise OperationProblem("Unauthenticated", message, headers=CHALLENGE)
+    return token
 
 
 def _unavailable() -> OperationProblem:

@@ -26,6 +26,7 @@ from duepoint.httpapi import (
     problems,
     views,
 )
+from duepoint.httpapi.dashboard import dashboard as dashboards
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import BodyCut, BodyTooLarge, HttpRequest, HttpResponse
 
@@ -52,8 +53,9 @@ class Application:
         operate: Mapping[str, Operate],
         choose: Mapping[str, Choose],
         document: bytes,
+        pages: dashboards.Dashboard | None = None,
     ) -> None:
-        """``operate`` and ``choose`` by the names of operations."""
+        """``operate`` and ``choose`` by names of operations; ``pages`` None: none are served."""
         self._rights = rights
         self._sets = sets
         self._repeats = repeats
@@ -61,6 +63,7 @@ class Application:
         self._operate = operate
         self._choose = choose
         self._document = document
+        self._pages = pages
         self._under_way = 0
         self._prefix = secrets.token_hex(4)
         self._numbers = itertools.count(1)
@@ -85,8 +88,10 @@ class Application:
                 path, _, query = request.target.partition("?")
                 if path == "/openapi.json":
                     response = self._describe(request)
+                elif (file := self._file(request, path)) is not None:
+                    name, response = "file", file
                 else:
-                    route = operations.route(request.method, path)
+                    route = self._route(request.method, path)
                     name = route.operation.name
                     response = await self._carry_out(request, request_id, route, query)
             except Exception as error:  # noqa: BLE001 - every error has an answer
@@ -107,6 +112,13 @@ class Application:
     def _new_id(self) -> str:
         return f"{self._prefix}-{next(self._numbers):x}"
 
+    def _file(self, request: HttpRequest, path: str) -> HttpResponse | None:
+        return None if self._pages is None else self._pages.file(request, path)
+
+    def _route(self, method: str, path: str) -> operations.ApiRoute:
+        of_pages = None if self._pages is None else self._pages.route(method, path)
+        return of_pages or operations.route(method, path)
+
     def _describe(self, request: HttpRequest) -> HttpResponse:
         if request.method != "GET":
             raise OperationProblem("MethodNotAllowed", "GET it", headers=(("Allow", "GET"),))
@@ -117,15 +129,18 @@ class Application:
     ) -> HttpResponse | None:
         operation = route.operation
         headers = request.headers
+        _check_origin(request)
         types = (calls.NDJSON,) if operation.is_bulk else _NO_TYPES
         if not calls.accepts(headers.get("accept"), *types):
             message = f"the answer is {types[0]}; accept that"
             raise OperationProblem("NotAcceptable", message, field="Accept")
         caller = await self._rights.caller(headers.get("authorization", ""))
         await faults.reach(FaultPoint.AFTER_CALLER_KNOWN)
-        verbs = _verbs(operation, headers)
-        await self._rights.check(caller, route.namespace, route.set_name, verbs)
-        await faults.reach(FaultPoint.AFTER_RIGHTS_CHECKED)
+        is_of_pages = operation.needs is operations.Needs.OWN
+        if not is_of_pages:
+            verbs = _verbs(operation, headers)
+            await self._rights.check(caller, route.namespace, route.set_name, verbs)
+            await faults.reach(FaultPoint.AFTER_RIGHTS_CHECKED)
         call = calls.OperationCall(
             request,
             request_id,
@@ -137,6 +152,8 @@ class Application:
         self._check_body(operation, request)
         if not operation.is_bulk:
             call.body = await request.body.read(calls.MOST_BODY_BYTES)
+        if is_of_pages and self._pages is not None:
+            return await self._pages.answer(operation, call, caller)
         call.own(await self._sets.find(route.namespace, route.set_name))
         if (operation.is_change or operation.is_bulk) and (safety := call.safety()) is not None:
             await self._promise.check(safety)
@@ -233,6 +250,16 @@ def _verbs(operation: operations.Operation, headers: Mapping[str, str]) -> tuple
     if "if-none-match" in headers:
         return ("create",)
     return ("update",) if "if-match" in headers else ("create", "update")
+
+
+def _check_origin(request: HttpRequest) -> None:
+    """A page of another site must not make a browser change something here.
+
+    A proxy that signs people in by a cookie adds their token to whatever their browser sends.
+    """
+    came_from = request.headers.get("sec-fetch-site", "none")
+    if request.method not in ("GET", "HEAD") and came_from not in ("none", "same-origin"):
+        raise OperationProblem("Forbidden", "a page of another site may not change anything here")
 
 
 def _too_large() -> OperationProblem:

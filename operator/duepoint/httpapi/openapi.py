@@ -10,6 +10,9 @@ from typing import Any, Final
 from duepoint import __version__
 from duepoint.delayqueue import apirequests
 from duepoint.httpapi import bulk, calls, letters, listing, operations, problems
+from duepoint.httpapi.dashboard import forecasts, reads, routes
+from duepoint.httpapi.dashboard import letters as dashboardletters
+from duepoint.httpapi.dashboard import schemas as dashboardschemas
 from duepoint.httpapi.operations import Needs, Operation
 from duepoint.schedules import specfields
 from duepoint.schedules.sets import members as memberjson
@@ -22,6 +25,8 @@ _TEXT: Final[Json] = {"type": "string"}
 _COUNT: Final[Json] = {"type": "integer", "minimum": 0}
 
 _ID: Final[Json] = {"type": "string", "pattern": memberjson.ID_PATTERN}
+_NAMESPACE: Final[Json] = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}
+_NAME: Final[Json] = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"}
 _TAG: Final[Json] = {"type": "string", "pattern": memberjson.TAG_PATTERN}
 
 
@@ -277,21 +282,39 @@ SCHEMAS: Final[Json] = {
 _LIMITS: Final = {
     "exportMembers": (listing.USUALLY_EXPORTED, listing.MOST_EXPORTED),
     "listDeadLetters": (100, letters.MOST_LISTED),
+    "listScheduleLetters": (dashboardletters.MOST_LISTED, dashboardletters.MOST_LISTED),
+    "listSchedules": (reads.MOST_LISTED, reads.MOST_LISTED),
+    "listSets": (reads.MOST_LISTED, reads.MOST_LISTED),
 }
 _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "cursor": ({"type": "string", "maxLength": 512}, "`next` of the page before"),
     "prefix": (_ID, "only ids that begin so"),
     "dueFrom": (_TIME, "only members due from here on, oldest first"),
     "dueUntil": (_TIME, "only members due before this instant"),
+    "namespace": (_NAMESPACE, "of one namespace; unset = of all"),
+    "days": (
+        {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": forecasts.MOST_DAYS,
+            "default": forecasts.USUAL_DAYS,
+        },
+        "how many to look ahead",
+    ),
+    "timeZone": ({"type": "string", "maxLength": 64}, "of the hours; default Etc/UTC"),
     "count": ({"type": "integer", "minimum": 1, "maximum": 100, "default": 10}, "how many"),
 }
 
 
-def document() -> Json:
-    """The whole document."""
+#: Bodies that may be left out.
+_OPTIONAL: Final = frozenset({"Trigger", "ScheduleTrigger", "Suspension"})
+
+
+def document(*, dashboard: bool = True) -> Json:
+    """The whole document; ``dashboard``: with its operations, which are there only with it."""
     paths: Json = {}
-    for operation in operations.OPERATIONS:
-        path = paths.setdefault(operations.BASE + operation.path, {})
+    for operation in (*operations.OPERATIONS, *(routes.OPERATIONS if dashboard else ())):
+        path = paths.setdefault(operation.base + operation.path, {})
         path[operation.method.lower()] = _operation(operation)
     return {
         "openapi": "3.1.0",
@@ -311,7 +334,7 @@ def document() -> Json:
                     "description": "A token of the Kubernetes cluster, such as a ServiceAccount's.",
                 }
             },
-            "schemas": SCHEMAS,
+            "schemas": {**SCHEMAS, **dashboardschemas.SCHEMAS} if dashboard else SCHEMAS,
         },
     }
 
@@ -326,13 +349,13 @@ def _operation(operation: Operation) -> Json:
     described: Json = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "description": _rights(operation.needs),
+        "description": _rights(operation),
         "parameters": [*_path_parameters(operation), *_query(operation), *_headers(operation)],
         "responses": _responses(operation),
     }
     if operation.body:
         described["requestBody"] = {
-            "required": operation.body != "Trigger",
+            "required": operation.body not in _OPTIONAL,
             "content": {kind: _content(operation.body) for kind in _types(operation)},
         }
         if operation.is_bulk:
@@ -344,7 +367,10 @@ def _operation(operation: Operation) -> Json:
     return described
 
 
-def _rights(needs: Needs) -> str:
+def _rights(operation: Operation) -> str:
+    needs = operation.needs
+    if needs is Needs.OWN:
+        return f"Needs {operation.rights}."
     if needs is Needs.PUT:
         verbs = "`create` with If-None-Match, `update` with If-Match, and both otherwise"
     else:
@@ -363,12 +389,9 @@ def _content(schema: str) -> Json:
 
 
 def _path_parameters(operation: Operation) -> list[Json]:
-    texts = {
-        "namespace": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"},
-        "set": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"},
-    }
-    if "{id}" in operation.path:
-        texts["id"] = _ID
+    known = {"namespace": _NAMESPACE, "set": _NAME, "schedule": _NAME, "id": _ID}
+    path = operation.base + operation.path
+    texts = {name: schema for name, schema in known.items() if f"{{{name}}}" in path}
     return [
         {"name": name, "in": "path", "required": True, "schema": schema}
         for name, schema in texts.items()

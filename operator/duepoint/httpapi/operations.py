@@ -30,6 +30,8 @@ class Needs(enum.Enum):
     UPSERT = ("create", "update")
     #: create with If-None-Match, update with If-Match, both without.
     PUT = "by its conditions"
+    #: What the API server says to the caller's own token; ``Operation.rights`` has it in words.
+    OWN = "by the API server"
 
 
 class Operation(NamedTuple):
@@ -42,6 +44,8 @@ class Operation(NamedTuple):
         body: name of the schema of the request's body, "" where it has none.
         answers: schema of the body of each success, by status; "" = it has none.
         is_change: it takes ``Idempotency-Key`` and ``Duepoint-Durability``.
+        rights: what it needs, in words, where that is not a verb on the members of a set.
+        base: what its path begins with.
     """
 
     name: str
@@ -54,6 +58,8 @@ class Operation(NamedTuple):
     answers: Mapping[int, str] = {}
     is_change: bool = False
     is_bulk: bool = False
+    rights: str = ""
+    base: str = BASE
 
 
 OPERATIONS: Final = (
@@ -146,7 +152,12 @@ _OF_A_MEMBER = {"next": "/schedules/{id}/next", "trigger": "/schedules/{id}/trig
 
 
 class ApiRoute(NamedTuple):
-    """Where a path leads."""
+    """Where a path leads.
+
+    Attributes:
+        set_name: empty for an operation that is not about a set.
+        id: of a member, or the name of a Schedule.
+    """
 
     operation: Operation
     namespace: str
@@ -165,18 +176,33 @@ def route(method: str, path: str) -> ApiRoute:
     ):
         raise _nothing()
     namespace, name = parts[3], parts[5]
-    if not _NAMESPACE.fullmatch(namespace) or not _SET.fullmatch(name):
+    if not is_namespace(namespace) or not is_object_name(name):
         raise _nothing()
     below, id_ = _below(parts[6:])
     methods = _BY_PATH.get(below)
     if methods is None:
         raise _nothing()
+    return ApiRoute(chosen(methods, method), namespace, name, id_)
+
+
+def chosen(methods: Mapping[str, Operation], method: str) -> Operation:
+    """The operation of a path by its method; raises Problem MethodNotAllowed."""
     operation = methods.get(method)
     if operation is None:
         allowed = ", ".join(sorted(methods))
         message = f"the path takes {allowed} only"
         raise OperationProblem("MethodNotAllowed", message, headers=(("Allow", allowed),))
-    return ApiRoute(operation, namespace, name, id_)
+    return operation
+
+
+def is_namespace(text: str) -> bool:
+    """Whether a namespace can have this name."""
+    return _NAMESPACE.fullmatch(text) is not None
+
+
+def is_object_name(text: str) -> bool:
+    """Whether a Schedule or a ScheduleSet can have this name."""
+    return _SET.fullmatch(text) is not None
 
 
 def _below(parts: list[str]) -> tuple[str, str]:

@@ -24,7 +24,8 @@ from duepoint.httpapi import (
     singles,
     tlsfiles,
 )
-from duepoint.kube import port
+from duepoint.httpapi.dashboard import dashboard
+from duepoint.kube import port, usersessions
 from duepoint.net import httpserver, requests
 
 _QUEUE = "queue"
@@ -40,16 +41,19 @@ def assemble(
     *,
     audiences: tuple[str, ...] = (),
     of_namespace: int = 0,
+    users: usersessions.UserSessions | None = None,
 ) -> application.Application:
-    """Everything behind the server."""
+    """Everything behind the server; ``users``: those of the dashboard, None = there is none."""
     sets = ownsets.OwnSets(queue.sets, queue.members)
     limits = rates.Rates(queue.api_requests, of_namespace=of_namespace)
     single = singles.Singles(queue.members, sets, limits, clock)
     lists = listing.Listing(queue.members, sets, queue.durability, clock)
     streams = bulk.Bulk(queue.members, sets, limits, clock)
     dead = letters.Letters(queue.members, limits)
+    rights = access.Access(api, audiences)
+    pages = None if users is None else dashboard.Dashboard(rights, users, queue, clock)
     return application.Application(
-        rights=access.Access(api, audiences),
+        rights=rights,
         sets=sets,
         repeats=idempotency.Idempotency(queue.api_requests, clock),
         promise=durability.Promise(queue.durability),
@@ -72,7 +76,8 @@ def assemble(
             "replayDeadLetters": dead.replay,
         },
         choose={"createOneOff": single.choose_id, "triggerMember": single.choose_run},
-        document=msgspec.json.encode(openapi.document()),
+        document=msgspec.json.encode(openapi.document(dashboard=pages is not None)),
+        pages=pages,
     )
 
 

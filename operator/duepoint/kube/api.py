@@ -53,13 +53,15 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         observe: Observer | None = None,
         hear_time: HearTime | None = None,
         rng: random.Random | None = None,
+        connections: transport.Transport | None = None,
     ) -> None:
+        """``connections``: those of others, which ``close`` leaves open; None = of its own."""
         self._access = access
         self._observe = observe or (lambda _verb, _resource, _code: None)
         self._hear_time = hear_time
         self._random = rng or random.Random()  # noqa: S311 - jitter
-        agent = f"duepoint/{duepoint.__version__} ({component})"
-        self._transport = transport.Transport(agent)
+        self._is_shared = connections is not None
+        self._transport = connections or transport.Transport(agent_of(component))
         self._held_until = 0.0
 
     async def __aexit__(self, *_: object) -> None:
@@ -67,7 +69,8 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
 
     async def close(self) -> None:
         """Close all connections; requests under way fail with Unavailable."""
-        await self._transport.close()
+        if not self._is_shared:
+            await self._transport.close()
 
     # -- requests --------------------------------------------------------------------------
 
@@ -178,7 +181,7 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
         query: Mapping[str, str] | None = None,
     ) -> AsyncIterator[port.ListPage[ItemT]]:
         """See ``port.Api.list_pages``."""
-        decoder = msgspec.json.Decoder(port.ListPage[item_type])  # type: ignore[valid-type]
+        decoder = _page_decoder(item_type)
         asked = dict(query or {})
         pages = wire.PageSize(limit)
         async with contextlib.AsyncExitStack() as asking:
@@ -197,6 +200,18 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
                 del page, body  # or three of them would be held
                 body = await following
                 asking.pop_all()
+
+    async def page(
+        self, path: str, item_type: type[ItemT], *, limit: int, continue_token: str = ""
+    ) -> port.ListPage[ItemT]:
+        """One page of a list, with at most ``limit`` objects and fewer where those are large.
+
+        Args:
+            continue_token: of the page before; empty = the first. Gone: it is too old.
+        """
+        asked = {"continue": continue_token} if continue_token else {}
+        body = await self._page(path, asked, wire.PageSize(limit))
+        return wire.decoded(_page_decoder(item_type), body, f"GET {path}")
 
     async def _page(self, path: str, asked: Mapping[str, str], pages: wire.PageSize) -> bytes:
         while True:
@@ -281,6 +296,15 @@ class ApiSession(contextlib.AbstractAsyncContextManager["ApiSession"]):
             raise _unavailable(attempt, error) from error
         finally:
             self._observe("WATCH", wire.resource_of(path), code)
+
+
+def _page_decoder(item_type: type[ItemT]) -> msgspec.json.Decoder[port.ListPage[ItemT]]:
+    return msgspec.json.Decoder(port.ListPage[item_type])  # type: ignore[valid-type]
+
+
+def agent_of(component: str) -> str:
+    """How a component of ours names itself to an API server."""
+    return f"duepoint/{duepoint.__version__} ({component})"
 
 
 def _unavailable(attempt: str, error: Exception) -> errors.Unavailable:

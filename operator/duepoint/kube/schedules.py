@@ -14,6 +14,7 @@ paused former leader cannot undo a newer one's.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -80,6 +81,50 @@ async def read_run(
 async def delete_run(api: port.Api, namespace: str, name: str, uid: str) -> bool:
     """Delete this very ScheduleRun. False: it was gone already."""
     return await port.delete(api, path(namespace, name, plural=RUN_PLURAL), uid)
+
+
+# -- a new ScheduleRun ---------------------------------------------------------------------------
+
+#: Label of a ScheduleRun: the name of its Schedule, as far as it fits.
+SCHEDULE_LABEL = f"{GROUP}/schedule"
+_RUN_ATTEMPTS = 4
+
+
+def new_run(namespace: str, schedule_name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A ScheduleRun under a new name, to be created; ``spec`` without the Schedule's name."""
+    name = f"{schedule_name[:52].rstrip('.-')}-{secrets.token_hex(4)}"
+    return {
+        "apiVersion": API_VERSION,
+        "kind": RUN_KIND,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {SCHEDULE_LABEL: schedule_name[:63].rstrip(".-")},
+        },
+        "spec": {"scheduleName": schedule_name, **spec},
+    }
+
+
+async def create_run(
+    api: port.Api, run: Mapping[str, Any], *, manager: str | None = None
+) -> ScheduleRun:
+    """Create this ScheduleRun once, whatever becomes of an answer; raises errors.ApiError."""
+    metadata = run["metadata"]
+    runs = collection(metadata["namespace"], plural=RUN_PLURAL)
+    query = None if manager is None else {"fieldManager": manager}
+    for left in range(_RUN_ATTEMPTS, 0, -1):
+        try:
+            body = await api.request("POST", runs, run, query=query)
+            break
+        except errors.Unauthorized:
+            raise
+        except errors.Unavailable:
+            if left == 1:
+                raise
+        except errors.Conflict:  # an earlier attempt made it, and its answer was lost
+            body = await api.request("GET", f"{runs}/{metadata['name']}")
+            break
+    return msgspec.json.decode(body, type=ScheduleRun)
 
 
 # -- what a ScheduleRun asks for -----------------------------------------------------------------

@@ -240,6 +240,13 @@ CASES: dict[str, Values] = {
         "worker": {"leaseSeconds": 15, "batch": 200, "concurrency": 512, "graceSeconds": 60},
     },
     "http-api": {"api": {"enabled": True, "tls": {"secretName": "duepoint-api-tls"}}},
+    "http-api-with-web-dashboard": {
+        "api": {
+            "enabled": True,
+            "tls": {"secretName": "duepoint-api-tls"},
+            "dashboard": {"enabled": True},
+        }
+    },
     "http-api-behind-a-proxy": {
         "api": {
             "enabled": True,

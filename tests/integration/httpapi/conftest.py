@@ -3,6 +3,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support import apiscene
+from tests.support.servedcrds import duepoint_plane
+
+__all__ = ["duepoint_plane"]
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from duepoint import cli
-from duepoint.cli.forecast import drawing, load, suggestions
-from duepoint.schedules import slots
+from duepoint.cli.forecast import drawing, suggestions
+from duepoint.schedules import load, slots
 from duepoint.schedules import spec as specs
 from tests.support.builders import at
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.cli.schedules import advice, causes, facts
+from duepoint.cli.schedules import causes, facts
 from duepoint.cli.schedules.facts import LeaseFacts
 from duepoint.kube.installation import InstallationState
 from duepoint.runs.history import PastSlot
+from duepoint.schedules import advice
 from duepoint.schedules.conditions import Reason
 from tests.support.builders import at
 

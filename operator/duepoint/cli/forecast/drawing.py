@@ -7,15 +7,13 @@ Shades follow the square root of the load, so that ordinary hours differ beside 
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.sax import saxutils
 
-from duepoint.cli.forecast.load import Forecast
-from duepoint.expressions import timezones
+from duepoint.schedules.load import Forecast, Hour
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -27,52 +25,6 @@ _COLOURS = ("#edf2f7", "#c9dcf0", "#8db8e0", "#4a8ac7", "#1f5c9c", "#b3261e")
 _GREY = "#52606d"
 _CELL, _LEFT, _TOP = 30, 120, 96
 _BARS = 140
-
-
-@dataclass(frozen=True, slots=True)
-class Hour:
-    """One cell.
-
-    Attributes:
-        day: such as ``Mon 2026-03-02``, by the clock of the zone.
-        first: number of its first minute.
-        peak: slots of its worst minute.
-        worst: number of that.
-    """
-
-    day: str
-    hour: int
-    first: int
-    runs: float
-    peak: float
-    worst: int
-
-
-def hours(known: Forecast, zone: str) -> list[Hour]:
-    """The hours that the forecast touches, by the clock of a zone, oldest first.
-
-    An hour that comes twice, where clocks are put back, is one cell.
-    """
-    clock = timezones.load(zone)
-    found: dict[tuple[int, int], list[int]] = {}
-    for minute in range(len(known.minutes)):
-        second = known.at_us(minute) // 1_000_000
-        day, rest = divmod(second + clock.offset_at(second), 86_400)
-        found.setdefault((day, rest // 3_600), []).append(minute)
-    return [_hour(known, day, hour, each) for (day, hour), each in sorted(found.items())]
-
-
-def _hour(known: Forecast, day: int, hour: int, minutes: Sequence[int]) -> Hour:
-    date = dt.date(1970, 1, 1) + dt.timedelta(days=day)
-    worst = max(minutes, key=known.minutes.__getitem__)
-    return Hour(
-        day=f"{date:%a} {date.isoformat()}",
-        hour=hour,
-        first=minutes[0],
-        runs=sum(known.minutes[minute] for minute in minutes),
-        peak=known.minutes[worst],
-        worst=worst,
-    )
 
 
 def number(slots: float) -> str:

@@ -21,11 +21,12 @@ import msgspec
 from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import manifests
-from duepoint.cli.forecast import drawing, load, suggestions
-from duepoint.cli.forecast.load import Forecast
+from duepoint.cli.forecast import drawing, suggestions
 from duepoint.cli.forecast.suggestions import Suggestion
 from duepoint.kube import times
+from duepoint.schedules import load
 from duepoint.schedules import spec as specs
+from duepoint.schedules.load import Forecast
 
 _DAY_US = 86_400_000_000
 _DAY_MINUTES = 24 * 60
@@ -77,7 +78,7 @@ def forecast(
     known = load.forecast(read.specs(found), from_us=from_us, minutes=days * _DAY_MINUTES)
     read.report()
     proposals, after = suggestions.suggestions(known) if suggest else ([], None)
-    cells = drawing.hours(known, time_zone)
+    cells = load.hours(known, time_zone)
     if svg is not None:
         svg.write_text(drawing.svg(known, cells, time_zone, after), encoding="utf-8")
     if output.is_data(form):
@@ -221,7 +222,7 @@ def _inside(known: Forecast, minute: int) -> list[output.Row]:
     return sorted(found.values(), key=lambda row: (-row["slots"], row["schedule"]))
 
 
-def _row(known: Forecast, cells: list[drawing.Hour], proposals: list[Suggestion]) -> output.Row:
+def _row(known: Forecast, cells: list[load.Hour], proposals: list[Suggestion]) -> output.Row:
     return {
         "from": output.time(known.from_us),
         "to": output.time(known.at_us(len(known.minutes))),
@@ -265,7 +266,7 @@ def _row(known: Forecast, cells: list[drawing.Hour], proposals: list[Suggestion]
 
 def _show(
     known: Forecast,
-    cells: list[drawing.Hour],
+    cells: list[load.Hour],
     zone: str,
     proposals: list[Suggestion],
     *,

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from duepoint.cli.forecast import load
-from duepoint.cli.forecast.load import AlikeSchedules, Forecast
+from duepoint.schedules import load
+from duepoint.schedules.load import AlikeSchedules, Forecast
 
 #: Proposals for one forecast.
 MOST = 10

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import difflib
-import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -29,8 +28,6 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules, times
 from duepoint.schedules import spec as specs
 
-_LABEL = "duepoint.dev/schedule"
-_CREATE_ROUNDS = 4
 FAILED = 1
 NOT_ENDED = 3
 
@@ -145,34 +142,14 @@ async def create(
     Raises:
         kube_errors.ApiError: it was refused, or the API server does not answer.
     """
-    name = f"{schedule_name[:52].rstrip('.-')}-{secrets.token_hex(4)}"
-    spec: dict[str, Any] = {"scheduleName": schedule_name, **what}
+    spec = dict(what)
     if run_options.ttl_seconds is not None:
         spec["ttlSecondsAfterFinished"] = run_options.ttl_seconds
-    run = {
-        "apiVersion": schedules.API_VERSION,
-        "kind": schedules.RUN_KIND,
-        "metadata": {
-            "name": name,
-            "namespace": cluster.namespace,
-            "labels": {_LABEL: schedule_name[:63].rstrip(".-")},
-        },
-        "spec": spec,
-    }
-    path = schedules.collection(cluster.namespace, plural=schedules.RUN_PLURAL)
-    for left in range(_CREATE_ROUNDS, 0, -1):
-        try:
-            body = await cluster.api.request("POST", path, run)
-            break
-        except kube_errors.Unavailable:
-            if left == 1:
-                raise
-        except kube_errors.Conflict:  # an earlier attempt made it, and its answer was lost
-            body = await cluster.api.request("GET", f"{path}/{name}")
-            break
+    run = schedules.new_run(cluster.namespace, schedule_name, spec)
+    made = await schedules.create_run(cluster.api, run)
     if not output.is_data(run_options.form):  # JSON says it with the end
-        output.say(f"schedulerun.duepoint.dev/{name} created: {slots}")
-    return msgspec.json.decode(body, type=schedules.ScheduleRun)
+        output.say(f"schedulerun.duepoint.dev/{made.metadata.name} created: {slots}")
+    return made
 
 
 class _Counts(msgspec.Struct, frozen=True):

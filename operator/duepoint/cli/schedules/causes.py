@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from duepoint.cli import instants, output
-from duepoint.cli.schedules import advice
 from duepoint.cli.schedules.facts import JobFacts, ScheduleFacts, ShownCondition
 from duepoint.runs.history import PastSlot
+from duepoint.schedules import advice
 from duepoint.schedules.conditions import PROBLEMS, ConditionType, Reason
 
 _SECOND_US = 1_000_000

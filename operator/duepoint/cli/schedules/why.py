@@ -14,9 +14,10 @@ from collections.abc import Iterator
 import click
 
 from duepoint.cli import instants, options, output
-from duepoint.cli.schedules import advice, causes, kept
+from duepoint.cli.schedules import causes, kept
 from duepoint.cli.schedules.facts import ScheduleFacts
 from duepoint.expressions import timezones
+from duepoint.schedules import advice
 
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
 _DAY_US = 86_400_000_000

@@ -195,7 +195,8 @@ class DefinitionReader:
         is_left = replies[0][2] == b"draining"  # what is absent there may have moved on
         absent = {i: None for i, record in records if record is None and not is_left}
         of_sets = self.set_lanes_among(shard, {record.namespace for record in packed.values()})
-        entries = self.entries_among(shard, replies[0][3:])
+        read_along = self.entries_among(shard, replies[0][3:])
+        entries = {lane: read_along[lane] for lane in of_sets if lane in read_along}
         packed = {
             schedule_id: record
             for schedule_id, record in packed.items()
@@ -245,7 +246,8 @@ class DefinitionReader:
             }
             expected = self._set_lanes.setdefault(shard, [])
             expected += missing[: _MOST_SET_LANES - len(expected)]
-        return known
+        # A number may have been a set's in a former life of the shard, and be a namespace's now.
+        return {lane: known[lane] for lane in of_sets}
 
     def _resolve_all(
         self,

@@ -188,6 +188,18 @@ class Counts:
         found = await self.of_each_shard(self._lanes_of_shard)
         return [lane for lanes in found for lane in lanes]
 
+    async def of_namespace(self, namespace: str) -> list[LaneView]:
+        """The points of Schedules of one namespace, shard by shard."""
+
+        async def look(shard: messages.ShardId) -> list[LaneView]:
+            lane = await self.reader.lane_of(shard, namespace)
+            if lane is None:
+                return []
+            (time,) = await self.index.read("look at a namespace", ("TIME",))
+            return await self._lane_counts(shard, {lane: namespace}, scripting.time_us(time))
+
+        return [lane for lanes in await self.of_each_shard(look) for lane in lanes]
+
     # -- shards ------------------------------------------------------------------------------------
 
     async def of_each_shard(self, look: Callable[[messages.ShardId], Awaitable[T]]) -> list[T]:

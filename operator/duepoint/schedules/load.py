@@ -8,11 +8,12 @@ foreseen: retries, catch-ups, runs by hand. Pure; minutes are numbered from the 
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from duepoint.expressions import every
+from duepoint.expressions import every, timezones
 from duepoint.schedules import slots
 from duepoint.schedules.spec import ScheduleSpec
 
@@ -90,13 +91,15 @@ class Forecast:
 def forecast(specs: Iterable[ScheduleSpec], *, from_us: int, minutes: int) -> Forecast:
     """The load of so many minutes from the one that holds ``from_us`` on."""
     first_us = from_us - from_us % MINUTE_US
-    builder = _Builder(first_us, minutes)
+    builder = ForecastBuilder(first_us, minutes)
     for spec in specs:
         builder.add(spec)
     return builder.made()
 
 
-class _Builder:
+class ForecastBuilder:
+    """Counts Schedules one by one."""
+
     def __init__(self, first_us: int, minutes: int) -> None:
         self._first_us = first_us
         self._minutes = minutes
@@ -208,3 +211,52 @@ def spread(shape: Shape, over: int, minutes: int, *, back: int = 0) -> Shape:
             if 0 <= minute < minutes:
                 found[minute] = found.get(minute, 0.0) + count / room
     return sorted(found.items())
+
+
+# -- by the hour -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """One cell.
+
+    Attributes:
+        day: such as ``Mon 2026-03-02``, by the clock of the zone.
+        first: number of its first minute.
+        peak: slots of its worst minute.
+        worst: number of that.
+    """
+
+    day: str
+    hour: int
+    first: int
+    runs: float
+    peak: float
+    worst: int
+
+
+def hours(known: Forecast, zone: str) -> list[Hour]:
+    """The hours that the forecast touches, by the clock of a zone, oldest first.
+
+    An hour that comes twice, where clocks are put back, is one cell.
+    """
+    clock = timezones.load(zone)
+    found: dict[tuple[int, int], list[int]] = {}
+    for minute in range(len(known.minutes)):
+        second = known.at_us(minute) // 1_000_000
+        day, rest = divmod(second + clock.offset_at(second), 86_400)
+        found.setdefault((day, rest // 3_600), []).append(minute)
+    return [_hour(known, day, hour, each) for (day, hour), each in sorted(found.items())]
+
+
+def _hour(known: Forecast, day: int, hour: int, minutes: Sequence[int]) -> Hour:
+    date = dt.date(1970, 1, 1) + dt.timedelta(days=day)
+    worst = max(minutes, key=known.minutes.__getitem__)
+    return Hour(
+        day=f"{date:%a} {date.isoformat()}",
+        hour=hour,
+        first=minutes[0],
+        runs=sum(known.minutes[minute] for minute in minutes),
+        peak=known.minutes[worst],
+        worst=worst,
+    )

@@ -1,0 +1,69 @@
+"""The dashboard put together: which paths are its own, and what answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from duepoint import clock as clocks
+from duepoint.delayqueue import delayqueue
+from duepoint.httpapi import access, calls, operations
+from duepoint.httpapi.dashboard import (
+    actions,
+    asking,
+    files,
+    forecasts,
+    letters,
+    queueviews,
+    reads,
+    routes,
+)
+from duepoint.kube import usersessions
+from duepoint.net.requests import HttpRequest, HttpResponse
+
+Operate = Callable[[asking.UserCall], Awaitable[HttpResponse]]
+
+
+class Dashboard:
+    """Answers what is asked for by the dashboard's pages, and serves them."""
+
+    def __init__(
+        self,
+        rights: access.Access,
+        users: usersessions.UserSessions,
+        queue: delayqueue.DelayQueue,
+        clock: clocks.Clock,
+    ) -> None:
+        self._users = users
+        self._files = files.WebFiles()
+        read = reads.Reads(rights, queue, clock)
+        given_up = letters.ScheduleLetters(rights, queue)
+        self._operate: Mapping[str, Operate] = {
+            "whoAmI": read.whoami,
+            "listSchedules": read.list_schedules,
+            "listSets": read.list_sets,
+            "getSchedule": read.get_schedule,
+            "triggerSchedule": actions.trigger,
+            "suspendSchedule": actions.suspend,
+            "resumeSchedule": actions.resume,
+            "forecastLoad": forecasts.Forecasts(clock).forecast,
+            "getQueue": queueviews.QueueViews(rights, queue).queue,
+            "listScheduleLetters": given_up.list,
+            "replayScheduleLetters": given_up.replay,
+        }
+
+    def file(self, request: HttpRequest, path: str) -> HttpResponse | None:
+        """A file of the pages; see ``WebFiles.answer``."""
+        return self._files.answer(request, path)
+
+    @staticmethod
+    def route(method: str, path: str) -> operations.ApiRoute | None:
+        """An operation of the dashboard; see ``routes.route``."""
+        return routes.route(method, path)
+
+    async def answer(
+        self, operation: operations.Operation, call: calls.OperationCall, caller: access.Caller
+    ) -> HttpResponse:
+        """Carry an operation out with the caller's own token."""
+        token = access.token_of(call.request.headers.get("authorization", ""))
+        api = await self._users.of(token)
+        return await self._operate[operation.name](asking.UserCall(call, caller, api))

@@ -1,0 +1,130 @@
+"""Operations on the dead letters of Schedules: list those of a namespace, and run them again.
+
+Who may list the Schedules of a namespace sees its letters; the verb ``run`` on a Schedule, which
+running it by hand needs, replays its letters. Letters of members belong to their sets and are
+left out: ``httpapi.letters`` has them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any, Final
+
+import msgspec
+
+from duepoint.delayqueue import deadletters, delayqueue, sharding
+from duepoint.httpapi import access, bodies, views
+from duepoint.httpapi.dashboard import asking, queueviews, reads
+from duepoint.httpapi.dashboard.asking import UserCall
+from duepoint.httpapi.problems import OperationProblem
+from duepoint.kube import schedules
+from duepoint.net.requests import HttpResponse
+
+MOST_LISTED: Final = 200
+MOST_REPLAYED: Final = 100
+_ID: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,20}-\d{1,20})", re.ASCII)
+_CURSOR: Final = re.compile(r"(\d{1,18})-(\d{1,18})-(\d{1,6})", re.ASCII)
+_DONE: Final = frozenset({deadletters.Replayed.APPLIED, deadletters.Replayed.UNCHANGED})
+
+
+class _Replay(msgspec.Struct, forbid_unknown_fields=True):
+    ids: list[str]
+
+
+_decoder = msgspec.json.Decoder(_Replay)
+
+
+class ScheduleLetters:
+    """Carries out operations on dead letters of Schedules."""
+
+    def __init__(self, rights: access.Access, queue: delayqueue.DelayQueue) -> None:
+        self._rights = rights
+        self._queue = queue
+
+    async def list(self, asked: UserCall) -> HttpResponse:
+        call = asked.call
+        await queueviews.check_list(self._rights, asked, call.namespace)
+        limit = call.whole("limit", MOST_LISTED, MOST_LISTED)
+        await self._queue.layouts.read()
+        found, behind = await self._queue.dead_letters.of_namespace(
+            call.namespace, limit=limit, before=_place(call.text("cursor"))
+        )
+        items = [_shown(letter) for letter in found if _is_of_schedule(letter)]
+        cursor = "" if behind is None else "-".join(map(str, behind))
+        return reads.answer(200, {"items": items, "next": cursor})
+
+    async def replay(self, asked: UserCall) -> HttpResponse:
+        """Run slots again; what became of each letter by its id."""
+        ids = bodies.decoded(asked.call.body, _decoder, '{"ids": ["…"]}', field="ids").ids
+        if not 1 <= len(ids) <= MOST_REPLAYED:
+            message = f"has {len(ids)} ids; write 1 to {MOST_REPLAYED}"
+            raise OperationProblem("InvalidField", message, field="ids")
+        await self._queue.layouts.read()
+        results = {letter_id: await self._replay(asked, letter_id) for letter_id in ids}
+        counts = Counter(results.values())
+        missing = [letter_id for letter_id, result in results.items() if result != "replayed"]
+        return reads.answer(
+            200, {"replayed": counts["replayed"], "missing": missing, "results": results}
+        )
+
+    async def _replay(self, asked: UserCall, letter_id: str) -> str:
+        """What became of a letter, in a word."""
+        parts = _ID.fullmatch(letter_id)
+        letter = None
+        if parts is not None:
+            letter = await self._queue.dead_letters.find(int(parts[1]), int(parts[2]), parts[3])
+        if letter is None or not self._is_in(letter, asked.call.namespace):
+            return "gone"
+        name = letter.entry.get("name", "")
+        wanted = asking.attributes("run", schedules.PLURAL, asked.call.namespace, name)
+        if not await self._rights.may(asked.caller, wanted):
+            return "forbidden"
+        slot = deadletters.slot_of(letter)
+        if slot is None:
+            return "unreadable"
+        view = await self._queue.upcoming.schedule_view(slot.namespace, uid=slot.uid)
+        if view is None:
+            return deadletters.Replayed.GONE.value
+        now_us = self._queue.index.clock.now_us()
+        answer = await self._queue.dead_letters.replay(
+            letter, slot, (view.shard, view.known), now_us
+        )
+        return deadletters.Replayed.APPLIED.value if answer in _DONE else answer.value
+
+    @staticmethod
+    def _is_in(letter: deadletters.DeadEntry, namespace: str) -> bool:
+        return letter.entry.get("namespace") == namespace and _is_of_schedule(letter)
+
+
+def _is_of_schedule(letter: deadletters.DeadEntry) -> bool:
+    return not letter.entry.get("set_id")
+
+
+def _place(cursor: str) -> deadletters.LetterPlace | None:
+    if not cursor:
+        return None
+    parts = _CURSOR.fullmatch(cursor)
+    if parts is None:
+        message = "is not from this list; begin again without one"
+        raise OperationProblem("InvalidCursor", message, field="cursor")
+    return deadletters.LetterPlace(int(parts[1]), int(parts[2]), int(parts[3]))
+
+
+def _shown(letter: deadletters.DeadEntry) -> dict[str, Any]:
+    entry = letter.entry
+    slot = deadletters.slot_of(letter)
+    layout, shard = sharding.layout_of(letter.shard), sharding.index_of(letter.shard)
+    return {
+        "id": f"{layout}.{shard}.{letter.id}",
+        "schedule": entry.get("name", ""),
+        "slotTime": views.time(None if slot is None else slot.slot_us),
+        "deadTime": views.time(_number(letter.id.partition("-")[0]) * 1_000),
+        "reason": entry.get("reason", ""),
+        "message": entry.get("message", ""),
+        "attempts": _number(entry.get("attempts", "")),
+    }
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0

@@ -1,0 +1,143 @@
+"""Operations that read objects: who asks, Schedules and sets by pages, one Schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from duepoint import clock as clocks
+from duepoint import errors, telemetry
+from duepoint.delayqueue import delayqueue
+from duepoint.httpapi import access, views
+from duepoint.httpapi.dashboard import asking, rows
+from duepoint.httpapi.dashboard.asking import UserCall
+from duepoint.httpapi.problems import OperationProblem
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import port, schedules, schedulesets
+from duepoint.net.requests import HttpResponse
+from duepoint.runs.history import PastSlot
+
+MOST_LISTED: Final = 500
+_LONGEST_CURSOR: Final = 2_048
+_MOST_NAMESPACES: Final = 5_000
+#: A page shows what somebody may see now, so nothing keeps it.
+FRESH: Final = (("Cache-Control", "no-store"),)
+
+ItemT = TypeVar("ItemT", bound=port.KubeObject)
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """An object of which the name counts."""
+
+    metadata: port.Metadata
+
+
+_decoder = msgspec.json.Decoder(schedules.Schedule)
+
+
+def answer(status: int, value: object) -> HttpResponse:
+    """An answer that is for this caller and for now."""
+    return views.json(status, value, FRESH)
+
+
+class Reads:
+    """Carries out operations that read."""
+
+    def __init__(
+        self, rights: access.Access, queue: delayqueue.DelayQueue, clock: clocks.Clock
+    ) -> None:
+        self._rights = rights
+        self._queue = queue
+        self._clock = clock
+
+    async def whoami(self, asked: UserCall) -> HttpResponse:
+        """The caller's name, and the namespaces that they may list; null = they may not."""
+        namespaces = None
+        try:
+            page = await asked.api.page("/api/v1/namespaces", _Named, limit=_MOST_NAMESPACES)
+        except kube_errors.Forbidden:
+            pass
+        except kube_errors.ApiError as error:
+            raise asking.problem_of(error) from error
+        else:
+            namespaces = [each.metadata.name for each in page.items]
+        everywhere = asking.attributes("list", schedules.PLURAL, None)
+        return answer(
+            200,
+            {
+                "user": asked.caller.user.username,
+                "namespaces": namespaces,
+                "mayListAll": await self._rights.may(asked.caller, everywhere),
+            },
+        )
+
+    async def list_schedules(self, asked: UserCall) -> HttpResponse:
+        now_us = self._clock.now_us()
+
+        def shown(item: schedules.Schedule) -> dict[str, Any]:
+            return rows.schedule(item, now_us)
+
+        path = schedules.collection(asked.namespace)
+        return await self._page(asked, path, schedules.Schedule, shown)
+
+    async def list_sets(self, asked: UserCall) -> HttpResponse:
+        path = schedulesets.collection(asked.namespace)
+        return await self._page(asked, path, schedulesets.ScheduleSet, rows.schedule_set)
+
+    @staticmethod
+    async def _page(
+        asked: UserCall,
+        path: str,
+        item_type: type[ItemT],
+        shown: Callable[[ItemT], dict[str, Any]],
+    ) -> HttpResponse:
+        limit = asked.call.whole("limit", MOST_LISTED, MOST_LISTED)
+        cursor = asked.call.text("cursor")
+        if len(cursor) > _LONGEST_CURSOR:
+            message = "is not from this list; begin again without one"
+            raise OperationProblem("InvalidCursor", message, field="cursor")
+        with asking.refusals():
+            page = await asked.api.page(path, item_type, limit=limit, continue_token=cursor)
+        items = [shown(item) for item in page.items]
+        return answer(200, {"items": items, "next": page.metadata.continue_token})
+
+    async def get_schedule(self, asked: UserCall) -> HttpResponse:
+        """A Schedule, with what the caller may do with it."""
+        namespace, name = asked.call.namespace, asked.call.id
+        with asking.refusals():
+            body = await asked.api.request("GET", schedules.path(namespace, name))
+        item = _decoder.decode(body)
+        kept = await self._kept(item)
+        return answer(
+            200,
+            {
+                **rows.detail(item, kept, self._clock.now_us()),
+                "may": await self._allowed(asked.caller, namespace, name),
+            },
+        )
+
+    async def _allowed(self, caller: access.Caller, namespace: str, name: str) -> dict[str, bool]:
+        """What buttons there are; the API server decides again when one of them is used."""
+
+        async def may(verb: str, resource: str, of: str = "") -> bool:
+            return await self._rights.may(caller, asking.attributes(verb, resource, namespace, of))
+
+        may_run = await may("run", schedules.PLURAL, name)
+        return {
+            "suspend": await may("patch", schedules.PLURAL, name),
+            "trigger": may_run and await may("create", schedules.RUN_PLURAL),
+            "replay": may_run,
+        }
+
+    async def _kept(self, item: schedules.Schedule) -> tuple[PastSlot, ...] | None:
+        """Slots that the queue has kept of it; None where it cannot be asked."""
+        queue, metadata = self._queue, item.metadata
+        try:
+            await queue.layouts.read()
+            view = await queue.upcoming.schedule_view(metadata.namespace, uid=metadata.uid)
+            return () if view is None else await queue.history.of(view.known.id)
+        except (errors.TryLater, errors.WorldChanged) as error:
+            telemetry.logger.warning("older slots cannot be read", error=str(error)[:300])
+            return None

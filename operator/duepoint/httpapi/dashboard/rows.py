@@ -1,0 +1,340 @@
+"""Schedules and ScheduleSets of the API server -> what the pages show of them. Pure.
+
+Texts of a status go on as they are: the page shows them, and the reference of the objects says
+what they mean. An object that cannot be read is shown as such and spoils no page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from duepoint import errors
+from duepoint.kube import schedules as objects
+from duepoint.kube import schedulesets, times
+from duepoint.runs.history import PastSlot
+from duepoint.runs.run import REGULAR, RunState
+from duepoint.schedules import advice, slots
+from duepoint.schedules import spec as specs
+from duepoint.schedules.conditions import PROBLEMS, ConditionType, Reason
+
+UPCOMING: Final = 5
+#: What is finer in the text of an instant cannot be compared as text.
+_WHOLE_SECONDS: Final = len("2026-03-01T00:00:00")
+_FAILURES: Final = frozenset({RunState.FAILED.value, RunState.MISSED.value})
+_USUAL: Final = frozenset({Reason.SUCCEEDED.value, Reason.CREATED.value, Reason.RUNNING.value})
+_NOTHING: Final = advice.ADVICE[Reason.ARMED]
+_SET_PROBLEMS: Final = frozenset({ConditionType.ROWS_INVALID, ConditionType.DATA_LOST})
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        return {
+            "type": self.type,
+            "reason": self.reason,
+            "message": self.message,
+            "sinceTime": self.last_transition_time,
+        }
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    schedule: str | None = None
+    schedules: tuple[str, ...] | None = None
+    time_zone: str | None = None
+    suspend: bool | None = None
+    suspend_until: str | None = None
+    suspend_reason: str | None = None
+
+
+class _Slot(msgspec.Struct, rename="camel", omit_defaults=True):
+    """An entry of ``status.recentRuns``; ``finishTime`` and so on are as the status has them."""
+
+    scheduled_time: str = ""
+    since: str | None = None
+    count: int = 1
+    trigger: str = "Schedule"
+    start_time: str | None = None
+    finish_time: str | None = None
+    outcome: str = ""
+    reason: str = ""
+    message: str = ""
+    job_name: str = ""
+    http_status: int | None = None
+    attempts: int = 0
+
+    @property
+    def newest(self) -> str:
+        """Greater is newer: a run of an old slot, made by hand, is as new as its start."""
+        return max(self.start_time or "", self.scheduled_time)[:_WHOLE_SECONDS]
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    observed_generation: int = -1
+    conditions: tuple[_Condition, ...] | None = None
+    next_schedule_time: str | None = None
+    last_schedule_time: str | None = None
+    recent_runs: tuple[_Slot, ...] | None = None
+    active_count: int | None = None
+    target: str | None = None
+    managed_by: str | None = None
+
+
+class _SetStatus(msgspec.Struct, rename="camel"):
+    observed_generation: int = -1
+    conditions: tuple[_Condition, ...] | None = None
+    members: int | None = None
+    in_flight: int | None = None
+    next_due_time: str | None = None
+    last_schedule_time: str | None = None
+    lag_seconds: float | None = None
+    target: str | None = None
+
+
+_spec_decoder = msgspec.json.Decoder(_Spec)
+_status_decoder = msgspec.json.Decoder(_Status)
+_set_decoder = msgspec.json.Decoder(_SetStatus)
+
+
+def schedule(item: objects.Schedule, now_us: int) -> dict[str, Any]:
+    """A line of the list of Schedules; what is usual is left out."""
+    place = {"namespace": item.metadata.namespace, "name": item.metadata.name}
+    try:
+        spec, status = _spec_decoder.decode(item.spec), _status_decoder.decode(item.status)
+    except (msgspec.DecodeError, RecursionError):
+        return {**place, "health": "problem", "reason": "Unreadable"}
+    conditions = _true(status.conditions)
+    newest = next(iter(status.recent_runs or ()), None)
+    suspended = _is_suspended(spec, now_us)
+    is_behind = status.observed_generation < item.metadata.generation
+    health, about = _health(
+        conditions, newest, is_behind=is_behind, has_status=bool(status.conditions)
+    )
+    row = {
+        **place,
+        "schedule": spec.schedule or ", ".join(spec.schedules or ()),
+        "timeZone": spec.time_zone,
+        "next": status.next_schedule_time,
+        "last": status.last_schedule_time,
+        "result": newest.outcome if newest else None,
+        "target": status.target,
+        "health": "suspended" if suspended and health != "problem" else health,
+        "reason": about.reason if about else None,
+        "message": about.message[:200] if about else None,
+    }
+    return {name: value for name, value in row.items() if value}
+
+
+def _true(conditions: tuple[_Condition, ...] | None) -> dict[str, _Condition]:
+    return {each.type: each for each in conditions or () if each.status == "True"}
+
+
+def _health(
+    conditions: dict[str, _Condition], newest: _Slot | None, *, is_behind: bool, has_status: bool
+) -> tuple[str, _Condition | None]:
+    """One word, and the condition that it is about."""
+    for type_ in (ConditionType.STALLED, *PROBLEMS):
+        if (found := conditions.get(type_)) is not None:
+            return "problem", found
+    if (found := conditions.get(ConditionType.RECONCILING)) is not None:
+        return "waiting", found
+    if is_behind or not has_status:
+        return "waiting", _Condition(reason="NotObserved", message="no operator has looked at it")
+    if newest is not None and newest.outcome in _FAILURES:
+        return "failing", _Condition(reason=newest.reason or newest.outcome, message=newest.message)
+    ready = conditions.get(ConditionType.READY)
+    if ready is not None and ready.reason == Reason.COMPLETED:
+        return "completed", None
+    return "ok", None
+
+
+def _is_suspended(spec: _Spec, now_us: int) -> bool:
+    if not spec.suspend or spec.suspend_until is None:
+        return bool(spec.suspend)
+    with contextlib.suppress(ValueError):
+        return times.parse_us(spec.suspend_until) > now_us
+    return True
+
+
+# -- one Schedule --------------------------------------------------------------------------------
+
+
+def detail(item: objects.Schedule, kept: Iterable[PastSlot] | None, now_us: int) -> dict[str, Any]:
+    """A Schedule's page.
+
+    Args:
+        kept: older slots that the queue has kept; None where it could not be asked.
+    """
+    spec = status = None
+    with contextlib.suppress(msgspec.DecodeError, RecursionError):
+        spec, status = _spec_decoder.decode(item.spec), _status_decoder.decode(item.status)
+    spec, status = spec or _Spec(), status or _Status()
+    conditions = [each for each in status.conditions or () if _is_shown(each)]
+    listed = sorted(
+        _slots(status.recent_runs or (), kept or ()), key=lambda slot: slot.newest, reverse=True
+    )
+    place = {"namespace": item.metadata.namespace, "name": item.metadata.name}
+    zone = spec.time_zone or "Etc/UTC"
+    upcoming, wrong = _upcoming(item, now_us)
+    reasons = {each.reason for each in conditions} | {each.reason for each in listed}
+    return {
+        **schedule(item, now_us),
+        "uid": item.metadata.uid,
+        "createdTime": item.metadata.creation_timestamp,
+        "timeZone": zone,
+        "suspend": bool(spec.suspend),
+        "suspendUntil": spec.suspend_until,
+        "suspendReason": spec.suspend_reason,
+        "activeCount": status.active_count or 0,
+        "managedBy": status.managed_by,
+        "conditions": [each.shown for each in conditions],
+        "invalid": wrong,
+        "upcoming": upcoming,
+        "slots": listed,
+        "hasOlder": kept is not None,
+        "advice": {
+            reason: steps
+            for reason in sorted(reasons)
+            if (steps := _advice(reason, place["namespace"], place["name"]))
+        },
+        "spec": item.spec,
+    }
+
+
+def _is_shown(condition: _Condition) -> bool:
+    return condition.status == "True" or condition.type == ConditionType.READY
+
+
+def _slots(recent: Iterable[_Slot], kept: Iterable[PastSlot]) -> Iterator[_Slot]:
+    """The status's slots, and those that only the queue has kept."""
+    seen = set()
+    for slot in recent:
+        seen.add(_run_of(slot))
+        yield slot
+    for past in kept:
+        older = _of_past(past)
+        if _run_of(older) not in seen:
+            yield older
+
+
+def _run_of(slot: _Slot) -> tuple[str, str, str]:
+    """What tells runs of one slot apart: a regular slot has one, runs by hand may have many."""
+    if slot.trigger in REGULAR:
+        return slot.scheduled_time, "", ""
+    return slot.scheduled_time, slot.trigger, slot.job_name
+
+
+def _of_past(past: PastSlot) -> _Slot:
+    return _Slot(
+        scheduled_time=_text(past.slot_us) or "",
+        since=_text(past.since_us),
+        count=past.count,
+        trigger=past.trigger,
+        start_time=_text(past.started_us),
+        finish_time=_text(past.finished_us),
+        outcome=str(past.outcome),
+        reason="" if past.reason in _USUAL else past.reason,
+        message=past.message,
+        job_name=past.job_name,
+        http_status=past.http_status,
+        attempts=past.attempts if past.started_us else 0,
+    )
+
+
+def _text(instant_us: int) -> str | None:
+    """As a status writes instants: whole seconds without a fraction."""
+    if not instant_us:
+        return None
+    write = times.micro_time_text if instant_us % 1_000_000 else times.time_text
+    return write(instant_us)
+
+
+def _advice(reason: str, namespace: str, name: str) -> list[str]:
+    if reason not in advice.ADVICE:
+        return []
+    steps = advice.of(reason, namespace=namespace, name=name)
+    return [] if steps == _NOTHING else list(steps)
+
+
+def _upcoming(item: objects.Schedule, now_us: int) -> tuple[list[str], str]:
+    """The next times, and why there are none where the spec is wrong."""
+    try:
+        spec = parsed(item)
+    except (errors.InvalidSpec, ValueError) as error:
+        return [], str(error)[:1_000]
+    timing = spec.rule.timing
+    from_us = now_us
+    if timing.suspend:
+        if timing.suspend_until_us is None:
+            return [], ""
+        from_us = max(now_us, timing.suspend_until_us - 1)
+    line = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
+    found = line.upcoming(from_us, UPCOMING)
+    return [text for each in found if (text := _text(each))], ""
+
+
+def parsed(item: objects.Schedule) -> specs.ScheduleSpec:
+    """The spec of an object; raises errors.InvalidSpec, ValueError."""
+    metadata = item.metadata
+    return specs.parse(
+        bytes(item.spec),
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        generation=metadata.generation,
+        created_us=times.parse_us(metadata.creation_timestamp or ""),
+    )
+
+
+# -- sets ----------------------------------------------------------------------------------------
+
+
+def schedule_set(item: schedulesets.ScheduleSet) -> dict[str, Any]:
+    """A line of the list of ScheduleSets."""
+    place = {"namespace": item.metadata.namespace, "name": item.metadata.name}
+    try:
+        status = _set_decoder.decode(item.status)
+    except (msgspec.DecodeError, RecursionError):
+        return {**place, "health": "problem", "reason": "Unreadable"}
+    conditions = _true(status.conditions)
+    health, about = _set_health(conditions, is_known=status.observed_generation >= 0)
+    row = {
+        **place,
+        "members": status.members,
+        "inFlight": status.in_flight,
+        "next": status.next_due_time,
+        "last": status.last_schedule_time,
+        "lagSeconds": status.lag_seconds,
+        "target": status.target,
+        "health": health,
+        "reason": about.reason if about else None,
+        "message": about.message[:200] if about else None,
+    }
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _set_health(
+    conditions: dict[str, _Condition], *, is_known: bool
+) -> tuple[str, _Condition | None]:
+    order = (
+        (ConditionType.STALLED, "problem"),
+        *((each, "problem") for each in sorted(_SET_PROBLEMS)),
+        (ConditionType.DELETING, "waiting"),
+        (ConditionType.RECONCILING, "waiting"),
+        (ConditionType.SUSPENDED, "suspended"),
+    )
+    for type_, health in order:
+        if (found := conditions.get(type_)) is not None:
+            return health, found
+    if not is_known:
+        return "waiting", _Condition(reason="NotObserved", message="no operator has looked at it")
+    return "ok", None

@@ -1,0 +1,156 @@
+// Dead letters: slots that were given up, why, and running them again.
+//
+// Those of the Schedules of a namespace, or of the members of one set.
+
+import { get, pathOf, post } from "./api.js";
+import { h, notice, replace } from "./dom.js";
+import { distance, number, when } from "./format.js";
+import { Polled, namespaceField } from "./poll.js";
+
+const MOST_REPLAYED = 100;
+
+export function lettersPage(_parts, query, session) {
+  return new LettersPage(query, session);
+}
+
+class LettersPage extends Polled {
+  constructor(query, session) {
+    const set = query.get("set") ?? "";
+    const field = h("input", {
+      type: "text", value: set, placeholder: "Of Schedules, or name a set", "aria-label": "Set", autocomplete: "off", spellcheck: "false",
+      onchange: () => this.#choose(this.namespace, field.value.trim()),
+    });
+    const controls = [namespaceField({ ...session, mayListAll: false }, query.get("ns") ?? "", (name) => this.#choose(name, field.value.trim())), field];
+    super({ title: "Dead letters", milliseconds: 30_000, controls });
+    this.namespace = query.get("ns") ?? "";
+    this.set = set;
+    this.chosen = new Set();
+    this.cursor = "";
+    const base = set ? pathOf("namespaces", this.namespace, "schedulesets", set) : pathOf("namespaces", this.namespace);
+    this.path = `${base}/deadletters`;
+  }
+
+  #choose(namespace, set) {
+    const query = new URLSearchParams();
+    if (namespace) query.set("ns", namespace);
+    if (set) query.set("set", set);
+    location.hash = query.size ? `#/deadletters?${query}` : "#/deadletters";
+  }
+
+  reload() {
+    if (this.namespace) return this.more ? undefined : super.reload();
+    this.say("Choose a namespace.");
+    return undefined;
+  }
+
+  // Pages may be short, even empty, while there is more to come.
+  async read(cursor = "") {
+    const items = [];
+    let next = cursor;
+    do {
+      const page = await get(this.path, { limit: 100, cursor: next });
+      items.push(...page.items);
+      next = page.next;
+    } while (next && items.length < 100);
+    return { items, next };
+  }
+
+  draw(found) {
+    const { items } = found;
+    const known = new Set(items.map((each) => each.id));
+    for (const id of this.chosen) if (!known.has(id)) this.chosen.delete(id);
+    if (!items.length) {
+      this.say("There is no dead letter.");
+      return;
+    }
+    this.button = h("button", { type: "button", class: "primary", onclick: () => this.replay() }, "");
+    this.all = h("input", { type: "checkbox", "aria-label": "Choose all", onchange: () => this.chooseAll(this.all.checked) });
+    this.boxes = [];
+    replace(
+      this.content,
+      h("div", { class: "wrap", tabindex: "0", role: "region", "aria-label": "Dead letters" }, h("table", { class: "slots letters" },
+        h("thead", {}, h("tr", {}, h("td", {}, this.all), ["Given up", this.set ? "Member" : "Schedule", "Slot", "Attempts", "Why"].map((title) => h("th", { scope: "col" }, title)))),
+        h("tbody", {}, items.map((letter) => this.row(letter))))),
+      h("p", { class: "actions" }, this.button,
+        found.next ? h("button", { type: "button", class: "action", onclick: () => this.readMore() }, "Older ones") : null),
+    );
+    this.mark();
+  }
+
+  row(letter) {
+    const box = h("input", {
+      type: "checkbox", "aria-label": `Choose ${letter.schedule} ${letter.slotTime ?? ""}`, checked: this.chosen.has(letter.id),
+      onchange: () => { this.choose(letter.id, box.checked); this.mark(); },
+    });
+    this.boxes.push([letter.id, box]);
+    const name = this.set ? letter.schedule : h("a", { href: `#/schedule/${pathOf(this.namespace, letter.schedule)}` }, letter.schedule);
+    return h("tr", {},
+      h("td", { class: "pick" }, box),
+      h("td", { "data-title": "Given up" }, h("time", { datetime: letter.deadTime, title: when(letter.deadTime) }, distance(letter.deadTime))),
+      h("td", { "data-title": this.set ? "Member" : "Schedule" }, name),
+      h("td", { "data-title": "Slot" }, when(letter.slotTime)),
+      h("td", { "data-title": "Attempts", class: "number" }, number(letter.attempts)),
+      h("td", { "data-title": "Why", class: "why" }, [letter.reason, letter.message].filter(Boolean).join(": ")));
+  }
+
+  choose(id, isChosen) {
+    if (isChosen) this.chosen.add(id);
+    else this.chosen.delete(id);
+  }
+
+  chooseAll(isChosen) {
+    for (const [id, box] of this.boxes) {
+      box.checked = isChosen;
+      this.choose(id, isChosen);
+    }
+    this.mark();
+  }
+
+  mark() {
+    const count = this.chosen.size;
+    this.button.disabled = count === 0;
+    this.button.textContent = count ? `Replay ${number(count)}` : "Replay";
+    this.all.checked = count > 0 && count === this.boxes.length;
+    this.all.indeterminate = count > 0 && count < this.boxes.length;
+  }
+
+  async readMore() {
+    try {
+      const older = await this.read(this.found.next);
+      this.more = true; // what was read on stays; the page asks anew after a replay
+      this.found = { items: [...this.found.items, ...older.items], next: older.next };
+      this.draw(this.found);
+    } catch (error) {
+      notice(error.message, "error");
+    }
+  }
+
+  async replay() {
+    this.button.disabled = true;
+    const ids = [...this.chosen];
+    let replayed = 0;
+    const others = {};
+    try {
+      for (let first = 0; first < ids.length; first += MOST_REPLAYED) {
+        const answer = await post(`${this.path}:replay`, { ids: ids.slice(first, first + MOST_REPLAYED) });
+        replayed += answer.replayed;
+        for (const id of answer.missing) {
+          const why = answer.results?.[id] ?? "gone";
+          others[why] = (others[why] ?? 0) + 1;
+        }
+      }
+      const rest = Object.entries(others).map(([why, count]) => `, ${count} ${WHY[why] ?? why}`).join("");
+      notice(`${number(replayed)} run again${rest}.`, rest ? "error" : "info");
+      this.chosen.clear();
+    } catch (error) {
+      notice(error.message, "error");
+    }
+    this.more = false;
+    await this.reload();
+  }
+}
+
+const WHY = {
+  gone: "not there any more", absent: "of no Schedule that is there", forbidden: "that you may not run",
+  moving: "being moved; repeat it", unreadable: "that name no slot",
+};

@@ -1,0 +1,249 @@
+// The list of Schedules, or of sets: search over namespaces, filters by health, order by a column.
+//
+// Pages come one after the other and are shown as they come. A refresh reads all of them anew beside
+// what is shown, and is asked for less often the longer it takes.
+
+import { pages, pathOf } from "./api.js";
+import { h, notice, replace, throttled } from "./dom.js";
+import { distance, number, span, when } from "./format.js";
+import { HEALTH, badge, healthOf, outcome } from "./health.js";
+import { Rows } from "./rows.js";
+
+const REFRESH_MILLISECONDS = 20_000;
+const REFRESH_SHARE = 30; // at most this part of the time is spent on reading
+const COLLATED = { next: "next", last: "last" };
+
+function link(kind, row) {
+  return h("a", { href: `#/${kind}/${pathOf(row.namespace, row.name)}` }, row.name);
+}
+
+function time(text, zone) {
+  return text ? h("time", { datetime: text, title: when(text, zone) }, distance(text)) : "";
+}
+
+const about = (row) => [row.reason, row.message].filter(Boolean).join(": ");
+
+const KINDS = {
+  schedules: {
+    title: "Schedules", path: "schedules", none: "There is no Schedule.",
+    text: (row) => `${row.namespace}/${row.name} ${row.schedule ?? ""} ${row.target ?? ""} ${about(row)}`,
+    columns: [
+      { name: "name", title: "Name", sorts: true, cell: (row) => [link("schedule", row), h("span", { class: "sub" }, row.namespace)] },
+      { name: "health", title: "Health", sorts: true, cell: (row) => badge(healthOf(row)) },
+      { name: "when", title: "When", cell: (row) => h("code", { title: row.timeZone ?? "UTC" }, row.schedule ?? "") },
+      { name: "next", title: "Next", sorts: true, cell: (row) => time(row.next, row.timeZone) },
+      { name: "last", title: "Last", sorts: true, cell: (row) => time(row.last, row.timeZone) },
+      { name: "result", title: "Result", sorts: true, cell: (row) => outcome(row.result) },
+      { name: "about", title: "About", cell: (row) => h("span", { title: about(row) }, about(row)) },
+    ],
+  },
+  sets: {
+    title: "Sets", path: "schedulesets", none: "There is no ScheduleSet.",
+    text: (row) => `${row.namespace}/${row.name} ${row.target ?? ""} ${about(row)}`,
+    columns: [
+      { name: "name", title: "Name", sorts: true, cell: (row) => [link("set", row), h("span", { class: "sub" }, row.namespace)] },
+      { name: "health", title: "Health", sorts: true, cell: (row) => badge(row.health) },
+      { name: "members", title: "Members", sorts: true, class: "when number", cell: (row) => number(row.members) },
+      { name: "next", title: "Next", sorts: true, cell: (row) => time(row.next) },
+      { name: "last", title: "Last", sorts: true, cell: (row) => time(row.last) },
+      { name: "lagSeconds", title: "Lag", sorts: true, class: "result", cell: (row) => (row.lagSeconds ? span(row.lagSeconds) : "") },
+      { name: "about", title: "About", cell: (row) => h("span", { title: about(row) }, about(row)) },
+    ],
+  },
+};
+
+const RANK = Object.fromEntries(Object.keys(HEALTH).map((name, place) => [name, place]));
+
+export function overview(kindName, query, session) {
+  return new Overview(KINDS[kindName], kindName, query, session);
+}
+
+class Overview {
+  constructor(kind, kindName, query, session) {
+    this.kind = kind;
+    this.kindName = kindName;
+    this.session = session;
+    this.all = [];
+    this.namespace = query.get("ns") ?? "";
+    this.text = query.get("q") ?? "";
+    this.health = new Set((query.get("health") ?? "").split(",").filter(Boolean));
+    this.sort = query.get("sort") ?? "name";
+    this.descending = query.get("order") === "desc";
+    this.title = kind.title;
+    this.abort = new AbortController();
+    this.redraw = throttled(150, () => this.draw());
+    this.#build();
+  }
+
+  #build() {
+    const { session, kind } = this;
+    this.search = h("input", {
+      type: "search", id: "search", placeholder: "Search names, expressions, reasons", value: this.text,
+      "aria-label": "Search", autocomplete: "off", spellcheck: "false",
+      oninput: () => { this.text = this.search.value; this.redraw(); this.#remember(); },
+    });
+    this.place = h("input", {
+      type: "text", id: "namespace", list: "namespaces", value: this.namespace, autocomplete: "off", spellcheck: "false",
+      placeholder: session.mayListAll ? "All namespaces" : "Namespace", "aria-label": "Namespace",
+      onchange: () => { this.namespace = this.place.value.trim(); this.#remember(); this.reload(); },
+    });
+    const known = h("datalist", { id: "namespaces" }, (session.namespaces ?? []).map((name) => h("option", { value: name })));
+    this.chips = h("div", { class: "chips", role: "group", "aria-label": "Filter by health" });
+    this.status = h("p", { class: "status", role: "status" });
+    this.table = new Rows({
+      label: kind.title, columns: kind.columns, keyOf: (row) => `${row.namespace}/${row.name}`,
+      emptyText: () => this.#emptyText(),
+      onSort: (name) => this.#sortBy(name),
+    });
+    this.element = h(
+      "section", { class: `overview ${this.kindName}` },
+      h("div", { class: "bar" }, h("h1", {}, kind.title), this.search, this.place, known, this.chips, this.status),
+      this.table.element,
+    );
+    this.table.mark(this.sort, this.descending);
+  }
+
+  start() {
+    this.reload();
+    this.ticker = setInterval(() => this.redraw(), 5_000); // distances to now
+  }
+
+  close() {
+    this.abort.abort();
+    clearInterval(this.ticker);
+    clearTimeout(this.timer);
+    this.table.close();
+  }
+
+  #emptyText() {
+    if (this.trouble) return this.trouble;
+    if (this.isLoading) return "Loading…";
+    if (!this.namespace && !this.session.mayListAll) return "Choose a namespace: you may not list those of all.";
+    return this.all.length ? "Nothing fits the search and the filters." : this.kind.none;
+  }
+
+  async reload() {
+    clearTimeout(this.timer);
+    this.abort.abort();
+    this.abort = new AbortController();
+    const { signal } = this.abort;
+    const isFirst = this.loaded !== this.namespace;
+    if (isFirst) this.all = [];
+    if (!this.namespace && !this.session.mayListAll) {
+      this.draw();
+      return;
+    }
+    const fresh = [];
+    const began = performance.now();
+    this.isLoading = true;
+    this.trouble = "";
+    this.draw();
+    try {
+      await pages(this.kind.path, { namespace: this.namespace }, (items, isLast) => {
+        for (const row of items) {
+          row.words = this.kind.text(row).toLowerCase();
+          fresh.push(row);
+        }
+        if (isFirst || isLast) this.all = fresh;
+        this.redraw();
+      }, signal);
+      this.loaded = this.namespace;
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      if (this.all.length) notice(error.message, "error");
+      else this.trouble = error.message;
+    }
+    this.isLoading = false;
+    this.draw();
+    const wait = Math.max(REFRESH_MILLISECONDS, REFRESH_SHARE * (performance.now() - began));
+    this.timer = setTimeout(() => this.#refresh(), wait);
+  }
+
+  #refresh() {
+    if (document.visibilityState === "visible") this.reload();
+    else document.addEventListener("visibilitychange", () => this.#refresh(), { once: true, signal: this.abort.signal });
+  }
+
+  #sortBy(name) {
+    this.descending = this.sort === name ? !this.descending : false;
+    this.sort = name;
+    this.table.mark(name, this.descending);
+    this.#remember();
+    this.draw();
+  }
+
+  // What was chosen stands in the address, so that it can be passed on.
+  #remember() {
+    const query = new URLSearchParams();
+    if (this.namespace) query.set("ns", this.namespace);
+    if (this.text) query.set("q", this.text);
+    if (this.health.size) query.set("health", [...this.health].join(","));
+    if (this.sort !== "name" || this.descending) query.set("sort", this.sort);
+    if (this.descending) query.set("order", "desc");
+    const text = query.toString();
+    history.replaceState(null, "", `#/${this.kindName}${text ? `?${text}` : ""}`);
+  }
+
+  draw() {
+    const now = Date.now();
+    const words = this.text.toLowerCase().split(/\s+/).filter(Boolean);
+    const counts = {};
+    const found = [];
+    for (const row of this.all) {
+      if (words.length && !words.every((word) => row.words.includes(word))) continue;
+      const health = healthOf(row, now);
+      counts[health] = (counts[health] ?? 0) + 1;
+      if (!this.health.size || this.health.has(health)) found.push(row);
+    }
+    this.table.show(this.#sorted(found, now));
+    this.#drawChips(counts);
+    const total = this.all.length === found.length ? number(found.length) : `${number(found.length)} of ${number(this.all.length)}`;
+    const text = `${total}${this.isLoading ? ", loading…" : ""}`;
+    if (this.status.textContent !== text) this.status.textContent = text;
+  }
+
+  #sorted(rows, now) {
+    if (this.sort === "name" && !this.descending) return rows; // they come so
+    const sign = this.descending ? -1 : 1;
+    const value = this.#values(now);
+    const keyed = rows.map((row, place) => [value(row), place, row]);
+    keyed.sort(([a, i], [b, j]) => (a === b ? i - j : a === undefined ? 1 : b === undefined ? -1 : a < b ? -sign : sign));
+    return keyed.map(([, , row]) => row);
+  }
+
+  #values(now) {
+    if (this.sort === "health") return (row) => RANK[healthOf(row, now)];
+    if (this.sort === "name") return (row) => `${row.namespace}/${row.name}`;
+    if (COLLATED[this.sort]) return (row) => (row[this.sort] ? Date.parse(row[this.sort]) : undefined);
+    return (row) => row[this.sort];
+  }
+
+  #drawChips(counts) {
+    const names = Object.keys(HEALTH).filter((name) => counts[name] || this.health.has(name));
+    const key = names.map((name) => `${name}${counts[name] ?? 0}${this.health.has(name)}`).join();
+    if (key === this.chipKey) return;
+    this.chipKey = key;
+    const focused = document.activeElement?.dataset?.chip;
+    replace(this.chips, names.map((name) => h(
+      "button", {
+        type: "button", class: `chip ${name}`, "aria-pressed": String(this.health.has(name)), title: HEALTH[name].about,
+        dataset: { chip: name },
+        onclick: () => {
+          if (!this.health.delete(name)) this.health.add(name);
+          this.#remember();
+          this.draw();
+        },
+      },
+      h("span", { "aria-hidden": "true" }, HEALTH[name].mark), ` ${HEALTH[name].text} ${number(counts[name] ?? 0)}`,
+    )));
+    if (focused) this.chips.querySelector(`[data-chip="${focused}"]`)?.focus();
+  }
+
+  // "/" leads to the search from anywhere on the page.
+  onKey(event) {
+    if (event.key === "/") {
+      event.preventDefault();
+      this.search.select();
+    }
+  }
+}

@@ -1,0 +1,97 @@
+"""The dashboard's files: each is there, is needed, is packed, and needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from duepoint.httpapi.dashboard import files
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "operator/duepoint/httpapi/dashboard/web"
+SCRIPTS = sorted(FOLDER.glob("*.js"))
+INDEX = (FOLDER / files.INDEX).read_text()
+
+#: What would read text as HTML or as a program, or open a way around the policy.
+UNSAFE = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc"
+    r"|\bsetAttribute\(\"(?:style|on)|document\.cookie|localStorage\.setItem\(\"(?!duepoint-theme)"
+)
+#: Names of things, which nothing fetches.
+NAMESPACES = ("http://www.w3.org/2000/svg",)
+
+
+def named():
+    """Every file that the page or one of its scripts names, from the page on."""
+    found = set(re.findall(r'(?:href|src)="([^"#]+)"', INDEX))
+    unread = [name for name in found if name.endswith(".js")]
+    while unread:
+        text = (FOLDER / unread.pop()).read_text()
+        for name in re.findall(r'from "\./([^"]+)"', text):
+            if name not in found:
+                found.add(name)
+                unread.append(name)
+    return found
+
+
+def test_every_file_that_is_named_is_served_and_every_other_one_is_not_there():
+    assert named() | {files.INDEX} == set(files.WebFiles().by_name)
+    assert {path.name for path in FOLDER.iterdir()} == set(files.WebFiles().by_name)
+
+
+def test_every_file_is_packed_into_the_wheel():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = settings["tool"]["setuptools"]["package-data"]["duepoint.httpapi.dashboard"]
+    for path in FOLDER.iterdir():
+        name = path.relative_to(FOLDER.parent).as_posix()
+        assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns), name
+
+
+def test_the_policy_allows_what_the_files_need_and_nothing_else():
+    directives = dict(
+        part.strip().partition(" ")[::2] for part in files.POLICY.split(";") if part.strip()
+    )
+    assert directives["default-src"] == "'none'"
+    assert directives["frame-ancestors"] == "'none'"
+    assert directives["require-trusted-types-for"] == "'script'"
+    for name in ("script-src", "style-src", "img-src", "connect-src"):
+        assert directives[name] == "'self'"
+    assert "unsafe" not in files.POLICY
+    assert "*" not in files.POLICY
+
+
+def test_every_file_is_served_with_the_policy_and_a_tag_of_its_own():
+    served = files.WebFiles().by_name
+    for name, file in served.items():
+        headers = dict(file.headers)
+        assert headers["Content-Security-Policy"] == files.POLICY, name
+        assert headers["X-Content-Type-Options"] == "nosniff"
+    assert len({file.tag for file in served.values()}) == len(served)
+
+
+def test_the_page_holds_no_script_or_style_of_its_own():
+    for script in re.findall(r"<script\b[^>]*>(.*?)</script>", INDEX, re.DOTALL):
+        assert script == ""
+    assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:", INDEX)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_no_script_reads_text_as_html_or_as_a_program(path):
+    assert not UNSAFE.search(path.read_text())
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
+def test_no_file_asks_another_server(path):
+    text = path.read_text()
+    for name in NAMESPACES:
+        text = text.replace(name, "")
+    assert not re.search(r"https?://|@import|url\(|\"//", text)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_every_script_says_what_it_is_for(path):
+    assert path.read_text().startswith("// ")
