@@ -219,8 +219,11 @@ def _deadlines(one: _Object, disturbances: Disturbances) -> Iterator[Violation]:
             limit_us = min(limit_us or NONE_LATE_US, NONE_LATE_US)
         if limit_us is None:
             continue
-        late_us = found[0].at_us - one.line.allowed.get(slot, slot)
-        if late_us > limit_us + disturbances.recovery_us:
+        due = one.line.allowed.get(slot, slot)
+        late_us = found[0].at_us - due
+        # until then it may have been held, or its first owner may have been away
+        excused_us = disturbances.latest_us(due) - due
+        if late_us > max(limit_us + disturbances.recovery_us, excused_us):
             what = f"began {late_us / 1e6:.3f} s late; {limit_us / 1e6:.0f} s is the limit"
             yield one.violation(Rule.POLICY, slot, what)
 

@@ -95,7 +95,7 @@ class Installation:
         found = []
         for member in self.members:
             lines = member.process.log.read_text(errors="replace").splitlines()
-            found += [f"{member.name}: {line[:300]}" for line in lines if "Traceback" in line]
+            found += [f"{member.name}: {line[:300]}" for line in lines if "errors.Bug" in line]
         return found
 
     async def _member(self, held: contextlib.AsyncExitStack, role: str, number: int) -> Member:
@@ -148,7 +148,7 @@ async def _between(host: str, port: int) -> AsyncIterator[Proxy]:
 
 def leader_of(installation: Installation, holder: str) -> Member:
     """The operator that holds the Lease, by the identity in it; else the first."""
-    named = (one for one in installation.operators if one.name == holder)
+    named = (one for one in installation.operators if holder.startswith(f"{one.name}_"))
     return next(named, installation.operators[0])
 
 

@@ -242,8 +242,8 @@ class Nemesis:
 
     async def _doomed(self, planned: PlannedFault) -> Done:
         """One more worker, which ends as by SIGKILL when it reaches a fault point."""
-        point = POINTS[int(planned.amount * len(POINTS))]
-        self._doomed_workers += 1
+        self._doomed_workers += 1  # another point where it is tried again
+        point = POINTS[(int(planned.amount * len(POINTS)) + self._doomed_workers) % len(POINTS)]
         process = self._installed.stack.worker(
             f"doomed-{self._doomed_workers}",
             dies_at=point,

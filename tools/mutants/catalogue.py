@@ -239,8 +239,8 @@ MUTANTS = (
     ),
     _mutant(
         "fencing", "election/elector.py", "a term has the epoch of the former one",
-        "epoch = terms.Epoch(max(in_redis.value if in_redis else 0, _epoch_of(current)) + 1)",
-        "epoch = terms.Epoch(max(in_redis.value if in_redis else 0, _epoch_of(current)))",
+        "epoch = terms.Epoch(newest + 1)",
+        "epoch = terms.Epoch(newest)",
         "election",
     ),
     _mutant(

@@ -185,7 +185,12 @@ class Elector:
             return None
         current = look.value
         in_redis = await self._call(self._known_epoch, self._timing.call)
-        epoch = terms.Epoch(max(in_redis.value if in_redis else 0, _epoch_of(current)) + 1)
+        newest = max(in_redis.value if in_redis else 0, _epoch_of(current))
+        if in_redis is None and not newest:
+            # Nothing that counts terms can be read, and there may have been many: of a deleted
+            # Lease, or in a Redis that is away. No count gets as far as the seconds since 1970.
+            newest = self._clock.now_us() // 1_000_000
+        epoch = terms.Epoch(newest + 1)
         inherited = dict(current.annotations) if current else {}
         wanted = self._claim(current, epoch, inherited)
         holding = _Holding(wanted, terms.Term(epoch, inherited, self._clock.monotonic))

@@ -268,11 +268,11 @@ def test_v8_jobs_that_may_not_overlap_do_not():
 
 def test_v8_what_is_too_late_for_its_policy_does_not_run():
     made = with_spec(clean(), catchUpPolicy="None")
-    made.faults = [dataclasses.replace(FAULT, end_us=T + 40 * S)]
+    made.faults = [dataclasses.replace(FAULT, end_us=T + 20 * S)]
     replaced(made, 10, at_us=T + 20 * S + RECOVERY_US)
     assert broken(made) == set()
     replaced(made, 10, at_us=T + 20 * S + RECOVERY_US + 1)
-    assert broken(made) == {Rule.POLICY}
+    assert Rule.POLICY in broken(made)
 
 
 def test_v9_what_began_is_counted_and_every_slot_has_an_end():

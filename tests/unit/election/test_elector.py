@@ -20,13 +20,18 @@ from tests.unit.election.leaseserver import Connection, Fault, LeaseServer
 TIMING = terms.LeaseTiming()
 
 
+async def none_known() -> int:
+    """Redis has seen no term yet."""
+    return 0
+
+
 @dataclass
 class Replica:
     """An elector with everything a test wants to see of it."""
 
     connection: Connection
     rate: float = 1.0
-    known_epoch: Callable[[], object] | None = None
+    known_epoch: Callable[[], object] = none_known
     stop_seconds: float = 0.0
     terms: list[terms.Term] = field(default_factory=list)
     changes: list[tuple[bool, int]] = field(default_factory=list)
@@ -396,7 +401,28 @@ def test_a_leader_is_found_while_redis_cannot_be_asked(trouble):
         ask = broken if trouble.endswith("awaited") else known
         async with a_replica(Connection(server), known_epoch=ask) as replica:
             await replica.leading.wait()
-            assert replica.term.epoch == 1
+            assert server.lease.holder
+
+    virtualtime.run(main())
+
+
+def test_an_epoch_is_above_earlier_ones_where_lease_and_redis_are_both_away():
+    """The Lease was deleted while Redis failed over: its former leader may be paused."""
+
+    async def main():
+        async def down() -> int:
+            raise errors.QueueUnavailable("down")
+
+        server = LeaseServer()
+        async with a_replica(Connection(server)) as former:
+            await former.leading.wait()
+        server = LeaseServer()
+        async with a_replica(Connection(server), known_epoch=down) as replica:
+            await replica.leading.wait()
+            assert replica.term.epoch > former.term.epoch
+        async with a_replica(Connection(server), known_epoch=down) as following:
+            await following.leading.wait()
+            assert following.term.epoch == replica.term.epoch + 1
 
     virtualtime.run(main())
 
