@@ -6,9 +6,13 @@ test ends them, deletes them or has requests fail. Slots are named by their seco
 
 from __future__ import annotations
 
+import msgspec
+
+from duepoint.controller import plan
+from duepoint.delayqueue import messages
 from duepoint.kube import errors
 from duepoint.runs.run import RunState
-from duepoint.schedules import actions
+from duepoint.schedules import actions, definition
 from duepoint.targets import target
 from duepoint.targets.job import activejobs
 from duepoint.targets.job.target import JobTarget
@@ -60,6 +64,20 @@ class JobWorkplace(Workplace):
         made = a_definition(rule=rule, created_us=NOON, not_before_us=NOON, **changes)
         self.known = await self.arm(made, action)
         return self.known
+
+    async def lose_redis(self) -> None:
+        """Everything in the queue is gone, and it is opened anew."""
+        self.queue.flush()
+        await self.queue.membership.open(4, EPOCH)
+
+    async def rearm_started(self, known: definition.Definition, slot: int, *, settled: int) -> None:
+        """As a leader does it by a status that has this slot as started, and one as the latest."""
+        again = msgspec.structs.replace(known, not_before_us=NOON + settled * SECOND)
+        slot_us = NOON + slot * SECOND
+        started = plan.reopened(again, slot_us, self.clock.now_us(), first_us=slot_us)
+        due_us = plan.chain_due_us(again)
+        arming = messages.Arming(definition=again, due_us=due_us, open=(started,))
+        await self.queue.writer.upsert([(arming, actions.encode(JOB))], EPOCH)
 
     async def told(self) -> list[tuple[int, RunState, str]]:
         """Slots in seconds after noon, with how they ended."""

@@ -10,6 +10,7 @@ settlement: the answer says how the attempt goes on, or ends.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -24,7 +25,7 @@ from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.outcome import Retry
 from duepoint.runs.run import ENDED, RunEvent, RunState
-from duepoint.schedules import actions
+from duepoint.schedules import actions, slots
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import PointKind
 from duepoint.targets import target
@@ -278,11 +279,13 @@ class _Question:
         self._active = frozenset(one.name for one in listed if one.state is JobState.ACTIVE)
         return listed
 
-    async def _listed(self, facts: AdmissionFacts, mark: str) -> AdmissionFacts | Start:
+    async def _listed(self, facts: AdmissionFacts, mark: str) -> AdmissionFacts | Answer:
         listed = await self._list()
         own = next((job for job in listed if job.name == self._job), None)
         if own is not None and own.state is JobState.OVER:
             return Start(run=None)
+        if self._is_replaced(listed):
+            return await self._replaced()
         version, schedule = self._attempt.point.timing_version, self._known.name
         seen = tuple(
             activeruns.active(
@@ -354,6 +357,26 @@ class _Question:
         except kube_errors.ApiError as trouble:
             return _unasked(trouble)
         return None
+
+    def _is_replaced(self, listed: Sequence[activejobs.Listed]) -> bool:
+        """Whether a newer slot has had the place of this one, or is about to take it.
+
+        The queue has lost who replaced whom. A replaced Job is deleted, so that it is absent does
+        not mean that the slot never started. The Job of the newer slot shows it, active or over.
+        Where that was not made yet, a slot that has started and has a due successor is over, too:
+        its Job may have been deleted in favour of that.
+        """
+        attempt, known = self._attempt, self._known
+        if self._policy != activeruns.REPLACE or not attempt.is_regular:
+            return False
+        if any(job.slot_us > attempt.slot_us for job in listed):
+            return True
+        has_started = attempt.point.kind is PointKind.RETRY
+        if not has_started or known.rule.policy.catch_up == "None":
+            return False
+        timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+        newest_us = timeline.at_or_before(self._settler.now_us())
+        return newest_us is not None and newest_us > attempt.slot_us
 
     async def _replaced(self) -> Answer:
         """A newer slot has its place; a Job that came into being meanwhile goes."""

@@ -317,6 +317,37 @@ async def test_a_slot_whose_job_exists_already_replaces_nothing(place):
     assert place.api.stored("jobs", "default", name(60)) == before
 
 
+@pytest.mark.parametrize("newer", ["active", "over", "not made"])
+async def test_a_replaced_job_is_not_made_again_after_redis_lost_everything(place, newer):
+    """It was deleted in favour of a newer one, and the last status written has it as started."""
+    known = await place.schedule("Replace")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(21)
+    assert place.jobs_there() == [name(20)]
+    if newer == "over":
+        place.api.end_job("default", name(20))
+    elif newer == "not made":  # its worker died in between
+        await place.jobs.delete("default", known.name, known.uid, name(20))
+    await place.lose_redis()
+    await place.rearm_started(known, 10, settled=20 if newer != "not made" else 10)
+    async with place.working(place.a_worker("b")):
+        await place.clock.advance(5)
+    assert place.jobs_there() == [name(20)]
+    assert [one for one in await place.told() if one[0] == 10] == [
+        (10, RunState.SKIPPED, Reason.REPLACED)
+    ]
+
+
+async def test_a_started_job_without_a_due_successor_is_made_after_redis_lost_everything(place):
+    known = await place.schedule("Replace")
+    await place.clock.advance(11)
+    await place.lose_redis()
+    await place.rearm_started(known, 10, settled=10)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(5)
+    assert place.jobs_there() == [name(10)]
+
+
 async def test_the_retries_of_a_replaced_delivery_end_as_a_replaced_run(place):
     await place.schedule("Replace", WEBHOOK)
     place.webhooks.reply(outcomes.Retry(reason=Reason.NETWORK, message="x", after_us=60 * SECOND))
