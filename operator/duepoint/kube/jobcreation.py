@@ -142,7 +142,8 @@ async def _compare(
 def _conflict(existing: port.Metadata, wanted: Mapping[str, Any]) -> str:
     """Why the Job that has the name does not stand for the slot, and what to do; "" if it does."""
     begin = f"Job {wanted['namespace']}/{wanted['name']} exists and is not this slot's: "
-    owner, found = wanted["ownerReferences"][0], jobs.controlling(existing)
+    owner = wanted["ownerReferences"][0]
+    found = jobs.controlling(existing, owner["kind"])
     if found is None or (found.name, found.uid) != (owner["name"], owner["uid"]):
         controllers = (each for each in existing.owner_references or () if each.controller)
         other = next(

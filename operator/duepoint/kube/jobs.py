@@ -86,19 +86,16 @@ def owner_of(job: Job) -> JobOwner | None:
     return None if found is None else JobOwner(job.metadata.namespace, found.name, found.uid)
 
 
-def controlling(metadata: port.Metadata) -> port.OwnerReference | None:
-    """The Schedule that the metadata name as the controller, or None.
+def controlling(metadata: port.Metadata, kind: str = schedules.KIND) -> port.OwnerReference | None:
+    """The Schedule, or the object of another kind of ours, that controls it, or None.
 
-    The API server bounds neither name nor uid of a reference; a longer one is no Schedule's, and
+    The API server bounds neither name nor uid of a reference; a longer one is none of ours, and
     is not kept in memory.
     """
     for reference in metadata.owner_references or ():
-        is_schedule = (reference.api_version, reference.kind) == (
-            schedules.API_VERSION,
-            schedules.KIND,
-        )
+        is_ours = (reference.api_version, reference.kind) == (schedules.API_VERSION, kind)
         is_short = len(reference.uid) <= _UID_LIMIT and len(reference.name) <= _NAME_LIMIT
-        if reference.controller and is_schedule and is_short:
+        if reference.controller and is_ours and is_short:
             return reference
     return None
 

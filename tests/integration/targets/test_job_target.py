@@ -10,6 +10,7 @@ from duepoint import clock
 from duepoint.kube import api, credentials, jobs
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
+from duepoint.schedules.sets import identity
 from duepoint.targets.job import target as jobtarget
 from tests.integration.crds import conftest as crds_of_ours
 from tests.integration.crds import kubeapi
@@ -92,6 +93,24 @@ async def test_workers_that_fire_one_slot_at_once_make_one_job(fire, admin, kube
     assert {type(one) for one in given} == {outcome.Delivered}
     listed = await asyncio.to_thread(admin.get, jobs.collection(kube_namespace))
     assert [one["metadata"]["name"] for one in listed["items"]] == [NAME]
+
+
+async def test_the_job_of_a_member_is_found_by_an_attempt_that_comes_again(
+    crds, fire, admin, kube_namespace
+):
+    """The answer to the first request may have been lost."""
+    there = f"/apis/duepoint.dev/v1alpha1/namespaces/{kube_namespace}/schedulesets"
+    body = {
+        "apiVersion": "duepoint.dev/v1alpha1",
+        "kind": "ScheduleSet",
+        "metadata": {"name": "reminders"},
+        "spec": {"suspend": True, "jobTemplate": firings.TEMPLATE},
+    }
+    made = await asyncio.to_thread(admin.post, there, body)
+    owner = identity.SetIdentity(made["metadata"]["uid"], kube_namespace, "reminders")
+    given = [await fire(owner=owner, attempt=number) for number in (1, 2)]
+    assert {type(one) for one in given} == {outcome.Delivered}
+    assert given[0].job_name == given[1].job_name
 
 
 async def test_another_owners_job_of_that_name_is_a_conflict(fire, admin, kube_namespace):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from duepoint import clock
 from duepoint.kube import errors
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
+from duepoint.schedules.sets import identity
 from duepoint.targets.job import target as jobtarget
 from tests.fakes import fakekubernetes
 from tests.support import builders, firings
 
 NAME = f"report-{firings.SLOT_US // 1_000_000}"
+SET = identity.SetIdentity(uid="0000-set", namespace="default", name="reminders")
 
 
 @pytest.fixture
@@ -59,11 +62,19 @@ async def test_a_manual_run_has_a_job_of_its_own(server):
     assert len(server.all_stored("jobs")) == 2
 
 
-async def test_a_reply_that_was_lost_is_found_out_by_the_name(server):
+@pytest.mark.parametrize("owner", [None, SET], ids=["of a Schedule", "of a member"])
+async def test_a_reply_that_was_lost_is_found_out_by_the_name(server, owner):
     server.fail_next(errors.Unavailable("cut"), verb="POST", applied=True)
-    assert isinstance(await fire(server), outcome.Retry)
-    assert isinstance(await fire(server, attempt=2), outcome.Delivered)
+    assert isinstance(await fire(server, owner=owner), outcome.Retry)
+    assert isinstance(await fire(server, owner=owner, attempt=2), outcome.Delivered)
     assert len(server.all_stored("jobs")) == 1
+
+
+async def test_a_members_name_taken_by_another_set_is_a_conflict(server):
+    await fire(server, owner=msgspec.structs.replace(SET, uid="another-uid"))
+    given = await fire(server, owner=SET)
+    assert isinstance(given, outcome.Rejected)
+    assert given.reason is Reason.NAME_CONFLICT
 
 
 @pytest.mark.parametrize(
