@@ -121,7 +121,7 @@ def _slots(judgement: Judgement, subject: Subject) -> tuple[dict[int, int], dict
         if not segment.runs:
             continue
         found = slots.slots_of(segment.spec, created_us, end_us + 3600 * S)
-        for slot, following in zip(found, [*found[1:], None], strict=True):
+        for slot, following in itertools.zip_longest(found, found[1:]):
             due = slot + slots.jitter_us(segment.spec, "shop", subject.name, slot, following)
             if due > end_us or slot < segment.begin_us or due > segment.latest_end_us + LATENESS_US:
                 continue
