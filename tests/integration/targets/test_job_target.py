@@ -104,7 +104,10 @@ async def test_the_job_of_a_member_is_found_by_an_attempt_that_comes_again(
         "apiVersion": "duepoint.dev/v1alpha1",
         "kind": "ScheduleSet",
         "metadata": {"name": "reminders"},
-        "spec": {"suspend": True, "jobTemplate": firings.TEMPLATE},
+        "spec": {
+            "suspend": True,
+            "jobTemplate": {"spec": firings.TEMPLATE["spec"] | {"ttlSecondsAfterFinished": 3600}},
+        },
     }
     made = await asyncio.to_thread(admin.post, there, body)
     owner = identity.SetIdentity(made["metadata"]["uid"], kube_namespace, "reminders")

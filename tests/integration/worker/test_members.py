@@ -250,10 +250,10 @@ async def test_what_has_left_is_forgotten_after_two_turns(shop):
     async with shop.working():
         at_us = await end("a")
         await pass_a_minute()
-        await end(*(f"m{n}" for n in range(30)))  # some in each shard
+        await end(*(f"m{n}" for n in range(200)))  # some in each shard
         assert await outcome("a", at_us) is values.Outcome.UNCHANGED
         await pass_a_minute()
-        last_us = await end(*(f"n{n}" for n in range(30)))
+        last_us = await end(*(f"n{n}" for n in range(200)))
         assert await outcome("n7", last_us) is values.Outcome.UNCHANGED
         assert await outcome("a", at_us) is values.Outcome.CREATED
 
