@@ -58,7 +58,7 @@ def slot_of(letter: DeadEntry) -> Slot | None:
     """None where the letter does not say which slot it is of: it could not be read when buried."""
     entry = letter.entry
     point = points.parse_member(letter.member, 0) if letter.member else None
-    slot_us = _whole(entry.get("slot_us"))
+    slot_us = whole(entry.get("slot_us"))
     if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
         slot_us = point.slot_us
     if slot_us is None or slot_us >= points.DUE_LIMIT_US:
@@ -304,7 +304,8 @@ def _bound(namespace: str, shard: int, before: LetterPlace | None) -> bytes:
     return b"(" + _place_bytes(namespace, _PLACE.pack(*before[:2]) + rest)
 
 
-def _whole(text: str | None) -> int | None:
+def whole(text: str | None) -> int | None:
+    """The number that a field of a letter is; None where it is none."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None
 
 

@@ -1,4 +1,8 @@
-"""Operations on dead letters: list those of a set, and run them again."""
+"""Operations on dead letters: list those of a set, and run them again.
+
+What a request and an answer look like is the same for letters of Schedules, which the dashboard
+has (``httpapi.dashboard.letters``).
+"""
 
 from __future__ import annotations
 
@@ -36,28 +40,35 @@ class Letters:
 
     async def replay(self, call: calls.OperationCall) -> HttpResponse:
         call.owned.check_open()
-        ids = bodies.decoded(call.body, _decoder, '{"ids": ["…"]}', field="ids").ids
-        if not 1 <= len(ids) <= MOST_REPLAYED:
-            message = f"has {len(ids)} ids; write 1 to {MOST_REPLAYED}"
-            raise OperationProblem("InvalidField", message, field="ids")
+        ids = replayed_ids(call)
         owned, count = call.owned, len(ids)
         most = owned.changes_per_second
         await self._rates.take(owned.owner, most, call.namespace, min(count, most))
         answers = await self._members.replay(owned.record, ids)
-        missing = [one for one, answer in answers.items() if answer not in _REPLAYED]
+        missing = [one for one, answer in answers.items() if answer not in REPLAYED]
         return views.json(200, {"replayed": len(answers) - len(missing), "missing": missing})
 
 
 #: The slot runs again, by this request or an earlier one.
-_REPLAYED = frozenset({deadletters.Replayed.APPLIED, deadletters.Replayed.UNCHANGED})
+REPLAYED = frozenset({deadletters.Replayed.APPLIED, deadletters.Replayed.UNCHANGED})
 
 
-def _shown(letter_id: str, letter: deadletters.DeadEntry) -> dict[str, object]:
+def replayed_ids(call: calls.OperationCall) -> list[str]:
+    """The ids of a request to run slots again; raises Problem InvalidField."""
+    ids = bodies.decoded(call.body, _decoder, '{"ids": ["…"]}', field="ids").ids
+    if not 1 <= len(ids) <= MOST_REPLAYED:
+        message = f"has {len(ids)} ids; write 1 to {MOST_REPLAYED}"
+        raise OperationProblem("InvalidField", message, field="ids")
+    return ids
+
+
+def shown(letter_id: str, letter: deadletters.DeadEntry, slot_us: int | None) -> dict[str, object]:
+    """A letter as it is listed."""
     entry = letter.entry
     return {
         "id": letter_id,
         "schedule": entry.get("name", ""),
-        "slotTime": views.time(_number(entry.get("slot_us", ""))),
+        "slotTime": views.time(slot_us),
         "deadTime": views.time(_number(letter.id.partition("-")[0]) * 1_000),
         "reason": entry.get("reason", ""),
         "message": entry.get("message", ""),
@@ -65,5 +76,9 @@ def _shown(letter_id: str, letter: deadletters.DeadEntry) -> dict[str, object]:
     }
 
 
+def _shown(letter_id: str, letter: deadletters.DeadEntry) -> dict[str, object]:
+    return shown(letter_id, letter, _number(letter.entry.get("slot_us", "")))
+
+
 def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return deadletters.whole(text) or 0

@@ -39,7 +39,7 @@ class UserCall:
 
 
 def attributes(
-    verb: str, resource: str, namespace: str | None, name: str = "", *, subresource: str = ""
+    verb: str, resource: str, namespace: str | None, name: str = ""
 ) -> reviews.Attributes:
     """What somebody wants to do with objects of ours; without a namespace with those of all."""
     return reviews.Attributes(
@@ -47,7 +47,7 @@ def attributes(
         verb=verb,
         group=schedules.GROUP,
         resource=resource,
-        subresource=subresource,
+        subresource="",
         name=name,
     )
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from duepoint.delayqueue import deadletters, delayqueue, sharding
-from duepoint.httpapi import access, bodies, views
+from duepoint.httpapi import access, letters
 from duepoint.httpapi.dashboard import asking, queueviews, reads
 from duepoint.httpapi.dashboard.asking import UserCall
 from duepoint.httpapi.problems import OperationProblem
@@ -22,17 +20,8 @@ from duepoint.kube import schedules
 from duepoint.net.requests import HttpResponse
 
 MOST_LISTED: Final = 200
-MOST_REPLAYED: Final = 100
 _ID: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,20}-\d{1,20})", re.ASCII)
 _CURSOR: Final = re.compile(r"(\d{1,18})-(\d{1,18})-(\d{1,6})", re.ASCII)
-_DONE: Final = frozenset({deadletters.Replayed.APPLIED, deadletters.Replayed.UNCHANGED})
-
-
-class _Replay(msgspec.Struct, forbid_unknown_fields=True):
-    ids: list[str]
-
-
-_decoder = msgspec.json.Decoder(_Replay)
 
 
 class ScheduleLetters:
@@ -56,10 +45,7 @@ class ScheduleLetters:
 
     async def replay(self, asked: UserCall) -> HttpResponse:
         """Run slots again; what became of each letter by its id."""
-        ids = bodies.decoded(asked.call.body, _decoder, '{"ids": ["…"]}', field="ids").ids
-        if not 1 <= len(ids) <= MOST_REPLAYED:
-            message = f"has {len(ids)} ids; write 1 to {MOST_REPLAYED}"
-            raise OperationProblem("InvalidField", message, field="ids")
+        ids = letters.replayed_ids(asked.call)
         await self._queue.layouts.read()
         results = {letter_id: await self._replay(asked, letter_id) for letter_id in ids}
         counts = Counter(results.values())
@@ -90,7 +76,7 @@ class ScheduleLetters:
         answer = await self._queue.dead_letters.replay(
             letter, slot, (view.shard, view.known), now_us
         )
-        return deadletters.Replayed.APPLIED.value if answer in _DONE else answer.value
+        return deadletters.Replayed.APPLIED.value if answer in letters.REPLAYED else answer.value
 
     @staticmethod
     def _is_in(letter: deadletters.DeadEntry, namespace: str) -> bool:
@@ -111,20 +97,8 @@ def _place(cursor: str) -> deadletters.LetterPlace | None:
     return deadletters.LetterPlace(int(parts[1]), int(parts[2]), int(parts[3]))
 
 
-def _shown(letter: deadletters.DeadEntry) -> dict[str, Any]:
-    entry = letter.entry
+def _shown(letter: deadletters.DeadEntry) -> dict[str, object]:
     slot = deadletters.slot_of(letter)
     layout, shard = sharding.layout_of(letter.shard), sharding.index_of(letter.shard)
-    return {
-        "id": f"{layout}.{shard}.{letter.id}",
-        "schedule": entry.get("name", ""),
-        "slotTime": views.time(None if slot is None else slot.slot_us),
-        "deadTime": views.time(_number(letter.id.partition("-")[0]) * 1_000),
-        "reason": entry.get("reason", ""),
-        "message": entry.get("message", ""),
-        "attempts": _number(entry.get("attempts", "")),
-    }
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
+    letter_id = f"{layout}.{shard}.{letter.id}"
+    return letters.shown(letter_id, letter, None if slot is None else slot.slot_us)
