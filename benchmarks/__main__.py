@@ -21,8 +21,7 @@ ALONE = ("expressions",)
 
 def main(names: list[str]) -> int:
     known = (*SCENARIOS, *LONG, *ALONE)
-    if unknown := set(names) - set(known):
-        report.say(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    if report.refuses(names, known):
         return 2
     if "DUEPOINT_TEST_STATE" not in os.environ and set(names or SCENARIOS) - set(ALONE):
         report.say("these need a cluster of their own: run `make bench` or `make bench-NAME`")
@@ -31,10 +30,8 @@ def main(names: list[str]) -> int:
     missed = 0
     for name in names or SCENARIOS:
         scenario = importlib.import_module(f"benchmarks.{name}")
-        for figure in asyncio.run(scenario.run()):
-            print(figure.line(), flush=True)
-            missed += figure.holds is False
-    return 1 if missed and os.environ.get("CHECK") == "1" else 0
+        missed += report.show(asyncio.run(scenario.run()))
+    return report.exit_code(missed)
 
 
 if __name__ == "__main__":

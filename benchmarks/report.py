@@ -13,7 +13,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from duepoint import __version__
 
@@ -75,6 +75,29 @@ def environment() -> str:
             "commit": _commit(),
         }
     )
+
+
+def refuses(names: Iterable[str], known: Iterable[str], what: str = "benchmark") -> bool:
+    """Whether a name is none of those known, which is said then."""
+    known = tuple(known)
+    unknown = set(names) - set(known)
+    if unknown:
+        say(f"no {what} {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    return bool(unknown)
+
+
+def show(figures: Iterable[Figure]) -> int:
+    """Print a line for each; returns how many bars were missed."""
+    missed = 0
+    for figure in figures:
+        print(figure.line(), flush=True)
+        missed += figure.holds is False
+    return missed
+
+
+def exit_code(missed: int) -> int:
+    """Of a run that missed so many bars."""
+    return 1 if missed and os.environ.get("CHECK") == "1" else 0
 
 
 def say(text: str) -> None:

@@ -34,9 +34,8 @@ def main(names: list[str]) -> int:
     missed = 0
     for name in names or known:
         for figure in asyncio.run(_ours() if name == _OURS else _peer(name)):
-            print(figure.line(), flush=True)
-            missed += figure.holds is False
-    return 1 if missed and os.environ.get("CHECK") == "1" else 0
+            missed += report.show([figure])
+    return report.exit_code(missed)
 
 
 async def _ours() -> list[Figure]:

@@ -65,8 +65,7 @@ PARTS = {"deletion": _deletion, "full": _full, "webhooks": _webhooks}
 
 
 async def main(names: list[str]) -> int:
-    if unknown := set(names) - set(PARTS):
-        report.say(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    if report.refuses(names, PARTS, "part"):
         return 2
     telemetry.configure_logging("warning", "text")
     gc.freeze()  # as the processes do
@@ -75,9 +74,8 @@ async def main(names: list[str]) -> int:
     missed = 0
     for name in names or PARTS:
         async for figure in PARTS[name](os.environ.get("KIND", "valkey")):
-            print(figure.line(), flush=True)
-            missed += figure.holds is False
-    return 1 if missed and os.environ.get("CHECK") == "1" else 0
+            missed += report.show([figure])
+    return report.exit_code(missed)
 
 
 if __name__ == "__main__":

@@ -34,9 +34,7 @@ PARTS: dict[str, Callable[[str], Coroutine[Any, Any, list[Figure]]]] = {
 
 
 def main(names: list[str]) -> int:
-    unknown = set(names) - set(PARTS)
-    if unknown:
-        report.say(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    if report.refuses(names, PARTS, "part"):
         return 2
     telemetry.configure_logging("warning", "text")
     gc.freeze()  # as the processes do
@@ -45,10 +43,8 @@ def main(names: list[str]) -> int:
     print(report.environment(), flush=True)
     missed = 0
     for name in names or PARTS:
-        for figure in uvloop.run(PARTS[name](kind)):
-            print(figure.line(), flush=True)
-            missed += figure.holds is False
-    return 1 if missed and os.environ.get("CHECK") == "1" else 0
+        missed += report.show(uvloop.run(PARTS[name](kind)))
+    return report.exit_code(missed)
 
 
 if __name__ == "__main__":

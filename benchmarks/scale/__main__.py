@@ -62,8 +62,7 @@ async def _load(server: RedisServer) -> list[Figure]:
 
 
 async def main(names: list[str]) -> int:
-    if unknown := set(names) - set(PARTS):
-        report.say(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    if report.refuses(names, PARTS, "part"):
         return 2
     telemetry.configure_logging("warning", "text")
     gc.freeze()  # as the processes do
@@ -71,9 +70,8 @@ async def main(names: list[str]) -> int:
     print(report.environment(), flush=True)
     missed = 0
     async for figure in run(os.environ.get("KIND", "valkey"), set(names) or set(PARTS)):
-        print(figure.line(), flush=True)
-        missed += figure.holds is False
-    return 1 if missed and os.environ.get("CHECK") == "1" else 0
+        missed += report.show([figure])
+    return report.exit_code(missed)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,7 @@ KNOWN = (*USUAL, "outage")
 
 
 def main(names: list[str]) -> int:
-    if unknown := set(names) - set(KNOWN):
-        report.say(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(KNOWN)}")
+    if report.refuses(names, KNOWN):
         return 2
     print(report.environment(), flush=True)
     gc.freeze()
@@ -32,10 +31,8 @@ def main(names: list[str]) -> int:
     missed = 0
     for name in names or USUAL:
         module = importlib.import_module(f"benchmarks.webhooks.{name}")
-        for figure in uvloop.run(module.run(small=small)):
-            print(figure.line(), flush=True)
-            missed += figure.holds is False
-    return 1 if missed and os.environ.get("CHECK") == "1" else 0
+        missed += report.show(uvloop.run(module.run(small=small)))
+    return report.exit_code(missed)
 
 
 if __name__ == "__main__":
