@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import uvloop
 
-from benchmarks import report
+from benchmarks import loaders, report
 from benchmarks.members import place
 from benchmarks.report import Figure
 from duepoint import app
@@ -32,22 +32,15 @@ _SAID = _MANY = 1_000_000
 async def load(server: RedisServer, count: int, processes: int) -> list[Figure]:
     """All members of the set; how quickly they went in, and what each takes."""
     empty = _used(server)
-    share = -(-count // processes)
-    running = [
-        await _started(server.url, count, first, min(count, first + share))
-        for first in range(0, count, share)
-    ]
-    began = time.perf_counter()
-    said = [out for out, _ in await asyncio.gather(*(one.communicate(b"go\n") for one in running))]
-    if any(one.returncode for one in running):
-        raise RuntimeError("a loader failed")
-    seconds = time.perf_counter() - began
-    cpu = sum(json.loads(out)["cpu"] for out in said)
+    started = await loaders.start(
+        "benchmarks.members.loading", server.url, count, 0, count, processes=processes
+    )
+    took = await loaders.run(started)
     return [
         Figure(
             benchmark=NAME, figure=f"{server.kind}, {count:,} members put by {processes} processes",
-            unit="members/s", value=round(count / seconds),
-            compared_with=f"{cpu / count * 1e6:.1f} us of client CPU a member",
+            unit="members/s", value=round(count / took.seconds),
+            compared_with=f"{took.cpu / count * 1e6:.1f} us of client CPU a member",
         ),
         Figure(
             benchmark=NAME, figure=f"{server.kind}, memory of a member, of {count:,}", unit="bytes",
@@ -55,18 +48,6 @@ async def load(server: RedisServer, count: int, processes: int) -> list[Figure]:
             bar="<= 200" if count >= _MANY else "",  # of fewer, texts and buckets are what counts
         ),
     ]  # fmt: skip
-
-
-async def _started(url: str, count: int, first: int, last: int) -> asyncio.subprocess.Process:
-    """A loader that waits for a word."""
-    command = ["-m", "benchmarks.members.loading", url, *map(str, (count, first, last))]
-    pipe = asyncio.subprocess.PIPE
-    started = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stdin=pipe, stdout=pipe
-    )
-    assert started.stdout is not None
-    await started.stdout.readline()
-    return started
 
 
 def _used(server: RedisServer) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Awaitable, Callable
 
 from benchmarks import report
@@ -19,11 +18,11 @@ from benchmarks.queuespeed import place as points_place
 from benchmarks.report import Figure
 from benchmarks.webhooks import server as receiver
 from duepoint import clock as clocks
-from duepoint.delayqueue import delayqueue, messages
+from duepoint.delayqueue import delayqueue
 from duepoint.delayqueue.members import values
 from duepoint.net import dialling
 from duepoint.runs import outcome
-from duepoint.schedules import actions, definition
+from duepoint.schedules import actions
 from duepoint.schedules import rule as rules
 from duepoint.targets import target
 from duepoint.targets.webhook import admission, circuitbreaker
@@ -113,22 +112,10 @@ class _NotesTimes(recordingtarget.NoEntries):
 
 
 async def _schedules(queue: delayqueue.DelayQueue, blob: bytes, dues_us: list[int]) -> None:
-    digest = queue.signed_blobs.digest("shop", blob)
-    armings = []
-    for number, due_us in enumerate(dues_us):
-        known = definition.Definition(
-            namespace="shop",
-            name=f"reminder-{number}",
-            uid=str(uuid.uuid4()),
-            generation=1,
-            timing_generation=1,
-            created_us=due_us,
-            not_before_us=due_us - 1,
-            state=definition.State.ARMED,
-            rule=rules.Rule(timing=rules.Timing(schedules=("@every 1h",), start_us=due_us)),
-            target=digest,
-        )
-        armings.append((messages.Arming(definition=known, due_us=due_us), blob))
+    armings = [
+        calm.hourly(queue, "shop", f"reminder-{number}", due_us, blob)
+        for number, due_us in enumerate(dues_us)
+    ]
     await queue.writer.upsert(armings, points_place.EPOCH)
 
 

@@ -87,21 +87,27 @@ def a_worker(
 
 async def arm(queue: delayqueue.DelayQueue, number: int, due_us: int) -> None:
     """A Schedule whose first slot is at that very instant, and whose next is an hour later."""
-    timing = rules.Timing(schedules=("@every 1h",), start_us=due_us)
+    arming = hourly(queue, f"team-{number % 7}", f"calm-{number}", due_us, _BLOB)
+    await queue.writer.upsert([arming], place.EPOCH)
+
+
+def hourly(
+    queue: delayqueue.DelayQueue, namespace: str, name: str, due_us: int, blob: bytes
+) -> tuple[messages.Arming, bytes]:
+    """What arms a Schedule that is due for the first time at this instant, and an hour later."""
     known = definition.Definition(
-        namespace=f"team-{number % 7}",
-        name=f"calm-{number}",
+        namespace=namespace,
+        name=name,
         uid=str(uuid.uuid4()),
         generation=1,
         timing_generation=1,
         created_us=due_us,
         not_before_us=due_us - 1,
         state=definition.State.ARMED,
-        rule=rules.Rule(timing=timing),
-        target=queue.signed_blobs.digest(f"team-{number % 7}", _BLOB),
+        rule=rules.Rule(timing=rules.Timing(schedules=("@every 1h",), start_us=due_us)),
+        target=queue.signed_blobs.digest(namespace, blob),
     )
-    arming = messages.Arming(definition=known, due_us=due_us)
-    await queue.writer.upsert([(arming, _BLOB)], place.EPOCH)
+    return messages.Arming(definition=known, due_us=due_us), blob
 
 
 async def _one(queue: delayqueue.DelayQueue, noted: NotesTime, number: int) -> None:

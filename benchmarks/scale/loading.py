@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import redis
 import uvloop
 
-from benchmarks import report
+from benchmarks import loaders, report
 from benchmarks.queuespeed import place as points_place
 from benchmarks.report import Figure
 from benchmarks.scale import place, source
@@ -50,35 +50,14 @@ class Spent:
 async def load(server: RedisServer, count: int, first: int, last: int, *, processes: int) -> Spent:
     """Schedules ``first`` to ``last`` of ``count``, shared by so many loaders."""
     with server.client() as client:
-        share = -(-(last - first) // processes)
-        running = [
-            await _started(server.url, count, begin, min(last, begin + share))
-            for begin in range(first, last, share)
-        ]
+        started = await loaders.start(
+            "benchmarks.scale.loading", server.url, count, first, last, processes=processes
+        )
         before = _server_cpu(client)
-        began = time.perf_counter()
-        lines = [
-            of for of, _ in await asyncio.gather(*(one.communicate(b"go\n") for one in running))
-        ]
-        seconds = time.perf_counter() - began
+        took = await loaders.run(started)
         server_cpu = _server_cpu(client) - before
-    if any(one.returncode for one in running):
-        raise RuntimeError("a loader failed")
-    cpu = sum(json.loads(line)["cpu"] for line in lines)
     done = last - first
-    return Spent(done, seconds, cpu / done * 1e6, server_cpu / done * 1e6)
-
-
-async def _started(url: str, count: int, first: int, last: int) -> asyncio.subprocess.Process:
-    """A loader that waits for a word."""
-    command = ["-m", "benchmarks.scale.loading", url, *map(str, (count, first, last))]
-    pipe = asyncio.subprocess.PIPE
-    started = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stdin=pipe, stdout=pipe
-    )
-    assert started.stdout is not None
-    await started.stdout.readline()
-    return started
+    return Spent(done, took.seconds, took.cpu / done * 1e6, server_cpu / done * 1e6)
 
 
 def figures(case: str, spent: Spent, bar: str) -> Iterator[Figure]:
