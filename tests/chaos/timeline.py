@@ -16,36 +16,7 @@ from typing import Any
 
 from tests.chaos.history import Wish
 from tests.chaos.windows import Disturbances
-from tests.simulation import slots
-
-_FAR_US = 2**60
-_TIMING = (
-    "schedule", "schedules", "timeZone", "dst", "jitter", "startTime", "endTime", "suspend",
-    "suspendUntil",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Wishes with the same timing.
-
-    Attributes:
-        begin_us, latest_begin_us: current from some instant between these two on.
-        end_us, latest_end_us: and up to some instant between these two.
-    """
-
-    wishes: Sequence[Wish]
-    begin_us: int
-    latest_begin_us: int
-    end_us: int
-    latest_end_us: int
-
-    @property
-    def spec(self) -> Mapping[str, Any]:
-        """The newest of them; the timing is that of all."""
-        spec = self.wishes[-1].spec
-        assert spec is not None
-        return spec
+from tests.simulation import segments, slots
 
 
 @dataclass(slots=True)
@@ -54,7 +25,7 @@ class Timeline:
 
     Attributes:
         required, allowed: slot -> when it is due.
-        policy: required slot -> the spec that it falls under.
+        specs: allowed slot -> the spec that it falls under.
     """
 
     wishes: Sequence[Wish]
@@ -84,7 +55,7 @@ def of(
     """
     found = Timeline(wishes)
     for segment in _segments(wishes, disturbances):
-        if segment.spec.get("suspend"):
+        if not segment.runs:
             continue
         first = segment.wishes[0]
         listed = slots.slots_of(segment.spec, first.created_us, until_us)
@@ -101,45 +72,22 @@ def of(
     return found
 
 
-def _segments(wishes: Sequence[Wish], disturbances: Disturbances) -> list[Segment]:
-    def seen_by_us(wish: Wish) -> int:
-        return _seen(wish, disturbances)
+def _segments(wishes: Sequence[Wish], disturbances: Disturbances) -> list[segments.Segment[Wish]]:
+    def begun_by(wish: Wish, is_first: bool) -> int:
+        is_of_object = is_first and not is_member(wish)
+        return wish.created_us if is_of_object else _seen(wish, disturbances)
 
-    groups: list[list[Wish]] = []
-    for wish in wishes:
-        if groups and _timing(groups[-1][-1]) == _timing(wish):
-            groups[-1].append(wish)
-        else:
-            groups.append([wish])
-    found = []
-    for place, group in enumerate(groups):
-        if group[0].spec is None:
-            continue
-        following = groups[place + 1][0] if place + 1 < len(groups) else None
-        first = group[0]
-        found.append(
-            Segment(
-                wishes=group,
-                begin_us=first.at_us,
-                latest_begin_us=(
-                    first.created_us if place == 0 and not is_member(first) else seen_by_us(first)
-                ),
-                end_us=following.at_us if following else _FAR_US,
-                latest_end_us=seen_by_us(following) if following else _FAR_US,
-            )
-        )
-    return found
+    return segments.segments(
+        wishes,
+        is_job=lambda wish: wish.target == "job",
+        begun_by=begun_by,
+        seen_by=lambda wish: _seen(wish, disturbances),
+    )
 
 
 def is_member(wish: Wish) -> bool:
     """Of a ScheduleSet: it lives in Redis alone, and begins when its row was read."""
     return "/" in wish.uid and not wish.uid.startswith("run/")
-
-
-def _timing(wish: Wish) -> object:
-    if wish.spec is None:
-        return None
-    return (wish.target == "job", *(repr(wish.spec.get(name)) for name in _TIMING))
 
 
 def _seen(wish: Wish, disturbances: Disturbances) -> int:

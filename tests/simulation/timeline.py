@@ -5,10 +5,10 @@ Instants are microseconds since the epoch. Two disturbances that touch are one w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from tests.simulation import segments
 from tests.simulation.faults import OF_CLOCKS, OF_USERS, Event, Kind
 from tests.simulation.history import ROLLING_SECONDS, WRONG_SECONDS, Record
 from tests.simulation.plans import Wish
@@ -27,10 +27,6 @@ _TIMEOUT_US = 15 * S
 _PROCESSES = 6
 #: Where one clock is wrong; see "never early" of the semantics.
 EARLY_US = 5_000
-_TIMING = (
-    "schedule", "schedules", "timeZone", "dst", "jitter", "startTime", "endTime", "suspend",
-    "suspendUntil",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,67 +74,14 @@ def _lasting_us(event: Event) -> int:
     return max(_LEAST_US.get(event.kind, 0), amount_us)
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Wishes with the same timing; where changes are not answered, nobody knows until when.
-
-    Attributes:
-        begin_us, latest_begin_us: it was current from some instant between these on.
-        end_us, latest_end_us: and up to some instant between these.
-        is_first: of the object, so that its slots count from its creation.
-    """
-
-    wishes: Sequence[Wish]
-    begin_us: int
-    latest_begin_us: int
-    end_us: int
-    latest_end_us: int
-    is_first: bool
-
-    @property
-    def spec(self) -> Mapping[str, Any]:
-        assert self.wishes[0].spec is not None
-        return self.wishes[0].spec
-
-    @property
-    def runs(self) -> bool:
-        return not self.spec.get("suspend")
-
-
-_FAR = 2**60
-
-
-def segments_of(wishes: Sequence[Wish], windows: Sequence[Window]) -> list[Segment]:
+def segments_of(wishes: Sequence[Wish], windows: Sequence[Window]) -> list[segments.Segment[Wish]]:
     """Of one object, or of one member, in order."""
-    groups: list[list[Wish]] = []
-    for wish in wishes:
-        if groups and _timing(groups[-1][-1]) == _timing(wish):
-            groups[-1].append(wish)
-        else:
-            groups.append([wish])
-    found = []
-    for place, group in enumerate(groups):
-        if group[0].spec is None:
-            continue
-        following = groups[place + 1][0] if place + 1 < len(groups) else None
-        found.append(
-            Segment(
-                wishes=group,
-                begin_us=group[0].at_us,
-                latest_begin_us=_begun_by(group[0], windows, is_first=place == 0),
-                end_us=following.at_us if following else _FAR,
-                latest_end_us=seen_by(following, windows) if following else _FAR,
-                is_first=place == 0,
-            )
-        )
-    return found
-
-
-def _timing(wish: Wish) -> object:
-    if wish.spec is None:
-        return None
-    is_job = "jobTemplate" in wish.spec
-    return (is_job, *(repr(wish.spec.get(name)) for name in _TIMING))
+    return segments.segments(
+        wishes,
+        is_job=lambda wish: wish.spec is not None and "jobTemplate" in wish.spec,
+        begun_by=lambda wish, is_first: _begun_by(wish, windows, is_first=is_first),
+        seen_by=lambda wish: seen_by(wish, windows),
+    )
 
 
 def _begun_by(wish: Wish, windows: Sequence[Window], *, is_first: bool) -> int:
@@ -154,7 +97,7 @@ def is_of_member(wish: Wish) -> bool:
 def seen_by(wish: Wish, windows: Sequence[Window]) -> int:
     """It holds by then: its status says so, the HTTP API does, or enough calm has passed."""
     if is_of_member(wish):
-        return _FAR if wish.ready_us is None else wish.ready_us
+        return segments.FAR_US if wish.ready_us is None else wish.ready_us
     if wish.spec is not None and wish.ready_us is not None:
         return wish.ready_us
     by = wish.at_us + LATENESS_US
