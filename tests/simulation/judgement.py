@@ -111,13 +111,15 @@ class Judgement:
         keys = {effect.key for effect in found}
         if len(keys) > lives or len({effect.event for effect in found}) > 1:
             self.complain(name, f"slot {self.text(slot)} has several ids")
-        for key in sorted(keys):
-            taken = [each for each in found if each.key == key and not each.refused]
-            if len(taken) <= 1:
-                continue
-            spoilt = self.spoilt(taken[0].at_us, taken[-1].at_us)
-            if target != "webhook" or len(taken) > 1 + spoilt:
+        taken = [effect for effect in found if not effect.refused]
+        if target != "webhook":
+            if len(taken) > 1:
                 self.complain(name, f"slot {self.text(slot)} ran {len(taken)} times")
+            return
+        for key in sorted(keys):
+            of_life = [effect for effect in taken if effect.key == key]
+            if of_life and len(of_life) > 1 + self.spoilt(of_life[0].at_us, of_life[-1].at_us):
+                self.complain(name, f"slot {self.text(slot)} ran {len(of_life)} times")
 
 
 def events_of(record: Record, *kinds: Kind) -> list[tuple[int, Event]]:
