@@ -152,7 +152,7 @@ def test_a_member_that_redis_forgot_is_another_delivery_of_the_same_event(played
     story = Story(schedules=[planned], seconds=80.0)
     quiet = played(story)
     lost = faults.usual(Kind.LOSE_REPLY, messages_of(quiet, "client", 6.0, 6.1)[-1])
-    flush = faults.usual(Kind.FLUSH, messages_of(quiet, "worker", 10.5, 13.0)[0])
+    flush = faults.usual(Kind.FLUSH, messages_of(quiet, "", 10.5, 14.0)[0])
     seen = played(scopes.with_events(story, lost, flush)).seen
     assert (len({each.id for each in seen}), len({each.event for each in seen})) == (2, 1)
     assert wrong_of(story, [[lost, flush]]) == {}
