@@ -72,19 +72,6 @@ def environment(tmp_path, mirror):
 
 
 @pytest.fixture
-def compiled(monkeypatch):
-    asked: list[str] = []
-
-    def compile_into(recipe, folder: Path) -> None:
-        for name in recipe.commands:
-            asked.append(name)
-            (folder / name).write_text("built")
-
-    monkeypatch.setattr(binaries, "compile_into", compile_into)
-    return asked
-
-
-@pytest.fixture
 def pins(tmp_path, monkeypatch):
     """Replace the recorded pins for this test."""
 
