@@ -291,6 +291,9 @@ bench-loads: $(STAMP) ## one-offs of a set through the HTTP API: 50 in 20 s, 100
 bench-api: $(STAMP) ## the HTTP API beside 5,000 firings/s: streams of rows, single creates, reads, memory (SMALL=1, CHECK=1)
 	@$(PY) -m tools.devcluster run --tool helm --tool vegeta -- $(PY) -m benchmarks.httpapi
 
+bench-dashboard: $(STAMP) ## the list of the dashboard with 500 and with 50,000 Schedules in Chromium: longest task of each step; no cluster (COUNT=)
+	@$(PY) -m benchmarks.dashboard $(COUNT)
+
 bench-api-servers: $(STAMP) ## one PUT and one GET on our HTTP server, Starlette, Litestar and aiohttp; no cluster (SMALL=1)
 	@$(PY) -m benchmarks.httpapi servers
 
