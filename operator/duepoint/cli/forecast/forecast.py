@@ -21,7 +21,8 @@ from duepoint.cli import instants, options, output
 from duepoint.cli.check import manifests
 from duepoint.cli.forecast import drawing, suggestions
 from duepoint.cli.forecast.suggestions import Suggestion
-from duepoint.kube import schedules, schedulespecs
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import port, schedules, schedulespecs
 from duepoint.schedules import load
 from duepoint.schedules.load import Forecast
 from duepoint.schedules.spec import ScheduleSpec
@@ -133,8 +134,6 @@ def _of_files(files: Iterable[str], namespace: str) -> Iterator[Found]:
 
 async def _of_cluster(place: options.Place, selector: str | None) -> list[Found]:
     from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
-    from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - the same
-    from duepoint.kube import port  # noqa: PLC0415 - the same
 
     async with cluster.session(place) as server:
         path = schedules.collection(None if place.everywhere else server.namespace)
