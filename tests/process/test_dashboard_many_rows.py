@@ -34,3 +34,28 @@ async def test_no_task_of_the_page_grows_with_the_number_of_schedules(page):
     for step in STEPS:
         name = f"{step}_task_ms"
         assert many[name] < 2 * few[name] + MORE_MS, (step, few, many)
+
+
+#: A made-up order with many equal keys and some that are missing, beside the browser's own sort.
+SORTED = """
+import('/dashboard/slices.js').then(async ({ Slices }) => {
+  const rows = Array.from({ length: 10_007 }, (_, at) => ({ key: (at * 7919) % 101 || undefined }));
+  const wrong = [];
+  for (const isDescending of [false, true]) {
+    const sign = isDescending ? -1 : 1;
+    const found = await new Slices().sorted(rows, (row) => row.key, isDescending);
+    const isMissing = (row) => row.key === undefined;
+    const wanted = [...rows].sort((a, b) =>
+      isMissing(a) - isMissing(b) || (isMissing(a) ? 0 : sign * (a.key - b.key)));
+    const isSame = found.length === wanted.length && found.every((row, at) => row === wanted[at]);
+    if (!isSame) wrong.push(isDescending);
+  }
+  return wrong;
+})
+"""
+
+
+async def test_rows_that_are_ordered_in_slices_are_in_order_and_equal_ones_stay(page):
+    async with dashboard.served(0) as port:
+        await page.open(f"http://127.0.0.1:{port}/dashboard/")
+        assert await page.run(SORTED) == []

@@ -199,11 +199,14 @@ class Overview {
 
   async #drawUntilFresh() {
     this.isDrawing = true;
-    while (this.isStale && !this.isClosed) {
-      this.isStale = false;
-      await this.#pass();
+    try {
+      while (this.isStale && !this.isClosed) {
+        this.isStale = false;
+        await this.#pass();
+      }
+    } finally {
+      this.isDrawing = false;
     }
-    this.isDrawing = false;
   }
 
   async #pass() {

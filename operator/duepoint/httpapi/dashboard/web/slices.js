@@ -51,7 +51,7 @@ export class Slices {
       if (b === undefined) return -1;
       return a < b ? -sign : sign;
     };
-    let order = Uint32Array.from(keys.keys());
+    let order = new Uint32Array(rows.length).map((_, index) => index);
     for (let first = 0; first < order.length; first += RUN) {
       order.subarray(first, first + RUN).sort(compare);
       if (this.isOver) await this.rest();
