@@ -150,7 +150,7 @@ class Page:
             await action
         finally:
             await self.send("Tracing.end")
-            await asyncio.wait_for(self._is_traced.wait(), 30)
+            await asyncio.wait_for(self._is_traced.wait(), 120)
         main = {
             (each["pid"], each["tid"])
             for each in self._traced
