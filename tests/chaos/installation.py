@@ -1,7 +1,7 @@
 """The processes of a run, each behind proxies of its own, and started again when they end.
 
-Two operators and three workers log in as the chart's accounts. A supervisor does what a kubelet
-does: a process that ended is started again a second later.
+Two operators, three workers and the HTTP API log in as the chart's accounts. A supervisor does what
+a kubelet does: a process that ended is started again a second later.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.chaos.plan import OPERATORS, WORKERS
+from tests.chaos.plan import APIS, OPERATORS, WORKERS
 from tests.chaos.servers import RedisSetup
 from tests.support import stack as stacks
 from tests.support.proxy import Proxy
@@ -59,12 +59,13 @@ class Installation:
         self.exits: list[str] = []
         self.operators: list[Member] = []
         self.workers: list[Member] = []
+        self.apis: list[Member] = []
         self._redis = redis
         self._folder: Path = stack.folder
 
     @property
     def members(self) -> list[Member]:
-        return [*self.operators, *self.workers]
+        return [*self.operators, *self.workers, *self.apis]
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -74,6 +75,8 @@ class Installation:
                 self.operators.append(await self._member(held, "operator", number))
             for number in range(WORKERS):
                 self.workers.append(await self._member(held, "worker", number))
+            for number in range(APIS):
+                self.apis.append(await self._member(held, "api", number))
             for member in self.members:
                 await member.process.wait_until_ready()
             supervising = asyncio.create_task(self._supervise())
@@ -84,11 +87,6 @@ class Installation:
                 await asyncio.gather(supervising, return_exceptions=True)
                 for member in self.members:
                     member.process.end()
-
-    async def restart(self, member: Member) -> None:
-        """Start it again; ready when this returns."""
-        member.process.start()
-        await member.process.wait_until_ready()
 
     def troubled_logs(self) -> list[str]:
         """Lines that no fault explains: bugs."""
@@ -113,6 +111,8 @@ class Installation:
         name = f"{role}-{number}"
         if role == "operator":
             process = self.stack.operator(name, **settings)
+        elif role == "api":
+            process = self.stack.http_api(name, **settings)
         else:
             process = self.stack.worker(
                 name,

@@ -25,6 +25,9 @@ class FaultKind(enum.StrEnum):
     LEASE_DELETED = "lease-deleted"
     DIES_AT_POINT = "dies-at-point"
     WRONG_CLOCK = "wrong-clock"
+    KILL_API = "kill-http-api"
+    PAUSE_API = "pause-http-api"
+    ROLLING_UPGRADE = "rolling-upgrade"
     # -- a process's connections ---------------------------------------------------------------
     REDIS_CUT = "redis-cut"
     REDIS_LOST_REPLIES = "redis-lost-replies"
@@ -60,6 +63,8 @@ LASTING: dict[FaultKind, tuple[float, float]] = {
     FaultKind.KILL_LEADER: (0.5, 3),
     FaultKind.PAUSE_LEADER: (2, 20),
     FaultKind.WRONG_CLOCK: (5, 8),
+    FaultKind.KILL_API: (0.2, 1.5),
+    FaultKind.PAUSE_API: (1, 5),
     FaultKind.REDIS_LOST_REPLIES: (0.1, 0.5),
     FaultKind.REDIS_LATE_REPLIES: (0.3, 4),
     FaultKind.REDIS_HALF_OPEN: (2, 12),
@@ -80,7 +85,7 @@ LASTING: dict[FaultKind, tuple[float, float]] = {
     FaultKind.RECEIVER_CUTS: (1, 5),
 }
 #: Which processes there are to choose from.
-WORKERS, OPERATORS = 3, 2
+WORKERS, OPERATORS, APIS = 3, 2, 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +145,7 @@ def of_seed(seed: int, rhythm: Rhythm, kinds: Collection[FaultKind]) -> list[Pla
                     at_seconds=at,
                     kind=kind,
                     lasts_seconds=chance.uniform(shortest, longest),
-                    number=chance.randrange(WORKERS + OPERATORS),
+                    number=chance.randrange(WORKERS + OPERATORS + APIS),
                     amount=chance.random(),
                 )
             )
