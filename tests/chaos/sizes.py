@@ -17,10 +17,17 @@ from tools.devcluster import state as states
 
 _CALM_SECONDS = RECOVERY_SECONDS + 12
 
+_CALM = {"calm_seconds": _CALM_SECONDS, "every_seconds": 1.0, "costly_every_seconds": 2.0}
 RHYTHMS = {
-    "small": Rhythm(rounds=1, faults_seconds=16, calm_seconds=RECOVERY_SECONDS, every_seconds=1.0),
-    "usual": Rhythm(rounds=5, faults_seconds=45, calm_seconds=_CALM_SECONDS, every_seconds=1.5),
-    "night": Rhythm(rounds=120, faults_seconds=45, calm_seconds=_CALM_SECONDS, every_seconds=1.5),
+    "small": Rhythm(
+        rounds=1,
+        faults_seconds=16,
+        calm_seconds=RECOVERY_SECONDS,
+        every_seconds=1.5,
+        costly_every_seconds=1.5,
+    ),
+    "usual": Rhythm(rounds=5, faults_seconds=45, **_CALM),
+    "night": Rhythm(rounds=120, faults_seconds=45, **_CALM),
 }
 AMOUNTS = {
     "small": Amounts(webhooks=10, streams=8, jobs=1, edited=3, members=5, api_users=1),
