@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,6 +24,7 @@ LEASE_SECONDS = 3
 _GRACE_SECONDS = 5
 _LOOK_SECONDS = 0.2
 _RESTART_SECONDS = 1.0
+_OF_WATCHDOG = 70
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -50,12 +51,19 @@ class Member:
 
 
 class Installation:
-    """Attributes:
-    exits: what ended by itself, a line each.
+    """Processes of a stack.
+
+    Args:
+        stood_still: whether the machine did, a moment ago: a leader then ends itself (exit code
+            70), because it could not renew its term.
+
+    Attributes:
+        exits: what ended by itself, a line each.
     """
 
-    def __init__(self, stack: Stack, redis: RedisSetup) -> None:
+    def __init__(self, stack: Stack, redis: RedisSetup, stood_still: Callable[[], bool]) -> None:
         self.stack = stack
+        self._stood_still = stood_still
         self.exits: list[str] = []
         self.operators: list[Member] = []
         self.workers: list[Member] = []
@@ -130,8 +138,8 @@ class Installation:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _start_again(self, member: Member) -> None:
-        if not member.is_expected_to_end:
-            code = await member.process.wait_for_end()
+        code = await member.process.wait_for_end()
+        if not member.is_expected_to_end and not (code == _OF_WATCHDOG and self._stood_still()):
             self.exits.append(f"{member.name} ended with {code}, and nothing asked it to")
         member.is_expected_to_end = False
         await asyncio.sleep(_RESTART_SECONDS)

@@ -43,6 +43,8 @@ _TAIL_SECONDS = 4.0
 _REST_SECONDS = 60.0
 _IDLE_SECONDS = 3.0
 _IDLE_LOOKS = 6
+#: A stall explains what happens so long after it.
+_STALLED_US = 20_000_000
 _STRANGER = "stranger"
 SETS = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedulesets"
 #: Connections of one kind more than another process of its kind has.
@@ -129,7 +131,7 @@ class _Play:
         self._recorder = recorder
         self._say = say
         self._sink = Sink(recorder)
-        self._installed = Installation(stack, redis)
+        self._installed = Installation(stack, redis, self._stood_still)
         self._strangers: list[str] = []
         self._most_files = 0
         self._api_users: ApiUsers | None = None
@@ -251,6 +253,10 @@ class _Play:
         }
         path = stacks.JOBS.format(ns=self._stack.namespace)
         return str(self._stack.plane.admin().post(path, body)["metadata"]["uid"])
+
+    def _stood_still(self) -> bool:
+        stalls = self._recorder.history.stalls
+        return bool(stalls) and stalls[-1].end_us > now_us() - _STALLED_US
 
     # -- the end ---------------------------------------------------------------------------------
 
