@@ -24,6 +24,7 @@ from tests.support.redisserver import RedisServer
 _MARK = ("ECHO", "end-of-look")
 _NOT_OURS = "default"
 _SHOWN = 12
+_PATIENCE_SECONDS = 60.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ def _of_server(server: RedisServer, seconds: float) -> tuple[Counter[str], int]:
     """What was sent by user and command, and how much scripts did."""
     by_address: Counter[tuple[str, str]] = Counter()
     inside = 0
-    with redis.Redis(port=server.port, protocol=2) as client, client.monitor() as monitor:
+    connected = redis.Redis(port=server.port, protocol=2, socket_timeout=_PATIENCE_SECONDS)
+    with connected as client, client.monitor() as monitor:
         users = _users(client)
         ending = threading.Timer(seconds, client.execute_command, _MARK)
         ending.start()
