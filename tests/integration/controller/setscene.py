@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Callable
 from typing import Any
 
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import values
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules, schedulesets
@@ -61,6 +63,16 @@ class SetScene:
     async def record(self, name: str = NAME) -> SetRecord | None:
         await self.queue.layouts.read()
         return await self.queue.sets.read(self.namespace, name)
+
+    async def made_again(self, name: str = NAME) -> SetRecord:
+        """The record, once the operator has written it to an emptied Redis."""
+        deadline = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(queue_errors.Uninitialised):
+                if (record := await self.record(name)) is not None:
+                    return record
+            assert time.monotonic() < deadline, f"there is still no record of {name}"
+            await asyncio.sleep(0.02)
 
     async def put(self, count: int, name: str = NAME) -> None:
         """Members as the HTTP API writes them."""

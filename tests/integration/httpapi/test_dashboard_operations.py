@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 
 from duepoint.delayqueue import sharding
@@ -284,9 +286,8 @@ async def test_dead_letters_are_listed_and_replayed_by_those_who_may_run(scene):
         if not cursor:
             break
     assert sorted(each["schedule"] for each in found) == names
-    assert [each["deadTime"] for each in found] == sorted(
-        (each["deadTime"] for each in found), reverse=True
-    )
+    dead = [dt.datetime.fromisoformat(each["deadTime"]) for each in found]
+    assert dead == sorted(dead, reverse=True)
     assert {each["message"] for each in found} == {"connection refused"}
     ids = [each["id"] for each in found]
     refused = await scene.ask("POST", f"{path}:replay", {"ids": ids[:1]}, as_="viewer")
