@@ -1,7 +1,7 @@
 """What is known of one Schedule: its object as the API server gives it, taken apart once.
 
-Fields that are missing, or that another version wrote, count as absent: this reads what anybody may
-have written to a status. Instants in microseconds, 0 = unknown. Pure.
+Fields that are missing, or that another version wrote, count as absent: any client with the
+right may have written a status. Instants in microseconds, 0 = unknown. Pure.
 """
 
 from __future__ import annotations
