@@ -40,7 +40,7 @@ class Shop:
         self._reminders = reminders
 
     def order(self, number: int, customer: str, remind_after: str) -> None:
-        """Take an order; whoever does it again after a crash changes nothing."""
+        """Take an order; taking it again after a crash changes nothing."""
         with self._database as transaction:
             transaction.execute(
                 "INSERT OR IGNORE INTO orders VALUES (?, ?, 'open')", (number, customer)
