@@ -41,10 +41,12 @@ async def test_hundreds_of_lost_chains_are_armed_and_the_others_left_alone(harne
 
 
 @pytest.mark.parametrize(("schedules", "most"), [(0, 15), (3, 60)])
+@pytest.mark.parametrize("large", [sweeper._LARGE, -1], ids=["whole", "apart"])
 async def test_a_shard_with_little_in_it_is_swept_by_few_commands(
-    redis_server, key_prefix, schedules, most
+    redis_server, key_prefix, monkeypatch, schedules, most, large
 ):
     """It took a hundred: one for each hash that may be there. A round has 64 shards."""
+    monkeypatch.setattr(sweeper, "_LARGE", large)
     harness = await queueing.redis_harness(redis_server.url, key_prefix, shards=1)
     try:
         await _arm(harness, schedules)
