@@ -7,6 +7,7 @@ Valkey's as well as Debian's redis-server.
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import redis
@@ -28,8 +29,15 @@ class Watched:
 
     scheme = "redis+sentinel"
 
-    def __init__(self, kind: str, folder: Path, *options: str) -> None:
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        *options: str,
+        prefix: Callable[[Path], tuple[str, ...]] = lambda _: (),
+    ) -> None:
         self._kind = kind
+        self._prefix = prefix
         self._options = options
         self._folder = folder
         self.servers = [self._server(folder / name) for name in ("one", "two")]
@@ -39,7 +47,13 @@ class Watched:
     def _server(self, folder: Path, *options: str) -> RedisServer:
         folder.mkdir(parents=True)
         return RedisServer(
-            self._kind, folder, "--repl-diskless-sync-delay", "0", *self._options, *options
+            self._kind,
+            folder,
+            "--repl-diskless-sync-delay",
+            "0",
+            *self._options,
+            *options,
+            prefix=self._prefix(folder),
         )
 
     def port_of(self, server: RedisServer) -> int:

@@ -79,7 +79,11 @@ class Delivery:
 
 
 class Process:
-    """An operator or a worker."""
+    """An operator, a worker or the HTTP API.
+
+    Attributes:
+        code: a folder with another version of the package, from the next start on; None = ours.
+    """
 
     def __init__(
         self,
@@ -97,13 +101,17 @@ class Process:
         self.log = log
         self._environment = {**os.environ, **environment}
         self.http = f"http://127.0.0.1:{environment['DUEPOINT_HTTP_PORT']}"
+        self.code: Path | None = None
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        environment = dict(self._environment)
+        if self.code is not None:
+            environment["PYTHONPATH"] = str(self.code)
         with self.log.open("ab") as output:
             self._child = subprocess.Popen(
                 self._command,
-                env=self._environment,
+                env=environment,
                 cwd=ROOT,
                 stdout=output,
                 stderr=output,
