@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.support import argocd, flux
 from tests.support.stack import Stack, eventually
+from tests.support.waiting import OF_PROCESSES_SECONDS
 
 BIN = Path(sys.executable).parent
 
@@ -112,7 +113,8 @@ async def test_a_closed_port_is_told_as_such_wherever_a_person_looks(stack: Stac
         async def peeked() -> bool:
             return refused in await peek(stack, "call")
 
-        await eventually(peeked, "queue peek names the cause")
+        what = "queue peek names the cause"
+        await eventually(peeked, what, pause_seconds=OF_PROCESSES_SECONDS)
         for shown in (json.dumps(found["status"]), json.dumps(await events(stack, "CircuitOpen"))):
             assert "canary" not in shown
 

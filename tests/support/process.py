@@ -126,7 +126,8 @@ class Process:
         return await asyncio.wait_for(asyncio.to_thread(self._child.wait), LONGEST_SECONDS)
 
     async def wait_until_ready(self) -> None:
-        await eventually(self._is_ready, f"{self.name} is ready; see {self.log}")
+        what = f"{self.name} is ready; see {self.log}"
+        await eventually(self._is_ready, what, pause_seconds=0.02)
 
     async def troubles(self) -> str:
         """What /readyz says; empty when ready."""

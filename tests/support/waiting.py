@@ -20,10 +20,19 @@ def wait_until(holds: Callable[[], bool], what: str, seconds: float = LONGEST_SE
         time.sleep(0.02)
 
 
-async def eventually(holds: Callable[[], Awaitable[bool]], what: str) -> None:
-    """The same for a check that is awaited."""
+#: Between two checks that start a process each, which would keep a core busy.
+OF_PROCESSES_SECONDS = 1.0
+
+
+async def eventually(
+    holds: Callable[[], Awaitable[bool]], what: str, *, pause_seconds: float = 0.1
+) -> None:
+    """The same for a check that is awaited, again so long after it did not hold.
+
+    Most checks ask an API server, which fifty times a second would cost it and us half a core.
+    """
     deadline = time.monotonic() + LONGEST_SECONDS
     while not await holds():
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {LONGEST_SECONDS:g} s until {what}, in vain")
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(pause_seconds)
