@@ -87,6 +87,7 @@ class Process:
         self._child: Child | None = None
 
     def start(self) -> None:
+        self.log.touch()
         if self._is_prepared:
             self._child = _Prepared(self._module, self._arguments, self._environment, self.log)
             return
