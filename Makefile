@@ -148,17 +148,19 @@ fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most
 	@PYTHONPATH=operator:. $(PY) -m tests.property.expressions.fuzzing $(or $(COUNT),1000000) $(or $(SEED),fuzz)
 
 .PHONY: simulate
-simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|singles|pairs, STORY=, MINUTES=, SHOW=seed, KEEP=1)
+simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|crowds|singles|pairs|kinds, STORY=, PART=1/4, MINUTES=, SHOW=seed, KEEP=1, RECORD=1)
 	@PYTHONPATH=operator:. $(PY) -m tests.simulation $(if $(SHOW),--show $(SHOW)) \
 	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(STORY),--story $(STORY)) \
-	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KEEP),--keep)
+	  $(if $(PART),--part $(PART)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KEEP),--keep) \
+	  $(if $(RECORD),--record)
 
 # What a run of faults takes besides its size.
 CHAOS = $(PY) -m tools.devcluster run --tool helm -- $(PY) -m tests.chaos \
-  --kind $(or $(KIND),single) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
+  --kind $(or $(KIND),single) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) \
+  $(if $(FORMER),--former $(FORMER))
 
 .PHONY: chaos
-chaos: $(STAMP) ## faults on real processes for eight minutes, and the verdict (KIND=single|cluster|sentinel, SMALL=1, SEED=, FAULTS=a,b, CHECK=stored history)
+chaos: $(STAMP) ## faults on real processes for eight minutes, and the verdict (KIND=single|cluster|sentinel, SMALL=1, SEED=, FAULTS=a,b, FORMER=revision, CHECK=stored history)
 ifdef CHECK
 	@$(PY) -m tests.chaos --check $(CHECK)
 else
@@ -303,6 +305,9 @@ bench-loads: $(STAMP) ## one-offs of a set through the HTTP API: 50 in 20 s, 100
 
 bench-api: $(STAMP) ## the HTTP API beside 5,000 firings/s: streams of rows, single creates, reads, memory (SMALL=1, CHECK=1)
 	@$(PY) -m tools.devcluster run --tool helm --tool vegeta -- $(PY) -m benchmarks.httpapi
+
+bench-dashboard: $(STAMP) ## the list of the dashboard with 500 and with 50,000 Schedules in Chromium: longest task of each step; no cluster (COUNT=)
+	@$(PY) -m benchmarks.dashboard $(COUNT)
 
 bench-api-servers: $(STAMP) ## one PUT and one GET on our HTTP server, Starlette, Litestar and aiohttp; no cluster (SMALL=1)
 	@$(PY) -m benchmarks.httpapi servers

@@ -65,7 +65,7 @@ class Consumer:
         if not self._server.exists(seen):
             try:
                 handle(event)
-            except Exception as error:  # noqa: BLE001 - whatever the work does, the others go on
+            except Exception as error:  # noqa: BLE001 - the other entries go on
                 return self._failed(entry, event, error)
             self._server.set(seen, "", ex=REMEMBERED_SECONDS)
         self._server.xack(self._stream, self._group, entry)

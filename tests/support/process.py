@@ -55,7 +55,10 @@ class Child(Protocol):
 
 
 class Process:
-    """An operator, a worker or an API.
+    """An operator, a worker or the HTTP API.
+
+    Attributes:
+        code: a folder with another version of the package, from the next start on; None = ours.
 
     Args:
         environment: its settings, beside the variables of this process.
@@ -84,17 +87,21 @@ class Process:
         self.log = log
         self._environment = {**os.environ, **environment}
         self.http = f"http://127.0.0.1:{environment['DUEPOINT_HTTP_PORT']}"
+        self.code: Path | None = None
         self._child: Child | None = None
 
     def start(self) -> None:
         self.log.touch()
-        if self._is_prepared:
+        if self._is_prepared and self.code is None:
             self._child = _Prepared(self._module, self._arguments, self._environment, self.log)
             return
+        environment = dict(self._environment)
+        if self.code is not None:
+            environment["PYTHONPATH"] = str(self.code)
         with self.log.open("ab") as output:
             self._child = subprocess.Popen(
                 [*self._prefix, sys.executable, "-m", self._module, *self._arguments],
-                env=self._environment,
+                env=environment,
                 cwd=ROOT,
                 stdout=output,
                 stderr=output,

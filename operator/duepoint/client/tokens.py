@@ -35,7 +35,7 @@ class TokenSource:
 
 
 class TokenInFile(TokenSource):
-    """A token in a file that somebody else replaces.
+    """A token in a file that another program replaces.
 
     Raises:
         OSError: the file cannot be read.

@@ -218,7 +218,8 @@ class WorkQueue(Generic[ItemT]):
             self._dirty[key] = item
             self._retry_at[key] = at
             heapq.heappush(self._retries, (at, key))
-            self._retry_news.set()
+            if self._retries[0] == (at, key):
+                self._retry_news.set()
 
     async def _retry_in_time(self) -> None:
         while True:

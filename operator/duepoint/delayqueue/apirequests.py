@@ -70,5 +70,5 @@ class ApiRequests:
 
 
 def _digest(owner: str, key: str) -> str:
-    """As short whatever the key is; of one owner only."""
+    """Of one length for keys of any length, and different for each owner."""
     return hashlib.sha256(f"{owner}\n{key}".encode()).hexdigest()[:40]

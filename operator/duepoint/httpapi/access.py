@@ -73,7 +73,7 @@ class Remembered(Generic[KeyT, FoundT]):
         except BaseException as error:
             is_cancelled = isinstance(error, asyncio.CancelledError)
             future.set_exception(_unavailable() if is_cancelled else error)
-            future.exception()  # perhaps nobody else waits
+            future.exception()  # no other request may be waiting
             raise
         finally:
             del self._asked[key]
@@ -87,7 +87,7 @@ class Remembered(Generic[KeyT, FoundT]):
 
 
 class Caller:
-    """Somebody whose token is valid."""
+    """A user whose token is valid."""
 
     __slots__ = ("key", "user")
 

@@ -255,7 +255,7 @@ def _verbs(operation: operations.Operation, headers: Mapping[str, str]) -> tuple
 def _check_origin(request: HttpRequest) -> None:
     """A page of another site must not make a browser change something here.
 
-    A proxy that signs people in by a cookie adds their token to whatever their browser sends.
+    A proxy that signs people in by a cookie adds their token to all that their browser sends.
     """
     came_from = request.headers.get("sec-fetch-site", "none")
     if request.method not in ("GET", "HEAD") and came_from not in ("none", "same-origin"):

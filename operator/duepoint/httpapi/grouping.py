@@ -61,7 +61,7 @@ class Grouping(Generic[KeyT, ItemT, AnswerT]):
     ) -> None:
         try:
             answers = await self._send(key, [item for item, _ in batch])
-        except Exception as error:  # noqa: BLE001 - whoever asked gets it
+        except Exception as error:  # noqa: BLE001 - the callers get it
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)

@@ -96,7 +96,7 @@ class OwnSets:
             future.set_result(found)
         except BaseException as error:
             future.set_exception(error)
-            future.exception()  # perhaps nobody else waits
+            future.exception()  # no other request may be waiting
             raise
         finally:
             del self._reading[place]

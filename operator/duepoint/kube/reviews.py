@@ -42,7 +42,7 @@ class _AccessReview(msgspec.Struct):
 
 
 class Attributes(msgspec.Struct, frozen=True, rename="camel"):
-    """What somebody wants to do, as ``ResourceAttributes``."""
+    """What a user wants to do, as ``ResourceAttributes``."""
 
     namespace: str
     verb: str

@@ -108,7 +108,7 @@ def new_run(namespace: str, schedule_name: str, spec: Mapping[str, Any]) -> dict
 async def create_run(
     api: port.Api, run: Mapping[str, Any], *, manager: str | None = None
 ) -> ScheduleRun:
-    """Create this ScheduleRun once, whatever becomes of an answer; raises errors.ApiError."""
+    """Create this ScheduleRun once, also where an answer is lost; raises errors.ApiError."""
     metadata = run["metadata"]
     runs = collection(metadata["namespace"], plural=RUN_PLURAL)
     query = None if manager is None else {"fieldManager": manager}

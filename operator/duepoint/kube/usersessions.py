@@ -1,6 +1,6 @@
-"""Sessions that speak to the API server for somebody else: with the token that a request brought.
+"""Sessions that speak to the API server for a user: with the token that a request brought.
 
-Whatever such a session asks, the API server judges by the rights of the token's owner, and its
+The API server judges each request of such a session by the rights of the token's owner, and its
 audit log has their name. Nothing of ours goes along: neither our token nor our certificate, which
 an API server would believe before any token. The sessions share their connections, since a token
 is a header; each is thrown away with its request.

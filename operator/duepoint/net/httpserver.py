@@ -173,7 +173,7 @@ class _Connection(asyncio.Protocol):
             self._body.fail(BodyCut("the connection ended"))
         if (waiter := self._drained) is not None and not waiter.done():
             waiter.set_exception(ConnectionResetError("the client has gone away"))
-            waiter.exception()  # nobody may be waiting
+            waiter.exception()  # there may be no reader any more
 
     def eof_received(self) -> bool:
         """A client that shuts its half still gets its answer."""

@@ -1,6 +1,6 @@
 """What a server of ours receives and answers: values of HTTP, and the body as it arrives.
 
-A body is read whole, within a bound, or in pieces; while nobody takes the pieces the connection is
+A body is read whole, within a bound, or in pieces; while no piece is taken the connection is
 not read, so that a sender that is faster than we are waits in its own kernel. The bounds of
 ``ServerLimits`` hold before any of our code has seen the request.
 """
@@ -100,7 +100,7 @@ class Body:
         self._wake()
 
     def fail(self, failure: BodyCut) -> None:
-        """Whoever reads on gets this instead."""
+        """A reader that goes on gets this instead."""
         self._failure = failure
         self._wake()
 

@@ -1,4 +1,4 @@
-"""What to do about each reason, in words for somebody who may see a namespace of their own only.
+"""What to do about each reason, in words for readers with access to one namespace.
 
 One entry for each reason that a slot or a Schedule may show; ``{ns}`` and ``{name}`` are the
 Schedule's. The first line is the step that removes the cause. What only the people who run Duepoint

@@ -41,7 +41,7 @@ class Pace:
     _last_back_at: dict[str, float] = field(default_factory=dict)
 
     def note_free(self, now: float, *, is_scarce: bool) -> None:
-        """A turn has come free; where somebody may have to wait it matters how fast they do."""
+        """A turn has come free; where turns are scarce, how fast they do is recorded."""
         if is_scarce:
             self._interval += _WEIGHT * (min(now - self.moved_at, 1.0) - self._interval)
             self.moved_at = now

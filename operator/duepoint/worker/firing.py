@@ -2,8 +2,8 @@
 
 Ordinary points whose entries go into our own Redis are appended together (``handover``); all else
 is a request of its own, made once its namespace has a slot for it (``slots``). Chains that must not
-wait for their attempts move on before (``split``). Whatever goes wrong with one point, a bug of
-ours included, is an outcome of that point; its neighbours go on. All closings are with the settler
+wait for their attempts move on before (``split``). A failure of one point, a bug of ours
+included, is an outcome of that point; its neighbours go on. All closings are with the settler
 when ``fire`` returns, unless the claim is lost.
 
 When the worker is to end, attempts that have not begun are due again at once, for other workers;

@@ -78,6 +78,25 @@ def test_schedules_that_are_alike_are_one_group_and_others_are_not():
     ]
 
 
+def test_an_expression_is_listed_once_whatever_the_jitter_of_its_schedules():
+    known = forecast(
+        a_spec("0 9 * * *", "plain"),
+        a_spec("0 9 * * *", "spread", jitter="10m"),
+        a_spec("0 9 * * *", "rome", timeZone="Europe/Rome", jitter="10m"),
+        a_spec("0 * * * *", "hourly"),
+    )
+    assert [each.row for each in known.expressions(9 * 60)] == [
+        {
+            "schedule": "0 9 * * *", "timeZone": "Etc/UTC", "slots": 1.1, "schedules": 2,
+            "such": ["team-a/plain", "team-a/spread"],
+        },
+        {
+            "schedule": "0 * * * *", "timeZone": "Etc/UTC", "slots": 1.0, "schedules": 1,
+            "such": ["team-a/hourly"],
+        },
+    ]  # fmt: skip
+
+
 def test_hashed_expressions_lie_where_each_schedule_has_its_slot():
     found = [a_spec("H * * * *", f"s{number}") for number in range(200)]
     known = forecast(*found)

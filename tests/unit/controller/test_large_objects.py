@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 
 from duepoint.controller.schedules import largeobjects
 from duepoint.schedules.definition import State
@@ -58,6 +59,29 @@ def test_a_place_rests_longer_after_a_larger_object():
     assert large.begin("hostile", 10.4) == 0.0  # the smaller one's
     assert large.begin("hostile", 14.0) > 0
     assert large.begin("hostile", 14.2) == 0.0
+
+
+def test_looks_for_a_place_do_not_grow_with_what_waits_and_find_it_at_once():
+    large = largeobjects.LargeObjects()
+    for _ in range(3):
+        assert large.begin("hostile", 0.0) == 0.0
+        large.end("hostile", MIB, 0.0, 0.0)
+    waiting = [(0.0, number) for number in range(300)]
+    heapq.heapify(waiting)
+    looks, begun = 0, []
+    while waiting[0][0] < 12.0:
+        now, number = heapq.heappop(waiting)
+        looks += 1
+        if seconds := large.begin("hostile", now):
+            heapq.heappush(waiting, (now + seconds, number))
+        else:
+            begun.append(now)
+            large.end("hostile", MIB, now, now)
+    assert len(begun) == 6  # three at 4 s and three at 8 s
+    assert all(now % 4 < 0.2 for now in begun)
+    assert looks < 300 + 60 * 12
+    assert large.begin("hostile", 11.99) > 0
+    assert large.begin("quiet", 11.99) == 0.0
 
 
 async def test_large_objects_are_applied_one_after_the_other_and_all_of_them(monkeypatch):

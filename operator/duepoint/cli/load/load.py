@@ -202,7 +202,7 @@ class _Load:
         advance(self.arrivals.count, f"{self.arrivals.count:,} arrived")
 
     async def remove_rest(self) -> None:
-        """What has not arrived must not arrive later, at somebody else's receiver."""
+        """What has not arrived must not arrive later, at the next receiver on that port."""
         late = [n for n in self._submitted.accepted if not self.arrivals.first_us[n]]
         try:
             async for _ in self._asked.delete_many([self.plan.id_of(number) for number in late]):

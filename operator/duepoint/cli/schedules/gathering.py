@@ -25,7 +25,7 @@ from duepoint.kube import installation, jobbuilder, jobs, port, schedules
 #: The Lease of an installation by the chart's usual names; a status names the real one.
 USUAL_LEASE = "duepoint-system/duepoint-operator"
 _LEASES = "/apis/coordination.k8s.io/v1"
-#: A Lease that was not renewed for longer than this is nobody's: it lasts 15 s.
+#: A Lease that was not renewed for longer than this has no holder: it lasts 15 s.
 _STALE_US = 20_000_000
 _MOST_EVENTS = 500
 

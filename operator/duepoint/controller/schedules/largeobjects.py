@@ -23,8 +23,10 @@ _MOST_REST_SECONDS = 5.0
 _BYTES_A_SECOND = 256 * 1024
 #: Of the texts of large objects that wait.
 _MOST_WAITING_BYTES = 8 * 1024 * 1024
-#: Who finds no place looks again after this, and a little later the more there are.
-_LOOK_SECONDS, _SPREAD_SECONDS, _SPREAD = 0.05, 0.005, 60
+#: Who finds no place looks again after this, when no place rests.
+_LOOK_SECONDS = 0.05
+#: Between two looks of a namespace, so that looks cost the same however many of its objects wait.
+_LOOKS_APART_SECONDS = 0.02
 
 
 class LargeObjects:
@@ -36,7 +38,8 @@ class LargeObjects:
         self._resting: list[tuple[float, str]] = []
         self._sizes: dict[str, int] = {}
         self._waiting_bytes = 0
-        self._looks = 0
+        #: Of each namespace, when the last of those that wait looks again.
+        self._last_looks: dict[str, float] = {}
 
     def may_wait(self, uid: str, size: int) -> bool:
         """Whether the text may be kept until it is its turn; then it counts until ``forget``."""
@@ -62,10 +65,17 @@ class LargeObjects:
         if self._places.has_room(namespace):
             self._places.take(namespace)
             return 0.0
-        self._looks += 1
-        return _LOOK_SECONDS + self._looks % _SPREAD * _SPREAD_SECONDS
+        return self._next_look(namespace, now) - now
 
     def end(self, namespace: str, size: int, began: float, now: float) -> None:
         """It has been worked on since then; its place rests as long, or as its size wants."""
         rest_seconds = min(max(now - began, size / _BYTES_A_SECOND), _MOST_REST_SECONDS)
         heapq.heappush(self._resting, (now + rest_seconds, namespace))
+        self._last_looks = {name: at for name, at in self._last_looks.items() if at > now}
+
+    def _next_look(self, namespace: str, now: float) -> float:
+        """When a look makes sense: a place comes free no sooner, and the others look before."""
+        comes_free = self._resting[0][0] if self._resting else now + _LOOK_SECONDS
+        last = self._last_looks.get(namespace, now)
+        self._last_looks[namespace] = max(comes_free, last + _LOOKS_APART_SECONDS)
+        return self._last_looks[namespace]

@@ -61,7 +61,6 @@ class Resync:
 
     Attributes:
         first_done: set once the first has been complete.
-        has_succeeded: whether the last one that was tried was complete.
         done: number of complete ones.
     """
 
@@ -81,7 +80,6 @@ class Resync:
         self._due = term.clock.monotonic()
         self._listed = listed
         self.first_done = asyncio.Event()
-        self.has_succeeded = False
         self.done = 0
 
     def request(self) -> None:
@@ -112,7 +110,6 @@ class Resync:
             try:
                 await self._compare()
             except (errors.TryLater, kube_errors.ApiError) as trouble:
-                self.has_succeeded = False
                 self._listed.set()
                 if self._term.health.unwell("resync", str(trouble)):
                     telemetry.logger.warning("objects cannot be compared", error=str(trouble))
@@ -120,7 +117,6 @@ class Resync:
                 continue
             self._term.health.well("resync")
             self.done += 1
-            self.has_succeeded = True
             self._listed.set()
             self.first_done.set()
             self._term.events.objects_compared()

@@ -345,7 +345,7 @@ class ScheduleSets:
         self._deletions.begin(record, began_us=self._term.clock.now_us(), state=state)
 
     async def _vanished(self, change: Observed) -> None:
-        """The object is gone: somebody took the finalizer out, or its deletion is over."""
+        """The object is gone: its finalizer was removed by hand, or its deletion is over."""
         self._forget(change.uid)
         if self._deletions.is_deleting(change.uid):
             return

@@ -1,7 +1,7 @@
 """How long an answer is waited for, by a process that may itself be late.
 
 A timer of the event loop that is overdue is carried out in the same turn in which the loop learns
-of the bytes that have come, and before anybody reads them. So in a process that was stopped, or
+of the bytes that have come, and before they are read. So in a process that was stopped, or
 that has more to do than its share of the CPU allows, a plain timeout gives up answers that are
 there already: it takes a good server for one that is away, closes the connection, and makes more
 work of it. A worker that believed this let leases run out and asked receivers twice.

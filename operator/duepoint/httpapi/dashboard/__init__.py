@@ -9,7 +9,7 @@ Read downwards::
     asking      a caller, and the API server asked with the caller's own token
     rows        objects of the API server -> what the pages show
 
-Whoever calls is authenticated as everywhere in the API. Then the API server is asked with the
+Callers are authenticated as everywhere in the API. Then the API server is asked with the
 caller's own token, so that it decides what they may see and do, and its audit log names them. What
 only Redis knows is asked for after a SubjectAccessReview.
 """

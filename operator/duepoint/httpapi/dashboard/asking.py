@@ -41,7 +41,7 @@ class UserCall:
 def attributes(
     verb: str, resource: str, namespace: str | None, name: str = ""
 ) -> reviews.Attributes:
-    """What somebody wants to do with objects of ours; without a namespace with those of all."""
+    """What a user wants to do with objects of ours; without a namespace with those of all."""
     return reviews.Attributes(
         namespace=namespace or "",
         verb=verb,

@@ -22,7 +22,7 @@ from duepoint.runs.history import PastSlot
 MOST_LISTED: Final = 500
 _LONGEST_CURSOR: Final = 2_048
 _MOST_NAMESPACES: Final = 5_000
-#: A page shows what somebody may see now, so nothing keeps it.
+#: A page shows what its user may see now, so nothing keeps it.
 FRESH: Final = (("Cache-Control", "no-store"),)
 
 ItemT = TypeVar("ItemT", bound=port.KubeObject)
