@@ -157,10 +157,10 @@ simulate: $(STAMP) ## random histories of an installation in virtual time, on a 
 # What a run of faults takes besides its size.
 CHAOS = $(PY) -m tools.devcluster run --tool helm -- $(PY) -m tests.chaos \
   --kind $(or $(KIND),single) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) \
-  $(if $(FORMER),--former $(FORMER))
+  $(if $(FORMER),--former $(FORMER)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 .PHONY: chaos
-chaos: $(STAMP) ## faults on real processes for eight minutes, and the verdict (KIND=single|cluster|sentinel, SMALL=1, SEED=, FAULTS=a,b, FORMER=revision, CHECK=stored history)
+chaos: $(STAMP) ## faults on real processes for eight minutes, and the verdict (KIND=single|cluster|sentinel, SMALL=1, SEED=, FAULTS=a,b, FORMER=revision, ROUNDS=, CHECK=stored history)
 ifdef CHECK
 	@$(PY) -m tests.chaos --check $(CHECK)
 else
