@@ -108,11 +108,14 @@ class Sweeper:
         self, shard: messages.ShardId, step: Whole, due_of: mending.DueOf | None
     ) -> mending.Findings:
         names = self.index.shard(shard)
-        buckets = [
-            names.bucket(population, number)
-            for population in step.populations
-            for number in range(self.index.buckets)
-        ]
+        buckets = await self.index.existing(
+            "sweep",
+            [
+                names.bucket(population, number)
+                for population in step.populations
+                for number in range(self.index.buckets)
+            ],
+        )
         sizes = await self.index.read(
             "sweep", *(("ZCARD", names.lane(lane)) for lane in step.lanes)
         )
