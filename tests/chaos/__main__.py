@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import os
 import random
 import sys
@@ -29,6 +30,7 @@ def main() -> int:
         help="the Redis set-up",
     )
     parser.add_argument("--size", choices=("small", "usual", "night"), default="usual")
+    parser.add_argument("--rounds", type=int, help="of faults; unset: as many as the size has")
     parser.add_argument("--faults", default="", help="kinds of faults, a,b,c; unset: all")
     parser.add_argument(
         "--former",
@@ -64,6 +66,9 @@ def _play(seed: int, chosen: argparse.Namespace) -> int:
         _say(str(error))
         return 2
     wanted = sizes.wanted(chosen.size, seed, chosen.kind, kinds, stopped, code)
+    if chosen.rounds:
+        rhythm = dataclasses.replace(wanted.rhythm, rounds=chosen.rounds)
+        wanted = dataclasses.replace(wanted, rhythm=rhythm)
     _say(f"logs: {folder}")
     played = asyncio.run(playing.play(wanted, plane, folder, path, _say))
     return _judge(played.recorder.history, sorted(played.kinds))

@@ -144,8 +144,11 @@ def _may_be_missing(one: _Object, slot: int, due: int, disturbances: Disturbance
     if one.target == "stream" and disturbances.forgot_between(due, by_us):
         return True  # the users' streams were in the server that forgot
     if timeline.is_member(one.line.wishes[0]):
-        # a set is in no object: what the server forgot, it ran or it did not
+        # a set is in no object: what the server forgot, it ran or it did not, until a leader that
+        # the faults let to its work has read the rows again
+        window = disturbances.at(due)
         since_us = due - disturbances.recovery_us
+        since_us = since_us if window is None else min(since_us, window.begin_us)
         if disturbances.forgot_between(since_us, by_us):
             return True
     if disturbances.at(due) is None:

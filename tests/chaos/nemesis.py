@@ -45,6 +45,7 @@ POINTS = (
 _TRIES = 3
 _WRONG_SECONDS = 3600.0
 _STARTING_SECONDS = 20
+_ROLLING_SECONDS = 60
 
 #: What was done it to, and the witness.
 Done = tuple[str, str]
@@ -316,12 +317,11 @@ class Nemesis:
 
 
 async def _version(process: Process) -> str:
-    """Of a process that starts; empty where it is not ready in time."""
-    for _ in range(_STARTING_SECONDS * 5):
+    """Of a process that starts, ready or not: another fault may keep it from that."""
+    for _ in range(_ROLLING_SECONDS * 5):
         with contextlib.suppress(OSError):
-            if not await process.troubles():
-                found = re.search(r'duepoint_build_info{version="(.*?)"}', await process.metrics())
-                return found[1] if found else ""
+            if found := re.search(r'duepoint_build_info{version="(.*?)"}', await process.metrics()):
+                return found[1]
         await asyncio.sleep(0.2)
     return ""
 

@@ -72,6 +72,8 @@ class Watched:
         for number, port in enumerate(self._ports):
             self._sentinels.append(self._sentinel(number, port, self.port_of(first)))
         wait_until(self._all_know, "every Sentinel knows the replica and the others")
+        for port in self._ports:
+            self._never_tilt(port)
 
     def _sentinel(self, number: int, port: int, primary: int) -> subprocess.Popen[bytes]:
         settings = self._folder / f"sentinel{number}.conf"
@@ -102,6 +104,11 @@ class Watched:
                 lambda: client.info("replication")["master_link_status"] == "up",
                 "the replica follows",
             )  # fmt: skip
+
+    def _never_tilt(self, port: int) -> None:
+        """A Sentinel that a busy machine held up for two seconds would watch nothing for thirty."""
+        with redis.Redis(port=port, password=PASSWORD, protocol=2) as client:
+            client.execute_command("SENTINEL", "DEBUG", "tilt-trigger", 600_000)
 
     def _all_know(self) -> bool:
         for port in self._ports:

@@ -345,6 +345,20 @@ def test_v12_says_which_process_sent_what_while_idle():
     assert found.what == "544 commands a second while idle, 150 at most: operator sweep: 540.0"
 
 
+def test_a_member_may_be_missing_until_faults_let_a_leader_read_its_row_again():
+    made = of_the_api(clean())
+    made.wishes = [dataclasses.replace(one, is_restored=True) for one in made.wishes]
+    flush = dataclasses.replace(FAULT, kind="redis-flushed", forgets=True)
+    del made.effects[17]
+    assert Rule.LOST in broken(made)
+    until_rest = dataclasses.replace(FAULT, kind="rolling-upgrade", end_us=T + 15 * S)
+    made.faults = [
+        dataclasses.replace(flush, begin_us=T - 25 * S, end_us=T - 24 * S),
+        dataclasses.replace(until_rest, begin_us=T - 20 * S),
+    ]
+    assert checker.judge(made) == []
+
+
 # -- members that only Redis has -------------------------------------------------------------------
 
 

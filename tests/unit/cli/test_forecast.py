@@ -252,3 +252,23 @@ def test_shades_grow_with_the_load_and_the_most_has_the_last():
     assert levels == sorted(levels)
     assert (levels[0], levels[1], levels[-1]) == (0, 1, 4)
     assert shades.level(shades.begins(3)) == 3
+
+
+MANIFEST = """\
+apiVersion: duepoint.dev/v1alpha1
+kind: Schedule
+metadata: {name: hourly}
+spec: {schedule: "@hourly", webhook: {url: "https://a.example/"}}
+"""
+
+
+@pytest.mark.parametrize("arguments", [["-R", "{}"], ["{}/inner"], ["-f", "{}/inner/a.yaml"]])
+def test_files_and_folders_are_named_with_and_without_f(tmp_path, arguments):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/a.yaml").write_text(MANIFEST)
+    words = [each.format(tmp_path) for each in arguments]
+
+    shown = CliRunner().invoke(cli.commands, ["forecast", *words, "--days", "1", "-o", "json"])
+
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(shown.output)["runs"] == 24

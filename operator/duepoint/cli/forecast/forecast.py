@@ -39,9 +39,7 @@ _KINDS = ("Schedule", "CronJob")
 
 
 @click.command("forecast")
-@click.option("--filename", "-f", "filenames", metavar="FILE", multiple=True,
-    help="YAML or JSON, or a folder; - is standard input. May be repeated. Unset: ask the cluster.",
-)  # fmt: skip
+@options.files_if_any
 @click.option("--selector", "-l", metavar="LABELS", help="Of a cluster: only such Schedules.")
 @click.option("--days", default="7", metavar="N", type=options.whole(_MOST_DAYS),
     show_default=True, help="How many days to look ahead.")  # fmt: skip
@@ -55,7 +53,7 @@ _KINDS = ("Schedule", "CronJob")
 @options.of_many
 def forecast(
     *,
-    filenames: tuple[str, ...],
+    files: tuple[str, ...],
     selector: str | None,
     days: int,
     from_: str,
@@ -65,13 +63,15 @@ def forecast(
     form: str,
     place: options.Place,
 ) -> None:
-    """Show how many runs the coming hours bring, and who is in the worst minutes."""
-    if filenames and (place.everywhere or selector is not None):
+    """Show how many runs the coming hours bring, and who is in the worst minutes.
+
+    Without a FILE it asks the cluster.
+    """
+    if files and (place.everywhere or selector is not None):
         raise errors.InvalidSetting("--filename", "reads files; leave out -A and -l")
     from_us = instants.parse_us(from_, zone=time_zone, name="--from")
     read = Reading(now_us=from_us)
-    if filenames:
-        files = options.files_of(filenames)
+    if files:
         found: Iterable[Found] = _of_files(files, place.namespace or "default")
     else:
         found = asyncio.run(_of_cluster(place, selector))
