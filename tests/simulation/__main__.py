@@ -14,10 +14,16 @@ import time
 from collections.abc import Iterator
 from multiprocessing import queues
 
-from tests.simulation import history, oracle, page, playing, scopes, shrinking, stories
+from tests.simulation import oracle, page, playing, scopes, shrinking, stories
 from tests.simulation.faults import Kind
 
-_SCOPES = ("random", "crowds", "singles", "pairs", "kinds")
+#: What each seed is a story of.
+_OF_SEEDS = {
+    "random": stories.of_seed,
+    "storms": stories.of_storm,
+    "crowds": stories.of_crowd,
+}
+_SCOPES = (*_OF_SEEDS, "singles", "pairs", "kinds")
 
 
 def main() -> int:
@@ -34,7 +40,7 @@ def main() -> int:
         "--show",
         metavar="SEED",
         type=int,
-        help="play one seed (of crowds, if that is the scope) and print its trace",
+        help="play one seed of storms, crowds or (usual) random and print its trace",
     )
     parser.add_argument(
         "--keep", action="store_true", help="shrink failures and keep them in found/"
@@ -68,7 +74,7 @@ def _run(chosen: argparse.Namespace) -> int:
 def _arguments(chosen: argparse.Namespace) -> str:
     """As ``make simulate`` is given them."""
     words = [f"SCOPE={chosen.scope}"]
-    if chosen.scope in ("random", "crowds"):
+    if chosen.scope in _OF_SEEDS:
         words.append(f"SEEDS={chosen.seeds}")
     if chosen.story:
         words.append(f"STORY={chosen.story}")
@@ -85,10 +91,9 @@ def _say(text: object) -> None:
 
 
 def _tasks(scope: str, seeds: range, names: tuple[str, ...]) -> Iterator[playing.Task]:
-    if scope in ("random", "crowds"):
-        of_seed = stories.of_seed if scope == "random" else stories.of_crowd
+    if scope in _OF_SEEDS:
         for seed in seeds:
-            yield seed, of_seed(seed)
+            yield seed, _OF_SEEDS[scope](seed)
         return
     for name in names:
         story = scopes.STORIES[name]()
@@ -120,12 +125,12 @@ def _play_all(
     began, counts = time.monotonic(), page.Counts()
     context = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as held:
-        paths: queues.Queue[str] = context.Queue()
-        for _ in range(jobs):
-            paths.put(held.enter_context(history.a_server()))
+        places: queues.Queue[playing.Place] = context.Queue()
+        for number in range(jobs):
+            places.put(held.enter_context(playing.a_place(number, jobs)))
         pool = held.enter_context(
             concurrent.futures.ProcessPoolExecutor(
-                jobs, context, initializer=playing.begin_in_pool, initargs=(paths,)
+                jobs, context, initializer=playing.begin_in_pool, initargs=(places,)
             )
         )
         for task, verdict in _played(pool, tasks, jobs, until):
@@ -171,7 +176,7 @@ def _report(task: playing.Task, problems: list[str], *, keeps: bool) -> None:
 
 
 def _show(seed: int, scope: str) -> int:
-    story = stories.of_crowd(seed) if scope == "crowds" else stories.of_seed(seed)
+    story = _OF_SEEDS.get(scope, stories.of_seed)(seed)
     for planned in story.schedules:
         _say(dataclasses.asdict(planned))
     record = playing.play((seed, story))

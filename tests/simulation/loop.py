@@ -91,6 +91,10 @@ class Handle:
     def cancelled(self) -> bool:
         return self._is_cancelled
 
+    def is_off(self) -> bool:
+        """Whether it never runs: it was cancelled, or its process is dead."""
+        return self._is_cancelled or self.process.is_dead
+
     def when(self) -> float:
         return self._when
 
@@ -195,8 +199,16 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(None)
 
     def _take_turn(self) -> None:
-        self._move_due()
-        able = [each for each in self._processes if each.ready and self._may_run(each)]
+        timers, now_us = self._timers, self.now_us
+        while timers and timers[0][0] <= now_us:
+            _, _, handle = heapq.heappop(timers)
+            if not handle.is_off():
+                handle.process.ready.append(handle)
+        able = [
+            each
+            for each in self._processes
+            if each.ready and (each.paused_until_us is None or self._goes_on(each))
+        ]
         if not able:
             self._pass_time()
             return
@@ -210,25 +222,19 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             if not ready:  # it has been killed
                 break
             handle = ready.popleft()
-            if not handle.cancelled():
+            if not handle.is_off():
                 handle.run()
                 if process.paused_until_us is not None:
                     break
         self.now_us += TURN_US
 
-    def _may_run(self, process: Process) -> bool:
-        if process.paused_until_us is not None:
-            if self.now_us < process.paused_until_us:
-                return False
-            process.paused_until_us = None
+    def _goes_on(self, process: Process) -> bool:
+        """Whether a process that was paused runs again."""
+        until_us = process.paused_until_us
+        if until_us is not None and self.now_us < until_us:
+            return False
+        process.paused_until_us = None
         return True
-
-    def _move_due(self) -> None:
-        timers = self._timers
-        while timers and timers[0][0] <= self.now_us:
-            _, _, handle = heapq.heappop(timers)
-            if not handle.cancelled() and not handle.process.is_dead:
-                handle.process.ready.append(handle)
 
     def _pass_time(self) -> None:
         self._turns = 0
@@ -237,9 +243,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             for each in self._processes
             if each.ready and each.paused_until_us is not None
         ]
-        while self._timers and (
-            self._timers[0][2].cancelled() or self._timers[0][2].process.is_dead
-        ):
+        while self._timers and self._timers[0][2].is_off():
             heapq.heappop(self._timers)
         if self._timers:
             ends.append(self._timers[0][0])

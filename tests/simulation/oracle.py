@@ -76,7 +76,7 @@ def _subjects(record: Record, found: Effects) -> Iterator[Subject]:
 
 
 def _judge_subject(judgement: Judgement, subject: Subject) -> None:
-    required, allowed = _slots(judgement, subject)
+    required, allowed, earliest = _slots(judgement, subject)
     holds = memberrules.holds_of(judgement, subject)
     lives = memberrules.lives_of(judgement, subject)
     if subject.is_member:
@@ -96,7 +96,9 @@ def _judge_subject(judgement: Judgement, subject: Subject) -> None:
         # entries that a server lost are written again, with new ids
         waited = waited or (subject.target == "stream" and judgement.forgot)
         waited = waited or any(hold.delays(due, found[0].at_us) for hold in holds)
-        _judge_times(judgement, name, slot, due, found, may_wait=waited)
+        _judge_times(
+            judgement, name, slot, due, found, not_before=earliest.get(slot, due), may_wait=waited
+        )
         memberrules.judge_holds(judgement, name, slot, found, holds)
         judgement.judge_count(name, slot, subject.target, found, lives=lives)
     if not judgement.forgot:
@@ -113,13 +115,19 @@ def _judge_subject(judgement: Judgement, subject: Subject) -> None:
         _judge_status(judgement, subject, required)
 
 
-def _slots(judgement: Judgement, subject: Subject) -> tuple[dict[int, int], dict[int, int]]:
-    """Slots that have to run, and those that may, with their dues."""
+def _slots(
+    judgement: Judgement, subject: Subject
+) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
+    """Slots that have to run, and those that may, with their dues.
+
+    The last are the earliest dues: an edit of the jitter may or may not have been seen.
+    """
     wishes = subject.wishes
     end_us = judgement.record.end_us
     created_us = wishes[0].at_us // S * S  # the API server cuts it to the second
     required: dict[int, int] = {}
     allowed: dict[int, int] = {}
+    earliest: dict[int, int] = {}
     for segment in segments_of(wishes, judgement.windows):
         if not segment.runs:
             continue
@@ -129,6 +137,7 @@ def _slots(judgement: Judgement, subject: Subject) -> tuple[dict[int, int], dict
             if due > end_us or slot < segment.begin_us or due > segment.latest_end_us + LATENESS_US:
                 continue
             allowed.setdefault(slot, due)
+            earliest[slot] = min(earliest.get(slot, due), due)
             # what was claimed late may have met the edit
             settled_by = judgement.latest(due)
             if (
@@ -137,7 +146,7 @@ def _slots(judgement: Judgement, subject: Subject) -> tuple[dict[int, int], dict
                 and settled_by < end_us
             ):
                 required[slot] = due
-    return required, allowed
+    return required, allowed, earliest
 
 
 def _judge_required(
@@ -189,11 +198,13 @@ def _judge_times(
     due: int,
     found: Sequence[Effect],
     *,
+    not_before: int,
     may_wait: bool,
 ) -> None:
     first = min(effect.at_us for effect in found)
-    if first < due - (EARLY_US if judgement.had(*OF_CLOCKS) else 0):
-        judgement.complain(name, f"slot {judgement.text(slot)} ran {(due - first) / S:.6f} s early")
+    early_us = not_before - first
+    if early_us > (EARLY_US if judgement.had(*OF_CLOCKS) else 0):
+        judgement.complain(name, f"slot {judgement.text(slot)} ran {early_us / S:.6f} s early")
     if first > judgement.latest(due) and not may_wait:
         judgement.complain(
             name, f"slot {judgement.text(slot)} ran late, at {judgement.text(first)}"

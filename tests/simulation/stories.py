@@ -31,13 +31,21 @@ _OF_SERVER_CLOCK = frozenset({Kind.SERVER_AHEAD, Kind.SERVER_BEHIND})
 
 def of_seed(seed: int) -> Story:
     """The story of a seed; always the same one."""
-    dice = random.Random(f"story of {seed}")
+    return _of_some(random.Random(f"story of {seed}"), (0, 1, 1, 2, 2, 3, 4))
+
+
+def of_storm(seed: int) -> Story:
+    """The same with many events, one into the recovery from another."""
+    return _of_some(random.Random(f"storm of {seed}"), (12, 16, 20))
+
+
+def _of_some(dice: random.Random, counts: Sequence[int]) -> Story:
     planned = [_schedule(dice, number) for number in range(dice.choice((1, 1, 2, 3)))]
     if dice.random() < 0.3:
         planned += _members(dice)
     last = _FIRST_MESSAGE + int(_MESSAGES_PER_SECOND * CALM_SECONDS)
     kinds = _kinds(dice, has_sets=any(each.set_name for each in planned))
-    events = [_event(dice, last, planned, kinds) for _ in range(dice.choice((0, 1, 1, 2, 2, 3, 4)))]
+    events = [_event(dice, last, planned, kinds) for _ in range(dice.choice(counts))]
     return Story(
         schedules=planned,
         seconds=SECONDS,

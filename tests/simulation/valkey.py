@@ -101,15 +101,17 @@ def _packed(command: Command) -> bytes:
     first = command[0]
     if isinstance(first, str) and " " in first:
         command = (*first.split(), *command[1:])
-    return hiredis.pack_command(
-        tuple(each if isinstance(each, bytes) else _text(each) for each in command)
-    )
+    try:
+        packed: bytes = hiredis.pack_command(command)
+    except TypeError:  # of a type that the library does not know
+        packed = hiredis.pack_command(tuple(map(_text, command)))
+    return packed
 
 
 def _text(value: object) -> str | bytes:
-    if isinstance(value, float):
-        return repr(value)
-    return str(value)
+    if isinstance(value, bytes):
+        return value
+    return repr(value) if isinstance(value, float) else str(value)
 
 
 class SimulatedValkey:
