@@ -20,6 +20,8 @@ local now, is_changed = server_time(), false
 -- Positions in a stored circuit, as in `runs.circuit.Circuit`.
 local OPEN, IN_A_ROW, UNTIL, WAIT, PROBE, BUCKETS, CAUSE = 1, 2, 3, 4, 5, 7, 8 -- 6: since when it is open
 
+local MOST_HELD = 600000000 -- microseconds; an attempt is over long before
+
 local function forget(field)
   if redis.call('HDEL', CIRCUITS, field) == 1 then
     is_changed = true
@@ -44,11 +46,22 @@ local function too_much(buckets, in_a_row)
   return in_a_row >= rule.most_in_a_row or (calls >= rule.least_calls and 2 * failed > calls)
 end
 
+-- A server's clock that was ahead has written times to come: no wait is longer than it was made for.
+local function as_of_this_clock(circuit)
+  if circuit[UNTIL] > now + circuit[WAIT] then
+    circuit[UNTIL] = now
+  end
+  if circuit[PROBE] > now + MOST_HELD then
+    circuit[PROBE] = 0
+  end
+  return circuit
+end
+
 local function recent_buckets(circuit)
   local number = math.floor(now * buckets_wanted / rule.window)
   local recent = {}
   for _, bucket in ipairs(circuit[BUCKETS]) do
-    if bucket[1] > number - buckets_wanted then
+    if bucket[1] > number - buckets_wanted and bucket[1] <= number then
       recent[#recent + 1] = bucket
     end
   end
@@ -103,7 +116,7 @@ local function apply(news)
   local was_open, was_until, given = false, 0, 0
   local circuit = { false, 0, 0, 0, 0, 0, {}, '' }
   if stored then
-    circuit = cmsgpack.unpack(stored)
+    circuit = as_of_this_clock(cmsgpack.unpack(stored))
     was_open, was_until = circuit[OPEN], circuit[UNTIL]
   end
   -- What the newest failure was; a worker of another version does not say so, nor does its circuit.

@@ -238,6 +238,8 @@ class CircuitBreaker:
         before, self._hosts = self._hosts, {}
         for host, one in (board.hosts or {}).items():
             until_us = max(one.until_us, min(one.probe_us, board.now_us + 1_000_000))
+            # A server's clock that was ahead has written an instant that is far away now.
+            until_us = min(until_us, board.now_us + max(one.wait_us, 1_000_000))
             known = _Known(one, now + (until_us - board.now_us) / 1_000_000)
             older = before.get(host)
             if older is not None and older.circuit.until_us == one.until_us:
