@@ -147,7 +147,7 @@ class DeadLetters:
     async def of_namespace(
         self, namespace: str, *, limit: int, before: LetterPlace | None = None
     ) -> tuple[list[DeadEntry], LetterPlace | None]:
-        """Letters of a namespace, newest first, and where to go on; None = these are all.
+        """Letters of a namespace's Schedules, newest first, and where to go on; None = all.
 
         One read of each shard's order of letters (``scripts/includes/deadletters.lua``), however
         many letters other namespaces have.
@@ -199,7 +199,7 @@ class DeadLetters:
         for raw in found:
             for name, count in scripting.fields(raw).items():
                 if name.startswith(b"d:"):
-                    dropped[name[2:].decode(errors="replace")] += int(count)
+                    dropped[namespace_of(name[2:])] += int(count)
         return dict(sorted(dropped.items()))
 
     async def find(self, layout: int, shard_number: int, entry_id: str) -> DeadEntry | None:
@@ -289,6 +289,11 @@ class DeadLetters:
 
 #: Milliseconds and number of a letter's id, in its place in the order of letters.
 _PLACE = struct.Struct(">QQ")
+
+
+def namespace_of(group: bytes) -> str:
+    """Of a group in which letters are counted: those of members are a group of their own."""
+    return group.decode(errors="replace").removesuffix("/members")
 
 
 def _place_bytes(namespace: str, place: bytes = b"") -> bytes:
