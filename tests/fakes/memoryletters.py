@@ -41,9 +41,7 @@ def _has_too_much(own: list[deadletters.DeadEntry], share: quotas.Share) -> bool
     return len(own) > 1 and sum(map(_bytes, own)) > share.bytes
 
 
-def _drop_oldest(
-    letters: list[deadletters.DeadEntry], group: Group, dropped: Counter[str]
-) -> None:
+def _drop_oldest(letters: list[deadletters.DeadEntry], group: Group, dropped: Counter[str]) -> None:
     letters.remove(next(one for one in letters if _group(one) == group))
     dropped[group[0]] += 1
 

@@ -386,7 +386,7 @@ def test_a_set_may_not_ask_for_more_of_redis_than_the_installation_gives(world: 
 
 def test_a_limit_of_members_counts_for_sets_that_write_none(helm: Helm) -> None:
     """The policy has no default but that of the operator."""
-    from duepoint.schedules.sets import setspec  # noqa: PLC0415
+    from duepoint.schedules.sets import setspec
 
     things = helm.rendered("development", "--set=admission.setMembers=5")
     (policy,) = (
