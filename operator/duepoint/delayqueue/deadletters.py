@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue import index, messages, quotas, sharding
 from duepoint.delayqueue.definitions import codec, reading, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
@@ -199,7 +199,7 @@ class DeadLetters:
         for raw in found:
             for name, count in scripting.fields(raw).items():
                 if name.startswith(b"d:"):
-                    dropped[namespace_of(name[2:])] += int(count)
+                    dropped[quotas.namespace_of(name[2:])] += int(count)
         return dict(sorted(dropped.items()))
 
     async def find(self, layout: int, shard_number: int, entry_id: str) -> DeadEntry | None:
@@ -289,11 +289,6 @@ class DeadLetters:
 
 #: Milliseconds and number of a letter's id, in its place in the order of letters.
 _PLACE = struct.Struct(">QQ")
-
-
-def namespace_of(group: bytes) -> str:
-    """Of a group in which letters are counted: those of members are a group of their own."""
-    return group.decode(errors="replace").removesuffix("/members")
 
 
 def _place_bytes(namespace: str, place: bytes = b"") -> bytes:

@@ -78,6 +78,11 @@ class Share:
 USUAL = Quotas()
 
 
+def namespace_of(group: bytes) -> str:
+    """Of a group in which letters are counted: those of members are a group of their own."""
+    return group.decode(errors="replace").removesuffix("/members")
+
+
 def entry_bytes(values: Iterable[bytes | str]) -> int:
     """Bytes that an entry with these values takes in a stream, about."""
     return _ENTRY_OVERHEAD + sum(map(len, values))

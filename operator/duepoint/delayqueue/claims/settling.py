@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from duepoint import errors, telemetry
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import (
-    deadletters,
     index,
     keys,
     layouts,
@@ -24,7 +24,6 @@ from duepoint.delayqueue import (
     sharding,
     streams,
 )
-from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.claims import chaincolumns, prefetch
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting
@@ -372,7 +371,7 @@ def _chains_of(
 
 def _report_dropped(dropped: Sequence[bytes]) -> None:
     """Count and log dead letters that were dropped, by their namespaces."""
-    for name, count in collections.Counter(map(deadletters.namespace_of, dropped)).items():
+    for name, count in collections.Counter(map(quotas.namespace_of, dropped)).items():
         telemetry.dead_letters_dropped_total.labels(telemetry.namespaces.label(name)).inc(count)
         telemetry.logger.warning(
             "a namespace has more dead letters than it may keep: its oldest are gone",
