@@ -25,6 +25,9 @@ FILES ?= examples
 PYTEST_ARGS ?=
 # The supported versions; continuous integration runs the unit tests on each that is installed.
 PYTHONS ?= python3.11 python3.12 python3.13
+# Test processes. With servers there are twice as many as the two cores that this was measured on:
+# those tests wait for most of their time, for slots, leases and Jobs.
+WORKERS ?= 4
 # Nothing here tests the log records that pytest would gather for each of thousands of tests.
 WITHOUT_SERVER = $(BIN)/pytest -n 2 --dist worksteal -p no:logging
 export CHECK
@@ -109,9 +112,13 @@ failures: $(STAMP) ## the page of failure modes, from their table; every test th
 ##@ Testing
 
 .PHONY: test
-test: $(STAMP) ## every test, on a control plane and a Valkey of its own (PYTEST_ARGS="-k name")
+test: $(STAMP) ## every test, on a control plane and a Valkey of its own (PYTEST_ARGS="-k name", WORKERS=)
 	@$(PY) -m tools.devcluster run --tool helm -- \
-	  $(BIN)/pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	  $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+.PHONY: servers
+servers: $(STAMP) ## build what `make test` runs on, which it does itself where this was not done
+	@$(PY) -m tools.devcluster build --tool helm
 
 .PHONY: test-unit
 test-unit: $(STAMP) ## the tests that need no server, in seconds
@@ -133,7 +140,7 @@ test-pythons: ## test-unit and test-scenarios on every other supported Python th
 test-redis-server: $(STAMP) ## the tests that run on Debian's redis-server as well, where it is installed
 	@if command -v redis-server >/dev/null; \
 	then $(PY) -m tools.devcluster run --tool helm -- \
-	  $(BIN)/pytest -n 2 --dist loadgroup -k redis-server $(PYTEST_ARGS); \
+	  $(BIN)/pytest -n $(WORKERS) --dist loadgroup -k redis-server $(PYTEST_ARGS); \
 	else echo "No redis-server on the PATH: its tests are left out" >&2; fi
 
 .PHONY: fuzz
@@ -141,17 +148,19 @@ fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most
 	@PYTHONPATH=operator:. $(PY) -m tests.property.expressions.fuzzing $(or $(COUNT),1000000) $(or $(SEED),fuzz)
 
 .PHONY: simulate
-simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|singles|pairs, STORY=, MINUTES=, SHOW=seed, KEEP=1)
+simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|crowds|singles|pairs|kinds, STORY=, PART=1/4, MINUTES=, SHOW=seed, KEEP=1, RECORD=1)
 	@PYTHONPATH=operator:. $(PY) -m tests.simulation $(if $(SHOW),--show $(SHOW)) \
 	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(STORY),--story $(STORY)) \
-	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KEEP),--keep)
+	  $(if $(PART),--part $(PART)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KEEP),--keep) \
+	  $(if $(RECORD),--record)
 
 # What a run of faults takes besides its size.
 CHAOS = $(PY) -m tools.devcluster run --tool helm -- $(PY) -m tests.chaos \
-  --kind $(or $(KIND),single) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
+  --kind $(or $(KIND),single) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) \
+  $(if $(FORMER),--former $(FORMER)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 .PHONY: chaos
-chaos: $(STAMP) ## faults on real processes for eight minutes, and the verdict (KIND=single|cluster|sentinel, SMALL=1, SEED=, FAULTS=a,b, CHECK=stored history)
+chaos: $(STAMP) ## faults on real processes for eight minutes, and the verdict (KIND=single|cluster|sentinel, SMALL=1, SEED=, FAULTS=a,b, FORMER=revision, ROUNDS=, CHECK=stored history)
 ifdef CHECK
 	@$(PY) -m tests.chaos --check $(CHECK)
 else
@@ -166,8 +175,14 @@ chaos-night: $(STAMP) ## the same for three hours
 mutants: $(STAMP) ## deliberate bugs, one at a time, each with the tests that must notice (AREA=claim)
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m tools.mutants $(if $(AREA),"$(AREA)")
 
+.PHONY: checks
+checks: servers lint types contract docs test-pythons test-redis-server ## what `make ci` does before it runs `make test`
+
+# A compiler, a type checker and the installation of an environment leave one another cores; what
+# each says comes when it has ended.
 .PHONY: ci
-ci: lint types contract docs test-pythons test-redis-server ## exactly what continuous integration runs
+ci: $(STAMP) ## exactly what continuous integration runs
+	@$(MAKE) --jobs=3 --output-sync=target checks
 	@$(PY) -m tools.without redis-server openssl kubectl -- $(MAKE) test
 
 ##@ Documentation
@@ -290,6 +305,9 @@ bench-loads: $(STAMP) ## one-offs of a set through the HTTP API: 50 in 20 s, 100
 
 bench-api: $(STAMP) ## the HTTP API beside 5,000 firings/s: streams of rows, single creates, reads, memory (SMALL=1, CHECK=1)
 	@$(PY) -m tools.devcluster run --tool helm --tool vegeta -- $(PY) -m benchmarks.httpapi
+
+bench-dashboard: $(STAMP) ## the list of the dashboard with 500 and with 50,000 Schedules in Chromium: longest task of each step; no cluster (COUNT=)
+	@$(PY) -m benchmarks.dashboard $(COUNT)
 
 bench-api-servers: $(STAMP) ## one PUT and one GET on our HTTP server, Starlette, Litestar and aiohttp; no cluster (SMALL=1)
 	@$(PY) -m benchmarks.httpapi servers

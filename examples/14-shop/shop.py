@@ -16,6 +16,7 @@ nothing: the database decides, never the event.
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import http.server
 import json
 import sqlite3
@@ -54,17 +55,17 @@ class Shop:
         assert self._reminders is not None  # noqa: S101 - serve takes no payments
         return self._reminders.delete(reminder_id(number))
 
-    def remind_all(self, remind_after: str) -> int:
+    def remind_all(self, at: dt.datetime) -> int:
         """A reminder for every open order, as after a restore of the database; how many."""
         assert self._reminders is not None  # noqa: S101 - serve writes none
-        answers = self._reminders.upsert(self._rows(remind_after))
+        answers = self._reminders.upsert(self._rows(at))
         return sum(1 for answer in answers if not answer.is_refused)
 
-    def _rows(self, remind_after: str) -> Iterator[MemberRow]:
+    def _rows(self, at: dt.datetime) -> Iterator[MemberRow]:
+        """Rows name the instant: the client may send them again, and a delay would begin anew."""
         found = self._database.execute("SELECT number FROM orders WHERE state = 'open'")
         for (number,) in found:
-            wanted = reminder(number, remind_after)
-            yield MemberRow(id=reminder_id(number), delay=wanted.delay, payload=wanted.payload)
+            yield MemberRow(id=reminder_id(number), at=at, payload={"order": number})
 
     def receive(self, event: dict[str, Any]) -> bool:
         """Write the mail of a reminder once; whether there is a new one.
@@ -140,7 +141,7 @@ def main() -> None:
     order.add_argument("--customer", required=True)
     order.add_argument("--remind-after", default="24h")
     commands.add_parser("pay").add_argument("number", type=int)
-    commands.add_parser("remind-all").add_argument("--remind-after", default="24h")
+    commands.add_parser("remind-all").add_argument("--hours", type=float, default=24.0)
     asked = parser.parse_args()
     if asked.command == "serve":
         server(Shop(asked.database, None), asked.port).serve_forever()
@@ -152,7 +153,8 @@ def main() -> None:
         elif asked.command == "pay":
             shop.pay(asked.number)
         else:
-            print(shop.remind_all(asked.remind_after))  # noqa: T201 - what it is for
+            at = dt.datetime.now(dt.UTC) + dt.timedelta(hours=asked.hours)
+            print(shop.remind_all(at))  # noqa: T201 - what it is for
 
 
 if __name__ == "__main__":

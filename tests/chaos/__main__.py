@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import os
 import random
 import sys
@@ -29,7 +30,14 @@ def main() -> int:
         help="the Redis set-up",
     )
     parser.add_argument("--size", choices=("small", "usual", "night"), default="usual")
+    parser.add_argument("--rounds", type=int, help="of faults; unset: as many as the size has")
     parser.add_argument("--faults", default="", help="kinds of faults, a,b,c; unset: all")
+    parser.add_argument(
+        "--former",
+        metavar="REVISION",
+        default="HEAD",
+        help="what a rolling upgrade begins from; HEAD = this version with another label",
+    )
     parser.add_argument("--check", type=Path, metavar="FILE", help="judge a stored history again")
     parser.add_argument("--keep", type=Path, default=Path(".duepoint/chaos"), metavar="FOLDER")
     chosen = parser.parse_args()
@@ -41,7 +49,7 @@ def main() -> int:
 
 
 def _play(seed: int, chosen: argparse.Namespace) -> int:
-    from tests.chaos import playing, sizes
+    from tests.chaos import former, playing, sizes
 
     if "DUEPOINT_TEST_STATE" not in os.environ:
         _say("a run needs a control plane: use `make chaos`")
@@ -51,8 +59,16 @@ def _play(seed: int, chosen: argparse.Namespace) -> int:
     _say(f"seed {seed}; the history goes to {path}")
     kinds = [FaultKind(name) for name in chosen.faults.split(",") if name]
     plane, stopped = sizes.own_plane()
-    wanted = sizes.wanted(chosen.size, seed, chosen.kind, kinds, stopped)
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    try:
+        code = former.unpacked(chosen.former, folder / "former")
+    except ValueError as error:
+        _say(str(error))
+        return 2
+    wanted = sizes.wanted(chosen.size, seed, chosen.kind, kinds, stopped, code)
+    if chosen.rounds:
+        rhythm = dataclasses.replace(wanted.rhythm, rounds=chosen.rounds)
+        wanted = dataclasses.replace(wanted, rhythm=rhythm)
     _say(f"logs: {folder}")
     played = asyncio.run(playing.play(wanted, plane, folder, path, _say))
     return _judge(played.recorder.history, sorted(played.kinds))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 MISSING = "libfaketime is not installed (Debian's package libfaketime, or LIBFAKETIME=FILE)"
 _PLACES = "*/faketime/libfaketimeMT.so.1"
-#: The file is read again after so long.
-NOTICED_SECONDS = 1.5
+#: The file is read again after a second, on a machine that has time for it.
+NOTICED_SECONDS = 6.0
 
 
 def library() -> Path | None:

@@ -46,6 +46,7 @@ class Wish:
         created_us: the object's creation, as the API server says it.
         at_us, returned_us: when the request was sent first, and when an answer said that it is so.
         ready_us: when ``Ready`` was first seen for this generation; 0 where it never was.
+        is_restored: whether an operator writes it again to a Redis that forgot it.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Wish:
     at_us: int
     returned_us: int
     ready_us: int = 0
+    is_restored: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,17 @@ class Skipped:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """The machine gave no time to a thread of the recorder that only sleeps.
+
+    Other processes had none either, or not enough to be punctual: it disturbs, and is no fault.
+    """
+
+    begin_us: int
+    end_us: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSeen:
     """The Lease of the operators, at each change."""
 
@@ -145,7 +158,9 @@ class EndState:
         at_us: when the last statuses were read.
         problems: what has not come to rest, a line each.
         strangers: what happened to objects that are not Duepoint's, a line each.
-        idle_commands: commands a second that Redis carried out once no Schedule was left.
+        idle_commands: commands a second that Duepoint sent to Redis once nothing was due.
+        idle_inside: commands a second that its scripts carried out meanwhile.
+        idle_kinds: the most frequent of those that were sent, a line each.
         processes: how many processes these came from.
     """
 
@@ -153,16 +168,18 @@ class EndState:
     problems: tuple[str, ...] = ()
     strangers: tuple[str, ...] = ()
     idle_commands: float = 0.0
+    idle_inside: float = 0.0
+    idle_kinds: tuple[str, ...] = ()
     processes: int = 0
 
 
 Line: TypeAlias = (
-    Run | Wish | Effect | JobEnd | Fault | Skipped | LeaseSeen | StatusAtEnd | EndState
+    Run | Wish | Effect | JobEnd | Fault | Skipped | Stall | LeaseSeen | StatusAtEnd | EndState
 )
-_KINDS: dict[str, type[Line]] = {
-    one.__name__: one
-    for one in (Run, Wish, Effect, JobEnd, Fault, Skipped, LeaseSeen, StatusAtEnd, EndState)
-}
+_LINES: tuple[type[Line], ...] = (
+    Run, Wish, Effect, JobEnd, Fault, Skipped, Stall, LeaseSeen, StatusAtEnd, EndState,
+)  # fmt: skip
+_KINDS: dict[str, type[Line]] = {one.__name__: one for one in _LINES}
 
 
 @dataclasses.dataclass(slots=True)
@@ -175,6 +192,7 @@ class History:
     job_ends: list[JobEnd] = dataclasses.field(default_factory=list)
     faults: list[Fault] = dataclasses.field(default_factory=list)
     skipped: list[Skipped] = dataclasses.field(default_factory=list)
+    stalls: list[Stall] = dataclasses.field(default_factory=list)
     leases: list[LeaseSeen] = dataclasses.field(default_factory=list)
     statuses: list[StatusAtEnd] = dataclasses.field(default_factory=list)
     end: EndState | None = None
@@ -193,6 +211,8 @@ class History:
                 self.faults.append(line)
             case Skipped():
                 self.skipped.append(line)
+            case Stall():
+                self.stalls.append(line)
             case LeaseSeen():
                 self.leases.append(line)
             case StatusAtEnd():

@@ -1,7 +1,7 @@
 """The processes of a run, each behind proxies of its own, and started again when they end.
 
-Two operators and three workers log in as the chart's accounts. A supervisor does what a kubelet
-does: a process that ended is started again a second later.
+Two operators, three workers and the HTTP API log in as the chart's accounts. A supervisor does what
+a kubelet does: a process that ended is started again a second later.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.chaos.plan import OPERATORS, WORKERS
+from tests.chaos.plan import APIS, OPERATORS, WORKERS
 from tests.chaos.servers import RedisSetup
 from tests.support import stack as stacks
 from tests.support.proxy import Proxy
@@ -24,6 +24,7 @@ LEASE_SECONDS = 3
 _GRACE_SECONDS = 5
 _LOOK_SECONDS = 0.2
 _RESTART_SECONDS = 1.0
+_OF_WATCHDOG = 70
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -50,21 +51,29 @@ class Member:
 
 
 class Installation:
-    """Attributes:
-    exits: what ended by itself, a line each.
+    """Processes of a stack.
+
+    Args:
+        stood_still: whether the machine did, a moment ago: a leader then ends itself (exit code
+            70), because it could not renew its term.
+
+    Attributes:
+        exits: what ended by itself, a line each.
     """
 
-    def __init__(self, stack: Stack, redis: RedisSetup) -> None:
+    def __init__(self, stack: Stack, redis: RedisSetup, stood_still: Callable[[], bool]) -> None:
         self.stack = stack
+        self._stood_still = stood_still
         self.exits: list[str] = []
         self.operators: list[Member] = []
         self.workers: list[Member] = []
+        self.apis: list[Member] = []
         self._redis = redis
         self._folder: Path = stack.folder
 
     @property
     def members(self) -> list[Member]:
-        return [*self.operators, *self.workers]
+        return [*self.operators, *self.workers, *self.apis]
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -74,6 +83,8 @@ class Installation:
                 self.operators.append(await self._member(held, "operator", number))
             for number in range(WORKERS):
                 self.workers.append(await self._member(held, "worker", number))
+            for number in range(APIS):
+                self.apis.append(await self._member(held, "api", number))
             for member in self.members:
                 await member.process.wait_until_ready()
             supervising = asyncio.create_task(self._supervise())
@@ -84,11 +95,6 @@ class Installation:
                 await asyncio.gather(supervising, return_exceptions=True)
                 for member in self.members:
                     member.process.end()
-
-    async def restart(self, member: Member) -> None:
-        """Start it again; ready when this returns."""
-        member.process.start()
-        await member.process.wait_until_ready()
 
     def troubled_logs(self) -> list[str]:
         """Lines that no fault explains: bugs."""
@@ -113,6 +119,8 @@ class Installation:
         name = f"{role}-{number}"
         if role == "operator":
             process = self.stack.operator(name, **settings)
+        elif role == "api":
+            process = self.stack.http_api(name, **settings)
         else:
             process = self.stack.worker(
                 name,
@@ -130,8 +138,8 @@ class Installation:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _start_again(self, member: Member) -> None:
-        if not member.is_expected_to_end:
-            code = await member.process.wait_for_end()
+        code = await member.process.wait_for_end()
+        if not member.is_expected_to_end and not (code == _OF_WATCHDOG and self._stood_still()):
             self.exits.append(f"{member.name} ended with {code}, and nothing asked it to")
         member.is_expected_to_end = False
         await asyncio.sleep(_RESTART_SECONDS)

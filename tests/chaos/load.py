@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from duepoint.kube import errors as kube_errors
+from tests.chaos import apiusers
 from tests.chaos.history import Wish, instant_us
 from tests.chaos.recorder import Recorder, now_us
 from tests.support.builders import JOB_TEMPLATE
@@ -41,6 +42,7 @@ class Amounts:
     jobs: int
     edited: int
     members: int
+    api_users: int
 
 
 class Load:
@@ -67,6 +69,7 @@ class Load:
 
         await asyncio.gather(*(one(name, spec) for name, spec in specs.items()))
         await self.apply_set(amounts.members)
+        await self.apply_api_set()
 
     async def edit(self, chance: random.Random, edited: int, seconds: float) -> None:
         """Users who change their minds, every second or so, until so many seconds have passed."""
@@ -168,21 +171,8 @@ class Load:
             "rows": {"inline": rows},
             **({"suspend": True} if suspend else {}),
         }
-        body = {
-            "apiVersion": "duepoint.dev/v1alpha1",
-            "kind": "ScheduleSet",
-            "metadata": {"name": SET, "namespace": self._stack.namespace},
-            "spec": spec,
-        }
-        path = f"/apis/duepoint.dev/v1alpha1/namespaces/{self._stack.namespace}/schedulesets/{SET}"
-        query = {"fieldManager": "chaos", "force": "true"}
         at_us = now_us()
-        applied = json.loads(
-            await self._stack.api.request(
-                "PATCH", path, body, query=query, content_type="application/apply-patch+yaml"
-            )
-        )
-        metadata = applied["metadata"]
+        metadata = (await self._write_set(SET, spec))["metadata"]
         off = {"schedule": "* * * * * *", **_ALL, **({"suspend": True} if suspend else {})}
         for row in rows:
             wish = Wish(
@@ -190,6 +180,27 @@ class Load:
                 edit=2 if suspend else 1, created_us=at_us, at_us=at_us, returned_us=now_us(),
             )  # fmt: skip
             self._wishes.append((wish, (metadata["uid"], metadata["generation"])))
+
+    async def apply_api_set(self, *, suspend: bool = False) -> None:
+        """A set that the users of the HTTP API fill."""
+        spec = {"webhook": self._webhook(), "limits": {"members": 10_000}}
+        await self._write_set(apiusers.SET, {**spec, "suspend": True} if suspend else spec)
+
+    async def _write_set(self, name: str, spec: Spec) -> Any:
+        """The object as it is then."""
+        body = {
+            "apiVersion": "duepoint.dev/v1alpha1",
+            "kind": "ScheduleSet",
+            "metadata": {"name": name, "namespace": self._stack.namespace},
+            "spec": spec,
+        }
+        path = f"/apis/duepoint.dev/v1alpha1/namespaces/{self._stack.namespace}/schedulesets/{name}"
+        query = {"fieldManager": "chaos", "force": "true"}
+        return json.loads(
+            await self._stack.api.request(
+                "PATCH", path, body, query=query, content_type="application/apply-patch+yaml"
+            )
+        )
 
     def record(self) -> None:
         """All wishes, once it is known when each was Ready."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import redis
 
 from duepoint.faults import FaultPoint
-from tests.chaos import connections, installation, servers
+from tests.chaos import connections, former, installation, servers
 from tests.chaos.history import Fault, Skipped
 from tests.chaos.installation import Installation, Member
 from tests.chaos.plan import FaultKind, PlannedFault
@@ -31,6 +32,7 @@ _OF_PROCESSES = frozenset(
         FaultKind.WRONG_CLOCK, FaultKind.API_LOST_REPLIES, FaultKind.API_LATE_REPLIES,
         FaultKind.API_HALF_OPEN, FaultKind.API_REFUSED, FaultKind.RECEIVER_REFUSES,
         FaultKind.RECEIVER_HANGS, FaultKind.RECEIVER_CUTS,
+        FaultKind.KILL_API, FaultKind.PAUSE_API,
     }
 )  # fmt: skip
 #: Where a worker dies that is at work.
@@ -43,6 +45,7 @@ POINTS = (
 _TRIES = 3
 _WRONG_SECONDS = 3600.0
 _STARTING_SECONDS = 20
+_ROLLING_SECONDS = 60
 
 #: What was done it to, and the witness.
 Done = tuple[str, str]
@@ -53,6 +56,8 @@ class Nemesis:
 
     Args:
         stopped: pids of the control plane's servers, by kind of fault; empty where others use them.
+        code: of the former version; None where there is none.
+        api_requests: how many requests to the HTTP API have no answer yet.
     """
 
     def __init__(
@@ -62,27 +67,36 @@ class Nemesis:
         sink: Sink,
         recorder: Recorder,
         stopped: dict[FaultKind, int],
+        code: Path | None,
+        api_requests: Callable[[], int],
     ) -> None:
         self._installed = installed
         self._redis = setup
         self._sink = sink
         self._recorder = recorder
         self._stopped = stopped
+        self._code = code
+        self._api_requests = api_requests
         self._one_at_a_time = {name: asyncio.Lock() for name in ("redis", "plane", "receiver")}
         self._wrong_clocks = self._doomed_workers = 0
         self._alone: dict[FaultKind, Callable[[PlannedFault], Awaitable[Done]]] = {
             FaultKind.LEASE_DELETED: self._delete_lease,
             FaultKind.WRONG_CLOCK: self._another_clock,
             FaultKind.DIES_AT_POINT: self._doomed,
+            FaultKind.ROLLING_UPGRADE: self._roll,
         }
 
     def skipped(self) -> Collection[Skipped]:
         """What cannot be done here, and why."""
-        return [Skipped(kind=kind.value, why=why) for kind, why in self._redis.skipped.items()]
+        found = dict(self._redis.skipped)
+        if self._code is None:
+            found[FaultKind.ROLLING_UPGRADE] = former.NO_GIT
+        return [Skipped(kind=kind.value, why=why) for kind, why in found.items()]
 
     def kinds(self) -> Collection[FaultKind]:
         """What can be done to this installation."""
-        return _OF_PROCESSES | self._redis.kinds | frozenset(self._stopped)
+        found = _OF_PROCESSES | self._redis.kinds | frozenset(self._stopped)
+        return found if self._code is None else found | {FaultKind.ROLLING_UPGRADE}
 
     async def carry_out(self, plan: Sequence[PlannedFault]) -> None:
         """Each at its time; faults of different things overlap."""
@@ -208,8 +222,11 @@ class Nemesis:
             leases = self._recorder.history.leases
             holder = leases[-1].holder if leases else ""
             return installation.leader_of(self._installed, holder)
-        of_workers = planned.kind.endswith("-worker")
-        members = self._installed.workers if of_workers else self._installed.members
+        members = self._installed.members
+        if planned.kind.endswith("-worker"):
+            members = self._installed.workers
+        elif planned.kind.endswith("-http-api"):
+            members = self._installed.apis
         return members[planned.number % len(members)]
 
     async def _end_or_pause(self, member: Member, planned: PlannedFault) -> str:
@@ -217,7 +234,7 @@ class Nemesis:
         if process.has_ended:  # by another fault, a moment ago
             return ""
         match planned.kind:
-            case FaultKind.PAUSE_WORKER | FaultKind.PAUSE_LEADER:
+            case FaultKind.PAUSE_WORKER | FaultKind.PAUSE_LEADER | FaultKind.PAUSE_API:
                 witness = await _pause(process.pid, planned.lasts_seconds)
                 await asyncio.sleep(2)  # a leader that lost its Lease ends itself
                 member.is_expected_to_end = process.has_ended
@@ -226,19 +243,42 @@ class Nemesis:
                 code = await process.drain()  # the supervisor starts it again
                 return "" if code else "ended with 0"
             case _:
+                asked = self._api_requests()
                 member.is_wanted = False
                 try:
                     await process.kill()
                     await asyncio.sleep(planned.lasts_seconds)
                 finally:
                     member.is_wanted = True
-                return "killed by SIGKILL"
+                at_work = f", {asked} requests under way" if member in self._installed.apis else ""
+                return f"killed by SIGKILL{at_work}"
 
     async def _delete_lease(self, _: PlannedFault) -> Done:
         stack = self._installed.stack
         path = f"/apis/coordination.k8s.io/v1/namespaces/{stack.system}/leases/duepoint-operator"
         await asyncio.to_thread(stack.plane.admin().delete, path)
         return "Lease", "deleted"
+
+    async def _roll(self, _: PlannedFault) -> Done:
+        """Every process ends in its turn and comes back as the other version, role by role."""
+        roles = (self._installed.operators, self._installed.workers, self._installed.apis)
+        code = self._code if self._installed.operators[0].process.code is None else None
+        versions = await asyncio.gather(*(self._rolled(role, code) for role in roles))
+        came = sorted({version for of_role in versions for version in of_role})
+        count = sum(len(role) for role in roles)
+        return "all", f"{count} processes are {came[0]} now" if len(came) == 1 else ""
+
+    async def _rolled(self, members: Sequence[Member], code: Path | None) -> list[str]:
+        """What versions they say they are; empty of one that did not come back in time."""
+        found = []
+        for member in members:
+            async with member.lock:
+                member.process.code = code
+                if not member.process.has_ended:
+                    member.is_expected_to_end = True
+                    await member.process.drain()
+            found.append(await _version(member.process))
+        return found
 
     async def _doomed(self, planned: PlannedFault) -> Done:
         """One more worker, which ends as by SIGKILL when it reaches a fault point."""
@@ -274,6 +314,16 @@ class Nemesis:
         if not noticed:
             return name, ""
         return name, f"off by {off:+.0f} s, and not ready: clock"
+
+
+async def _version(process: Process) -> str:
+    """Of a process that starts, ready or not: another fault may keep it from that."""
+    for _ in range(_ROLLING_SECONDS * 5):
+        with contextlib.suppress(OSError):
+            if found := re.search(r'duepoint_build_info{version="(.*?)"}', await process.metrics()):
+                return found[1]
+        await asyncio.sleep(0.2)
+    return ""
 
 
 async def _waited_for_clock(process: Process) -> bool:

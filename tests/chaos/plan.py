@@ -1,8 +1,9 @@
 """Which fault happens when: a plan that a seed decides.
 
 Faults come in *rounds*, with calm between them that is longer than a recovery, so that what should
-be punctual again is seen to be. Kinds are dealt from a shuffled deck, so none comes up twice before
-each has come up once. Pure.
+be punctual again is seen to be. Kinds are dealt from two shuffled decks, so none comes up twice
+before each of its deck has come up once. Kinds after which a process has to start, or a server to
+recover, are a deck of their own: a machine has time for fewer of them. Pure.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ class FaultKind(enum.StrEnum):
     LEASE_DELETED = "lease-deleted"
     DIES_AT_POINT = "dies-at-point"
     WRONG_CLOCK = "wrong-clock"
+    KILL_API = "kill-http-api"
+    PAUSE_API = "pause-http-api"
+    ROLLING_UPGRADE = "rolling-upgrade"
     # -- a process's connections ---------------------------------------------------------------
     REDIS_CUT = "redis-cut"
     REDIS_LOST_REPLIES = "redis-lost-replies"
@@ -60,6 +64,8 @@ LASTING: dict[FaultKind, tuple[float, float]] = {
     FaultKind.KILL_LEADER: (0.5, 3),
     FaultKind.PAUSE_LEADER: (2, 20),
     FaultKind.WRONG_CLOCK: (5, 8),
+    FaultKind.KILL_API: (0.2, 1.5),
+    FaultKind.PAUSE_API: (1, 5),
     FaultKind.REDIS_LOST_REPLIES: (0.1, 0.5),
     FaultKind.REDIS_LATE_REPLIES: (0.3, 4),
     FaultKind.REDIS_HALF_OPEN: (2, 12),
@@ -79,8 +85,20 @@ LASTING: dict[FaultKind, tuple[float, float]] = {
     FaultKind.RECEIVER_HANGS: (1, 5),
     FaultKind.RECEIVER_CUTS: (1, 5),
 }
+#: A process starts after them, or a server that all share recovers; the others cost no time.
+COSTLY = frozenset(
+    {
+        FaultKind.KILL_WORKER, FaultKind.DRAIN_WORKER, FaultKind.KILL_LEADER,
+        FaultKind.LEASE_DELETED, FaultKind.DIES_AT_POINT, FaultKind.WRONG_CLOCK,
+        FaultKind.KILL_API, FaultKind.ROLLING_UPGRADE, FaultKind.REDIS_RESTART,
+        FaultKind.REDIS_TAIL_LOST, FaultKind.REDIS_STOPPED, FaultKind.REDIS_FLUSHED,
+        FaultKind.REDIS_FULL, FaultKind.REDIS_CLOCK, FaultKind.SCRIPTS_FLUSHED,
+        FaultKind.CLIENTS_KILLED, FaultKind.FAILOVER, FaultKind.FAILOVER_LOSING,
+        FaultKind.API_STOPPED, FaultKind.ETCD_STOPPED,
+    }
+)  # fmt: skip
 #: Which processes there are to choose from.
-WORKERS, OPERATORS = 3, 2
+WORKERS, OPERATORS, APIS = 3, 2, 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +123,14 @@ class Rhythm:
     rounds: how many.
     faults_seconds, calm_seconds: how long each of them, and the calm after it.
     every_seconds: from one fault to the next, on average.
+    costly_every_seconds: the same of those that are costly.
     """
 
     rounds: int
     faults_seconds: float
     calm_seconds: float
     every_seconds: float
+    costly_every_seconds: float
 
     @property
     def seconds(self) -> float:
@@ -124,12 +144,24 @@ def of_seed(seed: int, rhythm: Rhythm, kinds: Collection[FaultKind]) -> list[Pla
     Raises:
         ValueError: there is no kind to choose from.
     """
-    if not kinds:
+    chosen = frozenset(kinds)
+    if not chosen:
         raise ValueError("a plan needs at least one kind of fault")
-    chance = random.Random(seed)
-    deck = _deck(chance, sorted(kinds))
-    found = []
-    for number in range(rhythm.rounds):
+    costly = COSTLY & chosen
+    found = [
+        *_dealt(random.Random(seed), sorted(costly), rhythm, rhythm.costly_every_seconds),
+        *_dealt(random.Random(~seed), sorted(chosen - costly), rhythm, rhythm.every_seconds),
+    ]
+    return sorted(found, key=lambda planned: planned.at_seconds)
+
+
+def _dealt(
+    chance: random.Random, kinds: Sequence[FaultKind], rhythm: Rhythm, every_seconds: float
+) -> list[PlannedFault]:
+    """Of one deck, in all rounds; none where it has no kind."""
+    deck = _deck(chance, kinds)
+    found: list[PlannedFault] = []
+    for number in range(rhythm.rounds if kinds else 0):
         begin = number * (rhythm.faults_seconds + rhythm.calm_seconds)
         at = begin
         while at < begin + rhythm.faults_seconds:
@@ -140,11 +172,11 @@ def of_seed(seed: int, rhythm: Rhythm, kinds: Collection[FaultKind]) -> list[Pla
                     at_seconds=at,
                     kind=kind,
                     lasts_seconds=chance.uniform(shortest, longest),
-                    number=chance.randrange(WORKERS + OPERATORS),
+                    number=chance.randrange(WORKERS + OPERATORS + APIS),
                     amount=chance.random(),
                 )
             )
-            at += chance.uniform(0.5, 1.5) * rhythm.every_seconds
+            at += chance.uniform(0.5, 1.5) * every_seconds
     return found
 
 

@@ -14,19 +14,21 @@ import datetime as dt
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.chaos import checker, plan, servers
+from tests.chaos import checker, idleness, plan, servers
+from tests.chaos.apiusers import ApiUsers
 from tests.chaos.history import EndState, Run, StatusAtEnd, instant_us
 from tests.chaos.installation import Installation, Member
 from tests.chaos.load import STREAMS, Amounts, Load
 from tests.chaos.nemesis import Nemesis
-from tests.chaos.plan import FaultKind, Rhythm
+from tests.chaos.plan import FaultKind, PlannedFault, Rhythm
 from tests.chaos.recorder import Recorder, now_us
 from tests.chaos.replicated import Cluster, UnderSentinel
 from tests.chaos.sink import Sink
+from tests.chaos.stalls import StallWatch
 from tests.chaos.watching import Change, Watch
 from tests.support import stack as stacks
 from tests.support.controlplane import ControlPlane
@@ -41,6 +43,8 @@ _TAIL_SECONDS = 4.0
 _REST_SECONDS = 60.0
 _IDLE_SECONDS = 3.0
 _IDLE_LOOKS = 6
+#: A stall explains what happens so long after it.
+_STALLED_US = 20_000_000
 _STRANGER = "stranger"
 SETS = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedulesets"
 #: Connections of one kind more than another process of its kind has.
@@ -55,6 +59,7 @@ class Wanted:
     Attributes:
         kinds: faults to choose from; empty = all that this set-up can have.
         stopped: pids of servers of the control plane that may be stopped, by kind of fault.
+        code: of the former version, for rolling upgrades; None: there are none.
         recovery_seconds: so long after a fault everything is as if it had not been.
     """
 
@@ -64,6 +69,7 @@ class Wanted:
     amounts: Amounts
     kinds: Collection[FaultKind] = ()
     stopped: dict[FaultKind, int] = dataclasses.field(default_factory=dict)
+    code: Path | None = None
     recovery_seconds: float = RECOVERY_SECONDS
 
 
@@ -125,29 +131,56 @@ class _Play:
         self._recorder = recorder
         self._say = say
         self._sink = Sink(recorder)
-        self._installed = Installation(stack, redis)
+        self._installed = Installation(stack, redis, self._stood_still)
         self._strangers: list[str] = []
         self._most_files = 0
+        self._api_users: ApiUsers | None = None
         stack.answer = self._sink.answer
 
     async def run(self) -> Collection[str]:
-        stack, rhythm = self._stack, self._wanted.rhythm
+        rhythm = self._wanted.rhythm
         chance = random.Random(self._wanted.seed)
         stranger = await asyncio.to_thread(self._make_stranger)
         nemesis = Nemesis(
-            self._installed, self._redis, self._sink, self._recorder, self._wanted.stopped
+            self._installed,
+            self._redis,
+            self._sink,
+            self._recorder,
+            self._wanted.stopped,
+            code=self._wanted.code,
+            api_requests=lambda: self._api_users.under_way if self._api_users else 0,
         )
         kinds = frozenset(self._wanted.kinds or nemesis.kinds()) & frozenset(nemesis.kinds())
         for line in nemesis.skipped():
             self._recorder.add(line)
         faults = plan.of_seed(self._wanted.seed, rhythm, kinds)
+        stalls = StallWatch(self._recorder.add)
+        stalls.start()
+        try:
+            await self._disturb(faults, nemesis, chance, stranger)
+        finally:
+            stalls.stop()
+        return {fault.kind.value for fault in faults}
+
+    async def _disturb(
+        self,
+        faults: Sequence[PlannedFault],
+        nemesis: Nemesis,
+        chance: random.Random,
+        stranger: str,
+    ) -> None:
+        """The run between its first process and its last look."""
+        rhythm = self._wanted.rhythm
         async with self._installed.running(), self._watching(), self._following():
             seconds = _WARM_SECONDS + rhythm.seconds
             ends = dt.datetime.now(dt.UTC).replace(microsecond=0) + dt.timedelta(
                 seconds=seconds + _TAIL_SECONDS + 4
             )
-            load = Load(stack, self._recorder, ends)
+            load = Load(self._stack, self._recorder, ends)
             await load.apply_all(self._wanted.amounts)
+            self._api_users = api_users = ApiUsers(
+                self._stack, self._recorder, await self._stack.member_token()
+            )
             self._say(f"{len(load.present())} Schedules, {len(faults)} faults in {seconds:.0f} s")
             await asyncio.sleep(_WARM_SECONDS)
             self._most_files = max(map(_open_files, self._installed.members))
@@ -155,11 +188,15 @@ class _Play:
             editing = asyncio.create_task(
                 load.edit(chance, self._wanted.amounts.edited, rhythm.seconds - rhythm.calm_seconds)
             )
+            writing = asyncio.create_task(
+                api_users.write(
+                    chance, self._wanted.amounts.api_users, rhythm.seconds - rhythm.calm_seconds
+                )
+            )
             began = time.monotonic()
-            await asyncio.gather(disturbing, editing)
+            await asyncio.gather(disturbing, editing, writing)
             await asyncio.sleep(max(0.0, began + rhythm.seconds - time.monotonic()))
             await self._end(load, stranger)
-        return {fault.kind.value for fault in faults}
 
     # -- what is seen ----------------------------------------------------------------------------
 
@@ -217,6 +254,10 @@ class _Play:
         path = stacks.JOBS.format(ns=self._stack.namespace)
         return str(self._stack.plane.admin().post(path, body)["metadata"]["uid"])
 
+    def _stood_still(self) -> bool:
+        stalls = self._recorder.history.stalls
+        return bool(stalls) and stalls[-1].end_us > now_us() - _STALLED_US
+
     # -- the end ---------------------------------------------------------------------------------
 
     async def _end(self, load: Load, stranger: str) -> None:
@@ -230,9 +271,11 @@ class _Play:
         recovered_us += self._recorder.history.run.recovery_us + 1_000_000
         await asyncio.sleep(max(0.0, left, (recovered_us - now_us()) / 1e6))
         await load.apply_set(self._wanted.amounts.members, suspend=True)
+        await load.apply_api_set(suspend=True)
         problems += await self._wait_for_rest(load)
         problems += await self._unready()
-        idle = await self._idle_commands()
+        self._recorder.stop_following()
+        idle = await self._idle_look()
         for name in load.present():
             found = await self._found(name)
             self._recorder.add(
@@ -250,7 +293,9 @@ class _Play:
                 at_us=now_us(),
                 problems=tuple(problems),
                 strangers=tuple(self._strangers),
-                idle_commands=idle,
+                idle_commands=idle.sent,
+                idle_inside=idle.inside,
+                idle_kinds=idle.kinds,
                 processes=len(self._installed.members),
             )
         )
@@ -292,18 +337,17 @@ class _Play:
             found.append(f"there are {leaders:g} leaders")
         return found
 
-    async def _idle_commands(self) -> float:
-        """A second, in the quietest of some seconds: what was written last is still compared."""
+    async def _idle_look(self) -> idleness.Look:
+        """The quietest of some looks: what was written last is still compared."""
         found = []
-        before = await asyncio.to_thread(servers.commands, self._redis.primaries())
+        most = checker.idle_at_most(len(self._installed.members))
         for _ in range(_IDLE_LOOKS):
-            await asyncio.sleep(_IDLE_SECONDS)
-            after = await asyncio.to_thread(servers.commands, self._redis.primaries())
-            found.append((after - before) / _IDLE_SECONDS)
-            if found[-1] <= checker.idle_at_most(len(self._installed.members)):
+            seen = await asyncio.to_thread(idleness.look, self._redis.primaries(), _IDLE_SECONDS)
+            found.append(seen)
+            if seen.sent <= most:
                 break
-            before = after
-        return min(found)
+            self._say(f"not idle yet: {seen.sent:.0f} commands a second; {', '.join(seen.kinds)}")
+        return min(found, key=lambda one: one.sent)
 
     def _look_after(self, stranger: str) -> None:
         path = f"{stacks.JOBS.format(ns=self._stack.namespace)}/{_STRANGER}"

@@ -18,6 +18,8 @@ SECONDS_PER_FAULT = 6.0
 #: Effects of each target, and slots that were due while something was wrong.
 LEAST_OF_TARGET = 10
 LEAST_DISTURBED = 50
+#: Share of the time in which the machine stood still, beyond which all is excused.
+MOST_STALLED = 0.1
 
 
 def complaints(history: History, kinds: Collection[str]) -> Iterator[str]:
@@ -39,6 +41,9 @@ def complaints(history: History, kinds: Collection[str]) -> Iterator[str]:
     for kind in sorted(kinds):
         if not bitten[kind]:
             yield f"no {kind} was seen to bite ({without[kind]} were tried)"
+    stalled = sum(one.end_us - one.begin_us for one in history.stalls) / 1e6
+    if stalled > MOST_STALLED * seconds:
+        yield f"the machine stood still for {stalled:.0f} of {seconds:.0f} s"
     disturbances = Disturbances(history)
     disturbed = sum(1 for one in history.effects if disturbances.at(one.slot_us))
     if disturbed < LEAST_DISTURBED:

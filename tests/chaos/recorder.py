@@ -51,6 +51,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._jobs: set[str] = set()
         self._ended: set[str] = set()
+        self._is_following_over = False
 
     def add(self, line: Line) -> None:
         """From any thread."""
@@ -123,7 +124,10 @@ class Recorder:
         data = json.loads(request.body)["data"]
         of = data["schedule"]
         at_us = now_us()
-        uid = f"{of['set']}/{of['name']}" if "set" in of else of["uid"]
+        payload = data["payload"] or {}
+        # a one-off of the HTTP API is known by what its user called it, whatever its id is
+        name = payload.get("key", of["name"])
+        uid = f"{of['set']}/{name}" if "set" in of else of["uid"]
         self.add(
             Effect(
                 target="webhook",
@@ -132,15 +136,19 @@ class Recorder:
                 at_us=at_us,
                 since_us=at_us,
                 key=request.header("webhook-id") or "",
-                edit=(data["payload"] or {}).get("edit", 0),
+                edit=payload.get("edit", 0),
                 accepted=accepted,
             )
         )
 
+    def stop_following(self) -> None:
+        """No stream is read any more: what Redis carries out from now on is not ours."""
+        self._is_following_over = True
+
     async def follow_stream(self, key: str, client: Callable[[], redis.Redis | None]) -> None:
-        """Read what is appended, until it is cancelled; a server that is away is asked again."""
+        """Read what is appended, until it is stopped; a server that is away is asked again."""
         last = "-"
-        while True:
+        while not self._is_following_over:
             last = await asyncio.to_thread(self._read_stream, key, client, last)
             await asyncio.sleep(_POLL_SECONDS)
 

@@ -30,17 +30,20 @@ _PROMOTION_SECONDS = 40.0
 class _Pairs(RedisSetup):
     """What a cluster and Sentinel have in common.
 
-    A primary that stands still or dies may be replaced by its replica, which may lack the newest.
+    A primary that stands still, dies or lives in another hour may be replaced by its replica, which
+    may lack the newest.
     """
 
     kinds = USUAL | _OF_REPLICAS
     forgets = RedisSetup.forgets | {
         FaultKind.FAILOVER, FaultKind.FAILOVER_LOSING, FaultKind.REDIS_STOPPED,
-        FaultKind.REDIS_RESTART,
+        FaultKind.REDIS_RESTART, FaultKind.REDIS_CLOCK,
     }  # fmt: skip
 
-    def __init__(self, pairs: list[tuple[RedisServer, RedisServer]]) -> None:
-        self._pairs = pairs
+    _pairs: list[tuple[RedisServer, RedisServer]]
+
+    def __init__(self) -> None:
+        super().__init__()
         self._dead: list[RedisServer] = []
 
     def primaries(self) -> list[RedisServer]:
@@ -100,9 +103,16 @@ class Cluster(_Pairs):
     """Six nodes; ``KIND=cluster``."""
 
     def __init__(self, folder: Path) -> None:
-        self._cluster = RedisCluster("valkey", folder, replicas=True, options=lambda: APPENDING)
+        super().__init__()
+        self._cluster = RedisCluster(
+            "valkey",
+            folder,
+            replicas=True,
+            options=lambda: APPENDING,
+            prefix=self._with_clock,
+        )
         nodes = self._cluster.nodes
-        super().__init__(list(zip(nodes[:PRIMARIES], nodes[PRIMARIES:], strict=True)))
+        self._pairs = list(zip(nodes[:PRIMARIES], nodes[PRIMARIES:], strict=True))
 
     def start(self) -> None:
         self._cluster.start()
@@ -126,9 +136,10 @@ class UnderSentinel(_Pairs):
     """A primary, its replica and three Sentinels; ``KIND=sentinel``."""
 
     def __init__(self, folder: Path) -> None:
-        self._watched = Watched("valkey", folder / "watched", *APPENDING)
+        super().__init__()
+        self._watched = Watched("valkey", folder / "watched", *APPENDING, prefix=self._with_clock)
         first, second = self._watched.servers
-        super().__init__([(first, second)])
+        self._pairs = [(first, second)]
         password = folder / "sentinel-password"
         password.write_text(PASSWORD)
         self.settings: Mapping[str, str] = {"redis_sentinel_password_file": str(password)}

@@ -19,6 +19,7 @@ def lines(
     """The report, line by line; the last one is the verdict."""
     yield from _faults(history)
     yield from _effects(history)
+    yield from _machine(history)
     by_rule: defaultdict[str, list[Violation]] = defaultdict(list)
     for one in violations:
         by_rule[one.rule.value].append(one)
@@ -61,6 +62,17 @@ def _effects(history: History) -> Iterator[str]:
         )
         figures = ", ".join(f"{_at(calm, share):.3f} s" for share in (0.5, 0.99, 1.0))
         yield f"  {target:<8}{len(of_target):>6}{repeated:>10}  {figures if calm else '-'}"
+
+
+def _machine(history: History) -> Iterator[str]:
+    stalled = sum(one.end_us - one.begin_us for one in history.stalls) / 1e6
+    yield f"the machine stood still {len(history.stalls)} times, {stalled:.0f} s in all"
+    if history.end is not None:
+        end = history.end
+        yield (
+            f"at rest: {end.idle_commands:.1f} commands a second to Redis, {end.idle_inside:.0f} "
+            f"inside scripts; {', '.join(end.idle_kinds)}"
+        )
 
 
 def _at(ordered: Sequence[float], share: float) -> float:

@@ -17,15 +17,22 @@ from tools.devcluster import state as states
 
 _CALM_SECONDS = RECOVERY_SECONDS + 12
 
+_CALM = {"calm_seconds": _CALM_SECONDS, "every_seconds": 1.0, "costly_every_seconds": 2.0}
 RHYTHMS = {
-    "small": Rhythm(rounds=1, faults_seconds=16, calm_seconds=RECOVERY_SECONDS, every_seconds=1.0),
-    "usual": Rhythm(rounds=5, faults_seconds=45, calm_seconds=_CALM_SECONDS, every_seconds=1.5),
-    "night": Rhythm(rounds=120, faults_seconds=45, calm_seconds=_CALM_SECONDS, every_seconds=1.5),
+    "small": Rhythm(
+        rounds=1,
+        faults_seconds=16,
+        calm_seconds=RECOVERY_SECONDS,
+        every_seconds=1.5,
+        costly_every_seconds=1.5,
+    ),
+    "usual": Rhythm(rounds=5, faults_seconds=45, **_CALM),
+    "night": Rhythm(rounds=120, faults_seconds=45, **_CALM),
 }
 AMOUNTS = {
-    "small": Amounts(webhooks=10, streams=8, jobs=1, edited=3, members=5),
-    "usual": Amounts(webhooks=50, streams=40, jobs=2, edited=6, members=40),
-    "night": Amounts(webhooks=50, streams=40, jobs=2, edited=6, members=40),
+    "small": Amounts(webhooks=10, streams=8, jobs=1, edited=3, members=5, api_users=1),
+    "usual": Amounts(webhooks=50, streams=40, jobs=2, edited=6, members=40, api_users=2),
+    "night": Amounts(webhooks=50, streams=40, jobs=2, edited=6, members=40, api_users=2),
 }
 
 
@@ -35,6 +42,7 @@ def wanted(
     kind: str,
     kinds: Collection[FaultKind],
     stopped: dict[FaultKind, int],
+    code: Path | None,
 ) -> Wanted:
     """A run of this size."""
     return Wanted(
@@ -44,6 +52,7 @@ def wanted(
         amounts=AMOUNTS[size],
         kinds=kinds,
         stopped=stopped,
+        code=code,
     )
 
 

@@ -1,7 +1,8 @@
 """When something disturbed, and what a disturbance excuses.
 
 A fault disturbs from its beginning to ``recovery_us`` after its end: leases have to run out, and
-what a server lost is found and mended.
+what a server lost is found and mended. So does a stall of the machine, in which leases run out as
+in a pause of every process at once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import bisect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tests.chaos.history import Fault, History
+from tests.chaos.history import Fault, History, Stall
 
 #: What a server that went back may lack: it goes back by less than this.
 FORGOTTEN_US = 15_000_000
@@ -31,9 +32,10 @@ class Disturbances:
         self.recovery_us = history.run.recovery_us
         self.lateness_us = history.run.lateness_us
         self.faults: Sequence[Fault] = sorted(history.faults, key=lambda one: one.begin_us)
+        self._disturbing: Sequence[Fault | Stall] = [*self.faults, *history.stalls]
         self.windows = _merged(
             Window(one.begin_us - self.lateness_us, one.end_us + self.recovery_us)
-            for one in self.faults
+            for one in self._disturbing
         )
         self._begins = [window.begin_us for window in self.windows]
         self._forgetting = [one for one in self.faults if one.forgets]
@@ -56,10 +58,10 @@ class Disturbances:
         return self.latest_us(written_us)
 
     def overlapping(self, first_us: int, last_us: int) -> int:
-        """How many faults disturbed at some time between these two."""
+        """How many faults and stalls disturbed at some time between these two."""
         return sum(
             1
-            for one in self.faults
+            for one in self._disturbing
             if one.begin_us <= last_us and one.end_us + self.recovery_us >= first_us
         )
 

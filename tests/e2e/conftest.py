@@ -20,7 +20,9 @@ async def stack(duepoint_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[s
     server = RedisServer("valkey", tmp_path)
     server.start()
     try:
-        async with stacks.installed(duepoint_plane, server, tmp_path) as installed:
+        async with stacks.installed(
+            duepoint_plane, server, tmp_path, are_prepared=True
+        ) as installed:
             yield installed
     finally:
         server.stop()

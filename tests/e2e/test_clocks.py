@@ -24,7 +24,7 @@ async def test_an_operator_with_a_wrong_clock_arms_no_past_slot_and_skips_none(s
     began_us = time.time_ns() // 1000
     await stack.apply("steady", {"schedule": "@every 1h", "webhook": stack.webhook()})
     await stack.wait_until_ready("steady")
-    edited = {"schedule": "@every 2s", "webhook": stack.webhook()}
+    edited = {"schedule": "@every 2s", "catchUpPolicy": "All", "webhook": stack.webhook()}
     await stack.apply("steady", edited)
     found = await stack.wait_until_ready("steady", 2)
     assert abs(times.parse_us(found["status"]["nextScheduleTime"]) - began_us) < 60 * SECOND

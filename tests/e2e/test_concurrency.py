@@ -105,7 +105,7 @@ async def test_slots_that_wait_start_when_the_job_before_them_ends(stack):
     await two_workers(stack)
     spec = {
         "schedule": "@every 1s",
-        "endTime": (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=6)).isoformat(),
+        "endTime": (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=20)).isoformat(),
         "concurrencyPolicy": "Queue",
         "queueLimit": 20,
         "jobTemplate": template(seconds=2),

@@ -61,8 +61,9 @@ async def test_a_suspended_schedule_is_ready_and_silent_until_resumed(stack):
     await stack.apply("pause", {**spec, "suspend": False})
     await stack.wait_until_ready("pause", generation=3)
     await stack.wait_for_deliveries(quiet + 2, "pause")
-    skipped = (await stack.schedule("pause"))["status"]["runs"]["skipped"]
-    assert skipped >= 1
+    await stack.wait_for_schedule(
+        "pause", lambda found: found["status"]["runs"]["skipped"] >= 1, "its skipped slots"
+    )
 
 
 async def test_a_deleted_schedule_fires_no_more(stack):

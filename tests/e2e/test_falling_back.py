@@ -31,7 +31,7 @@ async def test_no_job_is_made_twice_and_no_slot_is_lost_when_a_lagging_replica_i
     try:
         watched.start()
         redis = promoting.UnderSentinel(watched)
-        async with stacks.installed(duepoint_plane, redis, tmp_path) as stack:
+        async with stacks.installed(duepoint_plane, redis, tmp_path, are_prepared=True) as stack:
             scene = promoting.PromotedScene(
                 stack, wanted, watched, redis_sentinel_password_file=str(password)
             )

@@ -122,8 +122,8 @@ async def test_a_job_of_ours_that_lost_its_slot_is_not_called_another_s(stack):
     schedule = await stack.wait_until_ready("bare")
     await stack.apply("bare", spec)
     found = await stack.wait_until_ready("bare", 2)
-    # The next slot may be too near for the Job to be there before it; the one after it is not.
-    following_us = slot_us(found["status"]["nextScheduleTime"]) + 4_000_000
+    # The next slot may be too near for the Job to be there before it; the third one is not.
+    following_us = slot_us(found["status"]["nextScheduleTime"]) + 8_000_000
     name = jobbuilder.name_of("bare", following_us)
     await forge(stack, stack.namespace, name, schedule, slot="")
     found = await stack.wait_for_schedule(

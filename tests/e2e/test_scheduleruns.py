@@ -55,10 +55,10 @@ def counts(found: dict) -> tuple[int, ...]:
     )
 
 
-async def wait_for(stack, name: str, holds, what: str, seconds: float = 60) -> dict:
+async def wait_for(stack, name: str, holds, what: str) -> dict:
     """The ScheduleRun once it is so; told by a watch."""
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(LONGEST_SECONDS):
             found = await the_run(stack, name)
             version = found["metadata"]["resourceVersion"]
             if found["status"] and holds(found):
@@ -78,13 +78,13 @@ class _Run(msgspec.Struct, frozen=True):
     status: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-async def wait_until_complete(stack, name: str, seconds: float = 60) -> dict:
+async def wait_until_complete(stack, name: str) -> dict:
     def ended(found: dict) -> bool:
         return any(
             condition(found, kind).get("status") == "True" for kind in ("Complete", "Failed")
         )
 
-    return await wait_for(stack, name, ended, "ended", seconds)
+    return await wait_for(stack, name, ended, "ended")
 
 
 async def gone(stack, name: str) -> bool:
@@ -263,11 +263,11 @@ async def test_a_backfill_of_jobs_runs_each_slot_once_although_operators_are_kil
         )
         await operator.kill()
         operator.start()
-    found = await wait_until_complete(stack, "all", 120)
-    watching.cancel()
+    found = await wait_until_complete(stack, "all")
     assert counts(found) == (SLOTS, SLOTS, SLOTS, 0, 0)
     assert condition(found, "Complete")["status"] == "True"
-    assert len(seen) == SLOTS
+    assert await so_many(seen, SLOTS)
+    watching.cancel()
 
 
 async def names_of_jobs(stack, seen: set[str]) -> None:
@@ -285,6 +285,16 @@ class _Job(msgspec.Struct, frozen=True):
     metadata: port.Metadata
 
 
+async def so_many(seen: set[str], count: int) -> bool:
+    """Whether it is so many once what the watch still has to say was heard."""
+
+    async def heard() -> bool:
+        return len(seen) >= count
+
+    await stacks.eventually(heard, f"the watch tells of {count} Jobs")
+    return len(seen) == count
+
+
 async def test_webhooks_of_a_backfill_are_sent_once_although_operators_are_killed(stack):
     operator, _ = await stack.running()
     stack.answer = slowly(0.1)
@@ -294,7 +304,7 @@ async def test_webhooks_of_a_backfill_are_sent_once_although_operators_are_kille
     await stack.wait_for_deliveries(7, "call")
     await operator.kill()
     operator.start()
-    found = await wait_until_complete(stack, "all", 100)
+    found = await wait_until_complete(stack, "all")
     assert counts(found) == (SLOTS, SLOTS, SLOTS, 0, 0)
     times = [one.slot for one in stack.delivered("call")]
     assert len(times) == len(set(times)) == SLOTS
@@ -328,15 +338,15 @@ async def test_a_schedule_deleted_and_created_again_runs_no_slot_twice_and_count
     await wait_for(stack, "all", lambda one: counts(one)[2] >= 20, "20 ends")
     await stack.api.request("DELETE", schedules.path(stack.namespace, "call"))
     await stack.apply("call", {**EVERY_MINUTE, **target})
-    found = await wait_until_complete(stack, "all", 120)
+    found = await wait_until_complete(stack, "all")
     planned, started, succeeded, failed, skipped = counts(found)
     assert condition(found, "Failed")["reason"] == "ScheduleDeleted"
     assert "active" not in found["status"]
     assert (planned, skipped) == (PLANNED, 0)
     assert started == succeeded + failed < PLANNED
     if kind == "job":
+        assert await so_many(seen, started)
         watching.cancel()
-        assert len(seen) == started
         return
     watching.cancel()
     delivered = collections.Counter(await slots_delivered(stack, kind))
@@ -422,7 +432,7 @@ async def test_an_emptied_redis_loses_no_job_of_a_backfill(stack):
     await wait_for(stack, "all", lambda one: counts(one)[2] >= 4, "4 ends")
     with stack.redis.client() as client:
         client.flushall()
-    found = await wait_until_complete(stack, "all", 120)
+    found = await wait_until_complete(stack, "all")
     assert counts(found) == (SLOTS, SLOTS, SLOTS, 0, 0)
     made = slots_of(await stack.jobs("task"))
     assert (len(made), set(made.values())) == (SLOTS, {1})
@@ -434,8 +444,9 @@ async def test_a_deleted_backfill_starts_no_further_slot_and_leaves_its_jobs(sta
     await stack.apply("task", spec)
     await stack.wait_until_ready("task")
     await run(stack, "all", "task", backfill={**DAY, "maxParallel": 2})
-    before = len(await stack.wait_for_job("task", 2))
+    await stack.wait_for_job("task", 2)
     await stack.api.request("DELETE", runs_path(stack, "all"))
+    before = len(await stack.jobs("task"))
 
     def ended(found: dict) -> bool:
         return found["status"].get("runs", {}).get("succeeded", 0) >= before

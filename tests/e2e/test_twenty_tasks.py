@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.e2e.test_jobs import template
 from tests.support.stack import Stack, eventually
+from tests.support.waiting import OF_PROCESSES_SECONDS
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +54,8 @@ async def test_every_task_succeeds_in_its_turn(stack: Stack, tmp_path: Path) -> 
         done = await asyncio.to_thread(run, f"duepoint doctor {lease} -n {stack.namespace}")
         return done.returncode == 0 and "unknown" not in done.stdout.partition("workers")[2][:40]
 
-    await eventually(is_in_order, "the installation is in order")
+    what = "the installation is in order"
+    await eventually(is_in_order, what, pause_seconds=OF_PROCESSES_SECONDS)
     for block in BLOCKS:
         for line in block.splitlines():
             if "| jq" in line and shutil.which("jq") is None:

@@ -25,6 +25,7 @@ from tests.e2e.test_crashes import in_seconds
 from tests.e2e.test_jobs import endless, jobs_path, seconds_of, template
 from tests.support import receiver
 from tests.support.stack import Stack, eventually
+from tests.support.waiting import OF_PROCESSES_SECONDS
 
 BIN = Path(sys.executable).parent
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/{kind}"
@@ -92,7 +93,8 @@ class Developer:
             return last[0]["cause"] == cause and says in last[0]["message"]
 
         try:
-            await eventually(is_named, f"why {name} says {cause} {says!r}")
+            what = f"why {name} says {cause} {says!r}"
+            await eventually(is_named, what, pause_seconds=OF_PROCESSES_SECONDS)
         except TimeoutError:
             raise AssertionError(f"{name}: wanted {cause} {says!r}, got {last}") from None
         return last[0]
@@ -345,6 +347,7 @@ async def unnamed(developer: Developer, made: dict[str, tuple[dict, str, str]]) 
         names = list(last)
         for pair in zip(names[::2], [*names[1::2], None], strict=False):
             await asyncio.gather(*(ask(name) for name in pair if name is not None))
+        await asyncio.sleep(OF_PROCESSES_SECONDS)
     return last
 
 
@@ -453,8 +456,14 @@ async def test_a_missing_worker_and_what_it_missed_are_named(
     await stack.wait_for_deliveries(1, "call")
     await stack.wait_for_deliveries(1, "hasty")
     await worker.drain()
-    answer = await developer.sees("call", "NoWorker")
-    assert any(one["cause"] == "NotClaimed" for one in answer["also"])
+
+    async def both_are_named() -> bool:
+        answer = await developer.why("call")
+        also = {one["cause"] for one in answer["also"]}
+        return answer["cause"] == "NoWorker" and "NotClaimed" in also  # once a slot is due
+
+    what = "the missing worker is named, and what it did not claim"
+    await eventually(both_are_named, what, pause_seconds=OF_PROCESSES_SECONDS)
     again = stack.worker("again")
     await again.wait_until_ready()
 
@@ -466,7 +475,8 @@ async def test_a_missing_worker_and_what_it_missed_are_named(
         by_policy = "CatchUpPolicy" in await reasons("call")
         return by_policy and "DeadlineExceeded" in await reasons("hasty")
 
-    await eventually(both_are_told, "the history has what was missed, and why")
+    what = "the history has what was missed, and why"
+    await eventually(both_are_told, what, pause_seconds=OF_PROCESSES_SECONDS)
 
 
 async def test_a_missing_operator_is_named_for_an_edit_that_waits(
@@ -560,7 +570,7 @@ async def test_doctor_says_what_is_in_order_and_what_is_not(
             return False
         return seen["workers"]["state"] == "ok"
 
-    await eventually(knows_the_worker, "all is in order")
+    await eventually(knows_the_worker, "all is in order", pause_seconds=OF_PROCESSES_SECONDS)
     found = await checks(0)
     in_order = ("crd schedules", "crd schedulesets", "leader", "version", "redis", "lag", "clocks")
     for name in in_order:
@@ -578,4 +588,4 @@ async def test_doctor_says_what_is_in_order_and_what_is_not(
         except AssertionError:
             return False
 
-    await eventually(misses_it, "the missing worker")
+    await eventually(misses_it, "the missing worker", pause_seconds=OF_PROCESSES_SECONDS)

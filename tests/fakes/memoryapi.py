@@ -315,6 +315,7 @@ class MemoryApi:
             except (ValueError, KeyError, TypeError) as error:
                 raise Refusal(400, "InvalidRow", f"the row is no member: {error!r}") from None
             self._maybe_refuse(id_)
+            _check_row(row)
             if delete:
                 gone = self.members.pop(id_, None)
                 return {"id": id_, "outcome": "Absent" if gone is None else "Removed"}
@@ -324,3 +325,9 @@ class MemoryApi:
             return {"id": id_, "outcome": outcome, "etag": known["etag"], "dueTime": due}
         except Refusal as refusal:
             return {"id": id_, "error": refusal.body}
+
+
+def _check_row(row: dict) -> None:
+    if "delay" in row:
+        message = "counts from a request, and a row may be sent twice; write at"
+        raise Refusal(400, "InvalidField", message, "delay")

@@ -222,7 +222,7 @@ def test_the_exit_code_of_a_command_is_the_result_of_its_job(tmp_path):
 def test_without_exec_a_job_is_shown_and_no_command_runs(tmp_path):
     mark = tmp_path / "mark"
     write(tmp_path / "job.json", a_job("quiet", f"touch {mark}"))
-    with running("-f", tmp_path, "--once") as command:
+    with running(tmp_path, "--once") as command:
         records = command.rest()
         assert command.process.returncode == 0
     (job,) = [each for each in records if each["event"] == "job"]

@@ -14,24 +14,33 @@ import time
 from collections.abc import Iterator
 from multiprocessing import queues
 
-from tests.simulation import history, oracle, playing, scopes, shrinking, stories
+from tests.simulation import history, oracle, page, playing, scopes, shrinking, stories
 from tests.simulation.faults import Kind
+
+_SCOPES = ("random", "crowds", "singles", "pairs", "kinds")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", default="1:300", help="FIRST:LAST, or one seed (default 1:300)")
-    parser.add_argument("--scope", choices=("random", "singles", "pairs"), default="random")
+    parser.add_argument("--scope", choices=_SCOPES, default="random")
     parser.add_argument(
-        "--story", choices=tuple(scopes.STORIES), help="of singles and pairs; unset: all"
+        "--story", choices=tuple(scopes.STORIES), help="of singles, pairs and kinds; unset: all"
     )
+    parser.add_argument("--part", default="1/1", help="K/N: every Nth history, from the Kth on")
     parser.add_argument("--minutes", type=float, help="begin no history later than this")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument(
-        "--show", metavar="SEED", type=int, help="play one seed and print its trace"
+        "--show",
+        metavar="SEED",
+        type=int,
+        help="play one seed (of crowds, if that is the scope) and print its trace",
     )
     parser.add_argument(
         "--keep", action="store_true", help="shrink failures and keep them in found/"
+    )
+    parser.add_argument(
+        "--record", action="store_true", help=f"write what was counted to {page.PAGE.name}"
     )
     chosen = parser.parse_args()
     playing.begin()
@@ -43,13 +52,31 @@ def main() -> int:
 
 def _run(chosen: argparse.Namespace) -> int:
     if chosen.show is not None:
-        return _show(chosen.show)
+        return _show(chosen.show, chosen.scope)
     first, _, last = chosen.seeds.partition(":")
     numbers = range(int(first), int(last or first) + 1)
     names = (chosen.story,) if chosen.story else tuple(scopes.STORIES)
-    tasks = _tasks(chosen.scope, numbers, names)
+    part, _, parts = chosen.part.partition("/")
+    tasks = itertools.islice(_tasks(chosen.scope, numbers, names), int(part) - 1, None, int(parts))
     until = time.monotonic() + 60 * chosen.minutes if chosen.minutes else math.inf
-    return _play_all(tasks, chosen.jobs, until=until, keeps=chosen.keep)
+    counts = _play_all(tasks, chosen.jobs, until=until, keeps=chosen.keep)
+    if chosen.record:
+        page.record(_arguments(chosen), counts)
+    return 1 if counts.failed else 0
+
+
+def _arguments(chosen: argparse.Namespace) -> str:
+    """As ``make simulate`` is given them."""
+    words = [f"SCOPE={chosen.scope}"]
+    if chosen.scope in ("random", "crowds"):
+        words.append(f"SEEDS={chosen.seeds}")
+    if chosen.story:
+        words.append(f"STORY={chosen.story}")
+    if chosen.part != "1/1":
+        words.append(f"PART={chosen.part}")
+    if chosen.minutes:
+        words.append(f"MINUTES={chosen.minutes:g}")
+    return " ".join(words)
 
 
 def _say(text: object) -> None:
@@ -58,9 +85,10 @@ def _say(text: object) -> None:
 
 
 def _tasks(scope: str, seeds: range, names: tuple[str, ...]) -> Iterator[playing.Task]:
-    if scope == "random":
+    if scope in ("random", "crowds"):
+        of_seed = stories.of_seed if scope == "random" else stories.of_crowd
         for seed in seeds:
-            yield seed, stories.of_seed(seed)
+            yield seed, of_seed(seed)
         return
     for name in names:
         story = scopes.STORIES[name]()
@@ -71,26 +99,25 @@ def _tasks(scope: str, seeds: range, names: tuple[str, ...]) -> Iterator[playing
             for event in scopes.singles(numbers, list(Kind)):
                 yield seed, scopes.with_events(story, event)
         else:
-            for pair in scopes.pairs(scopes.of_firing(quiet)):
+            of_scope = scopes.pairs if scope == "pairs" else scopes.kinds
+            for pair in of_scope(scopes.of_firing(quiet)):
                 yield seed, scopes.with_events(story, *pair)
 
 
-@dataclasses.dataclass(slots=True)
-class _Counts:
-    histories: int = 0
-    failed: int = 0
-    points: int = 0
-    faults: int = 0
-
-    def add(self, verdict: playing.Verdict) -> None:
-        self.histories += 1
-        self.failed += bool(verdict.problems)
-        self.points += verdict.points
-        self.faults += verdict.faults
+def _counts_of(verdict: playing.Verdict) -> page.Counts:
+    return page.Counts(
+        histories=1,
+        failed=int(bool(verdict.problems)),
+        points=verdict.points,
+        faults=verdict.faults,
+        changes=verdict.changes,
+    )
 
 
-def _play_all(tasks: Iterator[playing.Task], jobs: int, *, until: float, keeps: bool) -> int:
-    began, counts = time.monotonic(), _Counts()
+def _play_all(
+    tasks: Iterator[playing.Task], jobs: int, *, until: float, keeps: bool
+) -> page.Counts:
+    began, counts = time.monotonic(), page.Counts()
     context = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as held:
         paths: queues.Queue[str] = context.Queue()
@@ -102,15 +129,16 @@ def _play_all(tasks: Iterator[playing.Task], jobs: int, *, until: float, keeps: 
             )
         )
         for task, verdict in _played(pool, tasks, jobs, until):
-            counts.add(verdict)
+            counts += _counts_of(verdict)
             if verdict.problems:
                 _report(task, verdict.problems, keeps=keeps)
     seconds = time.monotonic() - began
     _say(
         f"{counts.histories} histories, {counts.failed} failed; {counts.points} points,"
-        f" {counts.faults} faults; {seconds:.0f} s, {60 * counts.histories / seconds:.0f} a minute"
+        f" {counts.faults} faults, {counts.changes} changes by users; {seconds:.0f} s,"
+        f" {60 * counts.histories / seconds:.0f} a minute"
     )
-    return 1 if counts.failed else 0
+    return dataclasses.replace(counts, seconds=round(seconds))
 
 
 def _played(
@@ -142,8 +170,8 @@ def _report(task: playing.Task, problems: list[str], *, keeps: bool) -> None:
         _say(f"  kept as {shrinking.keep(found)}")
 
 
-def _show(seed: int) -> int:
-    story = stories.of_seed(seed)
+def _show(seed: int, scope: str) -> int:
+    story = stories.of_crowd(seed) if scope == "crowds" else stories.of_seed(seed)
     for planned in story.schedules:
         _say(dataclasses.asdict(planned))
     record = playing.play((seed, story))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.simulation import slots
@@ -18,40 +18,38 @@ class Effect:
     """Something that a slot did in the world.
 
     Attributes:
+        key: by which who gets it knows it again.
+        event: the id of the slot: a member that was lost and made again has it too.
         refused: a receiver answered that it did not take it.
     """
 
     at_us: int
     key: str
+    event: str
     refused: bool = False
 
 
-def effects_of(
-    record: Record, target: str, uid: str, *, by_hand: bool = False
-) -> dict[int, list[Effect]]:
-    """By slot, in order: those of its own slots, or those of runs by hand.
+#: By uid (``SET/ID`` of a member), and whether it was run by hand: by slot, in order.
+Effects = Mapping[tuple[str, bool], Mapping[int, Sequence[Effect]]]
 
-    Args:
-        uid: of a Schedule; ``SET/ID`` of a member.
-    """
-    found: defaultdict[int, list[Effect]] = defaultdict(list)
-    if target == "job":
-        for job in record.made:
-            if job.owner_uid == uid and (job.trigger in _BY_HAND) is by_hand:
-                found[job.slot_us].append(Effect(job.at_us, job.name))
-    elif target == "webhook":
-        for seen in record.seen:
-            if seen.uid == uid and (seen.trigger in _BY_HAND) is by_hand:
-                refused = not 200 <= seen.status < 300
-                found[slots.instant_us(seen.slot)].append(Effect(seen.at_us, seen.id, refused))
-    else:
-        for id_, fields in _entries(record):
-            if _owner(fields) == uid and (fields["trigger"] in _BY_HAND) is by_hand:
-                at_us = int(id_.partition("-")[0]) * 1_000
-                found[slots.instant_us(fields["scheduled_time"])].append(
-                    Effect(at_us, fields["id"])
-                )
-    return dict(found)
+
+def effects_of(record: Record) -> Effects:
+    """All that the slots did."""
+    found: defaultdict[tuple[str, bool], defaultdict[int, list[Effect]]]
+    found = defaultdict(lambda: defaultdict(list))
+    for job in record.made:
+        effect = Effect(job.at_us, job.name, job.name)
+        found[job.owner_uid, job.trigger in _BY_HAND][job.slot_us].append(effect)
+    for seen in record.seen:
+        effect = Effect(seen.at_us, seen.id, seen.event, not 200 <= seen.status < 300)
+        slot = slots.instant_us(seen.slot)
+        found[seen.uid, seen.trigger in _BY_HAND][slot].append(effect)
+    for id_, fields in _entries(record):
+        at_us = int(id_.partition("-")[0]) * 1_000
+        effect = Effect(at_us, fields["id"], fields["id"])
+        slot = slots.instant_us(fields["scheduled_time"])
+        found[_owner(fields), fields["trigger"] in _BY_HAND][slot].append(effect)
+    return found
 
 
 def _entries(record: Record) -> Iterator[tuple[str, dict[str, str]]]:
@@ -64,13 +62,6 @@ def _owner(fields: dict[str, str]) -> str:
     return f"{fields['set']}/{id_}" if "set" in fields else id_
 
 
-def all_of(record: Record) -> set[tuple[str, int]]:
+def all_of(found: Effects) -> set[tuple[str, int]]:
     """Whose slots had any effect."""
-    return (
-        {(job.owner_uid, job.slot_us) for job in record.made}
-        | {(seen.uid, slots.instant_us(seen.slot)) for seen in record.seen}
-        | {
-            (_owner(fields), slots.instant_us(fields["scheduled_time"]))
-            for _, fields in _entries(record)
-        }
-    )
+    return {(uid, slot) for (uid, _), by_slot in found.items() for slot in by_slot}

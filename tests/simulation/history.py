@@ -103,7 +103,7 @@ def _key_file(number: int) -> Path:
 
 
 _OWN_SETTINGS: dict[type[Any], dict[str, str]] = {
-    settings.OperatorSettings: {"shards": "1"},
+    settings.OperatorSettings: {"shards": "1", "own_streams_per_namespace": "200"},
     settings.WorkerSettings: {"egress_allow_http": "true"},
     settings.ApiSettings: {"api_plaintext": "true"},
 }
@@ -152,7 +152,6 @@ class _History:
         return chance.BASE_US + self._loop.now_us
 
     def play(self) -> Record:
-        counts = any(event.kind is Kind.FALL_BACK for event in self._story.events)
         with chance.controlled(
             self._seed,
             self._loop,
@@ -160,8 +159,14 @@ class _History:
             self._dialler,
             self._leave,
         ):
-            self._valkey.begin(self._now_us, counts=counts)
+            self._valkey.begin(self._now_us, counts=self._may_fall_back())
             return self._loop.run(self._play())
+
+    def _may_fall_back(self) -> bool:
+        """Whether an event that makes Redis fall back is still to come."""
+        planned = sum(event.kind is Kind.FALL_BACK for event in self._story.events)
+        past = sum(event.kind is Kind.FALL_BACK for _, event in self._network.witnessed)
+        return past < planned
 
     def _dialler(self, *_: Any, **__: Any) -> receiver.SimulatedDialler:
         return receiver.SimulatedDialler(self._receiver, self._network)
@@ -357,6 +362,8 @@ class _History:
                 lost = self._valkey.fall_back(round(event.amount))
                 self._network.note("redis", f"falls back by {lost} commands")
                 self._redis.drop_connections()
+                if not self._may_fall_back():
+                    self._valkey.stop_counting()
             case Kind.OUTAGE:
                 self._redis.down_until_us = until_us
                 self._valkey.restart()

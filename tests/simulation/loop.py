@@ -48,9 +48,17 @@ class Process:
         #: A task that nothing refers to any more is closed at once, and its ``finally`` blocks run:
         #: those of a killed process must not.
         self.tasks: list[asyncio.Task[Any]] = []
+        self._most_tasks = 100
 
     def __repr__(self) -> str:
         return self.name
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Hold on to a task for as long as it runs."""
+        self.tasks.append(task)
+        if len(self.tasks) > self._most_tasks and not self.is_dead:
+            self.tasks = [each for each in self.tasks if not each.done()]
+            self._most_tasks = 2 * len(self.tasks) + 100
 
 
 #: Of the context that runs; the world's own work (network, controllers) is that of no process.
@@ -296,7 +304,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[T]:
         task = _Task(coro, number=next(self._numbers), loop=self, name=name or "", context=context)
         given = contextvars.copy_context() if context is None else context
-        given.get(running_process, self.world).tasks.append(task)
+        given.get(running_process, self.world).keep(task)
         return task
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]

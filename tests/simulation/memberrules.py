@@ -67,7 +67,8 @@ def required(
     judgement: Judgement, subject: Subject, usual: Mapping[int, int], holds: Sequence[Hold]
 ) -> dict[int, int]:
     """Slots that have to run, with their dues."""
-    if judgement.forgot or any(wish.ready_us is None for wish in subject.wishes):
+    is_sure = all(wish.ready_us is not None for wish in subject.wishes)
+    if not is_sure or _may_be_lost(judgement, subject):
         return {}
     return {
         slot: due
@@ -78,20 +79,37 @@ def required(
 
 def allowed(judgement: Judgement, subject: Subject, usual: Mapping[int, int]) -> Mapping[int, int]:
     """Slots that may run: a change that Redis lost may not hold."""
-    if not judgement.forgot:
+    if not _may_be_lost(judgement, subject):
         return usual
     end_us, begin_us = judgement.record.end_us, subject.wishes[0].at_us
     specs = [wish.spec for wish in subject.wishes if wish.spec is not None]
     return {slot: slot for spec in specs for slot in slots.slots_of(spec, begin_us, end_us)}
 
 
-def may_live_again(judgement: Judgement, subject: Subject) -> bool:
-    """Whether a change was repeated after Redis had lost its member, and made another one."""
-    lost_us = [at for at, _ in events_of(judgement.record, Kind.FLUSH, Kind.FALL_BACK)]
+def lives_of(judgement: Judgement, subject: Subject) -> int:
+    """How many members may have had its id: one more for each loss of Redis before its answer.
+
+    The client repeats what was not answered, and what is made again then has a uid, and so a
+    ``webhook-id``, of its own. A request that was disturbed may arrive behind the answer to its
+    repetition. Jobs and entries have no part of the uid in their names.
+    """
     first = subject.wishes[0]
-    return subject.is_member and any(
-        first.at_us <= at and (first.ready_us is None or at <= first.ready_us) for at in lost_us
-    )
+    if not subject.is_member or subject.target != "webhook":
+        return 1
+    until_us = _FAR
+    if first.ready_us is not None:
+        until_us = max(first.ready_us, judgement.latest(first.at_us))
+    return 1 + sum(first.at_us <= at_us <= until_us for at_us in _losses_us(judgement))
+
+
+def _losses_us(judgement: Judgement) -> list[int]:
+    return [at for at, _ in events_of(judgement.record, Kind.FLUSH, Kind.FALL_BACK)]
+
+
+def _may_be_lost(judgement: Judgement, subject: Subject) -> bool:
+    """Whether Redis lost something after it was first asked for."""
+    begin_us = subject.wishes[0].at_us
+    return any(at_us >= begin_us for at_us in _losses_us(judgement))
 
 
 def judge_holds(
@@ -112,7 +130,8 @@ def judge_listed(judgement: Judgement, subject: Subject, due_of: Mapping[int, in
     record = judgement.record
     is_open = record.wishes[set_name][-1].spec is not None
     is_sure = all(wish.ready_us is not None for wish in subject.wishes)
-    if not judgement.ends_calm or judgement.forgot or not is_open or not is_sure:
+    is_lost = _may_be_lost(judgement, subject)
+    if not judgement.ends_calm or is_lost or not is_open or not is_sure:
         return
     listed = record.members[set_name]
     if listed is None:

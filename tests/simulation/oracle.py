@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.simulation import byhand, memberrules, overlaps, slots
-from tests.simulation.effects import Effect, all_of, effects_of
+from tests.simulation.effects import Effect, Effects, all_of, effects_of
 from tests.simulation.faults import OF_CLOCKS, Kind
 from tests.simulation.history import Record
 from tests.simulation.judgement import Judgement, Subject, events_of
@@ -38,6 +38,8 @@ from tests.simulation.timeline import (
 
 #: A server that falls back by so many commands may lack a Schedule, so it is filled by its status.
 MUCH_LOST = 20
+#: Of the last slot, the one behind it bounds the jitter; no story has a longer period.
+_FOLLOWING_US = 100 * S
 
 
 def judge(record: Record) -> list[str]:
@@ -47,17 +49,18 @@ def judge(record: Record) -> list[str]:
     for at_us, name in record.exits:
         judgement.complain(name, f"ended itself at {judgement.text(at_us)}: a part does not stop")
     known: set[tuple[str, int]] = set()
-    for subject in _subjects(record):
+    found = effects_of(record)
+    for subject in _subjects(record, found):
         known.update((subject.uid, slot) for slot in (*subject.effects, *subject.by_hand))
         _judge_subject(judgement, subject)
     for name in record.story.sets:
         memberrules.judge_set(judgement, name)
-    for uid, slot in sorted(all_of(record) - known):
+    for uid, slot in sorted(all_of(found) - known):
         judgement.complain("phantom", f"{uid} has an effect for {judgement.text(slot)}")
     return judgement.problems
 
 
-def _subjects(record: Record) -> Iterator[Subject]:
+def _subjects(record: Record, found: Effects) -> Iterator[Subject]:
     """Each Schedule from its creation to its deletion, and each member."""
     for planned in record.story.schedules:
         lives = itertools.groupby(record.wishes[planned.name], lambda wish: wish.uid)
@@ -67,14 +70,15 @@ def _subjects(record: Record) -> Iterator[Subject]:
                 target=planned.target,
                 uid=uid,
                 wishes=tuple(wishes),
-                effects=effects_of(record, planned.target, uid),
-                by_hand=effects_of(record, planned.target, uid, by_hand=True),
+                effects=found.get((uid, False), {}),
+                by_hand=found.get((uid, True), {}),
             )
 
 
 def _judge_subject(judgement: Judgement, subject: Subject) -> None:
     required, allowed = _slots(judgement, subject)
     holds = memberrules.holds_of(judgement, subject)
+    lives = memberrules.lives_of(judgement, subject)
     if subject.is_member:
         required = memberrules.required(judgement, subject, required, holds)
         allowed = memberrules.allowed(judgement, subject, allowed)
@@ -94,8 +98,7 @@ def _judge_subject(judgement: Judgement, subject: Subject) -> None:
         waited = waited or any(hold.delays(due, found[0].at_us) for hold in holds)
         _judge_times(judgement, name, slot, due, found, may_wait=waited)
         memberrules.judge_holds(judgement, name, slot, found, holds)
-        if not memberrules.may_live_again(judgement, subject):
-            judgement.judge_count(name, slot, subject.target, found)
+        judgement.judge_count(name, slot, subject.target, found, lives=lives)
     if not judgement.forgot:
         for one, other in overlaps.together(subject.spec, subject.target, runs):
             judgement.complain(
@@ -120,7 +123,7 @@ def _slots(judgement: Judgement, subject: Subject) -> tuple[dict[int, int], dict
     for segment in segments_of(wishes, judgement.windows):
         if not segment.runs:
             continue
-        found = slots.slots_of(segment.spec, created_us, end_us + 3600 * S)
+        found = slots.slots_of(segment.spec, created_us, end_us + _FOLLOWING_US)
         for slot, following in itertools.zip_longest(found, found[1:]):
             due = slot + slots.jitter_us(segment.spec, "shop", subject.name, slot, following)
             if due > end_us or slot < segment.begin_us or due > segment.latest_end_us + LATENESS_US:

@@ -7,7 +7,7 @@ import gc
 from dataclasses import dataclass
 from multiprocessing import queues
 
-from tests.simulation import chance, effects, history, oracle
+from tests.simulation import chance, effects, faults, history, oracle
 from tests.simulation.history import Record
 from tests.simulation.plans import Story
 from tests.simulation.valkey import SimulatedValkey
@@ -54,17 +54,21 @@ class Verdict:
 
     Attributes:
         points: slots that had an effect.
-        faults: events that happened.
+        faults: events that happened, changes by users apart.
+        changes: what users did because of an event.
     """
 
     problems: list[str]
     points: int
     faults: int
+    changes: int
 
 
 def verdict_on(task: Task) -> Verdict:
     record = play(task)
-    return Verdict(oracle.judge(record), len(effects.all_of(record)), len(record.events))
+    points = len(effects.all_of(effects.effects_of(record)))
+    changes = sum(event.kind in faults.OF_USERS for _, event in record.events)
+    return Verdict(oracle.judge(record), points, len(record.events) - changes, changes)
 
 
 def problems_of(task: Task) -> list[str]:

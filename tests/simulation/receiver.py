@@ -25,11 +25,14 @@ class Seen:
     """A request that arrived.
 
     Attributes:
+        id: ``webhook-id``; of a member, that of the life that it has.
+        event: the id in the body: one for each slot, whatever becomes of Redis.
         uid: of a Schedule; ``SET/ID`` is a member.
         status: what was answered.
     """
 
     id: str
+    event: str
     at_us: int
     slot: str
     uid: str
@@ -70,6 +73,7 @@ class Receiver:
         self.seen.append(
             Seen(
                 id=headers["webhook-id"],
+                event=data["id"],
                 at_us=self._now_us(),
                 slot=data["scheduled_time"],
                 uid=f"{schedule['set']}/{schedule['name']}"

@@ -8,6 +8,7 @@ stories do not use (zones, daylight saving, ``L``, ``W``, ``H``) is compared wit
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ S = 1_000_000
 _UNITS = {"ms": 1_000, "s": S, "m": 60 * S, "h": 3600 * S, "d": 86_400 * S}
 
 
+@functools.lru_cache(maxsize=4096)  # many slots share an instant
 def instant_us(text: str) -> int:
     return round(dt.datetime.fromisoformat(text).timestamp()) * S
 

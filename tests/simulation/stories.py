@@ -1,9 +1,9 @@
-"""A random story for each seed: some Schedules, some events, and calm after them."""
+"""A random story for each seed: some Schedules, or a crowd, some events, and calm after them."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.simulation import faults, plans, scopes
@@ -46,6 +46,36 @@ def of_seed(seed: int) -> Story:
         answers=_answers(dice),
         events=sorted(events),
     )
+
+
+#: Periods of a crowd, and how many messages a second each of its Schedules causes, about.
+_CROWD_PERIODS = (1, 1, 2, 3, 5)
+_CROWD_SIZES = (40, 80, 120)
+_CROWD_MESSAGES = {"job": 0.2, "webhook": 0.5, "stream": 0.01}
+
+
+def of_crowd(seed: int) -> Story:
+    """Many Schedules that fire at the same seconds, so that claims and settlements are large."""
+    dice = random.Random(f"crowd of {seed}")
+    targets = dice.choice((("stream",), ("webhook", "stream"), ("job", "webhook", "stream")))
+    planned = [_of_crowd(dice, number, targets) for number in range(dice.choice(_CROWD_SIZES))]
+    messages = sum(_CROWD_MESSAGES[each.target] for each in planned)
+    last = _FIRST_MESSAGE + int((_MESSAGES_PER_SECOND + messages) * CALM_SECONDS)
+    kinds = _kinds(dice, has_sets=False)
+    events = [_event(dice, last, planned, kinds) for _ in range(dice.randint(1, 4))]
+    return Story(
+        schedules=planned, seconds=SECONDS, calm_seconds=CALM_SECONDS, events=sorted(events)
+    )
+
+
+def _of_crowd(dice: random.Random, number: int, targets: Sequence[str]) -> Planned:
+    target = dice.choice(targets)
+    # few Jobs: each is an object with a controller of its own
+    period = 10 if target == "job" else dice.choice(_CROWD_PERIODS)
+    timing: dict[str, Any] = {"schedule": f"@every {period}s"}
+    if dice.random() < 0.7:
+        timing["catchUpPolicy"] = dice.choice(("All", "All", "None"))
+    return Planned(name=f"s{number}", target=target, timing=timing)
 
 
 def _schedule(dice: random.Random, number: int) -> Planned:

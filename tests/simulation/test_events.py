@@ -145,6 +145,19 @@ def test_a_member_that_fired_once_is_not_made_again_by_a_repeated_request(wrong_
     assert wrong_of(story, [[faults.usual(Kind.LOSE_REPLY, at)]]) == {}
 
 
+def test_a_member_that_redis_forgot_is_another_delivery_of_the_same_event(played, wrong_of):
+    """The client repeats its request after the loss, and the member that it makes fires again."""
+    timing = {"schedule": f"@at {scopes.clock_text(10)}", "startingDeadlineSeconds": 60}
+    planned = Planned(name="set/one", target="webhook", timing=timing, apply_seconds=6.0)
+    story = Story(schedules=[planned], seconds=80.0)
+    quiet = played(story)
+    lost = faults.usual(Kind.LOSE_REPLY, messages_of(quiet, "client", 6.0, 6.1)[-1])
+    flush = faults.usual(Kind.FLUSH, messages_of(quiet, "", 10.5, 14.0)[0])
+    seen = played(scopes.with_events(story, lost, flush)).seen
+    assert (len({each.id for each in seen}), len({each.event for each in seen})) == (2, 1)
+    assert wrong_of(story, [[lost, flush]]) == {}
+
+
 def members_story():
     planned = [
         Planned(

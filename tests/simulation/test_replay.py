@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import faults, history, oracle, plans, scopes, slots
+from tests.simulation import effects, faults, history, oracle, plans, scopes, slots
 from tests.simulation.faults import Kind
 
 #: Prints the digest of the first story's trace.
@@ -68,6 +68,6 @@ def test_nothing_happens_in_a_quiet_history_but_the_slots(valkey, target):
     assert oracle.judge(record) == []
     created_us = record.begin_us + 5_000_000
     (wishes,) = record.wishes.values()
-    effects = oracle.effects_of(record, target, wishes[0].uid)
-    assert sorted(effects) == slots.slots_of(wishes[0].spec, created_us, record.end_us)
-    assert len(effects) == 2
+    found = effects.effects_of(record)[wishes[0].uid, False]
+    assert sorted(found) == slots.slots_of(wishes[0].spec, created_us, record.end_us)
+    assert len(found) == 2

@@ -35,7 +35,7 @@ _TIME = re.compile(r"local time = redis\.call\('TIME'\)\n.*\n")
 _AUTO_ID = re.compile(r"(redis\.p?call\('XADD', \w+,(?: 'MAXLEN', '~', [\w.]+,)? )'\*'")
 _PUBLISHED = "simulated:published"
 _PUBLISH = re.compile(r"redis\.call\('SPUBLISH', ")
-#: The clocks are two.
+#: The two clocks, which are set before the commands of a message.
 _OWN_CHANGES = 2
 #: What changes nothing, and what is only about connections.
 _READING = frozenset(
@@ -156,6 +156,11 @@ class SimulatedValkey:
             self._dirty = self._changes()
         self.published()
 
+    def stop_counting(self) -> None:
+        """It does not fall back any more."""
+        self._counts = False
+        self._log.clear()
+
     @property
     def run_id(self) -> str:
         return f"{self.run:040x}"
@@ -173,8 +178,6 @@ class SimulatedValkey:
 
     def carry_out(self, commands: Sequence[Command]) -> list[Any]:
         """The replies in order; an error stands in the place of its reply."""
-        if self._counts:
-            return [self._carry_out_and_count(command) for command in commands]
         local = [self._answer(command) for command in commands]
         asked = [
             self._translated(command)
@@ -192,7 +195,10 @@ class SimulatedValkey:
         return self._connection.send(commands)
 
     def _send(self, commands: Sequence[Command]) -> list[Any]:
+        """In one round trip, at one instant."""
         clocks = self._clocks(self._now_us())
+        if self._counts:
+            return self._send_and_count(clocks, commands)
         if not any(command[0] == "EVALSHA" for command in commands):
             return self._connection.send([clocks, *commands])[1:]
         _, *replies, published, _ = self._connection.send([clocks, *commands, *_TAKE_PUBLISHED])
@@ -207,22 +213,27 @@ class SimulatedValkey:
         pairs = zip(flat[::2], flat[1::2], strict=True)
         self._published += [(channel.decode(), data) for channel, data in pairs]
 
-    def _carry_out_and_count(self, command: Command) -> Any:
-        answer = self._answer(command)
-        if answer is not None:
-            return answer
-        if str(command[0]) in _READING:
-            return self._finished(command, self._send([self._translated(command)])[0])
-        clocks = self._clocks(self._now_us())
-        _, reply, info, published, _ = self._connection.send(
-            [clocks, self._translated(command), _INFO, *_TAKE_PUBLISHED]
-        )
-        self._note_published(published)
-        dirty = _changes(info)
-        if dirty - self._dirty - len(published) > _OWN_CHANGES:
-            self._log.append((clocks, command))
-        self._dirty = dirty + bool(published)
-        return self._finished(command, reply)
+    def _send_and_count(self, clocks: Command, commands: Sequence[Command]) -> list[Any]:
+        """What changed something is remembered."""
+        sent: list[Command] = [clocks]
+        for command in commands:
+            sent.append(command)
+            if str(command[0]) not in _READING:
+                sent += (_INFO, *_TAKE_PUBLISHED)
+        answers = iter(self._connection.send(sent)[1:])
+        self._dirty += _OWN_CHANGES
+        replies = []
+        for command in commands:
+            replies.append(next(answers))
+            if str(command[0]) in _READING:
+                continue
+            info, published, _ = next(answers), next(answers), next(answers)
+            self._note_published(published)
+            dirty = _changes(info)
+            if dirty > self._dirty + len(published):
+                self._log.append((clocks, command))
+            self._dirty = dirty + bool(published)
+        return replies
 
     def _changes(self) -> int:
         return _changes(self._connection.send([_INFO])[0])
@@ -308,7 +319,7 @@ class SimulatedValkey:
         """Another server takes over that lacks the last commands that changed something."""
         kept = self._log[: max(0, len(self._log) - commands)]
         lost = len(self._log) - len(kept)
-        again = [each for clocks, command in kept for each in (clocks, self._translated(command))]
+        again = [each for clocks, command in kept for each in (clocks, command)]
         self._connection.send([("FLUSHALL",), *again, ("DEL", _PUBLISHED)])
         self._log = kept
         self._dirty = self._changes()

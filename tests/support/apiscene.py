@@ -27,6 +27,7 @@ from duepoint.schedules.sets import setrecord, setspec
 from tests.support import queueing, stack
 from tests.support.chartroles import ChartRoles
 from tests.support.controlplane import ControlPlane
+from tests.support.process import Process
 from tests.support.redisserver import RedisServer
 from tools.devcluster import ports
 
@@ -65,7 +66,7 @@ class Scene:
     roles: ChartRoles
     namespace: str
     tokens: dict[str, str]
-    process: stack.Process
+    process: Process
     port: int
     record: setrecord.SetRecord
     environment: Mapping[str, str]
@@ -81,7 +82,9 @@ class Scene:
             "DUEPOINT_HTTP_PORT": str(ports.any_free()),
         }
         log = self.folder / f"api-{dies_at}.log"
-        process = stack.Process("api", f"api-{dies_at}", environment, log, dies_at=dies_at)
+        process = Process(
+            "api", f"api-{dies_at}", environment, log, dies_at=dies_at, is_prepared=True
+        )
         process.start()
         try:
             await process.wait_until_ready()
@@ -221,7 +224,7 @@ async def open_scene(
     }
     environment = {f"DUEPOINT_{name.upper()}": value for name, value in chosen.items()}
     log = folder / f"api-{secrets.token_hex(4)}.log"
-    process = stack.Process("api", "api", environment, log)
+    process = Process("api", "api", environment, log, is_prepared=True)
     process.start()
     names = ("editor", "viewer", "stranger")
     tokens = {name: plane.service_account_token(namespace, name) for name in names}

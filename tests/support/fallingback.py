@@ -31,7 +31,7 @@ from tests.support import stack as stacks
 from tests.support.builders import JOB_TEMPLATE
 from tests.support.redisserver import RedisServer
 from tests.support.stack import Process, Stack
-from tests.support.waiting import wait_until
+from tests.support.waiting import LONGEST_SECONDS, wait_until
 
 POLICIES = ("All", "Latest", "None")
 LIMITS = (0, 1)
@@ -41,7 +41,7 @@ _LEASE_SECONDS = "2"
 #: So long after a slot a worker has its points in hand: the snapshot holds some under a claim.
 _IN_HAND_SECONDS = 0.02
 #: A term that nobody ends lasts 15 s at most; what waits then is compared, judged, run and told.
-_SETTLING_SECONDS = 60
+_SETTLING_SECONDS = LONGEST_SECONDS
 _NEVER = "1970-01-01T00:00:00Z"
 _START_BEFORE = dt.timedelta(hours=2)
 

@@ -18,6 +18,7 @@ import time
 
 from tests.support import receiver
 from tests.support.stack import Process, Stack
+from tests.support.waiting import LONGEST_SECONDS
 
 #: A status of a schedule that never pauses follows its runs by this, and is then written.
 STATUS_SECONDS = 10.0 + 2.0
@@ -150,7 +151,7 @@ class Scene:
     async def _wait_for(self, expected: set[tuple[str, str]]) -> set[tuple[str, str]]:
         """The slots that were not taken in a time that is enough for all retries."""
         try:
-            async with asyncio.timeout(60), self._news:
+            async with asyncio.timeout(LONGEST_SECONDS), self._news:
                 await self._news.wait_for(lambda: expected <= self._taken.keys())
         except TimeoutError:
             return expected - self._taken.keys()
@@ -159,7 +160,7 @@ class Scene:
     async def _wait_for_rest(self) -> tuple[str, ...]:
         """The schedules whose status keeps open slots, or a run that goes on."""
         left = [f"hook-{number}" for number in range(self._wanted.schedules)]
-        deadline = time.monotonic() + 45
+        deadline = time.monotonic() + LONGEST_SECONDS
         while left and time.monotonic() < deadline:
             found = await asyncio.gather(*(self._stack.schedule(name) for name in left))
             left = [one["metadata"]["name"] for one in found if not _is_at_rest(one["status"])]

@@ -70,11 +70,17 @@ class JobWorkplace(Workplace):
         self.queue.flush()
         await self.queue.membership.open(4, EPOCH)
 
-    async def rearm_started(self, known: definition.Definition, slot: int, *, settled: int) -> None:
-        """As a leader does it by a status that has this slot as started, and one as the latest."""
+    async def rearm_started(
+        self, known: definition.Definition, slot: int, *, settled: int, due: int = 0
+    ) -> None:
+        """As a leader does it by a status that has this slot as started, and one as the latest.
+
+        The slot is due at once, or so many seconds after noon.
+        """
         again = msgspec.structs.replace(known, not_before_us=NOON + settled * SECOND)
         slot_us = NOON + slot * SECOND
-        started = plan.reopened(again, slot_us, self.clock.now_us(), first_us=slot_us)
+        at_us = max(self.clock.now_us(), NOON + due * SECOND)
+        started = plan.reopened(again, slot_us, at_us, first_us=slot_us)
         due_us = plan.chain_due_us(again)
         arming = messages.Arming(definition=again, due_us=due_us, open=(started,))
         await self.queue.writer.upsert([(arming, actions.encode(JOB))], EPOCH)

@@ -7,6 +7,7 @@ Valkey's as well as Debian's redis-server.
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import redis
@@ -28,8 +29,15 @@ class Watched:
 
     scheme = "redis+sentinel"
 
-    def __init__(self, kind: str, folder: Path, *options: str) -> None:
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        *options: str,
+        prefix: Callable[[Path], tuple[str, ...]] = lambda _: (),
+    ) -> None:
         self._kind = kind
+        self._prefix = prefix
         self._options = options
         self._folder = folder
         self.servers = [self._server(folder / name) for name in ("one", "two")]
@@ -39,7 +47,13 @@ class Watched:
     def _server(self, folder: Path, *options: str) -> RedisServer:
         folder.mkdir(parents=True)
         return RedisServer(
-            self._kind, folder, "--repl-diskless-sync-delay", "0", *self._options, *options
+            self._kind,
+            folder,
+            "--repl-diskless-sync-delay",
+            "0",
+            *self._options,
+            *options,
+            prefix=self._prefix(folder),
         )
 
     def port_of(self, server: RedisServer) -> int:
@@ -58,6 +72,8 @@ class Watched:
         for number, port in enumerate(self._ports):
             self._sentinels.append(self._sentinel(number, port, self.port_of(first)))
         wait_until(self._all_know, "every Sentinel knows the replica and the others")
+        for port in self._ports:
+            self._never_tilt(port)
 
     def _sentinel(self, number: int, port: int, primary: int) -> subprocess.Popen[bytes]:
         settings = self._folder / f"sentinel{number}.conf"
@@ -88,6 +104,11 @@ class Watched:
                 lambda: client.info("replication")["master_link_status"] == "up",
                 "the replica follows",
             )  # fmt: skip
+
+    def _never_tilt(self, port: int) -> None:
+        """A Sentinel that a busy machine held up for two seconds would watch nothing for thirty."""
+        with redis.Redis(port=port, password=PASSWORD, protocol=2) as client:
+            client.execute_command("SENTINEL", "DEBUG", "tilt-trigger", 600_000)
 
     def _all_know(self) -> bool:
         for port in self._ports:

@@ -16,13 +16,9 @@ import functools
 import json
 import os
 import secrets
-import signal
 import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +31,11 @@ from duepoint.kube import credentials, port
 from tests.support import receiver, waiting
 from tests.support.chartroles import ChartRoles
 from tests.support.controlplane import ControlPlane
+from tests.support.process import ROOT, Process
 from tests.support.redisserver import RedisServer
+from tests.support.waiting import eventually
 from tools.devcluster import binaries, ports
 
-ROOT = Path(__file__).resolve().parents[2]
 #: On the path of a process, this gives it a clock that is wrong.
 WRONG_CLOCK = Path(__file__).resolve().parent / "wrongclock"
 COMPONENT = "app.kubernetes.io/component"
@@ -78,102 +75,19 @@ class Delivery:
         return str(self.body["data"]["schedule"]["name"])
 
 
-class Process:
-    """An operator or a worker."""
-
-    def __init__(
-        self,
-        role: str,
-        name: str,
-        environment: Mapping[str, str],
-        log: Path,
-        prefix: Sequence[str] = (),
-        dies_at: FaultPoint | None = None,
-    ) -> None:
-        module = ["duepoint"] if dies_at is None else ["tests.support.faultyprocess", dies_at]
-        self._command = [*prefix, sys.executable, "-m", *module, role]
-        self.role = role
-        self.name = name
-        self.log = log
-        self._environment = {**os.environ, **environment}
-        self.http = f"http://127.0.0.1:{environment['DUEPOINT_HTTP_PORT']}"
-        self._child: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self.log.open("ab") as output:
-            self._child = subprocess.Popen(
-                self._command,
-                env=self._environment,
-                cwd=ROOT,
-                stdout=output,
-                stderr=output,
-            )
-
-    @property
-    def pid(self) -> int:
-        assert self._child is not None
-        return self._child.pid
-
-    @property
-    def has_ended(self) -> bool:
-        return self._child is None or self._child.poll() is not None
-
-    def send(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
-
-    async def kill(self) -> None:
-        """As kill -9: it says nothing to anybody."""
-        self.send(signal.SIGKILL)
-        await self.wait_for_end()
-
-    async def drain(self) -> int:
-        """SIGTERM; the exit code once it has ended."""
-        self.send(signal.SIGTERM)
-        return await self.wait_for_end()
-
-    async def wait_for_end(self) -> int:
-        assert self._child is not None
-        return await asyncio.wait_for(asyncio.to_thread(self._child.wait), LONGEST_WAIT_SECONDS)
-
-    async def wait_until_ready(self) -> None:
-        await eventually(self._is_ready, f"{self.name} is ready; see {self.log}")
-
-    async def troubles(self) -> str:
-        """What /readyz says; empty when ready."""
-        return await asyncio.to_thread(self._readyz)
-
-    async def metrics(self) -> str:
-        request = functools.partial(urllib.request.urlopen, f"{self.http}/metrics", timeout=5)
-        with await asyncio.to_thread(request) as answer:
-            return str(answer.read().decode())
-
-    async def _is_ready(self) -> bool:
-        try:
-            return not await self.troubles()
-        except OSError:
-            return False
-
-    def _readyz(self) -> str:
-        try:
-            with urllib.request.urlopen(f"{self.http}/readyz", timeout=5):
-                return ""
-        except urllib.error.HTTPError as refused:
-            return refused.read().decode()
-
-    def end(self) -> None:
-        if self._child is not None and self._child.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                self.send(signal.SIGCONT)
-            self._child.kill()
-            self._child.wait()
-
-
 class Stack:
     """An installation; make one with ``installed``."""
 
     def __init__(
-        self, plane: ControlPlane, redis: RedisServer, folder: Path, api: kubeapi.ApiSession
+        self,
+        plane: ControlPlane,
+        redis: RedisServer,
+        folder: Path,
+        api: kubeapi.ApiSession,
+        *,
+        are_prepared: bool,
     ) -> None:
+        self._are_prepared = are_prepared
         self.plane = plane
         self.redis = redis
         self.folder = folder
@@ -267,7 +181,9 @@ class Stack:
         if off:
             environment["PYTHONPATH"] = str(WRONG_CLOCK)
             environment["WRONG_CLOCK_SECONDS"] = str(off)
-        process = Process(role, name, environment, self.folder / f"{name}.log", prefix, dies_at)
+        is_prepared = self._are_prepared and not prefix and not off  # a wrong clock is read first
+        log = self.folder / f"{name}.log"
+        process = Process(role, name, environment, log, prefix, dies_at, is_prepared=is_prepared)
         self._processes.append(process)
         process.start()
         return process
@@ -466,7 +382,23 @@ def helm() -> str:
 
 
 def rendered(system: str, namespace: str) -> list[Object]:
-    """The chart's objects for an installation that looks after these namespaces, a,b,c."""
+    """The chart's objects for an installation that looks after these namespaces, a,b,c.
+
+    Helm is asked once in a process for each number of namespaces, with stand-ins for their names.
+    """
+    names = list(dict.fromkeys((system, *namespace.split(","))))
+    stand_ins = {name: f"stand-in-{number}-of-a-test" for number, name in enumerate(names)}
+    watched = ",".join(stand_ins[name] for name in namespace.split(","))
+    text = template_text(stand_ins[system], watched)
+    for name, stand_in in stand_ins.items():
+        text = text.replace(stand_in, name)
+    found: list[Object] = json.loads(text)
+    return found
+
+
+@functools.cache
+def template_text(system: str, namespace: str) -> str:
+    """The same as JSON, for names of any kind."""
     done = subprocess.run(
         [
             helm(), "template", "duepoint", str(ROOT / "charts" / "duepoint"),
@@ -478,24 +410,21 @@ def rendered(system: str, namespace: str) -> list[Object]:
         ],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    return [one for one in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if one]
-
-
-async def eventually(holds: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Poll a check of something that announces itself nowhere."""
-    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
-    while not await holds():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {LONGEST_WAIT_SECONDS:g} s until {what}, in vain")
-        await asyncio.sleep(0.02)
+    objects = yaml.load_all(done.stdout, Loader=yaml.CSafeLoader)
+    return json.dumps([one for one in objects if one])
 
 
 @contextlib.asynccontextmanager
-async def installed(plane: ControlPlane, redis: RedisServer, folder: Path) -> AsyncIterator[Stack]:
-    """A Stack without processes; everything it starts ends with it."""
+async def installed(
+    plane: ControlPlane, redis: RedisServer, folder: Path, *, are_prepared: bool = False
+) -> AsyncIterator[Stack]:
+    """A Stack without processes; everything it starts ends with it.
+
+    ``are_prepared``: its processes begin with everything imported (``tests.support.process``).
+    """
     access = credentials.of_kubeconfig(plane.kubeconfig)
     async with kubeapi.ApiSession(access, component="e2e") as api:
-        stack = Stack(plane, redis, folder, api)
+        stack = Stack(plane, redis, folder, api, are_prepared=are_prepared)
         try:
             await asyncio.to_thread(stack.install_roles)
             async with receiver.listening(stack.receive, host="0.0.0.0") as listening:

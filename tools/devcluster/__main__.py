@@ -1,4 +1,4 @@
-"""The command line: up, env, status, down, run, tool, pin.
+"""The command line: up, env, status, down, run, build, tool, pin.
 
 `python -m tools.devcluster COMMAND`, from the root of the repository. Results go to standard
 output, everything else to standard error. DUEPOINT_STATE chooses the cluster, DUEPOINT_CACHE the
@@ -55,6 +55,9 @@ def parser() -> argparse.ArgumentParser:
     once.add_argument("--tool", action="append", default=[], help="a program to have ready too")
     once.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     once.set_defaults(command=run)
+    ahead = commands.add_parser("build", help="build what a cluster needs, and start none")
+    ahead.add_argument("--tool", action="append", default=[], help="a program to have ready too")
+    ahead.set_defaults(command=build)
     tool = commands.add_parser("tool", help="print the path of a program, building it if needed")
     tool.add_argument("name")
     tool.set_defaults(command=path_of_tool)
@@ -133,6 +136,11 @@ def run(options: argparse.Namespace) -> int:
     if not words:
         raise DevClusterError("run needs a command: run -- COMMAND ...")
     return session.run(states.default().folder, words, options.tool)
+
+
+def build(options: argparse.Namespace) -> int:
+    binaries.ensure([*binaries.CLUSTER, *options.tool])
+    return 0
 
 
 def path_of_tool(options: argparse.Namespace) -> int:

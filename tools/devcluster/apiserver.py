@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from duepoint import tlsrules
 
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 30.0
 
 Json: TypeAlias = Any  # callers check what the server answers
 

@@ -235,7 +235,7 @@ def _make(recipe: Recipe, environment: Mapping[str, str], folder: Path) -> None:
         recipe.commands,
         releases.pins_of(recipe.module, recipe.version),
         environment,
-        seconds=recipe.seconds / 4,
+        seconds=recipe.seconds / 2,
     )
     if not is_fetched:
         compile_into(recipe, folder)

@@ -62,7 +62,8 @@ def _pin_of(recipe: binaries.Recipe, name: str, platform: str, source: str) -> d
         for text in ADDRESSES[recipe.module]
     )
     digest = hashlib.sha256()
-    for chunk in releases.chunks(releases.address(url, source)):
-        digest.update(chunk)
+    with releases.opened(releases.address(url, source)) as download:
+        for chunk in download.chunks:
+            digest.update(chunk)
     progress.say(f"{digest.hexdigest()}  {url}")
     return {"url": url, "sha256": digest.hexdigest()} | ({"member": member} if member else {})

@@ -1,19 +1,22 @@
 """Official release binaries in place of a build, where their checksum is pinned here.
 
 ``tools/controlplane/releases.json`` has, for a module and a platform, the files of a release with
-their SHA-256; ``python -m tools.devcluster pin`` records them. A file whose bytes differ is never
-kept. Without an entry the module is built from its sources, which go.sum pins.
+their SHA-256 or SHA-512, whichever the source of the checksum publishes; ``python -m
+tools.devcluster pin`` records them. A file whose bytes differ is never kept. Without an entry the
+module is built from its sources, which go.sum pins.
 
 ``DUEPOINT_RELEASES`` says where files are fetched: unset means the projects' own addresses, an
 address is a mirror that has ``<host>/<path>`` below it, and ``off`` fetches nothing. A mirror need
 not be trusted.
 
-Fetching is tried briefly: three seconds to connect, and no longer than a quarter of the usual time
-of the build. Whatever goes wrong, the build follows.
+Fetching is tried briefly: three seconds to connect, and no longer than half the usual time of the
+build. A file that would take longer at the rate of its first five seconds is given up then.
+Whatever goes wrong, the build follows.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import http.client
@@ -26,6 +29,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from tools.devcluster import progress
 
@@ -33,6 +37,8 @@ PINS = Path(__file__).parent.parent / "controlplane" / "releases.json"
 SETTING = "DUEPOINT_RELEASES"
 OFF = "off"
 _CONNECT_SECONDS = 3.0
+#: Earlier the rate of a connection says nothing.
+RATE_KNOWN_SECONDS = 5.0
 _CHUNK_BYTES = 1024 * 1024
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -43,13 +49,26 @@ class Pin:
 
     Attributes:
         url: its official address.
-        sha256: of the bytes at that address, in hexadecimal digits.
         member: the program's name in the archive, where that is a tar archive.
+        sha256, sha512: of the bytes at that address, in hexadecimal digits; either of them.
     """
 
     url: str
-    sha256: str
     member: str = ""
+    sha256: str = ""
+    sha512: str = ""
+
+    @property
+    def checksum(self) -> tuple[str, str]:
+        """The name of the algorithm, and the digits."""
+        return ("sha512", self.sha512) if self.sha512 else ("sha256", self.sha256)
+
+
+class Download(NamedTuple):
+    """A file that is being received; the size is 0 where the server does not say it."""
+
+    size_bytes: int
+    chunks: Iterator[bytes]
 
 
 class NotFetched(Exception):
@@ -105,28 +124,28 @@ def address(url: str, source: str) -> str:
     return f"{source.rstrip('/')}/{parts.netloc}{parts.path}"
 
 
-def chunks(url: str) -> Iterator[bytes]:
-    """The bytes at an address; raises NotFetched."""
+@contextlib.contextmanager
+def opened(url: str) -> Iterator[Download]:
+    """The bytes at an address; raises NotFetched, also while they are read."""
     try:
         with urllib.request.urlopen(url, timeout=_CONNECT_SECONDS) as answer:
-            while chunk := answer.read(_CHUNK_BYTES):
-                yield chunk
+            size_bytes = int(answer.headers.get("content-length") or 0)
+            yield Download(size_bytes, iter(lambda: answer.read1(_CHUNK_BYTES), b""))
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise NotFetched(f"{url} cannot be fetched: {error}") from error
 
 
 def _fetch(pin: Pin, source: str, path: Path, deadline: float) -> None:
-    url, digest = address(pin.url, source), hashlib.sha256()
+    url, (algorithm, wanted) = address(pin.url, source), pin.checksum
+    digest = hashlib.new(algorithm)
     received = path.with_name(f".{path.name}.received")
     try:
-        with received.open("wb") as file:
-            for chunk in chunks(url):
-                if time.monotonic() > deadline:
-                    raise NotFetched(f"{url} comes too slowly")
+        with opened(url) as download, received.open("wb") as file:
+            for chunk in _in_time(download, url, deadline):
                 digest.update(chunk)
                 file.write(chunk)
-        if digest.hexdigest() != pin.sha256:
-            raise NotFetched(f"{url} has the SHA-256 {digest.hexdigest()}, not the pinned one")
+        if digest.hexdigest() != wanted:
+            raise NotFetched(f"{url} has the {algorithm} {digest.hexdigest()}, not the pinned one")
         if pin.member:
             _unpack(received, pin.member, path)
         else:
@@ -136,11 +155,28 @@ def _fetch(pin: Pin, source: str, path: Path, deadline: float) -> None:
         received.unlink(missing_ok=True)
 
 
+def _in_time(download: Download, url: str, deadline: float) -> Iterator[bytes]:
+    """The chunks; raises NotFetched once the last of them cannot come in time."""
+    began, count = time.monotonic(), 0
+    for chunk in download.chunks:
+        count += len(chunk)
+        now = time.monotonic()
+        ends = now
+        if now - began > RATE_KNOWN_SECONDS:
+            ends += max(0, download.size_bytes - count) * (now - began) / count
+        if ends > deadline:
+            raise NotFetched(f"{url} comes too slowly")
+        yield chunk
+
+
 def _unpack(archive: Path, member: str, path: Path) -> None:
     """One file of an archive whose bytes are the pinned ones."""
-    with tarfile.open(archive) as opened:
-        file = opened.extractfile(member)
-        if file is None:
-            raise NotFetched(f"{member} in the archive is no file")
-        with file, path.open("wb") as target:
-            shutil.copyfileobj(file, target)
+    try:
+        with tarfile.open(archive) as opened_archive:
+            file = opened_archive.extractfile(member)
+            if file is None:
+                raise NotFetched(f"{member} in the archive is no file")
+            with file, path.open("wb") as target:
+                shutil.copyfileobj(file, target)
+    except (tarfile.TarError, KeyError) as error:
+        raise NotFetched(f"{member} cannot be taken out of the archive: {error}") from error

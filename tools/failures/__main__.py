@@ -19,7 +19,8 @@ _HEAD = """\
 that inject the failure, or make the attempt, and judge what came of it; a row without a test says
 what cannot be injected. [Failures, and the tests that show what happens](failures-and-tests.md)
 tells the same by subject; [deliberate bugs](mutants.md) shows that tests notice mistakes, and
-[faults on real processes](faults-on-real-processes.md) what many of them at once did.
+[simulated histories](simulated-histories.md) and
+[faults on real processes](faults-on-real-processes.md) what several of them at once did.
 """
 _TABLE = """\
 | | failure | what happens | shown by |

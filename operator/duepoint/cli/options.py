@@ -196,6 +196,12 @@ def _chosen_files(
     return files_of(given, recursive=recursive)
 
 
+def _files_if_any(
+    *, paths: tuple[str, ...], filenames: tuple[str, ...], recursive: bool
+) -> tuple[str, ...]:
+    return files_of((*paths, *filenames), recursive=recursive)
+
+
 def files_of(given: Iterable[str], *, recursive: bool = False) -> tuple[str, ...]:
     """The files that are named, those of a folder by name; raises errors.InvalidSetting."""
     return tuple(file for each in given for file in _files_of(each, recursive=recursive))
@@ -219,10 +225,8 @@ def _files_of(given: str, *, recursive: bool) -> list[str]:
 
 #: Files that a folder stands for, as kubectl takes them.
 _MANIFESTS = (".yaml", ".yml", ".json")
-#: Files and folders of manifests, by position or with -f, as ``files``.
-files = gathered(
-    "files",
-    _chosen_files,
+recursive = click.option("--recursive", "-R", is_flag=True, help="Of a folder its folders, too.")
+_FILES = (
     click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1),
     click.option(
         "--filename",
@@ -232,8 +236,12 @@ files = gathered(
         multiple=True,
         help="The same as FILE: YAML or JSON, or a folder; - is standard input. May be repeated.",
     ),
-    click.option("--recursive", "-R", is_flag=True, help="Of a folder its folders, too."),
+    recursive,
 )
+#: Files and folders of manifests, by position or with -f, as ``files``.
+files = gathered("files", _chosen_files, *_FILES)
+#: The same where none are needed; ``files`` is empty then.
+files_if_any = gathered("files", _files_if_any, *_FILES)
 namespace = click.option(
     "--namespace",
     "-n",

@@ -98,7 +98,7 @@ class Commands(click.Group):
             output.complain(str(error), program)
             return output.BAD_INPUT
         except click.ClickException as error:
-            output.complain(_mistake(error, args), program)
+            output.complain(_mistake(error), program)
             return output.BAD_INPUT
         except OSError as error:
             if error.errno not in _FULL:
@@ -153,11 +153,17 @@ def _write_no_more() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _mistake(error: click.ClickException, args: list[str]) -> str:
-    """What click found wrong; stray words are mostly an expression that the shell took apart."""
+def _mistake(error: click.ClickException) -> str:
+    """What click found wrong; stray words may be an expression that the shell took apart."""
     message = error.format_message().rstrip(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return message
+    words = context.command_path.partition(" ")[2]
+    takes_expression = any(each.name == "expr" for each in context.command.params)
     if "unexpected extra argument" in message:
-        return f"there are words too many; {_QUOTED.format(args[0])}"
-    if isinstance(error, click.MissingParameter) and "EXPR" in message:
-        return f"the expression is missing; {_QUOTED.format(args[0])}"
+        hint = _QUOTED.format(words) if takes_expression else f"duepoint {words} -h shows its words"
+        return f"there are words too many; {hint}"
+    if takes_expression and isinstance(error, click.MissingParameter):
+        return f"the expression is missing; {_QUOTED.format(words)}"
     return message

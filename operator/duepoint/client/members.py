@@ -63,9 +63,19 @@ class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class MemberRow(MemberSpec, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A member with its id, one of many to be written together."""
+    """A member with its id, one of many to be written together.
+
+    Raises:
+        ValueError: as of ``MemberSpec``, or a ``delay``: rows may be sent again after a lost
+            answer, and it would count from the repetition.
+    """
 
     id: str
+
+    def __post_init__(self) -> None:
+        if self.delay is not UNSET:
+            raise ValueError("delay: a row may be sent twice, so write the instant itself, as at")
+        super().__post_init__()
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

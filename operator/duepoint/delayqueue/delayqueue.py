@@ -47,6 +47,7 @@ from duepoint.delayqueue.definitions import (
 from duepoint.delayqueue.inspection import counts, durability, upcoming
 from duepoint.delayqueue.members import (
     confirming,
+    dropping,
     lanes,
     letters,
     lookups,
@@ -126,6 +127,7 @@ class DelayQueue:
                 self.signed_blobs,
                 self.moves,
             ),
+            dropping.MemberRemover(shared, known, set_lanes, self.interned, self.moves),
             member_reader,
             triggers.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
             letters.MemberLetters(shared, known, reader, self.dead_letters, self.signed_blobs),

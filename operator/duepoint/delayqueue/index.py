@@ -24,6 +24,7 @@ from duepoint.delayqueue.wire import scripting, servers
 #: Plain reading commands that one caller wants answered together.
 Commands = Sequence[tuple[Any, ...]]
 _COMMANDS_TOGETHER = 1_000
+_KEYS_TOGETHER = 8
 
 
 class Index:
@@ -110,6 +111,25 @@ class Index:
             attempted: what the commands are for, as an error says it.
         """
         return scripting.good(await self.servers.exchange(commands), attempted)
+
+    async def existing(self, attempted: str, keys: Sequence[str]) -> list[str]:
+        """Those of many keys of one shard that may exist; a group without any is left out.
+
+        Of the hashes that a shard can have, an index of some hundred schedules has a few. One
+        command says that none is there, and one for each group which of them to read.
+        """
+        if not keys:
+            return []
+        (count,) = await self.read(attempted, ("EXISTS", *keys))
+        if count == 0:
+            return []
+        if count == len(keys):
+            return list(keys)
+        groups = [
+            keys[first : first + _KEYS_TOGETHER] for first in range(0, len(keys), _KEYS_TOGETHER)
+        ]
+        counts = await self.read_many(attempted, [("EXISTS", *group) for group in groups])
+        return [key for group, some in zip(groups, counts, strict=True) if some for key in group]
 
     async def read_many(self, attempted: str, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Replies of any number of reading commands, in pieces that do not block the server."""

@@ -74,10 +74,12 @@ class SlotHistory:
             self._emptied.add(step)
 
     async def _forget_gone(self, shard: messages.ShardId, pairs: list[tuple[str, str]]) -> None:
-        found = await self.index.read_many("sweep last slots", [("HKEYS", key) for _, key in pairs])
+        bucket_of = {key: bucket for bucket, key in pairs}
+        there = await self.index.existing("sweep last slots", list(bucket_of))
+        found = await self.index.read_many("sweep last slots", [("HKEYS", key) for key in there])
         kept = [
-            (bucket, key, ids)
-            for (bucket, key), fields in zip(pairs, found, strict=True)
+            (bucket_of[key], key, ids)
+            for key, fields in zip(there, found, strict=True)
             if (ids := [field for field in fields if field])
         ]
         records = await self.index.read_many(

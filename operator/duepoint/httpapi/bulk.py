@@ -29,7 +29,8 @@ from duepoint.schedules.sets import members as memberjson
 
 MOST_ROWS = 100_000
 MOST_ROW_BYTES = 64 * 1024
-_TOGETHER = 500
+#: Each batch goes to all shards, 64 of them, and a script for few rows costs as much as its rows.
+_TOGETHER = 1_000
 #: Streams at a time, of the process and of a namespace: each holds some batches in memory.
 _MOST_STREAMS = 64
 _MOST_OF_A_NAMESPACE = 16
@@ -42,7 +43,7 @@ class _Removal(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     if_match: str | None = None
 
 
-class _RowError(msgspec.Struct, omit_defaults=True):
+class _RowError(msgspec.Struct, omit_defaults=True, gc=False):
     line: int
     error: problems.RowProblem
     id: str | None = None
@@ -117,9 +118,8 @@ class Bulk:
     def read(self, owned: ownsets.OwnSet, first_line: int, lines: list[bytes]) -> _Batch:
         """The rows of lines to be stored."""
         batch = _Batch(first_line, len(lines), [], [], {})
-        now_us = self._clock.now_us()
-        for place, line in enumerate(lines):
-            row = owned.reader.row(line, now_us=now_us)
+        read = owned.reader.rows(lines, now_us=self._clock.now_us())
+        for place, row in enumerate(read):
             if isinstance(row, memberjson.RowError):
                 batch.refused[place] = row.id, calls.refused_row(row)
             else:
@@ -175,19 +175,19 @@ class Bulk:
         safety: nodes.Safety | None,
     ) -> list[values.MemberWritten | OperationProblem]:
         room = await self._sets.room(owned)
-        answers: list[values.MemberWritten | OperationProblem | None] = [None] * len(writes)
         allowed: Sequence[int] = range(len(writes))
         if room < len(writes):
             allowed = await self._within(owned, writes, room)
-            full = singles.set_full(owned)
-            answers = [full] * len(writes)
         put = await self._members.put(
             owned.record, [writes[place] for place in allowed], safety=safety
         )
-        for place, answer in zip(allowed, put, strict=True):
-            answers[place] = answer
-            owned.counted += answer.outcome is values.Outcome.CREATED
-        return [answer for answer in answers if answer is not None]
+        owned.counted += sum(answer.outcome is values.Outcome.CREATED for answer in put)
+        answers: list[values.MemberWritten | OperationProblem] = [*put]
+        if len(allowed) < len(writes):
+            answers = [singles.set_full(owned)] * len(writes)
+            for place, answer in zip(allowed, put, strict=True):
+                answers[place] = answer
+        return answers
 
     async def _within(
         self, owned: ownsets.OwnSet, writes: list[values.MemberWrite], room: int
@@ -240,7 +240,8 @@ class _Transfer:
                 await asyncio.wait({under_way})
                 _ = under_way.cancelled() or under_way.exception()  # asyncio wants it looked at
             for outcome, count in self._counted.items():
-                telemetry.http_rows_total.labels(outcome).inc(count)
+                if count:
+                    telemetry.http_rows_total.labels(outcome).inc(count)
         if under_way is not None:
             await under_way  # raises where its answers did not reach the client
         if fatal is not None:
@@ -282,27 +283,23 @@ class _Transfer:
     async def _write(
         self, batch: _Batch, answers: list[values.MemberWritten | OperationProblem]
     ) -> None:
-        carried_out = dict(zip(batch.places, answers, strict=True))
-        rows = dict(zip(batch.places, batch.rows, strict=True))
-        lines = []
-        for place in range(batch.size):
-            if (answer := carried_out.get(place)) is None:
-                id_, problem = batch.refused[place]
-                lines.append(self._refusal(batch.first_line + place, id_, problem))
-            elif isinstance(answer, OperationProblem):
-                row = rows[place]
-                lines.append(self._refusal(batch.first_line + place, row.id, answer))
-            elif (refused := calls.problem_of(answer.outcome)) is not None:
-                lines.append(self._refusal(batch.first_line + place, answer.id, refused))
+        first_line, refused = batch.first_line, batch.refused
+        lines: list[views.RowView | _RowError | None] = [None] * batch.size
+        outcomes: list[str] = []
+        for place, row, answer in zip(batch.places, batch.rows, answers, strict=True):
+            if isinstance(answer, OperationProblem):
+                refused[place] = row.id, answer
+            elif (problem := calls.problem_of(answer.outcome)) is not None:
+                refused[place] = row.id, problem
             else:
-                self._counted[answer.outcome.value] += 1
-                lines.append(_encoder.encode(views.row_answer(answer)))
-        lines.append(b"")
-        await self._stream.write(b"\n".join(lines))
-
-    def _refusal(self, line: int, id_: str, problem: OperationProblem) -> bytes:
-        self._counted["refused"] += 1
-        return _encoder.encode(_RowError(line, problems.of_row(problem), id_ or None))
+                outcomes.append(answer.outcome)
+                lines[place] = views.row_answer(answer)
+        for place, (id_, problem) in refused.items():
+            error = problems.of_row(problem)
+            lines[place] = _RowError(first_line + place, error, id_ or None)
+        self._counted.update(outcomes)
+        self._counted["refused"] += len(refused)
+        await self._stream.write(_encoder.encode_lines(lines))
 
 
 def _count_within_bounds(lines: list[bytes], count: int) -> int:

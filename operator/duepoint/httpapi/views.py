@@ -15,6 +15,8 @@ STATES = {
     definitions.State.SUSPENDED: "Suspended",
     definitions.State.COMPLETED: "Completed",
 }
+#: Outcomes as answers spell them.
+_WORDS = {outcome: outcome.value.capitalize() for outcome in values.Outcome}
 _JSON = ("Content-Type", "application/json")
 _encoder = msgspec.json.Encoder()
 
@@ -28,7 +30,7 @@ class WrittenView(memberviews.MemberFields, rename="camel", kw_only=True):
     next_due_time: str | None
 
 
-class RowView(msgspec.Struct, rename="camel", omit_defaults=True):
+class RowView(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     """What became of a row that was carried out."""
 
     id: str
@@ -58,7 +60,7 @@ def written(
         state = "Completed"
     return WrittenView(
         **memberviews.fields_of_row(row, settings),
-        outcome=answer.outcome.value.capitalize(),
+        outcome=_WORDS[answer.outcome],
         etag=answer.tag,
         state=state,
         next_due_time=time(answer.due_us),
@@ -69,7 +71,7 @@ def row_answer(answer: values.MemberWritten) -> RowView:
     due_us = answer.due_us
     return RowView(
         answer.id,
-        answer.outcome.value.capitalize(),
+        _WORDS[answer.outcome],
         answer.tag,
         "" if due_us is None else memberviews.instant_text(due_us),
     )

@@ -12,6 +12,7 @@ import datetime as dt
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from duepoint.expressions import every, timezones
 from duepoint.schedules import slots
@@ -20,6 +21,8 @@ from duepoint.schedules.spec import ScheduleSpec
 MINUTE_US = 60_000_000
 #: Names of Schedules that a group remembers, to show some.
 _NAMES = 5
+#: Names that are shown of the Schedules with one expression.
+_SUCH = 3
 
 #: Minutes and how many slots each has.
 Shape = Sequence[tuple[int, float]]
@@ -46,6 +49,34 @@ class AlikeSchedules:
     @property
     def text(self) -> str:
         return ", ".join(self.texts)
+
+
+@dataclass(slots=True)
+class ExpressionLoad:
+    """What the Schedules with one expression and one zone bring to a minute, whatever their jitter.
+
+    Attributes:
+        slots: how many in this minute; a jitter makes it a fraction.
+        schedules: how many Schedules these are.
+        such: names of some of them.
+    """
+
+    text: str
+    time_zone: str
+    slots: float = 0.0
+    schedules: int = 0
+    such: list[str] = field(default_factory=list)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """As the command line and the dashboard write it."""
+        return {
+            "schedule": self.text,
+            "timeZone": self.time_zone,
+            "slots": round(self.slots, 2),
+            "schedules": self.schedules,
+            "such": self.such,
+        }
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,6 +117,17 @@ class Forecast:
             if at == minute
         ]
         return sorted(found, key=lambda pair: (-pair[0], pair[1].texts))
+
+    def expressions(self, minute: int) -> list[ExpressionLoad]:
+        """Who is in a minute, by expression and zone: the greatest first."""
+        found: dict[tuple[str, str], ExpressionLoad] = {}
+        for slots_there, group in self.inside(minute):
+            key = group.text, group.time_zone
+            known = found.setdefault(key, ExpressionLoad(*key))
+            known.slots += slots_there
+            known.schedules += group.count
+            known.such = (known.such + group.names)[:_SUCH]
+        return sorted(found.values(), key=lambda each: (-each.slots, each.text, each.time_zone))
 
 
 def forecast(specs: Iterable[ScheduleSpec], *, from_us: int, minutes: int) -> Forecast:

@@ -208,6 +208,10 @@ class _Question:
         self._active: frozenset[str] | None = None
 
     async def ask(self) -> Answer:
+        ended = await self._ended_by_a_newer_job()
+        return await self._admitted() if ended is None else ended
+
+    async def _admitted(self) -> Answer:
         facts = AdmissionFacts(over=self._settler.over(self._known.id), checked=not self._job)
         for _ in range(_ROUNDS):
             entry = self._entry(facts)
@@ -366,17 +370,44 @@ class _Question:
         Where that was not made yet, a slot that has started and has a due successor is over, too:
         its Job may have been deleted in favour of that.
         """
-        attempt, known = self._attempt, self._known
+        attempt = self._attempt
         if self._policy != activeruns.REPLACE or not attempt.is_regular:
             return False
         if any(job.slot_us > attempt.slot_us for job in listed):
             return True
         has_started = attempt.point.kind is PointKind.RETRY
-        if not has_started or known.rule.policy.catch_up == "None":
+        if not has_started or self._known.rule.policy.catch_up == "None":
             return False
+        return self._is_behind()
+
+    def _is_behind(self) -> bool:
+        """Whether a newer slot is due as well."""
+        known = self._known
         timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
         newest_us = timeline.at_or_before(self._settler.now_us())
-        return newest_us is not None and newest_us > attempt.slot_us
+        return newest_us is not None and newest_us > self._attempt.slot_us
+
+    async def _ended_by_a_newer_job(self) -> Answer | None:
+        """How an overdue slot ends of which a newer one has a Job; None where none has.
+
+        After a loss of Redis the newest slot may be judged first. It lists the Jobs, so the queue
+        has all active runs from then on; but a Job that this slot had, and that was deleted in
+        favour of a newer one, is in no list. That newer one's is, active or over.
+        """
+        attempt = self._attempt
+        if self._policy != activeruns.REPLACE or not attempt.is_regular or not self._job:
+            return None
+        if not self._is_behind():
+            return None
+        try:
+            listed = await self._list()
+        except kube_errors.ApiError as trouble:
+            return _unasked(trouble)
+        if any(job.name == self._job and job.state is JobState.OVER for job in listed):
+            return Start(run=None)
+        if any(job.slot_us > attempt.slot_us for job in listed):
+            return await self._replaced()
+        return None
 
     async def _replaced(self) -> Answer:
         """A newer slot has its place; a Job that came into being meanwhile goes."""

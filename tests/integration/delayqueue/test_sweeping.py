@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 
 import pytest
+import redis
 
 from duepoint.delayqueue import keys, messages
 from duepoint.delayqueue.repair import sweeper
@@ -36,6 +38,40 @@ async def test_hundreds_of_lost_chains_are_armed_and_the_others_left_alone(harne
     assert {m: s for m, s in after.items() if m in before} == before
     assert {after[_chain(one)] for one in lost} == {queueing.CREATED_US + HOUR_US}
     assert not any(map(_did, await _sweep(harness, due_of=lambda known: 1)))
+
+
+@pytest.mark.parametrize(("schedules", "most"), [(0, 15), (3, 60)])
+@pytest.mark.parametrize("large", [sweeper._LARGE, -1], ids=["whole", "apart"])
+async def test_a_shard_with_little_in_it_is_swept_by_few_commands(
+    redis_server, key_prefix, monkeypatch, schedules, most, large
+):
+    """It took a hundred: one for each hash that may be there. A round has 64 shards."""
+    monkeypatch.setattr(sweeper, "_LARGE", large)
+    harness = await queueing.redis_harness(redis_server.url, key_prefix, shards=1)
+    try:
+        await _arm(harness, schedules)
+        with reads_of(redis_server) as sent:
+            await _sweep(harness, due_of=lambda known: 1)
+        assert 0 < sent() <= most
+    finally:
+        await harness.close()
+
+
+@contextlib.contextmanager
+def reads_of(server):
+    """How many reading commands it has carried out within."""
+    with redis.Redis.from_url(server.url, protocol=2) as client:
+
+        def count():
+            stats = client.info("commandstats")
+            return sum(
+                one["calls"]
+                for name, one in stats.items()
+                if name.partition("_")[2] in {"exists", "hkeys", "hgetall", "zcard", "zrange"}
+            )
+
+        before = count()
+        yield lambda: count() - before
 
 
 async def test_hundreds_of_points_without_a_definition_go(harness):

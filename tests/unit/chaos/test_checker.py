@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.chaos import checker, history, quietness, timeline
+from tests.chaos import checker, history, quietness, stalls, timeline
 from tests.chaos.checker import Rule
 from tests.chaos.history import (
     Effect,
@@ -16,6 +16,7 @@ from tests.chaos.history import (
     JobEnd,
     LeaseSeen,
     Run,
+    Stall,
     StatusAtEnd,
     Wish,
 )
@@ -335,6 +336,90 @@ def test_v12_strangers_are_left_alone_and_idle_is_idle():
     assert broken(made) == {Rule.HARM}
 
 
+def test_v12_says_which_process_sent_what_while_idle():
+    made = clean()
+    made.end = dataclasses.replace(
+        made.end, idle_commands=544.0, idle_kinds=("operator sweep: 540.0",)
+    )
+    (found,) = checker.judge(made)
+    assert found.what == "544 commands a second while idle, 150 at most: operator sweep: 540.0"
+
+
+def test_a_member_may_be_missing_until_faults_let_a_leader_read_its_row_again():
+    made = of_the_api(clean())
+    made.wishes = [dataclasses.replace(one, is_restored=True) for one in made.wishes]
+    flush = dataclasses.replace(FAULT, kind="redis-flushed", forgets=True)
+    del made.effects[17]
+    assert Rule.LOST in broken(made)
+    until_rest = dataclasses.replace(FAULT, kind="rolling-upgrade", end_us=T + 15 * S)
+    made.faults = [
+        dataclasses.replace(flush, begin_us=T - 25 * S, end_us=T - 24 * S),
+        dataclasses.replace(until_rest, begin_us=T - 20 * S),
+    ]
+    assert checker.judge(made) == []
+
+
+# -- members that only Redis has -------------------------------------------------------------------
+
+
+def of_the_api(made):
+    """The same object, written through the HTTP API."""
+    uid = "letters/every-1"
+    made.wishes = [
+        dataclasses.replace(one, name=uid, uid=uid, is_restored=False) for one in made.wishes
+    ]
+    made.effects = [dataclasses.replace(one, uid=uid) for one in made.effects]
+    made.statuses = []
+    return made
+
+
+def test_a_change_that_the_api_acknowledged_must_run_whatever_kills_the_api():
+    made = of_the_api(clean())
+    made.faults = [dataclasses.replace(FAULT, kind="kill-http-api")]
+    assert checker.judge(made) == []
+    del made.effects[14]
+    assert broken(made) == {Rule.LOST}
+
+
+def test_a_one_off_that_a_repeated_request_made_twice_is_found():
+    made = of_the_api(clean())
+    made.faults = [dataclasses.replace(FAULT, kind="kill-http-api")]
+    made.effects.append(dataclasses.replace(made.effects[14], key="of-another-id"))
+    assert broken(made) == {Rule.DELIVERED_TWICE}
+
+
+def test_a_change_that_only_redis_had_may_be_lost_with_it():
+    made = of_the_api(clean())
+    made.faults = [dataclasses.replace(FAULT, kind="redis-flushed", forgets=True)]
+    del made.effects[14:]
+    assert checker.judge(made) == []
+
+
+# -- stalls of the machine -------------------------------------------------------------------------
+
+
+def test_a_stall_of_the_machine_excuses_what_a_pause_of_all_processes_does():
+    made = clean()
+    replaced(made, 12, at_us=T + 20 * S)
+    made.effects.append(dataclasses.replace(made.effects[11], at_us=T + 21 * S))
+    assert broken(made) == {Rule.LATE, Rule.DELIVERED_TWICE}
+    made.stalls = [Stall(begin_us=T + 11 * S, end_us=T + 14 * S)]
+    assert checker.judge(made) == []
+
+
+def test_a_stall_excuses_nothing_before_it():
+    made = clean()
+    replaced(made, 3, at_us=T + 9 * S)
+    made.stalls = [Stall(begin_us=T + 15 * S, end_us=T + 17 * S)]
+    assert broken(made) == {Rule.LATE}
+
+
+@pytest.mark.parametrize(("woke", "stalled_us"), [(0.06, None), (1.0, None), (3.05, 3 * S)])
+def test_a_thread_that_only_sleeps_shows_how_long_the_machine_stood_still(woke, stalled_us):
+    found = stalls.stalled(100.0, 100.0 + woke, T)
+    assert (None if found is None else round((found.end_us - found.begin_us), -2)) == stalled_us
+
+
 # -- what is required ------------------------------------------------------------------------------
 
 
@@ -379,6 +464,12 @@ def test_a_fault_without_a_witness_does_not_count():
     assert "no a was seen to bite (1 were tried)" in "\n".join(quietness.complaints(made, ["a"]))
 
 
+def test_a_run_on_a_machine_that_mostly_stood_still_says_nothing():
+    made = busy()
+    made.stalls = [Stall(begin_us=T, end_us=T + 3 * S)]
+    assert "the machine stood still for 3 of 20 s" in list(quietness.complaints(made, []))
+
+
 def test_a_target_that_did_nothing_is_missed():
     made = busy()
     made.wishes.append(a_wish("quiet", "job"))
@@ -390,8 +481,10 @@ def test_a_target_that_did_nothing_is_missed():
 
 def test_a_stored_history_is_read_as_it_was():
     made = busy()
+    made.stalls = [Stall(begin_us=T, end_us=T + 3 * S)]
     lines = [
-        made.run, *made.wishes, *made.effects, *made.faults, *made.leases, *made.statuses, made.end,
+        made.run, *made.wishes, *made.effects, *made.faults, *made.stalls, *made.leases,
+        *made.statuses, made.end,
     ]  # fmt: skip
     assert history.read(map(history.text_of, lines)) == made
 

@@ -7,8 +7,10 @@ import pytest
 from tests.chaos import plan
 from tests.chaos.plan import FaultKind, Rhythm
 
-RHYTHM = Rhythm(rounds=3, faults_seconds=30, calm_seconds=40, every_seconds=1.0)
-KINDS = list(FaultKind)[:10]
+RHYTHM = Rhythm(
+    rounds=3, faults_seconds=30, calm_seconds=40, every_seconds=1.0, costly_every_seconds=1.5
+)
+KINDS = list(FaultKind)
 
 
 def test_a_seed_is_a_plan():
@@ -16,10 +18,17 @@ def test_a_seed_is_a_plan():
     assert plan.of_seed(7, RHYTHM, KINDS) != plan.of_seed(8, RHYTHM, KINDS)
 
 
-def test_no_kind_comes_twice_before_each_has_come_once():
-    found = [one.kind for one in plan.of_seed(7, RHYTHM, KINDS)]
-    assert set(found[: len(KINDS)]) == set(KINDS)
-    assert set(found[len(KINDS) : 2 * len(KINDS)]) == set(KINDS)
+@pytest.mark.parametrize("deck", [plan.COSTLY, frozenset(KINDS) - plan.COSTLY])
+def test_no_kind_comes_twice_before_each_of_its_deck_has_come_once(deck):
+    found = [one.kind for one in plan.of_seed(7, RHYTHM, KINDS) if one.kind in deck]
+    size = len(deck)
+    assert len(found) > 2 * size
+    assert set(found[:size]) == set(found[size : 2 * size]) == deck
+
+
+def test_a_plan_of_one_kind_has_no_other():
+    found = {one.kind for one in plan.of_seed(7, RHYTHM, [FaultKind.KILL_API])}
+    assert found == {FaultKind.KILL_API}
 
 
 def test_nothing_begins_in_the_calm():
@@ -28,7 +37,7 @@ def test_nothing_begins_in_the_calm():
 
 
 def test_faults_last_as_long_as_their_kind_says():
-    for one in plan.of_seed(7, RHYTHM, list(FaultKind)):
+    for one in plan.of_seed(7, RHYTHM, KINDS):
         shortest, longest = plan.LASTING.get(one.kind, (0.0, 0.0))
         assert shortest <= one.lasts_seconds <= longest
 

@@ -391,3 +391,15 @@ def test_an_expression_without_times_is_told(duepoint):
     assert answer.code == 0
     assert "has no slot" in answer.err
     assert "at 00:00 on day 31 of the month in February" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("version", "now"), "duepoint version -h shows its words"),
+        (("dlq", "show", "1.1/1-0", "more"), "duepoint dlq show -h shows its words"),
+        (("next", "*", "*"), 'such as duepoint next "0 9 * * 1-5"'),
+    ],
+)
+def test_words_too_many_are_taken_for_an_expression_only_where_there_is_one(refused, words, says):
+    assert says in refused(*words)

@@ -78,6 +78,25 @@ def test_schedules_that_are_alike_are_one_group_and_others_are_not():
     ]
 
 
+def test_an_expression_is_listed_once_whatever_the_jitter_of_its_schedules():
+    known = forecast(
+        a_spec("0 9 * * *", "plain"),
+        a_spec("0 9 * * *", "spread", jitter="10m"),
+        a_spec("0 9 * * *", "rome", timeZone="Europe/Rome", jitter="10m"),
+        a_spec("0 * * * *", "hourly"),
+    )
+    assert [each.row for each in known.expressions(9 * 60)] == [
+        {
+            "schedule": "0 9 * * *", "timeZone": "Etc/UTC", "slots": 1.1, "schedules": 2,
+            "such": ["team-a/plain", "team-a/spread"],
+        },
+        {
+            "schedule": "0 * * * *", "timeZone": "Etc/UTC", "slots": 1.0, "schedules": 1,
+            "such": ["team-a/hourly"],
+        },
+    ]  # fmt: skip
+
+
 def test_hashed_expressions_lie_where_each_schedule_has_its_slot():
     found = [a_spec("H * * * *", f"s{number}") for number in range(200)]
     known = forecast(*found)
@@ -233,3 +252,23 @@ def test_shades_grow_with_the_load_and_the_most_has_the_last():
     assert levels == sorted(levels)
     assert (levels[0], levels[1], levels[-1]) == (0, 1, 4)
     assert shades.level(shades.begins(3)) == 3
+
+
+MANIFEST = """\
+apiVersion: duepoint.dev/v1alpha1
+kind: Schedule
+metadata: {name: hourly}
+spec: {schedule: "@hourly", webhook: {url: "https://a.example/"}}
+"""
+
+
+@pytest.mark.parametrize("arguments", [["-R", "{}"], ["{}/inner"], ["-f", "{}/inner/a.yaml"]])
+def test_files_and_folders_are_named_with_and_without_f(tmp_path, arguments):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/a.yaml").write_text(MANIFEST)
+    words = [each.format(tmp_path) for each in arguments]
+
+    shown = CliRunner().invoke(cli.commands, ["forecast", *words, "--days", "1", "-o", "json"])
+
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(shown.output)["runs"] == 24

@@ -378,8 +378,20 @@ def test_a_kind_that_is_missing_or_unknown_is_one_line(refused):
     assert "cronjob" in refused("import", "crontab")
 
 
-@pytest.mark.parametrize("file", ["/does/not/exist.yaml", "/"])
+@pytest.mark.parametrize("file", ["/does/not/exist.yaml", "/dev/null/inside.yaml"])
 def test_a_file_that_cannot_be_read_is_named(duepoint, file):
     answer = duepoint("import", "cronjob", "-f", file)
     assert answer.code == 2
     assert f"{file}: cannot be read" in answer.err
+
+
+@pytest.mark.parametrize("options", [(), ("-R",)], ids=["folder", "with its folders"])
+def test_a_folder_stands_for_its_files(duepoint, tmp_path, options):
+    folder = tmp_path / "inner" if options else tmp_path
+    folder.mkdir(exist_ok=True)
+    (folder / "nightly.json").write_text(json.dumps(a_cronjob()))
+
+    answer = duepoint("import", "cronjob", "-f", str(tmp_path), *options)
+
+    assert answer.code == 0, answer.err
+    assert "kind: Schedule" in answer.out

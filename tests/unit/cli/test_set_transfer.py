@@ -28,7 +28,10 @@ def small(monkeypatch):
 
 def filled(api, count=COUNT):
     for number in range(count):
-        api.store(f"m{number:03d}", {"delay": "1h", "payload": {"n": number, "text": "Grüße"}})
+        api.store(
+            f"m{number:03d}",
+            {"at": "2090-12-24T18:00:00Z", "payload": {"n": number, "text": "Grüße"}},
+        )
 
 
 def ids(path):
@@ -210,19 +213,19 @@ def test_a_changed_file_is_not_continued_in_the_middle(duepoint, refused, api, e
     duepoint("set", "import", "reminders", str(path))
     api.faults.clear()
     with path.open("a") as data:
-        data.write('{"id": "more", "delay": "1h"}\n')
+        data.write('{"id": "more", "at": "2090-12-24T18:00:00Z"}\n')
 
     assert "belongs to another command" in refused("set", "import", "reminders", str(path))
     assert duepoint("set", "import", "reminders", str(path), "--restart").code == 0
     assert "more" in api.members
 
 
-ROWS = """{"id": "a", "delay": "1h"}
+ROWS = """{"id": "a", "at": "2090-12-24T18:00:00Z"}
 
 {"id": "b", "at": "1970-01-01T00:00:00Z"}
-{"id": "c", "colour": "red", "delay": "1h"}
+{"id": "c", "colour": "red", "at": "2090-12-24T18:00:00Z"}
 no JSON
-{"id": "d", "delay": "1h"}
+{"id": "d", "at": "2090-12-24T18:00:00Z"}
 """
 
 
@@ -252,7 +255,7 @@ def test_refused_rows_go_to_a_file(duepoint, tmp_path):
 
 
 def test_refusals_that_are_expected_are_no_failure(duepoint):
-    only = '{"id": "a", "delay": "1h"}\n{"id": "b", "at": "1970-01-01T00:00:00Z"}\n'
+    only = '{"id": "a", "at": "2090-12-24T18:00:00Z"}\n{"id": "b", "at": "1970-01-01T00:00:00Z"}\n'
     late = ("set", "import", "reminders", "-", "--ignore", "TooLate")
     assert duepoint(*late, given=only).code == 0
     assert duepoint(*late, given=ROWS).code == 1

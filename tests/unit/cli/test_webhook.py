@@ -99,7 +99,7 @@ def test_a_receiver_that_refuses_is_exit_code_1(duepoint):
 
 
 def test_a_dry_run_sends_nothing_and_verifies(duepoint):
-    shown = duepoint("webhook", "test", "-f", "-", "--dry-run", "-o", "json", *GIVEN, given=SIGNED)
+    shown = duepoint("webhook", "test", "-", "--dry-run", "-o", "json", *GIVEN, given=SIGNED)
     assert shown.rows[0]["accepted"] is None
     verified = duepoint("webhook", "verify", "--secret", SECRET, given=shown.out)
     assert (verified.code, verified.out[:6]) == (0, "valid:")
@@ -307,3 +307,8 @@ def test_of_noise_little_is_repeated_and_nothing_that_moves_a_terminal(duepoint)
     assert answer.code == 1
     assert len(answer.err) < 4000
     assert answer.err.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("files", [(), ("-", "-f", "-")], ids=["none", "twice"])
+def test_a_sample_is_of_one_file(refused, files):
+    assert "FILE: write one file" in refused("webhook", "test", *files, given=SIGNED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import http.client
 import importlib.util
 import json
@@ -71,7 +72,7 @@ def test_after_a_restore_every_open_order_has_its_reminder(shop, api):
     shop.pay(18)
     api.members.clear()
 
-    assert shop.remind_all("24h") == 2
+    assert shop.remind_all(dt.datetime(2090, 12, 24, 18, tzinfo=dt.UTC)) == 2
     assert sorted(api.members) == ["order-17", "order-19"]
 
 

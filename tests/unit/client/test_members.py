@@ -9,6 +9,7 @@ import pytest
 from duepoint import client
 from duepoint.client import ChangeOptions, MemberRow, MemberSpec
 
+FAR = "2090-12-24T18:00:00Z"
 DAILY = MemberSpec(schedule="0 9 * * *", payload={"order": 17}, time_zone="Europe/Rome")
 
 
@@ -207,7 +208,7 @@ def test_a_field_of_a_newer_api_survives_an_export_and_disturbs_no_reading(remin
 
 
 def test_rows_of_any_iterable_are_written(reminders, api):
-    answers = list(reminders.upsert(MemberRow(id=f"m{n}", delay="1h") for n in range(2_500)))
+    answers = list(reminders.upsert(MemberRow(id=f"m{n}", at=FAR) for n in range(2_500)))
 
     assert len(answers) == len(api.members) == 2_500
     assert {answer.outcome for answer in answers} == {"Created"}
@@ -215,9 +216,16 @@ def test_rows_of_any_iterable_are_written(reminders, api):
     assert len(api.requests) == 3
 
 
+def test_a_row_says_its_instant_itself():
+    with pytest.raises(ValueError, match="delay: a row may be sent twice"):
+        MemberRow(id="a", delay="1h")
+    with pytest.raises(ValueError, match="exactly one of"):
+        MemberRow(id="a")
+
+
 def test_a_refused_row_stops_none_of_the_others(reminders, api):
     api.refused["m1"] = [(422, "PayloadTooLarge")]
-    answers = list(reminders.upsert([MemberRow(id=f"m{n}", delay="1h") for n in range(3)]))
+    answers = list(reminders.upsert([MemberRow(id=f"m{n}", at=FAR) for n in range(3)]))
 
     assert [answer.is_refused for answer in answers] == [False, True, False]
     with pytest.raises(client.RequestRefused, match="PayloadTooLarge"):

@@ -14,11 +14,12 @@ from tests.fakes import memoryapi
 from tests.support import certificates
 from tests.unit.client.conftest import QUICK
 
+FAR = "2090-12-24T18:00:00Z"
 SPEC = MemberSpec(delay="1h")
 
 
 def rows(count):
-    return (MemberRow(id=f"m{number}", delay="1h") for number in range(count))
+    return (MemberRow(id=f"m{number}", at=FAR) for number in range(count))
 
 
 @pytest.mark.parametrize(
@@ -352,7 +353,7 @@ def test_a_hundred_thousand_rows_take_the_memory_of_a_batch():
 
 
 def test_a_batch_ends_at_its_bytes(reminders, api):
-    big = [MemberRow(id=f"m{n}", delay="1h", payload="x" * 400_000) for n in range(5)]
+    big = [MemberRow(id=f"m{n}", at=FAR, payload="x" * 400_000) for n in range(5)]
     list(reminders.upsert(big))
 
     assert len(api.members) == 5

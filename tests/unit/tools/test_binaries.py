@@ -13,20 +13,6 @@ from tools.devcluster.errors import DevClusterError
 
 
 @pytest.fixture
-def compiled(monkeypatch):
-    """Names the compiler was asked for, instead of minutes of compiling."""
-    asked: list[str] = []
-
-    def compile_into(recipe, folder: Path) -> None:
-        for name in recipe.commands:
-            asked.append(name)
-            (folder / name).write_text(name)
-
-    monkeypatch.setattr(binaries, "compile_into", compile_into)
-    return asked
-
-
-@pytest.fixture
 def environment(tmp_path):
     return {"DUEPOINT_CACHE": str(tmp_path / "cache"), "DUEPOINT_RELEASES": "off"}
 

@@ -27,11 +27,15 @@ def sha256(content: bytes) -> str:
 class Mirror:
     """Attributes:
     files: path -> content.
-    pause: seconds before each answer's body.
+    pause: seconds before each burst of an answer's body.
     asked: paths, in order.
+    bursts: how many were sent.
     """
 
+    BURST = 10_000
+
     def __init__(self) -> None:
+        self.bursts = 0
         self.files: dict[str, bytes] = {}
         self.pause = 0.0
         self.asked: list[str] = []
@@ -49,9 +53,11 @@ def mirror():
             self.send_response(404 if content is None else 200)
             self.send_header("content-length", str(len(content or b"")))
             self.end_headers()
-            time.sleep(mirror.pause)
             with contextlib.suppress(OSError):
-                self.wfile.write(content or b"")
+                for at in range(0, len(content or b""), mirror.BURST):
+                    time.sleep(mirror.pause)
+                    self.wfile.write(content[at : at + mirror.BURST])
+                    mirror.bursts += 1
 
         def log_message(self, *_):
             pass
@@ -69,19 +75,6 @@ def mirror():
 @pytest.fixture
 def environment(tmp_path, mirror):
     return {"DUEPOINT_CACHE": str(tmp_path / "cache"), "DUEPOINT_RELEASES": mirror.url}
-
-
-@pytest.fixture
-def compiled(monkeypatch):
-    asked: list[str] = []
-
-    def compile_into(recipe, folder: Path) -> None:
-        for name in recipe.commands:
-            asked.append(name)
-            (folder / name).write_text("built")
-
-    monkeypatch.setattr(binaries, "compile_into", compile_into)
-    return asked
 
 
 @pytest.fixture
@@ -157,7 +150,7 @@ def test_off_asks_for_nothing(environment, compiled, mirror, pins):
 def test_a_program_of_a_module_that_is_missing_costs_the_others_of_it(tmp_path, mirror):
     mirror.files["/example.com/one"] = PROGRAM
     known = {
-        name: releases.Pin(f"https://example.com/{name}", sha256(PROGRAM))
+        name: releases.Pin(f"https://example.com/{name}", sha256=sha256(PROGRAM))
         for name in ("one", "two")
     }
     chosen = {"DUEPOINT_RELEASES": mirror.url}
@@ -169,12 +162,37 @@ def test_a_program_of_a_module_that_is_missing_costs_the_others_of_it(tmp_path, 
 def test_a_release_that_comes_slower_than_a_build_is_given_up(tmp_path, mirror, capsys):
     mirror.files["/example.com/one"] = PROGRAM
     mirror.pause = 0.3
-    known = {"one": releases.Pin("https://example.com/one", sha256(PROGRAM))}
+    known = {"one": releases.Pin("https://example.com/one", sha256=sha256(PROGRAM))}
     chosen = {"DUEPOINT_RELEASES": mirror.url}
 
     assert not releases.fetched_into(tmp_path, ["one"], known, chosen, seconds=0.1)
     assert "too slowly" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_release_that_would_come_slower_than_a_build_is_given_up_early(
+    tmp_path, mirror, capsys, monkeypatch
+):
+    monkeypatch.setattr(releases, "RATE_KNOWN_SECONDS", 0.05)
+    mirror.files["/example.com/one"] = bytes(100 * mirror.BURST)
+    mirror.pause = 0.02
+    known = {"one": releases.Pin("https://example.com/one", sha256=sha256(PROGRAM))}
+    chosen = {"DUEPOINT_RELEASES": mirror.url}
+
+    assert not releases.fetched_into(tmp_path, ["one"], known, chosen, seconds=1)
+    assert "too slowly" in capsys.readouterr().err
+    assert mirror.bursts < 90
+
+
+def test_a_release_with_a_sha512_is_checked_against_that(tmp_path, mirror):
+    mirror.files["/example.com/one"] = PROGRAM
+    chosen = {"DUEPOINT_RELEASES": mirror.url}
+    right = releases.Pin("https://example.com/one", sha512=hashlib.sha512(PROGRAM).hexdigest())
+    wrong = releases.Pin("https://example.com/one", sha512=hashlib.sha512(b"other").hexdigest())
+
+    assert not releases.fetched_into(tmp_path, ["one"], {"one": wrong}, chosen, seconds=20)
+    assert releases.fetched_into(tmp_path, ["one"], {"one": right}, chosen, seconds=20)
+    assert (tmp_path / "one").read_bytes() == PROGRAM
 
 
 def an_archive(member: str, content: bytes) -> bytes:
@@ -189,13 +207,27 @@ def an_archive(member: str, content: bytes) -> bytes:
 def test_a_program_is_taken_out_of_its_archive(tmp_path, mirror):
     archive = an_archive("etcd-v1/etcd", PROGRAM)
     mirror.files["/example.com/etcd.tar.gz"] = archive
-    pin = releases.Pin("https://example.com/etcd.tar.gz", sha256(archive), "etcd-v1/etcd")
+    pin = releases.Pin(
+        "https://example.com/etcd.tar.gz", member="etcd-v1/etcd", sha256=sha256(archive)
+    )
 
     assert releases.fetched_into(
         tmp_path, ["etcd"], {"etcd": pin}, {"DUEPOINT_RELEASES": mirror.url}, seconds=20
     )
     assert [path.name for path in tmp_path.iterdir()] == ["etcd"]
     assert (tmp_path / "etcd").read_bytes() == PROGRAM
+
+
+def test_an_archive_without_the_program_costs_a_build_only(tmp_path, mirror, capsys):
+    archive = an_archive("etcd-v1/etcd", PROGRAM)
+    mirror.files["/example.com/etcd.tar.gz"] = archive
+    pin = releases.Pin("https://example.com/etcd.tar.gz", member="etcd", sha256=sha256(archive))
+
+    assert not releases.fetched_into(
+        tmp_path, ["etcd"], {"etcd": pin}, {"DUEPOINT_RELEASES": mirror.url}, seconds=20
+    )
+    assert "cannot be taken out" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_maintainer_records_what_every_platform_has(
@@ -238,6 +270,15 @@ def test_what_is_pinned_is_the_version_that_would_be_built(key):
     for platform, programs in recorded.items():
         assert set(programs) == set(recipe.commands)
         for pin in (releases.Pin(**one) for one in programs.values()):
+            algorithm, digits = pin.checksum
             assert pin.url.startswith("https://")
-            assert platform in pin.url
-            assert len(bytes.fromhex(pin.sha256)) == 32
+            assert platform in pin.url.replace("linux/", "linux-")
+            assert len(bytes.fromhex(digits)) == hashlib.new(algorithm).digest_size
+            assert not (pin.sha256 and pin.sha512)
+
+
+@pytest.mark.parametrize("platform", pinning.PLATFORMS)
+def test_everything_that_a_cluster_needs_is_pinned(platform):
+    recorded = json.loads(releases.PINS.read_text())
+    names = [name for entry in recorded.values() for name in entry.get(platform, ())]
+    assert set(binaries.CLUSTER) <= set(names)

@@ -338,6 +338,28 @@ async def test_a_replaced_job_is_not_made_again_after_redis_lost_everything(plac
     ]
 
 
+@pytest.mark.parametrize("newer", ["active", "over"])
+async def test_a_replaced_job_is_not_made_again_where_a_newer_slot_is_judged_first(place, newer):
+    """Redis lost everything, and the newest slot, on time, has listed the Jobs by then."""
+    known = await place.schedule("Replace")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(21)
+    assert place.jobs_there() == [name(20)]  # that of 10 was deleted
+    await place.lose_redis()
+    place.api.end_job("default", name(20))
+    await place.rearm_started(known, 10, settled=20, due=32)
+    async with place.working(place.a_worker("b")):
+        await place.clock.advance(10)
+        assert name(30) in place.jobs_there()
+        if newer == "over":
+            place.api.end_job("default", name(30))
+        await place.clock.advance(4)
+    assert place.jobs_there() == [name(20), name(30)]
+    assert [one for one in await place.told() if one[0] == 10] == [
+        (10, RunState.SKIPPED, Reason.REPLACED)
+    ]
+
+
 async def test_a_started_job_without_a_due_successor_is_made_after_redis_lost_everything(place):
     known = await place.schedule("Replace")
     await place.clock.advance(11)

@@ -162,8 +162,9 @@ def importing(context: click.Context) -> None:
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option(
     "--filename", "-f", "files", metavar="FILE", multiple=True,
-    help="YAML or JSON; - is standard input. May be repeated. Unset: ask the cluster.",
+    help="YAML or JSON, or a folder; - is standard input. May be repeated. Unset: ask the cluster.",
 )  # fmt: skip
+@options.recursive
 @click.option(
     "--namespace", "-n", metavar="NAMESPACE",
     help="Of the cluster: this one. With -f: written into objects that name none.",
@@ -180,9 +181,9 @@ def importing(context: click.Context) -> None:
 )  # fmt: skip
 @options.of_cluster
 def cronjob(
-    *, names: tuple[str, ...], files: tuple[str, ...], namespace: str | None, everywhere: bool,
-    selector: str | None, time_zone: str | None, form: str, kubeconfig: Path | None,
-    context: str | None,
+    *, names: tuple[str, ...], files: tuple[str, ...], recursive: bool, namespace: str | None,
+    everywhere: bool, selector: str | None, time_zone: str | None, form: str,
+    kubeconfig: Path | None, context: str | None,
 ) -> None:  # fmt: skip
     """Print CronJobs of files or of a cluster as Schedules, and say what will differ.
 
@@ -190,7 +191,8 @@ def cronjob(
     """
     _check_choice(names, files, namespace, everywhere=everywhere, selector=selector)
     if files:
-        found: Iterable[Manifest] = itertools.chain.from_iterable(map(manifests.read, files))
+        paths = options.files_of(files, recursive=recursive)
+        found: Iterable[Manifest] = itertools.chain.from_iterable(map(manifests.read, paths))
     else:
         place = options.Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
         found = asyncio.run(

@@ -8,7 +8,6 @@ ScheduleSets are in Redis and are not counted; a Schedule that this version cann
 from __future__ import annotations
 
 import asyncio
-import functools
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,17 +15,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
-import msgspec
 
 from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import manifests
 from duepoint.cli.forecast import drawing, suggestions
 from duepoint.cli.forecast.suggestions import Suggestion
-from duepoint.kube import times
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import port, schedules, schedulespecs
 from duepoint.schedules import load
-from duepoint.schedules import spec as specs
 from duepoint.schedules.load import Forecast
+from duepoint.schedules.spec import ScheduleSpec
 
 _DAY_US = 86_400_000_000
 _DAY_MINUTES = 24 * 60
@@ -40,9 +39,7 @@ _KINDS = ("Schedule", "CronJob")
 
 
 @click.command("forecast")
-@click.option("--filename", "-f", "filenames", metavar="FILE", multiple=True,
-    help="YAML or JSON, or a folder; - is standard input. May be repeated. Unset: ask the cluster.",
-)  # fmt: skip
+@options.files_if_any
 @click.option("--selector", "-l", metavar="LABELS", help="Of a cluster: only such Schedules.")
 @click.option("--days", default="7", metavar="N", type=options.whole(_MOST_DAYS),
     show_default=True, help="How many days to look ahead.")  # fmt: skip
@@ -56,7 +53,7 @@ _KINDS = ("Schedule", "CronJob")
 @options.of_many
 def forecast(
     *,
-    filenames: tuple[str, ...],
+    files: tuple[str, ...],
     selector: str | None,
     days: int,
     from_: str,
@@ -66,13 +63,16 @@ def forecast(
     form: str,
     place: options.Place,
 ) -> None:
-    """Show how many runs the coming hours bring, and who is in the worst minutes."""
-    if filenames and (place.everywhere or selector is not None):
+    """Show how many runs the coming hours bring, and who is in the worst minutes.
+
+    Without a FILE it asks the cluster.
+    """
+    if files and (place.everywhere or selector is not None):
         raise errors.InvalidSetting("--filename", "reads files; leave out -A and -l")
     from_us = instants.parse_us(from_, zone=time_zone, name="--from")
-    read = Reading(namespace=place.namespace or "default", now_us=from_us)
-    if filenames:
-        found: Iterable[Found] = _of_files(options.files_of(filenames))
+    read = Reading(now_us=from_us)
+    if files:
+        found: Iterable[Found] = _of_files(files, place.namespace or "default")
     else:
         found = asyncio.run(_of_cluster(place, selector))
     known = load.forecast(read.specs(found), from_us=from_us, minutes=days * _DAY_MINUTES)
@@ -91,18 +91,10 @@ def forecast(
 
 
 class Found(NamedTuple):
-    """An object as it was read.
-
-    Attributes:
-        created: RFC 3339; None where it has not been created.
-        spec: JSON.
-    """
+    """An object as it was read, and where it was."""
 
     where: str
-    namespace: str
-    name: str
-    created: str | None
-    spec: bytes | msgspec.Raw
+    item: schedules.Schedule
 
 
 @dataclass(kw_only=True)
@@ -110,27 +102,18 @@ class Reading:
     """Specs of objects, and those that could not be read.
 
     Attributes:
-        namespace: of objects that name none.
-        now_us: the creation of those that have none.
+        now_us: objects that have not been created count as created before it.
     """
 
-    namespace: str
     now_us: int
     unread: list[str] = field(default_factory=list)
 
-    def specs(self, found: Iterable[Found]) -> Iterator[specs.ScheduleSpec]:
-        for one in found:
+    def specs(self, found: Iterable[Found]) -> Iterator[ScheduleSpec]:
+        for each in found:
             try:
-                yield specs.parse(
-                    one.spec,
-                    namespace=one.namespace or self.namespace,
-                    name=one.name,
-                    uid="-",
-                    generation=1,
-                    created_us=self.now_us - 1 if one.created is None else _us(one.created),
-                )
-            except (errors.InvalidSpec, ValueError) as error:
-                self.unread.append(f"{one.where}: {error}")
+                yield schedulespecs.of_item(each.item, absent_us=self.now_us - 1)
+            except errors.InvalidSpec as error:
+                self.unread.append(f"{each.where}: {error}")
 
     def report(self) -> None:
         """Say what was left out."""
@@ -139,33 +122,18 @@ class Reading:
             output.complain(f"left out: {output.one_line(self.unread[0])}{more}")
 
 
-_us = functools.lru_cache(maxsize=4_096)(times.parse_us)
-
-
-def _of_files(files: Iterable[str]) -> Iterator[Found]:
+def _of_files(files: Iterable[str], namespace: str) -> Iterator[Found]:
     for file in files:
         for manifest in manifests.read(file):
             if manifest.trouble:
                 raise errors.InvalidSetting(manifest.where, manifest.trouble)
             content = manifest.content
-            if manifest.kind not in _KINDS or not isinstance(content, dict):
-                continue
-            metadata = content.get("metadata")
-            metadata = metadata if isinstance(metadata, dict) else {}
-            created = metadata.get("creationTimestamp")
-            yield Found(
-                where=manifest.where,
-                namespace=str(metadata.get("namespace") or ""),
-                name=str(metadata.get("name") or ""),
-                created=created if isinstance(created, str) else None,
-                spec=msgspec.json.encode(content.get("spec")),
-            )
+            if manifest.kind in _KINDS and isinstance(content, dict):
+                yield Found(manifest.where, schedulespecs.item_of(content, namespace=namespace))
 
 
 async def _of_cluster(place: options.Place, selector: str | None) -> list[Found]:
     from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
-    from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - the same
-    from duepoint.kube import port, schedules  # noqa: PLC0415 - the same
 
     async with cluster.session(place) as server:
         path = schedules.collection(None if place.everywhere else server.namespace)
@@ -177,14 +145,7 @@ async def _of_cluster(place: options.Place, selector: str | None) -> list[Found]
                 "cluster", "it has no Schedules: install Duepoint, or write another --context"
             ) from None
     return [
-        Found(
-            where=f"Schedule {item.metadata.namespace}/{item.metadata.name}",
-            namespace=item.metadata.namespace,
-            name=item.metadata.name,
-            created=item.metadata.creation_timestamp or None,
-            spec=item.spec,
-        )
-        for item in listed
+        Found(f"Schedule {item.metadata.namespace}/{item.metadata.name}", item) for item in listed
     ]
 
 
@@ -205,21 +166,6 @@ def _worst(known: Forecast) -> Iterator[tuple[int, int]]:
         alike.setdefault(key, []).append(minute)
     for listed in alike.values():
         yield listed[0], len(listed) - 1
-
-
-def _inside(known: Forecast, minute: int) -> list[output.Row]:
-    """Who is in a minute, by expression."""
-    found: dict[tuple[str, str], output.Row] = {}
-    for slots, group in known.inside(minute):
-        row = found.setdefault(
-            (group.text, group.time_zone),
-            {"schedule": group.text, "timeZone": group.time_zone, "slots": 0.0, "schedules": 0,
-             "such": []},
-        )  # fmt: skip
-        row["slots"] += slots
-        row["schedules"] += group.count
-        row["such"] = (row["such"] + group.names)[:3]
-    return sorted(found.values(), key=lambda row: (-row["slots"], row["schedule"]))
 
 
 def _row(known: Forecast, cells: list[load.Hour], proposals: list[Suggestion]) -> output.Row:
@@ -243,9 +189,7 @@ def _row(known: Forecast, cells: list[load.Hour], proposals: list[Suggestion]) -
                 "minute": output.time(known.at_us(minute)),
                 "slots": round(known.minutes[minute], 2),
                 "alike": alike,
-                "inside": [
-                    {**row, "slots": round(row["slots"], 2)} for row in _inside(known, minute)
-                ],
+                "inside": [each.row for each in known.expressions(minute)],
             }
             for minute, alike in _worst(known)
         ],
@@ -287,16 +231,16 @@ def _show(
         output.say(
             f"  {local.text(known.at_us(minute))}  {drawing.number(known.minutes[minute])}{also}"
         )
-        inside = _inside(known, minute)
-        for row in inside[:_INSIDE]:
-            such = ", ".join(row["such"])
-            more = ", ..." if row["schedules"] > len(row["such"]) else ""
+        inside = known.expressions(minute)
+        for each in inside[:_INSIDE]:
+            such = ", ".join(each.such)
+            more = ", ..." if each.schedules > len(each.such) else ""
             output.say(
-                f"    {drawing.number(row['slots']):>9}  {output.one_line(row['schedule'])}"
-                f" ({row['timeZone']}): {such}{more}"
+                f"    {drawing.number(each.slots):>9}  {output.one_line(each.text)}"
+                f" ({each.time_zone}): {such}{more}"
             )
         if len(inside) > _INSIDE:
-            rest = sum(row["slots"] for row in inside[_INSIDE:])
+            rest = sum(each.slots for each in inside[_INSIDE:])
             output.say(
                 f"    {drawing.number(rest):>9}  of {len(inside) - _INSIDE} other expressions"
             )

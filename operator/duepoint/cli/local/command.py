@@ -33,9 +33,10 @@ def _service(text: str) -> re.Match[str]:
 
 
 @click.command("run")
+@click.argument("paths", metavar="[FILE|DIR]...", nargs=-1)
 @click.option(
-    "--filename", "-f", "files", metavar="FILE|DIR", multiple=True, required=True,
-    help="Manifests, watched while it runs; a folder with its folders. May be repeated.",
+    "--filename", "-f", "filenames", metavar="FILE|DIR", multiple=True,
+    help="The same: manifests, watched while it runs; a folder with its folders. May be repeated.",
 )  # fmt: skip
 @options.namespace
 @click.option("--exec", "executes", is_flag=True, help="Run the commands of Jobs on this machine.")
@@ -61,7 +62,8 @@ def _service(text: str) -> re.Match[str]:
 )  # fmt: skip
 def run(
     *,
-    files: tuple[str, ...],
+    paths: tuple[str, ...],
+    filenames: tuple[str, ...],
     namespace: str,
     executes: bool,
     once: bool,
@@ -79,8 +81,13 @@ def run(
     """
     from duepoint.cli.local import engine, presenting, session  # noqa: PLC0415 - quick --help
 
+    if not (paths or filenames):
+        raise errors.InvalidSetting(
+            "FILE", "is missing: write a file or a folder, or - for standard input"
+        )
+
     request = session.RunRequest(
-        files=files,
+        files=(*paths, *filenames),
         namespace=namespace,
         executes=executes,
         seconds=None if duration_us is None else duration_us / 1e6,

@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from duepoint import errors
 from duepoint.cli import instants, output
 from duepoint.cli.local import applying, engine, jobs, manifestfiles, reports, rows, valkey
@@ -26,9 +24,8 @@ from duepoint.cli.local.manifestfiles import LocalObject, ObjectName, Wrong
 from duepoint.cli.local.reports import Record
 from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
 from duepoint.kube import jobs as kubejobs
-from duepoint.kube import schedules, times
+from duepoint.kube import schedules, schedulespecs
 from duepoint.schedules import slots
-from duepoint.schedules import spec as specs
 
 LOOK_SECONDS = 0.25
 #: Exit codes beside those of every command.
@@ -279,20 +276,11 @@ class RunSession:
 
 def _next_slot(item: dict[str, Any], now: dt.datetime) -> dt.datetime | None:
     """The next slot by the code that arms it; None where there is none, or no valid spec."""
-    metadata = item["metadata"]
-    created_us = times.parse_us(metadata["creationTimestamp"])
     try:
-        spec = specs.parse(
-            msgspec.json.encode(item["spec"]),
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            uid=metadata["uid"],
-            generation=metadata["generation"],
-            created_us=created_us,
-        )
+        spec = schedulespecs.of_item(schedulespecs.item_of(item))
     except errors.InvalidSpec:
         return None
-    timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=created_us)
+    timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
     following = timeline.next_after(int(now.timestamp() * 1e6))
     return None if following is None else rows.instant(output.time(following.slot_us))
 

@@ -25,8 +25,8 @@ from duepoint.cli import cluster as clusters
 from duepoint.cli import options, output
 from duepoint.cli.cluster import ClusterSession
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, schedules, times
-from duepoint.schedules import spec as specs
+from duepoint.kube import port, schedules, schedulespecs
+from duepoint.schedules.spec import ScheduleSpec
 
 FAILED = 1
 NOT_ENDED = 3
@@ -90,7 +90,7 @@ def options_of_run(*, wait: bool) -> Callable[..., Any]:
     )
 
 
-async def schedule(cluster: ClusterSession, name: str) -> specs.ScheduleSpec:
+async def schedule(cluster: ClusterSession, name: str) -> ScheduleSpec:
     """The Schedule of this name, read.
 
     Raises:
@@ -110,17 +110,8 @@ async def schedule(cluster: ClusterSession, name: str) -> specs.ScheduleSpec:
                 hint = f'did you mean "{near[0]}"?'
         raise errors.InvalidSetting("NAME", f"{message}; {hint}") from None
     found = msgspec.json.decode(body, type=schedules.Schedule)
-    metadata = found.metadata
-    created = metadata.creation_timestamp
     try:
-        return specs.parse(
-            bytes(found.spec),
-            namespace=metadata.namespace,
-            name=metadata.name,
-            uid=metadata.uid,
-            generation=metadata.generation,
-            created_us=times.parse_us(created) if created else 0,
-        )
+        return schedulespecs.of_item(found)
     except errors.InvalidSpec as invalid:
         message = f"Schedule {cluster.namespace}/{name} cannot run: {invalid}"
         raise errors.InvalidSetting("NAME", message) from invalid

@@ -14,11 +14,11 @@ import msgspec
 
 from duepoint import errors
 from duepoint.controller.status import recent, texts
-from duepoint.kube import installation
+from duepoint.kube import installation, schedulespecs
 from duepoint.runs.history import PastSlot
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import slots
-from duepoint.schedules import spec as specs
+from duepoint.schedules.spec import ScheduleSpec
 
 Object = Mapping[str, Any]
 
@@ -93,7 +93,7 @@ class ScheduleFacts:
     generation: int
     observed: int
     created_us: int
-    spec: specs.ScheduleSpec | None
+    spec: ScheduleSpec | None
     invalid: str
     conditions: Mapping[str, ShownCondition]
     recent: tuple[PastSlot, ...]
@@ -136,7 +136,7 @@ def of_object(found: Object) -> ScheduleFacts:
     """The facts of a Schedule as the API server gives it."""
     metadata, status = _mapping(found.get("metadata")), _mapping(found.get("status"))
     created_us = texts.instant_us(metadata.get("creationTimestamp"))
-    spec, invalid = _spec(found, metadata, created_us)
+    spec, invalid = _spec(found)
     return ScheduleFacts(
         namespace=str(metadata.get("namespace") or ""),
         name=str(metadata.get("name") or ""),
@@ -156,21 +156,11 @@ def of_object(found: Object) -> ScheduleFacts:
     )
 
 
-def _spec(
-    found: Object, metadata: Object, created_us: int
-) -> tuple[specs.ScheduleSpec | None, str]:
+def _spec(found: Object) -> tuple[ScheduleSpec | None, str]:
     try:
-        spec = specs.parse(
-            msgspec.json.encode(found.get("spec") or {}),
-            namespace=str(metadata.get("namespace") or ""),
-            name=str(metadata.get("name") or ""),
-            uid=str(metadata.get("uid") or ""),
-            generation=_number(metadata.get("generation"), 0),
-            created_us=created_us,
-        )
+        return schedulespecs.of_item(schedulespecs.item_of(found)), ""
     except errors.InvalidSpec as invalid:
         return None, str(invalid)
-    return spec, ""
 
 
 def _conditions(status: Object) -> Iterator[ShownCondition]:

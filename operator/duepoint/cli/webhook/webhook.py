@@ -34,13 +34,13 @@ def webhook() -> None:
 
 
 @webhook.command("test")
+@click.argument("path", metavar="FILE", required=False)
 @click.option(
     "--filename",
     "-f",
-    "file",
+    "filename",
     metavar="FILE",
-    required=True,
-    help="The Schedule, YAML or JSON; - is standard input.",
+    help="The same: the Schedule, YAML or JSON; - is standard input.",
 )
 @click.option("--name", metavar="NAME", help="Which Schedule, where the file has several.")
 @options.namespace
@@ -80,7 +80,8 @@ def webhook() -> None:
 @options.output_format
 def test(
     *,
-    file: str,
+    path: str | None,
+    filename: str | None,
     name: str | None,
     namespace: str,
     url: str | None,
@@ -100,12 +101,14 @@ def test(
     from duepoint.cli.webhook import sample  # noqa: PLC0415 - the libraries of a worker
 
     slot_us = instants.parse_us(scheduled_time, zone="Etc/UTC", name="--scheduled-time")
-    spec = _chosen(file, name, namespace)
+    if (path is None) == (filename is None):
+        raise errors.InvalidSetting("FILE", "write one file, or - for standard input")
+    spec = _chosen(path or filename or "", name, namespace)
     objects: dict[str, dict[str, bytes]] = {}
     for secret, key, value in secrets:
         objects.setdefault(secret, {})[key] = value.encode()
-    for secret, key, path in secret_files:
-        objects.setdefault(secret, {})[key] = options.content("--secret-file", path)
+    for secret, key, secret_file in secret_files:
+        objects.setdefault(secret, {})[key] = options.content("--secret-file", secret_file)
     place = options.Place(kubeconfig=kubeconfig, context=context, namespace=None)
     wanted = sample.Sample(
         spec=spec,

@@ -45,6 +45,7 @@ class SignedBlobs:
         self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
         # Schedules made from one template ask for the same again and again.
         self._digests = functools.lru_cache(maxsize=2_048)(self._digest)
+        self._members_of = functools.lru_cache(maxsize=256)(self._begun_of_members)
         self._key_name = hashlib.sha256(b"duepoint key name\n" + key).digest()[:_KEY_NAME_LENGTH]
 
     def digest(self, namespace: str, content: bytes) -> str:
@@ -66,8 +67,16 @@ class SignedBlobs:
 
     def payload_mac(self, namespace: str, uid: str, name: str, payload: bytes) -> bytes:
         """What proves who stored a member's payload: for this life of this member alone."""
-        content = b"member\n" + f"{uid} {name}\n".encode() + payload
-        return self.mac(namespace, content)[: definitions.PAYLOAD_MAC_LENGTH]
+        inner, outer = self._members_of(namespace).copy(), self._outer.copy()
+        inner.update(f"{uid} {name}\n".encode() + payload)
+        outer.update(inner.digest())
+        return outer.digest()[: definitions.PAYLOAD_MAC_LENGTH]
+
+    def _begun_of_members(self, namespace: str) -> hashlib._Hash:
+        """The inner hash of ``mac``, with what the contents of all members begin with."""
+        inner = self._inner.copy()
+        inner.update(f"{namespace}\nmember\n".encode())
+        return inner
 
     def pack(self, content: bytes) -> bytes:
         """The value to store."""

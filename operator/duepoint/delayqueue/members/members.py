@@ -1,8 +1,8 @@
 """The members of sets, for the HTTP API, the operator and the command line: one service.
 
-Every method takes the set's record; ``writing`` and ``lookups`` do the work. They raise
-QueueUnavailable where no server answers, and WorldChanged where the index changes faster than it
-can be followed.
+Every method takes the set's record; ``writing``, ``dropping`` and ``lookups`` do the work. They
+raise QueueUnavailable where no server answers, and WorldChanged where the index changes faster than
+it can be followed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from duepoint.delayqueue import deadletters
-from duepoint.delayqueue.members import confirming, letters, lookups, triggers, values, writing
+from duepoint.delayqueue.members import (
+    confirming,
+    dropping,
+    letters,
+    lookups,
+    triggers,
+    values,
+    writing,
+)
 from duepoint.delayqueue.wire import nodes
 from duepoint.schedules.sets.setrecord import SetRecord
 
@@ -21,6 +29,7 @@ class Members:
     """Writes, removes and reads members."""
 
     writer: writing.MemberWriter
+    remover: dropping.MemberRemover
     reader: lookups.MemberReader
     triggers: triggers.MemberTriggers
     given_up: letters.MemberLetters
@@ -52,7 +61,7 @@ class Members:
 
         Raises NotDurable where they are gone, and not as safely as was asked for.
         """
-        written = await self.writer.remove(set_, rows)
+        written = await self.remover.remove(set_, rows)
         await self._wait_until_safe(set_, rows, safety)
         return written
 

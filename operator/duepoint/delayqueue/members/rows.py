@@ -1,9 +1,9 @@
 """How a member becomes a record: ids, versions, dues and bytes of many rows at a time. Pure.
 
-What many rows of one write share is worked out once: the expression of a rule and its next slot,
-the bytes of the numbers that stand for set and rule, the seconds of the creation. What is left for
-a row is one hash, a few random bytes and one join; a bulk write of tens of thousands of rows a
-second depends on that.
+What many rows share is worked out once: the expression of a rule and its next slot, which the next
+write takes from ``KnownRules`` as long as they are true; the bytes of the numbers that stand for
+set and rule; the seconds of the creation. What is left for a row is one hash, a few random bytes
+and one join; a bulk write of tens of thousands of rows a second depends on that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from duepoint.delayqueue.definitions import codec
+from duepoint.delayqueue.definitions import codec, interning
 from duepoint.delayqueue.members import values
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, slots
@@ -26,6 +26,8 @@ _FINGERPRINT = slice(_VERSION_LENGTH, _VERSION_LENGTH + definitions.FINGERPRINT_
 _UID = slice(_FINGERPRINT.stop, _FINGERPRINT.stop + _UID_LENGTH)
 _RANDOM_LENGTH = _UID.stop
 _MORE = 64
+_MOST_RULES = 16_384
+_ALWAYS_US = 1 << 62
 SECOND_US = 1_000_000
 
 
@@ -35,6 +37,8 @@ class Shared(NamedTuple):
     Attributes:
         text: as it is interned; None: it stands in the record itself, as ``inline``.
         due_us: the next due, where it does not depend on the member; see ``is_alike``.
+        since_us, until_us: state and due are those of a write from the former on, before the
+            latter.
     """
 
     rule: rules.Rule
@@ -43,9 +47,11 @@ class Shared(NamedTuple):
     state: definitions.State
     due_us: int | None
     is_alike: bool
+    since_us: int
+    until_us: int
 
 
-class Row(NamedTuple):
+class Row(msgspec.Struct, frozen=True, gc=False):
     """A row of a write on its way to its shard.
 
     Attributes:
@@ -64,7 +70,7 @@ class Row(NamedTuple):
     shared: Shared
 
 
-class MemberFacts(NamedTuple):
+class MemberFacts(msgspec.Struct, frozen=True, gc=False):
     """What a record says beside name, rule and payload.
 
     Attributes:
@@ -83,7 +89,7 @@ class MemberFacts(NamedTuple):
     @property
     def tag(self) -> str:
         """The version tag of the HTTP API."""
-        return self.fingerprint.hex()
+        return self.identity[_FINGERPRINT].hex()
 
     @property
     def uid(self) -> bytes:
@@ -91,7 +97,7 @@ class MemberFacts(NamedTuple):
 
     def with_uid(self, uid: bytes) -> MemberFacts:
         """The same of another life of the id."""
-        return self._replace(identity=self.identity[: _UID.start] + uid)
+        return msgspec.structs.replace(self, identity=self.identity[: _UID.start] + uid)
 
 
 class Ids:
@@ -116,7 +122,7 @@ def shared_by(rule: rules.Rule, owner: setidentity.SetIdentity, now_us: int) -> 
     once = rule.timing.schedules == rules.ONCE
     is_inline = not once and rule.is_private
     text = rules.text(rule)
-    state, due_us = definitions.State.ARMED, None
+    state, due_us, until_us = definitions.State.ARMED, None, _ALWAYS_US
     is_alike = not once and slots.is_alike(rule.timing)
     if rule.timing.suspend and rule.timing.suspend_until_us is None:
         state, is_alike = definitions.State.SUSPENDED, True
@@ -124,9 +130,30 @@ def shared_by(rule: rules.Rule, owner: setidentity.SetIdentity, now_us: int) -> 
         due_us = _next_due(rule, owner, "", now_us)
         if due_us is None:
             state = definitions.State.COMPLETED
-    return Shared(
-        rule, None if is_inline else text, text if is_inline else b"", state, due_us, is_alike
-    )
+        else:
+            until_us = due_us
+        if slots.is_anchored(rule.timing):
+            until_us = min(until_us, now_us // SECOND_US * SECOND_US + SECOND_US)
+    interned = None if is_inline else interning.entry(interning.TextKind.RULE, text)
+    inline = text if is_inline else b""
+    return Shared(rule, interned, inline, state, due_us, is_alike, now_us, until_us)
+
+
+class KnownRules:
+    """What rows have in common, by the rule object, from one write to the next."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Shared] = {}
+
+    def shared(self, rule: rules.Rule, owner: setidentity.SetIdentity, now_us: int) -> Shared:
+        """As ``shared_by``, of any set: what depends on the owner is not shared."""
+        known = self._known.get(id(rule))
+        if known is None or known.rule is not rule or not known.since_us <= now_us < known.until_us:
+            known = shared_by(rule, owner, now_us)
+            if len(self._known) >= _MOST_RULES:
+                self._known.clear()
+            self._known[id(rule)] = known
+        return known
 
 
 def due_of(
@@ -141,7 +168,7 @@ def due_of(
     if at_us is None:
         due_us = _next_due(shared.rule, owner, row.write.id, now_us, created_us)
     elif shared.rule.timing.jitter_ms == 0:
-        due_us = at_us
+        return definitions.State.ARMED, at_us
     else:
         due_us = _next_due(rules.at_instant(shared.rule, at_us), owner, row.write.id, at_us - 1)
     return definitions.State.COMPLETED if due_us is None else definitions.State.ARMED, due_us
@@ -223,6 +250,8 @@ def edited(
         identity = stored.timing_version + facts.fingerprint + codec.packed_uid(stored.uid)
         return MemberFacts(identity, created_us, stored.not_before_us, stored.state)
     not_before_us = min(now_us // SECOND_US * SECOND_US, facts.not_before_us)
-    return facts.with_uid(codec.packed_uid(stored.uid))._replace(
-        created_us=created_us, not_before_us=not_before_us
+    return msgspec.structs.replace(
+        facts.with_uid(codec.packed_uid(stored.uid)),
+        created_us=created_us,
+        not_before_us=not_before_us,
     )

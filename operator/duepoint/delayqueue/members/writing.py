@@ -1,4 +1,4 @@
-"""Storing and removing members of a set.
+"""Storing members of a set.
 
 A write takes one row or a hundred thousand. Rows are put together by shard, and a few hundred go in
 one script, which stores a row where what it expects stands there, and answers with what does
@@ -6,33 +6,34 @@ otherwise. New members, of which a bulk write mostly consists, take one round tr
 there already the answer says what stands there, the decision is made here, and a second script
 replaces exactly that. A lost race is decided again.
 
-Writing a member is no maintenance and has no term: several processes do it side by side. While the
-index is resharded a row goes to the former shard first, and to the new one where it is not there.
+Writing a member is no maintenance and has no term: several processes do it side by side. Most of a
+row's time goes into small Python objects, so a row has three of them: ``rows.Row``, its facts and
+its task. They are structs, which take a third of a named tuple's time, and no garbage collector
+looks at them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import collections
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast
+
+import msgspec
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, layouts, messages, sharding
+from duepoint.delayqueue import index, layouts, messages
 from duepoint.delayqueue.definitions import codec, interning, moves, reading, records, signedblobs
-from duepoint.delayqueue.members import lanes, rows, values
+from duepoint.delayqueue.members import lanes, routing, rows, values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules.sets import identity as setidentity
 from duepoint.schedules.sets import setrecord
 
-#: Rows of one script: some 5 us of the server's time each; unpack() carries 7,900 values.
-_PART = 400
-#: Looks for a layout that stays, and decisions about a row that others change at the same time.
-_ROUNDS = 4
+#: Decisions about a row that others change at the same time.
 _RACES = 16
 
 _CREATED, _REPLACED, _ELSEWHERE, _NOTHING, _ENDED = b"+", b"=", b"-", b"", b"!"
@@ -42,7 +43,7 @@ _KEPT_CHAIN, _NO_DUE = b"=", b""
 _ROW_LENGTH = 4
 
 
-class _Task(NamedTuple):
+class _Task(msgspec.Struct, frozen=True, gc=False):
     """A row as it is sent next.
 
     Attributes:
@@ -55,6 +56,10 @@ class _Task(NamedTuple):
     facts: rows.MemberFacts | None
     due: bytes
     expected: bytes
+
+
+_low_of = operator.attrgetter("row.low")
+_bucket_of = operator.attrgetter("row.bucket")
 
 
 class _Sent(NamedTuple):
@@ -94,7 +99,7 @@ class _Batch:
 
 @dataclass(eq=False)
 class MemberWriter:
-    """Writes and removes members."""
+    """Writes members."""
 
     index: index.Index
     layouts: layouts.Layouts
@@ -104,6 +109,7 @@ class MemberWriter:
     interned: interning.Interned
     signed_blobs: signedblobs.SignedBlobs
     moves: moves.Moves
+    known_rules: rows.KnownRules = field(default_factory=rows.KnownRules)
 
     async def put(
         self,
@@ -115,7 +121,7 @@ class MemberWriter:
         batch = _Batch(
             set_.identity, now_us, [None] * len(wanted), rows.NewFacts(len(wanted), now_us)
         )
-        for wave in _waves(_rows(wanted, batch, self.index.buckets), lambda row: row.id):
+        for wave in routing.waves(self._rows(wanted, batch)):
             tasks = [_first(row, batch) for row in wave]
             for _ in range(_RACES):
                 tasks = await self._round(tasks, batch)
@@ -125,14 +131,30 @@ class MemberWriter:
                 raise errors.TryLater("members of the set are changed by others all the time")
         return cast("list[values.MemberWritten]", batch.answers)
 
+    def _rows(self, wanted: Sequence[values.MemberWrite], batch: _Batch) -> list[rows.Row]:
+        ids = rows.Ids(batch.owner, self.index.buckets)
+        shared_of: dict[int, rows.Shared] = {}
+        listed = []
+        for place, write in enumerate(wanted):
+            rule, at_us = write.rule, write.at_us
+            shared = shared_of.get(id(rule))
+            if shared is None:
+                shared = self.known_rules.shared(rule, batch.owner, batch.now_us)
+                shared_of[id(rule)] = shared
+            if at_us is not None and not records.is_due(at_us):
+                raise errors.Bug(f"{write.id}: an instant of {at_us} us cannot be stored")
+            name = write.id.encode()
+            listed.append(rows.Row(place, *ids.of(name), name, write, shared))
+        return listed
+
     async def _round(self, tasks: list[_Task], batch: _Batch) -> list[_Task]:
         """Send every task once; the tasks of a further round are returned."""
         again: list[_Task] = []
 
-        async def send_to(layout: messages.Layout, left: list[_Task]) -> _Left:
+        async def send_to(layout: messages.Layout, left: list[_Task]) -> routing.Left[_Task]:
             return await self._send(layout, left, batch, again)
 
-        rest = await _where_they_are(self.index, self.layouts, tasks, send_to)
+        rest = await routing.where_they_are(self.index, self.layouts, tasks, send_to)
         for task in rest:
             batch.answer(task.row, Outcome.GONE)
         return again
@@ -143,9 +165,9 @@ class MemberWriter:
         tasks: list[_Task],
         batch: _Batch,
         again: list[_Task],
-    ) -> _Left:
+    ) -> routing.Left[_Task]:
         """Send tasks to a layout's shards; those that these do not answer are returned."""
-        by_shard = _by_shard(tasks, layout, lambda task: task.row.low)
+        by_shard = routing.by_shard(tasks, layout, _low_of)
         numbers = await self.lanes.of(by_shard, batch.owner)
         absent = [task for shard in by_shard.keys() - numbers.keys() for task in by_shard[shard]]
         stale: list[_Task] = []
@@ -156,20 +178,20 @@ class MemberWriter:
         sent = [
             _Sent(shard, lives[shard], part, of_rules)
             for shard, of_rules in rules.items()
-            for part in _parts(sorted(by_shard[shard], key=_bucket_of))
+            for part in routing.parts(sorted(by_shard[shard], key=_bucket_of))
         ]
         calls = [self._call(each, numbers[each.shard], batch) for each in sent]
         replies = await self.index.pipelined_durably.replies(calls)
         for each, call, reply in zip(sent, calls, replies, strict=True):
             try:
-                answered = await self._free(each.shard, call, reply)
+                answered = await routing.free_reply(self.index, self.moves, each.shard, call, reply)
             except queue_errors.LayoutChanged:
                 self.interned.forget(each.shard)
                 # A former layout's shard that is closed has none of them.
-                (stale if _is_current(each.shard, layout) else absent).extend(each.tasks)
+                (stale if routing.is_current(each.shard, layout) else absent).extend(each.tasks)
                 continue
             absent += await self._take(each, answered, batch, again)
-        return _Left(absent, stale)
+        return routing.Left(absent, stale)
 
     async def _rule_numbers(
         self, by_shard: Mapping[messages.ShardId, Sequence[_Task]]
@@ -183,10 +205,9 @@ class MemberWriter:
                 if shared.text is None:
                     numbers[id(shared)] = 0
                     continue
-                text = interning.entry(interning.TextKind.RULE, shared.text)
-                number = self.interned.number(shard, text)
+                number = self.interned.number(shard, shared.text)
                 if number is None:
-                    unknown.setdefault(shard, {})[id(shared)] = text
+                    unknown.setdefault(shard, {})[id(shared)] = shared.text
                 else:
                     numbers[id(shared)] = number
         if unknown:
@@ -219,7 +240,8 @@ class MemberWriter:
         last = -1
         position, _ = call.run(())
         key = call.new_keys(())
-        for row, facts, due, expected in sent.tasks:
+        for task in sent.tasks:
+            row, facts = task.row, task.facts
             made = b""
             if facts is not None:
                 payload = row.write.payload
@@ -228,7 +250,7 @@ class MemberWriter:
                     uid = codec.uuid_text(facts.uid)
                     mac = signed.payload_mac(namespace, uid, row.write.id, payload)
                 made = rows.record(row, facts, kinds[id(row.shared)], mac)
-            listed += (row.id, made, due, expected)
+            listed += (row.id, made, task.due, task.expected)
             if row.bucket != last:
                 last = row.bucket
                 groups += (key + len(buckets), position, 0)
@@ -239,23 +261,6 @@ class MemberWriter:
         call.new_keys(buckets)
         call.put(groups=groups)
         return call
-
-    async def _free(
-        self,
-        shard: messages.ShardId,
-        call: scripting.ScriptCall,
-        reply: Any,  # noqa: ANN401 - of the script
-    ) -> list[bytes]:
-        """The reply of a script, once nothing of it is on its way to another shard."""
-
-        async def again() -> list[bytes]:
-            return cast("list[bytes]", await self.index.pipelined_durably.run(call))
-
-        if isinstance(reply, errors.DuepointError):
-            raise reply
-        if reply != [b"BUSY"]:
-            return cast("list[bytes]", reply)
-        return await self.moves.until_free(shard, again)
 
     async def _take(
         self, sent: _Sent, reply: list[bytes], batch: _Batch, again: list[_Task]
@@ -285,8 +290,8 @@ class MemberWriter:
         return absent
 
     def _stored(self, task: _Task, outcome: Outcome, batch: _Batch) -> None:
-        row, facts, due, _ = task
-        stored = cast("rows.MemberFacts", facts)
+        row, stored, due = task.row, task.facts, task.due
+        assert stored is not None  # noqa: S101 - for the type checker: it was sent
         if due == _KEPT_CHAIN:
             due_us = _due_of_unchanged(row, stored.state, stored.created_us, batch)
         else:
@@ -354,148 +359,13 @@ class MemberWriter:
         state, due_us = rows.due_of(row, batch.owner, batch.now_us, packed.created_us)
         fresh = batch.facts.of(row, state) if task.facts is None else task.facts
         facts = rows.edited(
-            packed, fresh._replace(state=state), keeps_timing=keeps, now_us=batch.now_us
+            packed,
+            msgspec.structs.replace(fresh, state=state),
+            keeps_timing=keeps,
+            now_us=batch.now_us,
         )
         due = _KEPT_CHAIN if keeps else _due_text(due_us)
         return _Task(row, facts, due, packed.fingerprint)
-
-    # -- removing --------------------------------------------------------------------------------
-
-    async def remove(
-        self,
-        set_: setrecord.SetRecord,
-        wanted: Sequence[values.MemberRemoval],
-    ) -> list[values.MemberWritten]:
-        """Remove members; the answers are in the order of the rows."""
-        owner = set_.identity
-        ids = rows.Ids(owner, self.index.buckets)
-        answers: list[values.MemberWritten | None] = [None] * len(wanted)
-        removals = [
-            _Removal(place, *ids.of(name := row.id.encode()), name, row)
-            for place, row in enumerate(wanted)
-        ]
-
-        async def send_to(layout: messages.Layout, left: list[_Removal]) -> _Left:
-            return await self._send_removals(layout, left, owner, answers)
-
-        for wave in _waves(removals, lambda removal: removal.id):
-            for removal in await _where_they_are(self.index, self.layouts, wave, send_to):
-                answers[removal.place] = _removed(removal, Outcome.ABSENT)
-        return cast("list[values.MemberWritten]", answers)
-
-    async def _send_removals(
-        self,
-        layout: messages.Layout,
-        removals: list[_Removal],
-        owner: setidentity.SetIdentity,
-        answers: list[values.MemberWritten | None],
-    ) -> _Left:
-        by_shard = _by_shard(removals, layout, lambda removal: removal.low)
-        numbers = await self.lanes.of(by_shard, owner)
-        absent = [one for shard in by_shard.keys() - numbers.keys() for one in by_shard[shard]]
-        stale: list[_Removal] = []
-        sent = [
-            (shard, part)
-            for shard, listed in by_shard.items()
-            if shard in numbers
-            for part in _parts(listed)
-        ]
-        calls = [self._removal_call(shard, part, numbers[shard]) for shard, part in sent]
-        replies = await self.index.pipelined_durably.replies(calls)
-        for (shard, part), call, reply in zip(sent, calls, replies, strict=True):
-            try:
-                answered = await self._free(shard, call, reply)
-            except queue_errors.LayoutChanged:
-                self.interned.forget(shard)
-                (stale if _is_current(shard, layout) else absent).extend(part)
-                continue
-            if answered == [b"GONE"]:
-                absent += part
-                continue
-            for removal, answer in zip(part, answered, strict=True):
-                if answer == _ELSEWHERE:
-                    absent.append(removal)
-                else:
-                    answers[removal.place] = _answered(removal, answer)
-        return _Left(absent, stale)
-
-    def _removal_call(
-        self, shard: messages.ShardId, removals: list[_Removal], lane: int
-    ) -> scripting.ScriptCall:
-        names = self.index.shard(shard)
-        call = self.index.call(
-            "dropmembers",
-            shard,
-            names.lane(lane),
-            incarnation=self.interned.incarnation(shard),
-            lane=str(lane),
-        )
-        listed: list[int] = []
-        for removal in removals:
-            condition = removal.row.condition
-            expected = b"" if condition is None else _fingerprint(condition.tag)
-            first, _ = call.run((removal.id, removal.name, expected))
-            bucket = names.bucket_at(removal.bucket, self.index.buckets)
-            history = names.history_beside(bucket, of_member=True)
-            listed += (call.key(bucket), call.key(history), first)
-        call.put(rows=listed)
-        return call
-
-
-#: No member has it: the condition never holds.
-_NO_SUCH_TAG = b"????????"
-
-
-class _Removal(NamedTuple):
-    """A row of a removal on its way to its shard."""
-
-    place: int
-    id: bytes
-    low: int
-    bucket: int
-    name: bytes
-    row: values.MemberRemoval
-
-
-def _removed(removal: _Removal, outcome: Outcome, tag: str = "") -> values.MemberWritten:
-    if outcome is Outcome.ABSENT and removal.row.condition is not None:
-        outcome = Outcome.PRECONDITION
-    return values.MemberWritten(id=removal.row.id, outcome=outcome, tag=tag)
-
-
-def _answered(removal: _Removal, answer: bytes) -> values.MemberWritten:
-    if answer == _CREATED:
-        return _removed(removal, Outcome.REMOVED)
-    if answer == _NOTHING:
-        return _removed(removal, Outcome.ABSENT)
-    return _removed(removal, Outcome.PRECONDITION, answer.hex())
-
-
-def _fingerprint(tag: str) -> bytes:
-    try:
-        return bytes.fromhex(tag) or _NO_SUCH_TAG
-    except ValueError:
-        return _NO_SUCH_TAG
-
-
-def _rows(wanted: Sequence[values.MemberWrite], batch: _Batch, buckets: int) -> list[rows.Row]:
-    ids = rows.Ids(batch.owner, buckets)
-    shared_of: dict[int, rows.Shared] = {}
-    by_rule: dict[Any, rows.Shared] = {}
-    listed = []
-    for place, write in enumerate(wanted):
-        rule = write.rule
-        shared = shared_of.get(id(rule))
-        if shared is None:
-            shared = by_rule.get(rule)
-            if shared is None:
-                shared = by_rule[rule] = rows.shared_by(rule, batch.owner, batch.now_us)
-            shared_of[id(rule)] = shared
-        if write.at_us is not None and not records.is_due(write.at_us):
-            raise errors.Bug(f"{write.id}: an instant of {write.at_us} us cannot be stored")
-        name = write.id.encode()
-        listed.append(rows.Row(place, *ids.of(name), name, write, shared))
-    return listed
 
 
 def _due_of_unchanged(
@@ -526,78 +396,5 @@ def _new(row: rows.Row, batch: _Batch) -> _Task:
     return _Task(row, batch.facts.of(row, state), _due_text(due_us), b"")
 
 
-def _bucket_of(task: _Task) -> int:
-    return task.row.bucket
-
-
 def _due_text(due_us: int | None) -> bytes:
     return _NO_DUE if due_us is None else b"%d" % due_us
-
-
-def _waves(listed: Sequence[Any], key: Callable[[Any], object]) -> Iterator[list[Any]]:
-    """The rows in order, no two of one wave with the same key."""
-    left = list(listed)
-    while left:
-        first: dict[object, Any] = {}
-        later = [each for each in left if first.setdefault(key(each), each) is not each]
-        yield list(first.values()) if later else left
-        left = later
-
-
-def _by_shard(
-    listed: Iterable[Any], layout: messages.Layout, low: Callable[[Any], int]
-) -> dict[messages.ShardId, list[Any]]:
-    shards = sharding.own_shards(layout)
-    last = layout.shards - 1
-    found: collections.defaultdict[messages.ShardId, list[Any]] = collections.defaultdict(list)
-    for each in listed:
-        found[shards[low(each) & last]].append(each)
-    return found
-
-
-def _parts(listed: list[Any]) -> Iterator[list[Any]]:
-    for first in range(0, len(listed), _PART):
-        yield listed[first : first + _PART]
-
-
-def _is_current(shard: messages.ShardId, layout: messages.Layout) -> bool:
-    return sharding.layout_of(shard) == layout.number and layout.former is None
-
-
-class _Left(NamedTuple):
-    """Rows that a layout's shards have not answered.
-
-    Attributes:
-        absent: they are not there.
-        stale: a shard is not what it was.
-    """
-
-    absent: list[Any]
-    stale: list[Any]
-
-
-async def _where_they_are(
-    queue: index.Index,
-    known: layouts.Layouts,
-    listed: list[Any],
-    send: Callable[[messages.Layout, list[Any]], Awaitable[_Left]],
-) -> list[Any]:
-    """Send rows to where they are; what even the newest layout does not have is returned."""
-    for _ in range(_ROUNDS):
-        layout = queue.known_layout()
-        former = layout.former
-        stale: list[Any] = []
-        try:
-            if former is not None:
-                listed, stale = await send(former, listed)
-            absent, more = await send(layout, listed)
-        except queue_errors.LayoutChanged:  # before anything was sent
-            await known.read()
-            listed = listed + stale
-            continue
-        listed = absent + stale + more
-        if not listed:
-            return []
-        if await known.read() == layout and not (stale or more):
-            return listed
-    raise queue_errors.LayoutChanged("the index is resharded faster than it can be written")

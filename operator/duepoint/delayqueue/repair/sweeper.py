@@ -108,11 +108,14 @@ class Sweeper:
         self, shard: messages.ShardId, step: Whole, due_of: mending.DueOf | None
     ) -> mending.Findings:
         names = self.index.shard(shard)
-        buckets = [
-            names.bucket(population, number)
-            for population in step.populations
-            for number in range(self.index.buckets)
-        ]
+        buckets = await self.index.existing(
+            "sweep",
+            [
+                names.bucket(population, number)
+                for population in step.populations
+                for number in range(self.index.buckets)
+            ],
+        )
         sizes = await self.index.read(
             "sweep", *(("ZCARD", names.lane(lane)) for lane in step.lanes)
         )
@@ -156,12 +159,12 @@ class Sweeper:
         self, shard: messages.ShardId, step: Buckets, due_of: mending.DueOf | None
     ) -> mending.Findings:
         names = self.index.shard(shard)
-        replies = await self.index.read(
+        buckets = await self.index.existing(
             "sweep definitions",
-            *(
-                ("HGETALL", names.bucket(step.population, number))
-                for number in range(step.first, step.last)
-            ),
+            [names.bucket(step.population, number) for number in range(step.first, step.last)],
+        )
+        replies = await self.index.read_many(
+            "sweep definitions", [("HGETALL", bucket) for bucket in buckets]
         )
         records: _Records = {}
         for reply in replies:

@@ -15,10 +15,10 @@ from duepoint import errors
 from duepoint.expressions import timezones
 from duepoint.httpapi import views
 from duepoint.httpapi.access import Remembered
-from duepoint.httpapi.dashboard import asking, reads, rows
+from duepoint.httpapi.dashboard import asking, reads
 from duepoint.httpapi.dashboard.asking import UserCall
 from duepoint.httpapi.problems import OperationProblem
-from duepoint.kube import schedules
+from duepoint.kube import schedules, schedulespecs
 from duepoint.net.requests import HttpResponse
 from duepoint.schedules import load
 
@@ -88,8 +88,8 @@ class _Counting:
     def add(self, items: tuple[schedules.Schedule, ...]) -> None:
         for item in items:
             try:
-                self._builder.add(rows.parsed(item))
-            except (errors.InvalidSpec, ValueError):
+                self._builder.add(schedulespecs.of_item(item))
+            except errors.InvalidSpec:
                 self._unread += 1
 
     def shown(self, zone: str) -> dict[str, Any]:
@@ -130,14 +130,5 @@ def _minute(known: load.Forecast, minute: int) -> dict[str, Any]:
     return {
         "time": views.time(known.at_us(minute)),
         "slots": round(known.minutes[minute], 2),
-        "inside": [
-            {
-                "schedule": group.text,
-                "timeZone": group.time_zone,
-                "slots": round(count, 2),
-                "schedules": group.count,
-                "such": group.names[:3],
-            }
-            for count, group in known.inside(minute)[:_INSIDE]
-        ],
+        "inside": [each.row for each in known.expressions(minute)[:_INSIDE]],
     }

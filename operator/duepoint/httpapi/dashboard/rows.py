@@ -14,11 +14,10 @@ import msgspec
 
 from duepoint import errors
 from duepoint.kube import schedules as objects
-from duepoint.kube import schedulesets, times
+from duepoint.kube import schedulesets, schedulespecs, times
 from duepoint.runs.history import PastSlot
 from duepoint.runs.run import REGULAR, RunState
 from duepoint.schedules import advice, slots
-from duepoint.schedules import spec as specs
 from duepoint.schedules.conditions import PROBLEMS, ConditionType, Reason
 
 UPCOMING: Final = 5
@@ -107,11 +106,24 @@ _set_decoder = msgspec.json.Decoder(_SetStatus)
 
 def schedule(item: objects.Schedule, now_us: int) -> dict[str, Any]:
     """A line of the list of Schedules; what is usual is left out."""
-    place = {"namespace": item.metadata.namespace, "name": item.metadata.name}
+    return _row(item, _decoded(item), now_us)
+
+
+def _decoded(item: objects.Schedule) -> tuple[_Spec, _Status] | None:
+    """None where another version has written fields of another type."""
     try:
-        spec, status = _spec_decoder.decode(item.spec), _status_decoder.decode(item.status)
+        return _spec_decoder.decode(item.spec), _status_decoder.decode(item.status)
     except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _row(
+    item: objects.Schedule, decoded: tuple[_Spec, _Status] | None, now_us: int
+) -> dict[str, Any]:
+    place = {"namespace": item.metadata.namespace, "name": item.metadata.name}
+    if decoded is None:
         return {**place, "health": "problem", "reason": "Unreadable"}
+    spec, status = decoded
     conditions = _true(status.conditions)
     newest = next(iter(status.recent_runs or ()), None)
     suspended = _is_suspended(spec, now_us)
@@ -174,10 +186,8 @@ def detail(item: objects.Schedule, kept: Iterable[PastSlot] | None, now_us: int)
     Args:
         kept: older slots that the queue has kept; None where it could not be asked.
     """
-    spec = status = None
-    with contextlib.suppress(msgspec.DecodeError, RecursionError):
-        spec, status = _spec_decoder.decode(item.spec), _status_decoder.decode(item.status)
-    spec, status = spec or _Spec(), status or _Status()
+    decoded = _decoded(item)
+    spec, status = decoded or (_Spec(), _Status())
     conditions = [each for each in status.conditions or () if _is_shown(each)]
     listed = sorted(
         _slots(status.recent_runs or (), kept or ()), key=lambda slot: slot.newest, reverse=True
@@ -187,7 +197,7 @@ def detail(item: objects.Schedule, kept: Iterable[PastSlot] | None, now_us: int)
     upcoming, wrong = _upcoming(item, now_us)
     reasons = {each.reason for each in conditions} | {each.reason for each in listed}
     return {
-        **schedule(item, now_us),
+        **_row(item, decoded, now_us),
         "uid": item.metadata.uid,
         "createdTime": item.metadata.creation_timestamp,
         "timeZone": zone,
@@ -268,8 +278,8 @@ def _advice(reason: str, namespace: str, name: str) -> list[str]:
 def _upcoming(item: objects.Schedule, now_us: int) -> tuple[list[str], str]:
     """The next times, and why there are none where the spec is wrong."""
     try:
-        spec = parsed(item)
-    except (errors.InvalidSpec, ValueError) as error:
+        spec = schedulespecs.of_item(item)
+    except errors.InvalidSpec as error:
         return [], str(error)[:1_000]
     timing = spec.rule.timing
     from_us = now_us
@@ -280,19 +290,6 @@ def _upcoming(item: objects.Schedule, now_us: int) -> tuple[list[str], str]:
     line = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
     found = line.upcoming(from_us, UPCOMING)
     return [text for each in found if (text := _text(each))], ""
-
-
-def parsed(item: objects.Schedule) -> specs.ScheduleSpec:
-    """The spec of an object; raises errors.InvalidSpec, ValueError."""
-    metadata = item.metadata
-    return specs.parse(
-        bytes(item.spec),
-        namespace=metadata.namespace,
-        name=metadata.name,
-        uid=metadata.uid,
-        generation=metadata.generation,
-        created_us=times.parse_us(metadata.creation_timestamp or ""),
-    )
 
 
 # -- sets ----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import datetime as dt
 import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -64,7 +65,7 @@ class RowError(NamedTuple):
     id: str = ""
 
 
-class ReadMember(NamedTuple):
+class ReadMember(msgspec.Struct, frozen=True, gc=False):
     """A member to be stored.
 
     Attributes:
@@ -129,12 +130,18 @@ class _Refused(Exception):
         super().__init__(detail)
         self.code, self.field, self.detail = code, field, detail
 
+    def error(self, named: str | None = None) -> RowError:
+        """Why the row is refused, with the id that it names, if that is one."""
+        shown = named if named is not None and is_id(named) else ""
+        return RowError(self.code, self.field, self.detail, shown)
+
 
 class RowReader:
     """Reads members of a set with these settings."""
 
     def __init__(self, settings: setspec.SetSettings) -> None:
         self.settings = settings
+        self._most_payload_bytes = settings.limits.payload_bytes
         self._rules: collections.OrderedDict[tuple[object, ...], rules.Rule] = (
             collections.OrderedDict()
         )
@@ -142,6 +149,13 @@ class RowReader:
     def row(self, text: bytes | msgspec.Raw, *, now_us: int) -> ReadMember | RowError:
         """The row of one line of NDJSON, or of one element of a list: it has an id."""
         return self._read(text, None, now_us, is_row=True)
+
+    def rows(self, lines: Sequence[bytes], *, now_us: int) -> list[ReadMember | RowError]:
+        """As ``row`` of each of these lines."""
+        decoded = _decoded_together(lines)
+        if decoded is None:
+            return [self.row(line, now_us=now_us) for line in lines]
+        return [self._checked(member, None, now_us, is_row=True) for member in decoded]
 
     def body(self, text: bytes, *, id_: str, now_us: int) -> ReadMember | RowError:
         """The body of a request for one member, whose id the URL or the server says."""
@@ -153,14 +167,19 @@ class RowReader:
         raw = bytes(text)
         if (problem := strictjson.problem(raw)) is not None:
             return RowError(Code.INVALID_JSON, "", f"the JSON {problem}")
-        member = None
         try:
             member = _decoded(raw)
+        except _Refused as refused:
+            return refused.error()
+        return self._checked(member, id_, now_us, is_row=is_row)
+
+    def _checked(
+        self, member: _Member, id_: str | None, now_us: int, *, is_row: bool
+    ) -> ReadMember | RowError:
+        try:
             return self._row(member, id_, now_us, is_row=is_row)
         except _Refused as refused:
-            named = (None if member is None else member.id) or ""
-            shown = named if is_id(named) else ""
-            return RowError(refused.code, refused.field, refused.detail, shown)
+            return refused.error(member.id)
 
     def _row(self, member: _Member, id_: str | None, now_us: int, *, is_row: bool) -> ReadMember:
         named = member.id
@@ -172,19 +191,24 @@ class RowReader:
             message = f"{errors.quoted(named)} is not the id of the URL; leave it out"
             raise _Refused(Code.INVALID_FIELD, "id", message)
         assert id_ is not None  # noqa: S101 - for the type checker
-        if not is_id(id_):
+        if _ID.fullmatch(id_) is None:
             raise _Refused(Code.INVALID_ID, "id", wrong_id(id_))
         if_match, if_absent = _conditions(member, is_row=is_row)
         at_us = self._at_us(member, now_us, is_row=is_row)
         rule = self._rule(member, now_us, once=at_us is not None)
-        if at_us is not None and not member.suspend and _is_too_late(at_us, rule.policy, now_us):
+        if (
+            at_us is not None
+            and at_us < now_us
+            and not member.suspend
+            and _is_too_late(at_us, rule.policy, now_us)
+        ):
             message = "lies further in the past than the deadline allows; write a later time"
             raise _Refused(Code.TOO_LATE, "at" if member.delay is None else "delay", message)
         return ReadMember(id_, rule, at_us, self._payload(member.payload), if_match, if_absent)
 
     def _payload(self, text: msgspec.Raw) -> bytes:
         payload = bytes(text)
-        most = self.settings.limits.payload_bytes
+        most = self._most_payload_bytes
         if len(payload) > most:
             message = (
                 f"has {len(payload)} bytes; at most {most} are handed on, so put a reference "
@@ -194,17 +218,17 @@ class RowReader:
         return b"" if payload == _NULL else payload
 
     def _at_us(self, member: _Member, now_us: int, *, is_row: bool) -> int | None:
-        given = (member.schedule is not None, member.at is not None, member.delay is not None)
-        if sum(given) != 1:
-            code = Code.INVALID_FIELD if any(given) else Code.MISSING_FIELD
+        schedule, at, delay = member.schedule, member.at, member.delay
+        given = (schedule is not None) + (at is not None) + (delay is not None)
+        if given != 1:
+            code = Code.INVALID_FIELD if given else Code.MISSING_FIELD
             names = "schedule and at" if is_row else "schedule, at and delay"
             raise _Refused(code, "", f"write exactly one of {names}")
-        if member.schedule is not None:
+        if delay is not None:
+            return self._delayed_us(delay, now_us, is_row=is_row)
+        if at is None:
             return None
-        if member.delay is not None:
-            return self._delayed_us(member.delay, now_us, is_row=is_row)
-        assert member.at is not None  # noqa: S101 - for the type checker
-        at_us = _instant_us(member.at)
+        at_us = _instant_us(at)
         if self.settings.whole_seconds and at_us % SECOND_US:
             message = "a jobTemplate needs a whole second; leave the fraction out"
             raise _Refused(Code.INVALID_FIELD, "at", message)
@@ -275,6 +299,17 @@ def _decoded(raw: bytes) -> _Member:
         raise _Refused(Code.INVALID_FIELD, field, what) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _Refused(Code.INVALID_JSON, "", f"is not JSON: {error}"[:200]) from None
+
+
+def _decoded_together(lines: Sequence[bytes]) -> list[_Member] | None:
+    """The members of lines; None where a line has to be looked at by itself."""
+    text = strictjson.plain_lines(lines)
+    if text is None:
+        return None
+    try:
+        return _decoder.decode_lines(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
 
 
 def _conditions(member: _Member, *, is_row: bool) -> tuple[str, bool]:

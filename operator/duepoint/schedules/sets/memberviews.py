@@ -7,6 +7,7 @@ from a set and written to the same set says the same. Pure.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -17,7 +18,9 @@ from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import members as memberjson
 from duepoint.schedules.sets import setspec
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH = dt.date(1970, 1, 1)
+_SECOND_US, _DAY_SECONDS = 1_000_000, 86_400
+_TWO_DIGITS = tuple(f"{number:02}" for number in range(60))
 
 
 class Readable(Protocol):
@@ -156,6 +159,15 @@ def _fields_of(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, 
 
 def instant_text(instant_us: int) -> str:
     """RFC 3339 in UTC, with as many digits as it needs."""
-    moment = _EPOCH + dt.timedelta(microseconds=instant_us)
-    text = moment.isoformat()[:-6]
-    return (text.rstrip("0") if "." in text else text) + "Z"
+    seconds, fraction = divmod(instant_us, _SECOND_US)
+    day, second = divmod(seconds, _DAY_SECONDS)
+    minute = second // 60
+    hours, minutes = _TWO_DIGITS[minute // 60], _TWO_DIGITS[minute % 60]
+    digits = f".{fraction:06}".rstrip("0") if fraction else ""
+    return f"{_date_text(day)}T{hours}:{minutes}:{_TWO_DIGITS[second % 60]}{digits}Z"
+
+
+@functools.lru_cache(maxsize=1_024)
+def _date_text(day: int) -> str:
+    """The date so many days after 1970-01-01."""
+    return (_EPOCH + dt.timedelta(days=day)).isoformat()

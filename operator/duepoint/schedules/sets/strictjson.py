@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -21,6 +22,11 @@ from duepoint.schedules import nesting
 _KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 _DOUBTFUL = re.compile(rb"\\u[dD][89a-fA-F]|\d[eE][+-]?\d\d\d|\d{300}")
 _LONG_NUMBER = re.compile(rb"\d{300}")
+#: JSON of so many bytes is neither nested too deeply, nor is a number of it so long.
+_HARMLESS_BYTES = 2 * nesting.DEEPEST
+
+_decoder = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
 
 
 def problem(text: bytes) -> str | None:
@@ -46,6 +52,22 @@ def problem(text: bytes) -> str | None:
     return _problem_by_decoding(text)
 
 
+def plain_lines(lines: Sequence[bytes]) -> bytes | None:
+    """All lines as one text, each with a newline behind it; None where a line may have a problem.
+
+    Lines of an NDJSON text in which ``problem`` finds nothing to look at closely take a third of
+    the time when they are looked at together.
+    """
+    for line in lines:
+        if len(line) > _HARMLESS_BYTES and (nesting.too_deep(line) or _LONG_NUMBER.search(line)):
+            return None
+    text = b"\n".join((*lines, b""))
+    try:
+        return text if _encoder.encode_lines(_decoder.decode_lines(text)) == text else None
+    except (ValueError, RecursionError):
+        return None
+
+
 def _is_canonical(text: bytes) -> bool:
     """Whether a decoder and an encoder give the same text back, which no equal keys survive.
 
@@ -53,7 +75,7 @@ def _is_canonical(text: bytes) -> bool:
     goes this way.
     """
     try:
-        return msgspec.json.encode(msgspec.json.decode(text)) == text
+        return _encoder.encode(_decoder.decode(text)) == text
     except (ValueError, RecursionError):
         return False
 

@@ -18,9 +18,9 @@ const OUTCOMES = {
 };
 const LATE_MILLISECONDS = 60_000;
 
-// The health of a row; what is late shows only beside the clock.
+// The health of a row; what is late shows only beside the clock. `nextAt`, where a row has it, is `next` as a number.
 export function healthOf(row, now = Date.now()) {
-  const isLate = row.health === "ok" && row.next && Date.parse(row.next) < now - LATE_MILLISECONDS;
+  const isLate = row.health === "ok" && row.next && (row.nextAt ?? Date.parse(row.next)) < now - LATE_MILLISECONDS;
   return isLate ? "late" : row.health;
 }
 

@@ -1,17 +1,18 @@
 // The list of Schedules, or of sets: search over namespaces, filters by health, order by a column.
 //
 // Pages come one after the other and are shown as they come. A refresh reads all of them anew beside
-// what is shown, and is asked for less often the longer it takes.
+// what is shown, and is asked for less often the longer it takes. What touches every row (search,
+// filters, order) goes in slices, so that fifty thousand rows hold up neither a frame nor a key.
 
 import { pages, pathOf } from "./api.js";
 import { h, notice, replace, throttled } from "./dom.js";
 import { distance, number, span, when } from "./format.js";
 import { HEALTH, badge, healthOf, outcome } from "./health.js";
 import { Rows } from "./rows.js";
+import { Slices } from "./slices.js";
 
 const REFRESH_MILLISECONDS = 20_000;
 const REFRESH_SHARE = 30; // at most this part of the time is spent on reading
-const COLLATED = { next: "next", last: "last" };
 
 function link(kind, row) {
   return h("a", { href: `#/${kind}/${pathOf(row.namespace, row.name)}` }, row.name);
@@ -20,6 +21,8 @@ function link(kind, row) {
 function time(text, zone) {
   return text ? h("time", { datetime: text, title: when(text, zone) }, distance(text)) : "";
 }
+
+const instant = (text) => (text ? Date.parse(text) : undefined);
 
 const about = (row) => [row.reason, row.message].filter(Boolean).join(": ");
 
@@ -109,6 +112,7 @@ class Overview {
   }
 
   close() {
+    this.isClosed = true;
     this.abort.abort();
     clearInterval(this.ticker);
     clearTimeout(this.timer);
@@ -142,9 +146,12 @@ class Overview {
       await pages(this.kind.path, { namespace: this.namespace }, (items, isLast) => {
         for (const row of items) {
           row.words = this.kind.text(row).toLowerCase();
+          row.nextAt = instant(row.next);
+          row.lastAt = instant(row.last);
           fresh.push(row);
         }
-        if (isFirst || isLast) this.all = fresh;
+        if (!isFirst && !isLast) return; // a refresh shows itself when it is whole
+        this.all = fresh;
         this.redraw();
       }, signal);
       this.loaded = this.namespace;
@@ -184,38 +191,55 @@ class Overview {
     history.replaceState(null, "", `#/${this.kindName}${text ? `?${text}` : ""}`);
   }
 
+  // Shows the rows as they are wanted now. What is wanted while a pass goes on is shown by the next one.
   draw() {
+    this.isStale = true;
+    if (!this.isDrawing) this.#drawUntilFresh();
+  }
+
+  async #drawUntilFresh() {
+    this.isDrawing = true;
+    try {
+      while (this.isStale && !this.isClosed) {
+        this.isStale = false;
+        await this.#pass();
+      }
+    } finally {
+      this.isDrawing = false;
+    }
+  }
+
+  async #pass() {
+    const { all, sort, descending } = this;
+    const slices = new Slices();
     const now = Date.now();
     const words = this.text.toLowerCase().split(/\s+/).filter(Boolean);
+    const chosen = new Set(this.health);
     const counts = {};
-    const found = [];
-    for (const row of this.all) {
-      if (words.length && !words.every((word) => row.words.includes(word))) continue;
+    let seen = 0;
+    let found = [];
+    await slices.each(all, (row) => {
+      seen += 1;
+      if (words.length && !words.every((word) => row.words.includes(word))) return;
       const health = healthOf(row, now);
       counts[health] = (counts[health] ?? 0) + 1;
-      if (!this.health.size || this.health.has(health)) found.push(row);
-    }
-    this.table.show(this.#sorted(found, now));
+      if (!chosen.size || chosen.has(health)) found.push(row);
+    });
+    const isInOrder = sort === "name" && !descending; // they come so
+    if (!isInOrder) found = await slices.sorted(found, this.#values(sort, now), descending);
+    if (this.isClosed) return;
+    this.table.show(found);
     this.#drawChips(counts);
-    const total = this.all.length === found.length ? number(found.length) : `${number(found.length)} of ${number(this.all.length)}`;
+    const total = seen === found.length ? number(seen) : `${number(found.length)} of ${number(seen)}`;
     const text = `${total}${this.isLoading ? ", loading…" : ""}`;
     if (this.status.textContent !== text) this.status.textContent = text;
   }
 
-  #sorted(rows, now) {
-    if (this.sort === "name" && !this.descending) return rows; // they come so
-    const sign = this.descending ? -1 : 1;
-    const value = this.#values(now);
-    const keyed = rows.map((row, place) => [value(row), place, row]);
-    keyed.sort(([a, i], [b, j]) => (a === b ? i - j : a === undefined ? 1 : b === undefined ? -1 : a < b ? -sign : sign));
-    return keyed.map(([, , row]) => row);
-  }
-
-  #values(now) {
-    if (this.sort === "health") return (row) => RANK[healthOf(row, now)];
-    if (this.sort === "name") return (row) => `${row.namespace}/${row.name}`;
-    if (COLLATED[this.sort]) return (row) => (row[this.sort] ? Date.parse(row[this.sort]) : undefined);
-    return (row) => row[this.sort];
+  #values(sort, now) {
+    if (sort === "health") return (row) => RANK[healthOf(row, now)];
+    if (sort === "name") return (row) => `${row.namespace}/${row.name}`;
+    if (sort === "next" || sort === "last") return (row) => row[`${sort}At`];
+    return (row) => row[sort];
   }
 
   #drawChips(counts) {

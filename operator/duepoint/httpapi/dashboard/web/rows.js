@@ -1,6 +1,7 @@
 // A table of any number of rows, of which only those in sight are elements.
 //
-// All rows have the height that the style sheet gives `--row`. Keys: up, down, page up, page down,
+// All rows have the height that the style sheet gives `--row`. After a jump the rows in sight are made
+// first, those around them in the next frame. Keys: up, down, page up, page down,
 // home and end move from the link of a row to that of another; enter opens it.
 
 import { h } from "./dom.js";
@@ -29,8 +30,19 @@ export class Rows {
     this.element = h("div", { class: "scroller" }, this.table, this.empty);
     this.element.addEventListener("scroll", () => this.#schedule(), { passive: true });
     this.element.addEventListener("keydown", (event) => this.#onKey(event));
-    this.observer = new ResizeObserver(() => this.#schedule(true));
+    this.observer = new ResizeObserver(() => {
+      this.#measure();
+      this.#schedule(true);
+    });
     this.observer.observe(this.element);
+    this.#measure();
+  }
+
+  // Sizes change with the window only; to ask for them in each frame would lay the page out twice.
+  #measure() {
+    this.height = parseFloat(getComputedStyle(this.table).getPropertyValue("--row")) || 40;
+    this.headHeight = this.head.offsetHeight;
+    this.viewHeight = this.element.clientHeight;
   }
 
   #head(column, onSort) {
@@ -69,20 +81,21 @@ export class Rows {
     });
   }
 
-  get height() {
-    return parseFloat(getComputedStyle(this.table).getPropertyValue("--row")) || 40;
-  }
-
   #draw(all) {
-    const { rows, element, body } = this;
-    const height = this.height;
-    this.empty.hidden = rows.length > 0;
-    this.empty.textContent = rows.length ? "" : this.emptyText();
-    body.style.height = `${rows.length * height}px`;
-    const top = Math.max(0, element.scrollTop - this.head.offsetHeight);
-    const first = Math.max(0, Math.floor(top / height) - BEYOND);
-    const last = Math.min(rows.length, Math.ceil((top + element.clientHeight) / height) + BEYOND);
+    const { rows, element, body, height } = this;
     const focused = all ? document.activeElement?.closest?.("[data-key]")?.dataset.key : undefined;
+    if (all) {
+      this.empty.hidden = rows.length > 0;
+      this.empty.textContent = rows.length ? "" : this.emptyText();
+      body.style.height = `${rows.length * height}px`;
+    }
+    const top = Math.max(0, element.scrollTop - this.headHeight);
+    const seen = [Math.floor(top / height), Math.ceil((top + this.viewHeight) / height)];
+    const isJump = all || ![...this.shown.keys()].some((index) => index >= seen[0] && index < seen[1]);
+    const beyond = isJump && focused === undefined ? 0 : BEYOND;
+    const first = Math.max(0, seen[0] - beyond);
+    const last = Math.min(rows.length, seen[1] + beyond);
+    if (isJump && last > first) this.#schedule();
     for (const [index, row] of this.shown) {
       if (all || index < first || index >= last) {
         row.remove();
@@ -122,7 +135,7 @@ export class Rows {
     const at = event.target.closest?.(".row[data-index]");
     if (!at || event.ctrlKey || event.metaKey || event.altKey) return;
     const index = Number(at.dataset.index);
-    const page = Math.max(1, Math.floor(this.element.clientHeight / this.height) - 2);
+    const page = Math.max(1, Math.floor(this.viewHeight / this.height) - 2);
     const target = {
       ArrowDown: index + 1, ArrowUp: index - 1, PageDown: index + page, PageUp: index - page,
       Home: 0, End: this.rows.length - 1,
@@ -134,9 +147,8 @@ export class Rows {
 
   // Moves to a row, scrolling as far as that needs.
   focus(index) {
-    const { element } = this;
-    const height = this.height;
-    const room = element.clientHeight - this.head.offsetHeight;
+    const { element, height } = this;
+    const room = this.viewHeight - this.headHeight;
     const top = index * height;
     if (top < element.scrollTop) element.scrollTop = top;
     else if (top + height > element.scrollTop + room) element.scrollTop = top + height - room;

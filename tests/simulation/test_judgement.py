@@ -1,0 +1,108 @@
+"""The judge allows what the documentation allows, and no more."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.simulation import faults, memberrules, page
+from tests.simulation.effects import Effect
+from tests.simulation.faults import Kind
+from tests.simulation.judgement import Judgement, Subject
+from tests.simulation.plans import Wish
+from tests.simulation.slots import S
+
+
+@pytest.fixture
+def judge_of(quiet):
+    """A judge of a quiet history to which these events are added, at seconds after its begin."""
+
+    def made(*events):
+        record = quiet("member-webhook")
+        at = [(record.begin_us + round(when * S), faults.usual(kind, 1)) for when, kind in events]
+        return Judgement(dataclasses.replace(record, events=at), [])
+
+    return made
+
+
+def a_member(judge, *, target="webhook", asked=6.0, answered=7.0):
+    """One that was asked for and answered at these seconds after the begin."""
+    begin_us = judge.record.begin_us
+    wish = Wish(
+        begin_us + round(asked * S),
+        "set/one",
+        1,
+        {"schedule": "*/5 * * * * *"},
+        None if answered is None else begin_us + round(answered * S),
+    )
+    return Subject(
+        name="set/one", target=target, uid="set/one", wishes=[wish], effects={}, by_hand={}
+    )
+
+
+def delivered(key, event="one-1", at_us=0):
+    return Effect(at_us, key, event)
+
+
+@pytest.mark.parametrize(
+    ("found", "lives", "said"),
+    [
+        ([delivered("a"), delivered("b")], 1, "several ids"),
+        ([delivered("a"), delivered("b")], 2, ""),
+        ([delivered("a"), delivered("b"), delivered("c")], 2, "several ids"),
+        ([delivered("a"), delivered("b", "one-2")], 2, "several ids"),
+        ([delivered("a"), delivered("a")], 2, "ran 2 times"),
+    ],
+    ids=["two ids", "two lives", "three ids of two lives", "two events", "twice in a life"],
+)
+def test_a_life_has_one_id_and_all_lives_have_one_event(judge_of, found, lives, said):
+    judge = judge_of()
+    judge.judge_count("one", judge.record.begin_us, "webhook", found, lives=lives)
+    assert said in " ".join(judge.problems)
+    assert bool(judge.problems) is bool(said)
+
+
+@pytest.mark.parametrize(
+    ("target", "answered", "lost", "lives"),
+    [
+        ("webhook", 7.0, [6.5], 2),
+        ("webhook", 7.0, [6.2, 6.5], 3),
+        ("webhook", None, [60.0], 2),
+        ("webhook", 7.0, [5.0, 30.0], 1),
+        ("job", 7.0, [6.5], 1),
+        ("stream", 7.0, [6.5], 1),
+    ],
+    ids=["lost before its answer", "twice", "never answered", "before and after", "Job", "entry"],
+)
+def test_a_member_lives_again_only_where_redis_lost_it_before_its_answer(
+    judge_of, target, answered, lost, lives
+):
+    judge = judge_of(*((at, Kind.FLUSH) for at in lost))
+    subject = a_member(judge, target=target, answered=answered)
+    assert memberrules.lives_of(judge, subject) == lives
+
+
+def test_what_redis_lost_before_a_member_was_asked_for_excuses_nothing(judge_of):
+    judge = judge_of((5.0, Kind.FLUSH))
+    slot = judge.record.begin_us + 10 * S
+    usual = {slot: slot}
+    assert memberrules.required(judge, a_member(judge), usual, []) == usual
+    assert memberrules.allowed(judge, a_member(judge), usual) == usual
+    later = judge_of((9.0, Kind.FLUSH))
+    assert memberrules.required(later, a_member(later), usual, []) == {}
+
+
+def test_the_page_says_what_was_counted_and_keeps_its_text(tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text(page.PAGE.read_text())
+    rows = page.read(path)
+    page.record("SEEDS=1:2", page.Counts(histories=2, points=1_500), path)
+    page.record("SEEDS=1:2", page.Counts(histories=3, points=1_501), path)
+    assert page.read(path) == {**rows, "SEEDS=1:2": page.Counts(histories=3, points=1_501)}
+    usual, changed = (each.read_text().split("\n") for each in (page.PAGE, path))
+    assert [line for line in changed if not line.startswith("|")] == [
+        line for line in usual if not line.startswith("|")
+    ]
+    total = sum(page.read(path).values(), page.Counts())
+    assert f"| all | {total.histories:,} | {total.failed:,} | {total.points:,} " in path.read_text()
