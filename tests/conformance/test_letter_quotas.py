@@ -20,12 +20,14 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
         yield made
 
 
-async def bury(harness, namespace: str, *texts: str) -> None:
+async def bury(harness, namespace: str, *texts: str, **more: str) -> None:
     """Letters of this namespace, each under a text of its own."""
     name = f"of-{namespace}"
     await harness.arm(namespace=namespace, name=name, due_in=-1)
     letters = [
-        DeadLetter(member=b"", entry={"namespace": namespace, "name": name, "message": text})
+        DeadLetter(
+            member=b"", entry={"namespace": namespace, "name": name, "message": text, **more}
+        )
         for text in texts
     ]
     for claim in await harness.claim_all():
@@ -83,6 +85,20 @@ async def test_a_full_shard_loses_the_oldest_letters_of_whoever_takes_most(harne
     assert await kept(harness, "quiet") == ["a", "b", "c"]
 
 
+async def test_letters_of_members_leave_those_of_schedules_alone(harness):
+    await bury(harness, "noisy", "a", "b")
+    await bury(harness, "noisy", *numbers(1, 9), set_id="a-set")
+    assert await kept(harness, "noisy") == ["a", "b", *numbers(5, 9)]
+    await bury(harness, "noisy", "c", "d", "e", "f")
+    assert await kept(harness, "noisy") == ["b", *numbers(5, 9), "c", "d", "e", "f"]
+
+
+async def test_letters_of_members_that_had_to_go_count_for_their_namespace(harness):
+    before = telemetry.dead_letters_dropped_total.labels("sets")._value.get()
+    await bury(harness, "sets", *numbers(1, 8), set_id="a-set")
+    assert telemetry.dead_letters_dropped_total.labels("sets")._value.get() - before == 3
+
+
 async def test_letters_that_had_to_go_are_counted_in_a_metric(harness):
     before = telemetry.dead_letters_dropped_total.labels("noisy")._value.get()
     await bury(harness, "noisy", *numbers(1, 8))
@@ -107,9 +123,24 @@ async def test_two_namespaces_in_many_shards_have_each_their_own_quota(shared_se
     await made.close()
 
 
-async def bury_one(harness, namespace: str, name: str) -> None:
+async def test_members_in_all_shards_have_no_larger_quota_than_schedules_in_four(
+    shared_servers, key_prefix
+):
+    quota = quotas.Quotas(letters=8, letter_bytes=1_000_000)
+    made = await queueing.redis_harness(
+        shared_servers("valkey").url, key_prefix, shards=8, quotas=quota
+    )
+    for number in range(60):
+        await bury_one(made, f"n-{number}", f"s-{number}", namespace="noisy", set_id="set")
+    shards = [letter.shard async for letter in made.queue.dead_letters.all()]
+    assert 4 < len(shards) == len(set(shards)) <= 8
+    assert await made.queue.dead_letters.dropped() == {"noisy": 60 - len(shards)}
+    await made.close()
+
+
+async def bury_one(harness, namespace: str, name: str, /, **more: str) -> None:
     await harness.arm(namespace=namespace, name=name)
     (claim,) = await harness.claim_all()
-    entry = {"namespace": namespace, "name": name, "message": name}
+    entry = {"namespace": namespace, "name": name, "message": name, **more}
     letter = DeadLetter(member=claim.points[0].member, entry=entry)
     await harness.queue.settlements.settle(claim, Settlement(dead=(letter,)))

@@ -283,6 +283,7 @@ class MemoryDelayQueue:
                 made.state = "draining" if is_former else "filling" if layout.former else "open"
                 made.mark = self._clock.now_us()
                 made.share = self._quotas.of_shard(layout.shards)
+                made.members_share = self._quotas.of_shard(layout.shards, of_members=True)
             if self.shards[shard].state != "closed":
                 self._fenced(shard, epoch)
 

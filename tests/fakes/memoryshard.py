@@ -79,6 +79,7 @@ class MemoryShard:
     dropped: int = 0
     dead: list[deadletters.DeadEntry] = field(default_factory=list)
     share: quotas.Share = field(default_factory=lambda: quotas.USUAL.of_shard(1))
+    members_share: quotas.Share = field(default_factory=lambda: quotas.USUAL.of_shard(1))
     added: int = 0
     state: str = "open"
 
@@ -504,7 +505,7 @@ class MemoryShard:
                     entry=dict(letter.entry),
                 )
             )
-            dropped = memoryletters.make_room(self.dead, self.share)
+            dropped = memoryletters.make_room(self.dead, self.share, self.members_share)
             for namespace, count in dropped.items():
                 telemetry.dead_letters_dropped_total.labels(namespace).inc(count)
 

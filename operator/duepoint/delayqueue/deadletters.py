@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue import index, messages, quotas, sharding
 from duepoint.delayqueue.definitions import codec, reading, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
@@ -147,7 +147,7 @@ class DeadLetters:
     async def of_namespace(
         self, namespace: str, *, limit: int, before: LetterPlace | None = None
     ) -> tuple[list[DeadEntry], LetterPlace | None]:
-        """Letters of a namespace, newest first, and where to go on; None = these are all.
+        """Letters of a namespace's Schedules, newest first, and where to go on; None = all.
 
         One read of each shard's order of letters (``scripts/includes/deadletters.lua``), however
         many letters other namespaces have.
@@ -199,7 +199,7 @@ class DeadLetters:
         for raw in found:
             for name, count in scripting.fields(raw).items():
                 if name.startswith(b"d:"):
-                    dropped[name[2:].decode(errors="replace")] += int(count)
+                    dropped[quotas.namespace_of(name[2:])] += int(count)
         return dict(sorted(dropped.items()))
 
     async def find(self, layout: int, shard_number: int, entry_id: str) -> DeadEntry | None:

@@ -1,7 +1,8 @@
 """What one namespace may have in Duepoint's own Redis, and how its parts are shared out.
 
-The Schedules of a namespace lie in four shards (``keys.SHARDS_OF_A_NAMESPACE``), and shards may lie
-on different servers; so each shard keeps the share of its part, in the script that buries. A user's
+The Schedules of a namespace lie in four shards (``keys.SHARDS_OF_A_NAMESPACE``), the members of its
+sets in all of them, and shards may lie on different servers; so each shard keeps the share of its
+part, in the script that buries, and members have a quota of their own. A user's
 stream is a key of its own, on a server of its own: each stream keeps the share of one of as many
 streams as a namespace may have. No share ever waits for another server, or for a leader. Pure.
 """
@@ -29,7 +30,8 @@ class Quotas:
     """What one namespace may have.
 
     Attributes:
-        letters, letter_bytes: dead letters, and the bytes that they take.
+        letters, letter_bytes: dead letters of Schedules, and the bytes that they take; as many
+            again of members of sets.
         streams, stream_bytes: streams of users, and the bytes that all of them may take.
         history: bytes of last slots that one Schedule may have; 0 = none are kept, of members
             neither.
@@ -56,9 +58,9 @@ class Quotas:
         least = self.history + HISTORY_OVERHEAD
         return self.history, max(least, self.namespace_history // parts)
 
-    def of_shard(self, shards: int) -> Share:
+    def of_shard(self, shards: int, *, of_members: bool = False) -> Share:
         """What one shard keeps of the dead letters of one namespace, with so many shards."""
-        parts = min(shards, keys.SHARDS_OF_A_NAMESPACE)
+        parts = shards if of_members else min(shards, keys.SHARDS_OF_A_NAMESPACE)
         return Share(
             entries=max(1, self.letters // parts), bytes=max(1, self.letter_bytes // parts)
         )
@@ -66,7 +68,7 @@ class Quotas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Dead letters of one namespace in one shard."""
+    """Dead letters of one namespace's Schedules, or of its members, in one shard."""
 
     entries: int
     bytes: int
@@ -74,6 +76,11 @@ class Share:
 
 #: The defaults.
 USUAL = Quotas()
+
+
+def namespace_of(group: bytes) -> str:
+    """Of a group in which letters are counted: those of members are a group of their own."""
+    return group.decode(errors="replace").removesuffix("/members")
 
 
 def entry_bytes(values: Iterable[bytes | str]) -> int:

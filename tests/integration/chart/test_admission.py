@@ -35,6 +35,9 @@ SET_OF_HOOKS = {"webhook": {"url": "https://a.example/"}}
 SET_WITH_TOKEN = {"webhook": {"url": "https://a.example/", "auth": TOKEN}}
 SET_OF_ROWS = {**SET_OF_HOOKS, "rows": {"configMapRef": {"name": "customers"}}}
 
+#: What the installation lets a set ask for; above what a set has that says nothing.
+MOST_MEMBERS = 2_000_000
+
 #: Written by somebody without the right to create Jobs, before there were policies.
 FROM_BEFORE = "from-before"
 
@@ -136,7 +139,8 @@ def world(
     # The policies of a release that another test has just removed are in force for a moment.
     wait_until(lambda: one.create("scheduler", TO_JOB, name=FROM_BEFORE).ok, "no policy is left")
     policies = []
-    for thing in helm.rendered("development", namespace=release):
+    bound = f"--set=admission.setMembers={MOST_MEMBERS}"
+    for thing in helm.rendered("development", bound, namespace=release):
         if thing["kind"].startswith("ValidatingAdmissionPolicy"):
             plural = {"ValidatingAdmissionPolicy": "validatingadmissionpolicies"}.get(
                 thing["kind"], "validatingadmissionpolicybindings"
@@ -359,6 +363,41 @@ def test_where_duepoint_runs_no_set_has_rights_of_its_own(
     refused = world.create("developer", spec, namespace=world.release, kind="ScheduleSet")
     assert refused.code == 403
     assert "use another namespace" in message(refused)
+
+
+def test_a_set_may_not_ask_for_more_of_redis_than_the_installation_gives(world: World) -> None:
+    def asked(members: int, **more: object) -> kubeapi.Answer:
+        spec = {**SET_OF_HOOKS, "limits": {"members": members}, **more}
+        return world.create("scheduler", spec, kind="ScheduleSet")
+
+    refused = asked(MOST_MEMBERS + 1)
+    assert refused.code == 403
+    assert f"write at most {MOST_MEMBERS}" in message(refused)
+    made = asked(MOST_MEMBERS)
+    assert made.ok, message(made)
+    path = f"{DUEPOINT}/namespaces/{world.team}/schedulesets/{made.body['metadata']['name']}"
+    later = world.ask(
+        world.user("scheduler"), "PATCH", path, {"spec": {"limits": {"members": 100_000_000}}},
+        content_type="application/merge-patch+json",
+    )  # fmt: skip
+    assert later.code == 403
+    assert asked(MOST_MEMBERS + 1, rows={"inline": [{"id": "a", "schedule": "@daily"}]}).ok
+
+
+def test_a_limit_of_members_counts_for_sets_that_write_none(helm: Helm) -> None:
+    """The policy has no default but that of the operator."""
+    from duepoint.schedules.sets import setspec
+
+    things = helm.rendered("development", "--set=admission.setMembers=5")
+    (policy,) = (
+        one["spec"]
+        for one in things
+        if one["kind"] == "ValidatingAdmissionPolicy"
+        and one["metadata"]["name"].startswith("duepoint-schedulesets.")
+    )
+    (judged,) = (one for one in policy["validations"] if "limits" in one["expression"])
+    assert f": {setspec.SetLimits().members})" in judged["expression"]
+    assert " 5 >=" in judged["expression"]
 
 
 # -- ScheduleRuns ---------------------------------------------------------------------------------

@@ -15,7 +15,15 @@ from dataclasses import dataclass, field
 
 from duepoint import errors, telemetry
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import index, keys, layouts, messages, quotas, sharding, streams
+from duepoint.delayqueue import (
+    index,
+    keys,
+    layouts,
+    messages,
+    quotas,
+    sharding,
+    streams,
+)
 from duepoint.delayqueue.claims import chaincolumns, prefetch
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting
@@ -202,12 +210,15 @@ class Settlements:
         ]
         retried = _retried(call, claim, settlement, key_of)
         if settlement.dead or retried:
-            share = self.quotas.of_shard(self.index.known_layout().shards)
+            shards = self.index.known_layout().shards
+            share = self.quotas.of_shard(shards)
+            of_members = self.quotas.of_shard(shards, of_members=True)
             letters = {
                 "order": call.key(names.letters),
                 "sums": call.key(names.letter_sums),
                 "entries": share.entries,
                 "bytes": share.bytes,
+                "members": {"entries": of_members.entries, "bytes": of_members.bytes},
                 "all": quotas.SHARD_LETTERS,
             }
             call.put(letters=letters)
@@ -360,8 +371,7 @@ def _chains_of(
 
 def _report_dropped(dropped: Sequence[bytes]) -> None:
     """Count and log dead letters that were dropped, by their namespaces."""
-    for namespace, count in collections.Counter(dropped).items():
-        name = namespace.decode(errors="replace")
+    for name, count in collections.Counter(map(quotas.namespace_of, dropped)).items():
         telemetry.dead_letters_dropped_total.labels(telemetry.namespaces.label(name)).inc(count)
         telemetry.logger.warning(
             "a namespace has more dead letters than it may keep: its oldest are gone",

@@ -1,25 +1,25 @@
 -- include deadletters
--- A letter is added, and where its namespace then has too many, or too many bytes, the oldest of that namespace
--- go. A shard that is full loses the oldest of the namespace that takes most.
+-- A letter is added, and where its group then has too many, or too many bytes, the oldest of that group
+-- go. A shard that is full loses the oldest of the group that takes most.
 local MOST_COUNTED = 100 -- letters of before there was a count, counted with each new one
 local MOST_DROPPED = 100 -- letters that go for one that comes
-local letters_dropped = {} -- the namespace of each letter that went while this script ran
+local letters_dropped = {} -- the group of each letter that went while this script ran
 
-local function range_of_letters(namespace)
-  return '[' .. namespace .. '\0', '(' .. namespace .. '\1'
+local function range_of_letters(group)
+  return '[' .. group .. '\0', '(' .. group .. '\1'
 end
 
-local function drop_oldest_letter(namespace)
-  local from, to = range_of_letters(namespace)
+local function drop_oldest_letter(group)
+  local from, to = range_of_letters(group)
   local member = redis.call('ZRANGE', LETTERS, from, to, 'BYLEX', 'LIMIT', 0, 1)[1]
   if not member then
     return false
   end
-  local milliseconds, number, bytes = struct.unpack('>I8I8I4', member, #namespace + 2)
-  subtract_letter(member, namespace, bytes)
+  local milliseconds, number, bytes = struct.unpack('>I8I8I4', member, #group + 2)
+  subtract_letter(member, group, bytes)
   if redis.call('XDEL', DEAD, string.format('%.0f-%.0f', milliseconds, number)) == 1 then
-    redis.call('HINCRBY', LETTER_SUMS, 'd:' .. namespace, 1)
-    letters_dropped[#letters_dropped + 1] = namespace
+    redis.call('HINCRBY', LETTER_SUMS, 'd:' .. group, 1)
+    letters_dropped[#letters_dropped + 1] = group
   end
   return true
 end
@@ -37,13 +37,16 @@ local function count_older_letters()
   redis.call('HSET', LETTER_SUMS, 'from', #found == MOST_COUNTED and found[#found][1] or '0')
 end
 
-local function has_too_much(namespace, limits)
-  local count = redis.call('ZLEXCOUNT', LETTERS, range_of_letters(namespace))
-  local bytes = tonumber(redis.call('HGET', LETTER_SUMS, 'b:' .. namespace)) or 0
+local function has_too_much(group, limits)
+  if string.sub(group, -#OF_MEMBERS) == OF_MEMBERS then
+    limits = limits.members
+  end
+  local count = redis.call('ZLEXCOUNT', LETTERS, range_of_letters(group))
+  local bytes = tonumber(redis.call('HGET', LETTER_SUMS, 'b:' .. group)) or 0
   return count > limits.entries or bytes > limits.bytes and count > 1
 end
 
-local function greatest_namespace()
+local function greatest_group()
   local all, greatest, most = redis.call('HGETALL', LETTER_SUMS), nil, 0
   for i = 1, #all, 2 do
     local bytes = string.sub(all[i], 1, 2) == 'b:' and tonumber(all[i + 1]) or 0
@@ -54,15 +57,15 @@ local function greatest_namespace()
   return greatest
 end
 
--- `limits`: entries and bytes of one namespace, and of the shard the entries of all.
+-- `limits`: entries and bytes of a namespace's Schedules, the same of its members, and of the shard the entries of all.
 local function bury_letter(limits, fields)
   count_older_letters()
-  local namespace, dropped = count_letter(redis.call('XADD', DEAD, '*', unpack(fields)), fields), 0
-  while dropped < MOST_DROPPED and has_too_much(namespace, limits) and drop_oldest_letter(namespace) do
+  local group, dropped = count_letter(redis.call('XADD', DEAD, '*', unpack(fields)), fields), 0
+  while dropped < MOST_DROPPED and has_too_much(group, limits) and drop_oldest_letter(group) do
     dropped = dropped + 1
   end
   for _ = 1, MOST_DROPPED do
-    local greatest = redis.call('ZLEXCOUNT', LETTERS, '(', '+') > limits.all and greatest_namespace()
+    local greatest = redis.call('ZLEXCOUNT', LETTERS, '(', '+') > limits.all and greatest_group()
     if not greatest or not drop_oldest_letter(greatest) then
       break
     end
