@@ -223,7 +223,10 @@ def test_some_rows_of_columns_are_columns():
     assert [payload.text for payload in some.payloads] == [b"", b"x" * 300]
 
 
-@given(record=st.sampled_from([one for one in MIXED if one]), cut=st.integers(0, 400))
+CUTTABLE = [one for one in MIXED if one and not one.endswith(b"more")]  # that cut is a whole one
+
+
+@given(record=st.sampled_from(CUTTABLE), cut=st.integers(0, 400))
 def test_a_record_that_is_cut_short_has_no_parts(record, cut):
     if record.startswith(codec.ARMED_MEMBERS) and cut < len(record):
         assert codec.member_parts(record[:cut]) is None
