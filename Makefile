@@ -62,7 +62,9 @@ lock: ## resolve the dependencies again and write the lock files (needs uv)
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --extra cli --output-file requirements.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
-	  --extra cli --group dev --extra kafka --extra otel --output-file requirements-dev.lock pyproject.toml
+	  --extra cli --extra login --output-file requirements-cli.lock pyproject.toml
+	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
+	  --extra cli --extra login --group dev --extra kafka --extra otel --output-file requirements-dev.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --extra cli --extra kafka --output-file requirements-kafka.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \

@@ -28,6 +28,7 @@ LOCAL = "https://duepoint.dev/builders/local"
 LOCK = "requirements.lock"
 LOCKS = (
     "requirements.lock",
+    "requirements-cli.lock",
     "requirements-kafka.lock",
     "requirements-full.lock",
     "requirements-dev.lock",

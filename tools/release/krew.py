@@ -20,7 +20,7 @@ from tools.release import archives
 
 MANIFEST = "duepoint.krew.yaml"
 PROGRAM = "kubectl-duepoint"
-LOCK = "requirements.lock"
+LOCK = "requirements-cli.lock"
 LICENCE = "LICENSE"
 #: Stands for the releases' page where a release is made without `--repository-url`.
 _NOWHERE = "https://duepoint.dev"
@@ -41,7 +41,7 @@ if [ ! -e "$home/complete" ]; then
   rm -rf "$home"
   "$python" -m venv "$home"
   "$home/bin/pip" install --quiet --disable-pip-version-check --require-hashes \\
-    -r "$here/requirements.lock"
+    -r "$here/@LOCK@"
   "$home/bin/pip" install --quiet --disable-pip-version-check --no-deps "$here/@WHEEL@"
   touch "$home/complete"
 fi
@@ -54,7 +54,11 @@ def write(
 ) -> tuple[Path, Path]:
     """The archive and the manifest, made of the wheel in the folder; gives both paths."""
     [wheel] = folder.glob("*.whl")
-    launcher = _LAUNCHER.replace("@VERSION@", version).replace("@WHEEL@", wheel.name)
+    launcher = (
+        _LAUNCHER.replace("@VERSION@", version)
+        .replace("@WHEEL@", wheel.name)
+        .replace("@LOCK@", LOCK)
+    )
     files = {
         PROGRAM: launcher.encode(),
         wheel.name: wheel.read_bytes(),

