@@ -84,7 +84,9 @@ async def run(*, small: bool) -> list[Figure]:
                 found = await part(place, seconds)
                 rate = (await place.fired() - fired) / (time.monotonic() - began)
                 used = scene.cpu_seconds(place.api.pid) - before
-                figures += found.figures(used, f"beside {rate:,.0f} firings/s")
+                for figure in found.figures(used, f"beside {rate:,.0f} firings/s"):
+                    report.say(f"{figure.figure}: {figure.value:,} {figure.unit}")
+                    figures.append(figure)
         figures.append(
             Figure(
                 benchmark=_NAME, figure="memory of the API process, at most", unit="MB",

@@ -29,7 +29,7 @@ from duepoint.schedules.sets import members as memberjson
 
 MOST_ROWS = 100_000
 MOST_ROW_BYTES = 64 * 1024
-#: Each batch goes to all shards, 64 of them, and a script for few rows costs as much as its rows.
+#: A batch is one script for each shard, 64 of them: the more rows, the less of that is each one's.
 _TOGETHER = 1_000
 #: Streams at a time, of the process and of a namespace: each holds some batches in memory.
 _MOST_STREAMS = 64
