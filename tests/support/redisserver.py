@@ -41,7 +41,7 @@ EACH_KIND = [
 ]
 
 #: Below those of outgoing connections; a cluster's server adds 10,000 for its bus.
-_PORTS = (12_000, 22_000)
+_PORTS = range(12_000, 22_000)
 _given: set[int] = set()
 
 
@@ -157,19 +157,30 @@ class RedisServer:
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that no connection is given meanwhile.
+    """A port without a listener, that no connection is given meanwhile.
 
-    Those that the kernel hands out (from 32768 on, where it was not told otherwise) go to whoever
-    connects next, which in a suite of tests is soon.
+    Those that the kernel hands out (from 32768 on, where it was not told otherwise) go to the next
+    connection, which in a suite of tests is soon. A server binds its port some time after this,
+    so test processes beside each other choose from ranges of their own.
     """
+    ports = _ports()
     while True:
-        port = random.SystemRandom().randrange(*_PORTS)
+        port = random.SystemRandom().choice(ports)
         if port in _given:
             continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            if 2 * len(_given) > len(ports):
+                _given.clear()  # those are long in use, or free again
             _given.add(port)
             return port
+
+
+def _ports() -> range:
+    """This process's share of them."""
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return _PORTS[number % count :: count]
 
 
 @pytest.fixture(scope="session")
