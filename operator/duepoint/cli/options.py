@@ -189,17 +189,22 @@ def _chosen_files(
     *, paths: tuple[str, ...], filenames: tuple[str, ...], recursive: bool
 ) -> tuple[str, ...]:
     """The files that are meant, those of a folder by name; raises errors.InvalidSetting."""
-    given = (*paths, *filenames)
-    if not given:
-        message = "is missing: write a file or a folder, or - for standard input"
-        raise errors.InvalidSetting("FILE", message)
-    return files_of(given, recursive=recursive)
+    return files_of(named_files(paths, filenames), recursive=recursive)
 
 
 def _files_if_any(
     *, paths: tuple[str, ...], filenames: tuple[str, ...], recursive: bool
 ) -> tuple[str, ...]:
     return files_of((*paths, *filenames), recursive=recursive)
+
+
+def named_files(paths: tuple[str, ...], filenames: tuple[str, ...]) -> tuple[str, ...]:
+    """What is named by position and with -f; raises errors.InvalidSetting where nothing is."""
+    given = (*paths, *filenames)
+    if not given:
+        message = "is missing: write a file or a folder, or - for standard input"
+        raise errors.InvalidSetting("FILE", message)
+    return given
 
 
 def files_of(given: Iterable[str], *, recursive: bool = False) -> tuple[str, ...]:

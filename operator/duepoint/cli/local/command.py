@@ -81,13 +81,8 @@ def run(
     """
     from duepoint.cli.local import engine, presenting, session  # noqa: PLC0415 - quick --help
 
-    if not (paths or filenames):
-        raise errors.InvalidSetting(
-            "FILE", "is missing: write a file or a folder, or - for standard input"
-        )
-
     request = session.RunRequest(
-        files=(*paths, *filenames),
+        files=options.named_files(paths, filenames),
         namespace=namespace,
         executes=executes,
         seconds=None if duration_us is None else duration_us / 1e6,

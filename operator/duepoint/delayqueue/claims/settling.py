@@ -15,15 +15,7 @@ from dataclasses import dataclass, field
 
 from duepoint import errors, telemetry
 from duepoint.delayqueue import errors as queue_errors
-from duepoint.delayqueue import (
-    index,
-    keys,
-    layouts,
-    messages,
-    quotas,
-    sharding,
-    streams,
-)
+from duepoint.delayqueue import index, keys, layouts, messages, quotas, sharding, streams
 from duepoint.delayqueue.claims import chaincolumns, prefetch
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting

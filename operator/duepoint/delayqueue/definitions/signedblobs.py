@@ -60,23 +60,26 @@ class SignedBlobs:
 
     def mac(self, namespace: str, content: bytes) -> bytes:
         """A keyed hash of what stands in the index beside the blobs: 32 bytes."""
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(namespace.encode() + b"\n" + content)
-        outer.update(inner.digest())
-        return outer.digest()
+        return self._finished(self._inner, namespace.encode() + b"\n" + content)
 
     def payload_mac(self, namespace: str, uid: str, name: str, payload: bytes) -> bytes:
         """What proves who stored a member's payload: for this life of this member alone."""
-        inner, outer = self._members_of(namespace).copy(), self._outer.copy()
-        inner.update(f"{uid} {name}\n".encode() + payload)
-        outer.update(inner.digest())
-        return outer.digest()[: definitions.PAYLOAD_MAC_LENGTH]
+        rest = f"{uid} {name}\n".encode() + payload
+        mac = self._finished(self._members_of(namespace), rest)
+        return mac[: definitions.PAYLOAD_MAC_LENGTH]
 
     def _begun_of_members(self, namespace: str) -> hashlib._Hash:
         """The inner hash of ``mac``, with what the contents of all members begin with."""
         inner = self._inner.copy()
         inner.update(f"{namespace}\nmember\n".encode())
         return inner
+
+    def _finished(self, begun: hashlib._Hash, rest: bytes) -> bytes:
+        """The keyed hash whose inner one has begun so, with the rest of its content."""
+        inner, outer = begun.copy(), self._outer.copy()
+        inner.update(rest)
+        outer.update(inner.digest())
+        return outer.digest()
 
     def pack(self, content: bytes) -> bytes:
         """The value to store."""

@@ -191,7 +191,7 @@ class RowReader:
             message = f"{errors.quoted(named)} is not the id of the URL; leave it out"
             raise _Refused(Code.INVALID_FIELD, "id", message)
         assert id_ is not None  # noqa: S101 - for the type checker
-        if _ID.fullmatch(id_) is None:
+        if not is_id(id_):
             raise _Refused(Code.INVALID_ID, "id", wrong_id(id_))
         if_match, if_absent = _conditions(member, is_row=is_row)
         at_us = self._at_us(member, now_us, is_row=is_row)
