@@ -285,7 +285,6 @@ class _Play:
                     status=found.get("status"),
                 )
             )
-        load.record()
         await asyncio.to_thread(self._look_after, stranger)
         problems += self._installed.troubled_logs()
         self._recorder.add(
