@@ -117,10 +117,10 @@ async def working(
         own_hosts: host and port of our own servers, which no webhook may reach.
         audiences: those of the worker's own token.
     """
-    # Points are claimed by the clock of this machine and Redis's, whichever is behind; targets
-    # get, and signatures carry, the time that the clocks agree on.
+    # Points are claimed by the earliest of this machine's clock, the agreed one and Redis's;
+    # targets get, and signatures carry, the time that the clocks agree on.
     own = clocks.SystemClock()
-    queue = open_queue(chosen, own)
+    queue = open_queue(chosen, agreedclock.EarliestClock(clock))
     dialler = dialling.Dialler(egress_policy(chosen), lambda: (*own_hosts, *queue.health.hosts()))
     source = webhookcredentials.Vault(
         references.objects_of(api, clock),
