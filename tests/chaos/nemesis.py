@@ -158,6 +158,7 @@ class Nemesis:
             except (OSError, redis.RedisError, ApiError, TimeoutError) as error:
                 what = f"{planned.kind.value}: {error}"
             finally:
+                await asyncio.to_thread(afterwards)  # a former primary takes writes until then
                 self._recorder.add(
                     Fault(
                         kind=planned.kind.value,
@@ -168,7 +169,6 @@ class Nemesis:
                         forgets=planned.kind in self._redis.forgets,
                     )
                 )
-            await asyncio.to_thread(afterwards)
             return bool(witness)
 
     # -- servers and receivers -----------------------------------------------------------------

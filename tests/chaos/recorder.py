@@ -197,31 +197,29 @@ class _Reading:
     """How far a stream was read.
 
     Attributes:
+        server: the process that it was read from.
         first, last: ids of its first entry, and of the newest that was read.
         seen: ids with their keys; a server that went back may give an id to another entry.
         since_us: when it was read last; what is new since was appended since.
     """
 
+    server: str = ""
     first: str = ""
     last: str = ""
     seen: set[tuple[str, str]] = dataclasses.field(default_factory=set)
     since_us: int = 0
 
     def begin(self, connected: redis.Redis, key: str) -> str:
-        """Where XRANGE continues: anew where the server lost the stream, or the end of it."""
+        """Where XRANGE continues: anew on another server, and where it lost the stream."""
+        server = str(connected.info("server")["run_id"])
         try:
             info = connected.xinfo_stream(key)
         except redis.ResponseError:  # there is none
             return "-"
         first = info["first-entry"][0].decode() if info["first-entry"] else ""
-        is_shorter = _order(info["last-generated-id"].decode()) < _order(self.last)
-        if first != self.first or is_shorter:
-            self.first, self.last = first, ""
+        if (server, first) != (self.server, self.first):
+            self.server, self.first, self.last = server, first, ""
         return f"({self.last}" if self.last else "-"
-
-
-def _order(id_: str) -> tuple[int, ...]:
-    return tuple(map(int, id_.split("-"))) if id_ else ()
 
 
 def _object(uid: str, trigger: str, id_: str) -> str:
