@@ -247,6 +247,8 @@ class ClockWatch:
             there is none at hand.
         ahead_limit_us: not ready with a clock that is further ahead of Redis's.
         consequence: of a clock that is behind.
+        is_ready_when_off: whether the process is ready with a wrong clock, as long as two agree:
+            where readiness is what brings it requests, and one wrong Redis would end them all.
     """
 
     def __init__(
@@ -257,12 +259,15 @@ class ClockWatch:
         ask_api: Callable[[], Awaitable[object]] | None = None,
         ahead_limit_us: int = AHEAD_LIMIT_US,
         consequence: str = "points are claimed late",
+        is_ready_when_off: bool = False,
     ) -> None:
         self.clock = clock
         self._health = health
         self._ask_api = ask_api
         self._ahead_limit_us = ahead_limit_us
         self._consequence = consequence
+        self._is_ready_when_off = is_ready_when_off
+        self._is_said = False
 
     async def run(self, queue_time: Callable[[], Awaitable[int]]) -> None:
         """Compare until cancelled.
@@ -305,10 +310,13 @@ class ClockWatch:
         skew_us = self.clock.skew_us or 0
         telemetry.clock_skew_seconds.set(skew_us / 1_000_000)
         trouble = self.clock.distrust or self._trouble(skew_us)
-        if not trouble:
+        if trouble and (self.clock.distrust or not self._is_ready_when_off):
+            self._health.unwell(PART, trouble)
+        else:
             self._health.well(PART)
-        elif self._health.unwell(PART, trouble):
+        if trouble and not self._is_said:
             telemetry.logger.warning("clocks differ", trouble=trouble)
+        self._is_said = bool(trouble)
 
     def _trouble(self, skew_us: int) -> str:
         seconds = f"{abs(skew_us) / 1_000_000:.1f} s"

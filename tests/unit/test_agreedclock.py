@@ -240,6 +240,21 @@ async def test_a_process_with_a_wrong_clock_is_not_ready_and_says_which(off, sai
     assert telemetry.clock_skew_seconds._value.get() == skew / SECOND
 
 
+@pytest.mark.parametrize(
+    ("off", "is_ready"),
+    [({"own": HOUR}, True), ({"redis": HOUR}, True), ({"own": HOUR, "redis": -HOUR}, False)],
+    ids=["its own", "Redis's", "no two agree"],
+)
+async def test_a_process_that_readiness_brings_requests_is_ready_while_two_clocks_agree(
+    off, is_ready
+):
+    place = Watched(**off)
+    place.watch = agreedclock.ClockWatch(
+        place.clock, place.health, ask_api=place._ask, is_ready_when_off=True
+    )
+    assert (await place.hear() == "") is is_ready
+
+
 async def test_an_api_server_that_answers_slowly_does_not_move_the_time_of_redis():
     place = Watched(own=HOUR)
 
