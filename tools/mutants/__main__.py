@@ -1,8 +1,9 @@
 """Tries every mutant on a copy of the project and writes the table of what caught it.
 
 ``python -m tools.mutants [NAME ...]``: each argument is an area or a whole name; without any, all
-are tried. The page is written after each mutant, so that a run may be cut short, or done in pieces.
-Exit code 1 where a mutant survives.
+are tried. The page is written after each mutant, so that a run may be cut short, or done in pieces,
+several of them side by side. Exit code 1 where a mutant survives. A mutant is caught by a test that
+fails and has a name: tests that do not end, or break off without naming one, let it survive.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 
 from tools.mutants import catalogue, table
 
@@ -27,6 +30,22 @@ _sound: set[str] = set()
 #: How pytest ends where a test that it is asked for does not exist any more.
 _NO_SUCH_TEST = 4
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+(?: \S+)*?)(?: - .*)?$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What tests said of a mutant.
+
+    Attributes:
+        test: the first one that failed; empty where none did.
+        trouble: why the tests that were run name none.
+    """
+
+    test: str = ""
+    trouble: str = ""
+
+    def __str__(self) -> str:
+        return self.test or "SURVIVED" + (f" ({self.trouble})" if self.trouble else "")
 
 
 def main() -> None:
@@ -45,15 +64,14 @@ def main() -> None:
         _copy(copy)
         for number, mutant in enumerate(chosen, 1):
             began = time.monotonic()
-            caught = _try(copy, mutant)
+            result = _try(copy, mutant)
             seconds = time.monotonic() - began
             print(
-                f"{number}/{len(chosen)} {mutant.area}: {mutant.name}: {caught or 'SURVIVED'}"
-                f" ({seconds:.0f} s)",
+                f"{number}/{len(chosen)} {mutant.area}: {mutant.name}: {result} ({seconds:.0f} s)",
                 flush=True,
             )
-            table.record(ROOT, mutant.name, caught)
-            if not caught:
+            table.record(ROOT, mutant.name, result.test)
+            if not result.test:
                 survivors.append(mutant.name)
     print(f"{len(chosen) - len(survivors)} caught, {len(survivors)} survived")
     if survivors:
@@ -71,8 +89,8 @@ def _copy(copy: pathlib.Path) -> None:
         shutil.copy2(ROOT / name, target, follow_symlinks=False)
 
 
-def _try(copy: pathlib.Path, mutant: catalogue.Mutant) -> str:
-    """The first test that fails, last time's before others; empty where none does."""
+def _try(copy: pathlib.Path, mutant: catalogue.Mutant) -> Result:
+    """The first test that fails, last time's before others."""
     path = copy / "operator" / "duepoint" / mutant.path
     whole = path.read_text()
     if whole.count(mutant.before) != 1:
@@ -82,13 +100,16 @@ def _try(copy: pathlib.Path, mutant: catalogue.Mutant) -> str:
     path.write_text(whole.replace(mutant.before, mutant.after))
     former = table.read(ROOT).get(mutant.name, "")
     suites = [catalogue.SUITES[suite] for suite in mutant.suites]
+    troubles = []
     try:
         for tests in [(former,)] * bool(former) + suites:
-            caught = _run(copy, tests).partition("@")[0]
-            if caught and (caught in _sound or _bites(copy, path, whole, caught)):
-                _sound.add(caught)
-                return caught
-        return ""
+            result = _run(copy, tests)
+            if result.trouble:
+                troubles.append(result.trouble)
+            elif result.test and (result.test in _sound or _bites(copy, path, whole, result.test)):
+                _sound.add(result.test)
+                return result
+        return Result(trouble="; ".join(troubles))
     finally:
         path.write_text(whole)
 
@@ -97,39 +118,46 @@ def _bites(copy: pathlib.Path, path: pathlib.Path, whole: str, test: str) -> boo
     """Whether the test passes without the mutant; else it failed for another reason."""
     mutated = path.read_text()
     path.write_text(whole)
-    has_failed_again = _run(copy, (test,)) if "::" in test else ""
+    without = _run(copy, (test,))
     path.write_text(mutated)
-    if has_failed_again:
+    if without != Result():
         print(f"{test} fails without the mutant too", flush=True)
-    return not has_failed_again
+    return without == Result()
 
 
-def _run(copy: pathlib.Path, tests: tuple[str, ...]) -> str:
+def _run(copy: pathlib.Path, tests: tuple[str, ...]) -> Result:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     if not all("::" in test for test in tests):
         command += ["-n", "2", "--dist", "loadgroup"]
     command += ["--no-header", "-rfE", "--tb=no", *tests]
     environment = {**os.environ, "PYTHONPATH": f"{copy / 'operator'}:{copy}"}
-    try:
-        done = subprocess.run(
-            command,
-            cwd=copy,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=_MOST_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"{tests[0]}: no end within {_MOST_SECONDS} s"
-    if done.returncode == 0 or (done.returncode == _NO_SUCH_TEST and len(tests) == 1):
-        return ""
-    if done.returncode not in (1, 2):
-        sys.exit(
-            f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-        )
-    found = _FAILED.search(done.stdout)
-    return found[1] if found else f"{tests[0]}: {json.dumps(done.stdout[-200:])}"
+    with subprocess.Popen(
+        command,
+        cwd=copy,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # its workers and servers end with it
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=_MOST_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return Result(trouble=f"{tests[0]}: no end within {_MOST_SECONDS} s")
+    return _result(tests, process.returncode, output)
+
+
+def _result(tests: tuple[str, ...], code: int, output: str) -> Result:
+    """What pytest said by its exit code and its last lines."""
+    if code == 0 or (code == _NO_SUCH_TEST and len(tests) == 1):
+        return Result()
+    if code not in (1, 2):
+        sys.exit(f"pytest ended with {code}:\n{output[-4000:]}")
+    found = _FAILED.search(output)
+    if found is None or "::" not in found[1]:
+        return Result(trouble=f"{tests[0]}: no test is named: {json.dumps(output[-200:])}")
+    return Result(test=found[1].partition("@")[0])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import pathlib
 
 from tools.mutants import catalogue
@@ -12,8 +13,8 @@ _HEAD = """\
 
 `make mutants` puts each of these bugs into a copy of the project, one at a time, and runs the tests
 that should notice. The last column names the first test that failed in the run that wrote its
-row; rows that say so have not been tried. A bug that no test catches ends the command with an
-error.
+row, and that passes without the bug; rows that say so have not been tried. A bug that no test
+catches, or that only keeps tests from ending, ends the command with an error.
 
 | area | file | what goes wrong | caught by |
 |---|---|---|---|
@@ -31,8 +32,13 @@ def write(root: pathlib.Path, caught: dict[str, str]) -> None:
 
 
 def record(root: pathlib.Path, name: str, caught: str) -> None:
-    """The page says what caught this mutant; empty where nothing did."""
-    write(root, {**read(root), name: caught})
+    """The page says what caught this mutant; empty where nothing did.
+
+    Runs that go on side by side take turns.
+    """
+    with (root / PAGE).open() as page:
+        fcntl.flock(page, fcntl.LOCK_EX)
+        write(root, {**read(root), name: caught})
 
 
 def read(root: pathlib.Path) -> dict[str, str]:

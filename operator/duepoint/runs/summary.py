@@ -3,10 +3,12 @@
 A ``Summary`` is loaded once from a status and then only folded: ``fold(summary, event)`` returns
 the summary after the event. Events arrive at least once and out of order, so each is recognised by
 its slot: within a process by ``running`` and ``recent``, across a restart by ``floors``, the marks
-that the loaded status carried. What the floors cannot distinguish is left uncounted: a counter that
-is one short is better than one that counts a run twice. ``started`` is always what has ended and
-what is running: an end whose start was lost counts both. The watermark and the times of last things
-never fall. Pure; instants in microseconds since the epoch, 0 = never.
+that the loaded status carried. An edit of the timing moves the watermark past slots whose events
+are still on their way, so what was counted has a mark of its own while it is the lower one. What
+the floors cannot distinguish is left uncounted: a counter that is one short is better than one that
+counts a run twice. ``started`` is always what has ended and what is running: an end whose start was
+lost counts both. The watermark and the times of last things never fall. Pure; instants in
+microseconds since the epoch, 0 = never.
 """
 
 from __future__ import annotations
@@ -92,7 +94,10 @@ class MissedSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floors:
-    """What the loaded status already covered: newest slot, start and ends, and which had ended."""
+    """What the loaded status already covered: newest slot, start and ends, and which had ended.
+
+    ``settled`` reaches as far as runs were counted, which may be less than the status's watermark.
+    """
 
     slot_us: int = 0
     started_us: int = 0
@@ -109,6 +114,8 @@ class Summary:
     Attributes:
         last_slot_us: newest slot of a started regular run.
         settled_us: the watermark; the open slots at or below it stand in ``openslots``.
+        counted_us: the events of every slot up to here were folded, but for those of the open ones;
+            None = of every slot up to the watermark.
         reached_us: where the watermark would be if every open slot could be listed.
         completed: no slot is left.
         missed: the newest such slot, until a later regular run starts; one of a ScheduleRun is here
@@ -127,6 +134,7 @@ class Summary:
     last_replaced_us: int = 0
     last_result: LastResult | None = None
     settled_us: int = 0
+    counted_us: int | None = None
     reached_us: int = 0
     completed: bool = False
     missed: MissedSlot | None = None
@@ -156,40 +164,65 @@ def loaded(summary: Summary, settled: Watermark | None = None) -> Summary:
         summary: as the status shows it.
         settled: which slots had ended by it; None = all up to its watermark.
     """
+    known = Watermark(summary.settled_us) if settled is None else settled
+    if summary.counted_us is not None:
+        known = replace(known, through_us=summary.counted_us)
     floors = Floors(
         slot_us=summary.last_slot_us,
         started_us=0 if summary.last_run is None else summary.last_run.started_us,
         success_us=summary.last_success_us,
         failure_us=summary.last_failure_us,
         replaced_us=summary.last_replaced_us,
-        settled=Watermark(summary.settled_us) if settled is None else settled,
+        settled=known,
     )
     return replace(summary, floors=floors)
 
 
 def settled(summary: Summary, through_us: int, *, ceiling_us: int | None = None) -> Summary:
-    """The summary with its watermark raised, never lowered.
+    """The summary with its watermark raised by an event, never lowered.
 
     Args:
         summary: before it.
-        through_us: every slot up to here has ended, but for those that are open.
+        through_us: every slot up to here has ended, but for those that are open, and the events of
+            all of them were folded before.
         ceiling_us: the highest watermark under which all open slots can be listed; None = any.
     """
     reached_us = max(summary.reached_us, summary.settled_us, through_us)
     may_reach_us = reached_us if ceiling_us is None else min(reached_us, ceiling_us)
     settled_us = max(summary.settled_us, may_reach_us)
-    if (settled_us, reached_us) == (summary.settled_us, summary.reached_us):
+    counted_us = summary.counted_us
+    if counted_us is not None:
+        counted_us = _apart(max(counted_us, min(through_us, may_reach_us)), settled_us)
+    after = (settled_us, counted_us, reached_us)
+    if after == (summary.settled_us, summary.counted_us, summary.reached_us):
         return summary
-    return replace(summary, settled_us=settled_us, reached_us=reached_us)
+    return replace(summary, settled_us=settled_us, counted_us=counted_us, reached_us=reached_us)
 
 
-def passed(summary: Summary, through_us: int) -> Summary:
-    """The summary with its watermark raised by a decision: an edit passes open slots."""
-    return replace(
-        summary,
-        settled_us=max(summary.settled_us, through_us),
-        reached_us=max(summary.reached_us, through_us),
-    )
+def passed(
+    summary: Summary, through_us: int, *, since_us: int = 0, ceiling_us: int | None = None
+) -> Summary:
+    """The summary with its watermark raised by what no event says; what was counted stays.
+
+    An edit passes open slots, and slots that ran and whose events were not read yet: a worker may
+    have fired them while no operator led.
+
+    Args:
+        summary: before it.
+        through_us: every slot up to here has ended for the queue.
+        since_us: no slot lies before this; where nothing was settled yet, nothing up to here ran.
+        ceiling_us: as ``settled`` takes it; None where a decision ends the open slots.
+    """
+    after = settled(summary, through_us, ceiling_us=ceiling_us)
+    counted_us = summary.counted_us
+    if counted_us is None:
+        counted_us = summary.settled_us or since_us
+    return replace(after, counted_us=_apart(counted_us, after.settled_us))
+
+
+def _apart(counted_us: int, settled_us: int) -> int | None:
+    """The mark of what was counted, where it is not the watermark."""
+    return counted_us if counted_us < settled_us else None
 
 
 def has_ended(summary: Summary, slot_us: int) -> bool:

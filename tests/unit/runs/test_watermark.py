@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunState
+from duepoint.runs.summary import Summary
 from duepoint.runs.watermark import MOST_LISTED, OpenSlot, OpenSlots, Watermark, newest
 from tests.unit.runs.test_summary import S, event, folded, restarted
 
@@ -197,3 +198,38 @@ def test_a_slot_that_was_buried_because_too_many_are_retried_is_remembered():
 def test_a_restart_begins_where_the_watermark_was():
     after = folded(event(200, settled_us=200 * S), ceiling_us=100 * S)
     assert restarted(after).settled_us == 100 * S
+
+
+# -- what was counted ---------------------------------------------------------------------------
+
+
+def test_an_edit_moves_the_watermark_and_not_what_was_counted():
+    before = folded(event(100, settled_us=100 * S))
+    edited = summaries.passed(before, 250 * S)
+    assert (edited.settled_us, edited.counted_us) == (250 * S, 100 * S)
+    late = folded(event(200, settled_us=200 * S), into=restarted(edited))
+    assert late.counts.started == 2
+    assert (late.settled_us, late.counted_us) == (250 * S, 200 * S)
+    assert folded(event(200, settled_us=200 * S), into=restarted(late)).counts.started == 2
+    assert folded(event(300, settled_us=300 * S), into=restarted(late)).counted_us is None
+
+
+def test_a_second_edit_leaves_what_was_counted_where_it_is():
+    before = folded(event(100, settled_us=100 * S))
+    edited = summaries.passed(summaries.passed(before, 250 * S), 350 * S)
+    assert (edited.settled_us, edited.counted_us) == (350 * S, 100 * S)
+
+
+def test_nothing_is_kept_apart_where_the_watermark_does_not_rise():
+    before = folded(event(100, settled_us=100 * S))
+    assert summaries.passed(before, 100 * S).counted_us is None
+    assert summaries.passed(Summary(), 50 * S, since_us=50 * S).counted_us is None
+    assert summaries.passed(Summary(), 60 * S, since_us=50 * S).counted_us == 50 * S
+
+
+def test_slots_that_were_missed_while_an_edit_passed_them_count_once():
+    edited = summaries.passed(folded(event(100, settled_us=100 * S)), 250 * S)
+    missed = event(200, RunState.MISSED, count=2, settled_us=200 * S)
+    late = folded(missed, into=restarted(edited), replayed=True)
+    assert late.counts.missed == 2
+    assert folded(missed, into=restarted(late), replayed=True).counts.missed == 2

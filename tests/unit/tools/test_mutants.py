@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from tools.mutants import __main__ as mutants
 from tools.mutants import catalogue, table
 
 _ROOT = pathlib.Path(__file__).parents[3]
@@ -51,3 +52,32 @@ def test_the_page_comes_back_as_it_was_written(tmp_path: pathlib.Path) -> None:
     known = {catalogue.MUTANTS[0].name: "tests/a.py::test_x[a|b]"}
     table.write(tmp_path, known)
     assert table.read(tmp_path) == known
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "result"),
+    [
+        (0, "3 passed", mutants.Result()),
+        (1, "FAILED tests/a.py::test_x[a b] - assert 1", mutants.Result("tests/a.py::test_x[a b]")),
+        (1, "FAILED tests/a.py::test_x@group - E", mutants.Result("tests/a.py::test_x")),
+        (4, "not found: tests/a.py", mutants.Result()),
+    ],
+    ids=["passed", "failed", "failed in a group", "gone"],
+)
+def test_a_mutant_is_caught_by_the_first_test_that_fails(code, output, result) -> None:
+    assert mutants._result(("tests/a.py",), code, output) == result
+
+
+@pytest.mark.parametrize("output", ["worker crashed", "ERROR tests/a.py - SyntaxError"])
+def test_a_run_that_names_no_test_lets_a_mutant_survive(output) -> None:
+    result = mutants._result(("tests/a.py",), 1, output)
+    assert not result.test
+    assert str(result).startswith("SURVIVED (tests/a.py: no test is named")
+
+
+def test_a_run_without_an_end_lets_a_mutant_survive(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(mutants, "_MOST_SECONDS", 1)
+    endless = tmp_path / "test_endless.py"
+    endless.write_text("import time\n\n\ndef test_waits():\n    time.sleep(600)\n")
+    result = mutants._run(tmp_path, (f"{endless}::test_waits",))
+    assert str(result) == f"SURVIVED ({endless}::test_waits: no end within 1 s)"

@@ -213,7 +213,9 @@ def end_unlisted(state: ScheduleState) -> bool:
 
 
 def settle_through(state: ScheduleState, through_us: int, *, completed: bool) -> None:
-    """Every slot up to here has ended or is open, as the chain in the queue shows."""
-    state.settle(through_us)
-    if completed:
-        state.summary = replace(state.runs(), completed=True)
+    """Every slot up to here has ended or is open, as the chain in the queue shows.
+
+    The events of some may stand behind those that were dropped, so none counts as counted.
+    """
+    runs = summaries.passed(state.runs(), through_us, ceiling_us=state.ceiling_us())
+    state.summary = replace(runs, completed=True) if completed else runs

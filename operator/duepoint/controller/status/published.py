@@ -202,6 +202,7 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
     # Of two conditions of one type the first.
     conditions = {str(one.get("type")): one for one in reversed(conditions_of(status))}
     settled_us = texts.instant_us(status.get("settledThrough"))
+    counted_us = texts.instant_us(status.get("countedThrough"))
     last_slot_us = texts.instant_us(status.get("lastScheduleTime"))
     ready = conditions.get(ConditionType.READY, {})
     missed = None
@@ -229,6 +230,7 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
                 conditions.get(ConditionType.LAST_RUN_SUCCEEDED), max(success_us, failure_us)
             ),
             settled_us=settled_us,
+            counted_us=counted_us if 0 < counted_us < settled_us else None,
             completed=ready.get("reason") == Reason.COMPLETED,
             missed=missed,
             receiver=ReceiverState(

@@ -318,12 +318,14 @@ def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
         missed=runs.counts.missed + report.missed,
         skipped=runs.counts.skipped + report.skipped,
     )
-    runs = summaries.passed(replace(runs, counts=counts), report.settled_us)
-    if report.definition is None:
+    known = report.definition
+    since_us = known.created_us if known is not None else 0
+    runs = summaries.passed(replace(runs, counts=counts), report.settled_us, since_us=since_us)
+    if known is None:
         return runs
     if report.skipped:
-        runs = _suspended(runs, report.definition, report.settled_us, report.skipped)
-    return replace(runs, completed=report.definition.is_complete)
+        runs = _suspended(runs, known, report.settled_us, report.skipped)
+    return replace(runs, completed=known.is_complete)
 
 
 def _suspended(
@@ -434,7 +436,7 @@ def resume(state: ScheduleState, now_us: int) -> None:
     runs = replace(runs, counts=replace(runs.counts, skipped=runs.counts.skipped + count))
     if count:
         runs = _suspended(runs, known, last_us, count)
-    state.summary = summaries.passed(runs, last_us)
+    state.summary = summaries.passed(runs, last_us, since_us=known.created_us)
 
 
 def next_change_us(state: ScheduleState, now_us: int) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from duepoint.controller.status import writequeue
 from duepoint.kube import errors as kube_errors
 from duepoint.runs.run import RunEvent, RunState
@@ -329,6 +331,43 @@ async def test_what_was_told_while_nobody_led_is_counted_once():
         assert world.status()["runs"]["started"] == 1
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
         assert unacknowledged(world) == 0
+
+
+@pytest.mark.parametrize(
+    "edit", [{"schedule": "*/10 * * * *"}, {"suspend": True}], ids=["timing", "suspension"]
+)
+async def test_an_edit_that_is_seen_before_the_outcomes_of_earlier_slots_hides_no_run(edit):
+    """Its term ended before it had read the outcome, which stands below the watermark by then."""
+    world = World()
+    async with world.leader():
+        made = await world.apply()
+    await world.clock.advance(310)
+    async with world.leader(epoch=2):
+        await world.apply(**edit)
+        assert world.status()["settledThrough"] > "2026-03-01T12:05:00Z"
+        assert world.status()["countedThrough"] == made["metadata"]["creationTimestamp"]
+    await world.tell(made["metadata"]["uid"], event(made, FIRST))
+    async with world.leader(epoch=3):
+        await world.clock.advance(5)
+        assert world.status()["runs"]["started"] == world.status()["runs"]["succeeded"] == 1
+        assert world.status()["countedThrough"] == "2026-03-01T12:05:00Z"
+    await world.tell(made["metadata"]["uid"], event(made, FIRST))
+    async with world.leader(epoch=4):
+        await world.clock.advance(5)
+        assert world.status()["runs"]["started"] == 1
+
+
+async def test_what_was_counted_reaches_as_far_as_the_watermark_from_the_next_slot_on():
+    async with World().leader() as world:
+        made = await world.apply()
+        await world.clock.advance(310)
+        await world.apply(schedule="*/10 * * * *")
+        assert "countedThrough" in world.status()
+        await world.clock.advance(300)
+        await world.tell(made["metadata"]["uid"], event(made, at("2026-03-01 12:10:00")))
+        await world.clock.advance(5)
+        assert world.status()["settledThrough"] == "2026-03-01T12:10:00Z"
+        assert "countedThrough" not in world.status()
 
 
 async def test_events_of_a_schedule_that_is_gone_are_acknowledged():
