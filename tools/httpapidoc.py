@@ -35,7 +35,8 @@ Schedules that its pages call. These read and change objects of the cluster with
 Every request carries `Authorization: Bearer` and a token of the cluster, such as a ServiceAccount's. The API
 server is asked whose it is (TokenReview) and what they may do (SubjectAccessReview: group `duepoint.dev`, resource
 `schedulesets`, subresource `schedules`, the name of the set). What is granted is remembered for 10 seconds, what is
-refused for 2. The chart's roles, which aggregate to the cluster's `view`, `edit` and `admin`, have the verbs below.
+refused for 2. From the fifth second on a grant that is used is asked for again, and requests do not wait for that. While
+the API server does not answer, or is slow, a grant stands until it is 30 seconds old. The chart's roles, which aggregate to the cluster's `view`, `edit` and `admin`, have the verbs below.
 Who lacks `get` hears 404 for everything, whether it is there or not. There are no cookies and no anonymous access;
 `/openapi.json` and the files of the dashboard need no token.
 

@@ -50,7 +50,7 @@ _HOMES = {
     "worker": ("processes", "worker"),
     "completion": ("completion", "completion"),
     "api": ("processes", "api"),
-    "version": ("root", "version"),
+    "version": ("version", "version"),
 }
 
 _QUOTED = 'put the expression into quotes, such as duepoint {} "0 9 * * 1-5"'
@@ -121,12 +121,6 @@ def commands() -> None:
     With a cluster: list, describe, why, suspend, resume, trigger, backfill, logs and doctor. With
     Redis: queue and dlq; with the HTTP API: set and load. The others need neither.
     """
-
-
-@click.command()
-def version() -> None:
-    """Print the version."""
-    click.echo(__version__)
 
 
 def main() -> None:

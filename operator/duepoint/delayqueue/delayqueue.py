@@ -47,11 +47,14 @@ from duepoint.delayqueue.definitions import (
 from duepoint.delayqueue.inspection import counts, durability, upcoming
 from duepoint.delayqueue.members import (
     confirming,
+    counting,
     dropping,
+    dues,
     lanes,
     letters,
     lookups,
     members,
+    pages,
     removal,
     sets,
     triggers,
@@ -113,9 +116,8 @@ class DelayQueue:
         # Members of ScheduleSets.
         set_lanes = lanes.SetLanes(shared, reader, self.interned)
         self.sets = sets.Sets(shared, known, self.numbering, self.interned, self.signed_blobs)
-        member_reader = lookups.MemberReader(
-            shared, known, reader, set_lanes, self.interned, self.signed_blobs
-        )
+        by_id = lookups.MemberLookups(shared, known, reader, set_lanes, self.interned)
+        counted = counting.MemberCounting(shared, set_lanes)
         self.members = members.Members(
             writing.MemberWriter(
                 shared,
@@ -128,13 +130,16 @@ class DelayQueue:
                 self.moves,
             ),
             dropping.MemberRemover(shared, known, set_lanes, self.interned, self.moves),
-            member_reader,
+            by_id,
+            pages.MemberPages(shared, known, set_lanes, self.interned, self.signed_blobs, by_id),
+            dues.MemberDues(shared, known, set_lanes, self.signed_blobs, by_id),
+            counted,
             triggers.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
             letters.MemberLetters(shared, known, reader, self.dead_letters, self.signed_blobs),
             confirming.Confirmations(shared),
         )
         self.set_removals = removal.SetRemovals(
-            shared, known, set_lanes, self.interned, self.sets, member_reader
+            shared, known, set_lanes, self.interned, self.sets, counted
         )
         self.api_requests = apirequests.ApiRequests(shared)
         # Another number of shards; repair.

@@ -25,6 +25,8 @@ from duepoint.delayqueue.wire import scripting, servers
 Commands = Sequence[tuple[Any, ...]]
 _COMMANDS_TOGETHER = 1_000
 _KEYS_TOGETHER = 8
+#: Of scripts and shards together, whose fixed keys are remembered.
+_MOST_KEYS_OF_SCRIPTS = 16_384
 
 
 class Index:
@@ -52,6 +54,7 @@ class Index:
         self.pipelined_reads = scripting.Pipelining(self._read_each)
         self.layout: messages.Layout | None = None
         self.buckets = buckets
+        self._keys_of_scripts: dict[tuple[str, messages.ShardId | None], list[str]] = {}
 
     @property
     def client(self) -> redis.asyncio.Redis:
@@ -81,13 +84,23 @@ class Index:
             keys: those that are not among the fixed keys of the shard or index, in their order.
             named: see ``scripting.ScriptCall``.
         """
-        names: keys_.ShardKeys | keys_.IndexKeys = self.keys
         if shard is not None:
             named["layout"] = sharding.layout_of(shard)
-            names = self.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
-        known = vars(names)
-        fixed = [known[name] for name in scripting.fixed_keys(script) if name in known]
-        return scripting.ScriptCall(script, [*fixed, *keys], **named)
+        return scripting.ScriptCall(script, [*self._fixed_keys(script, shard), *keys], **named)
+
+    def _fixed_keys(self, script: str, shard: messages.ShardId | None) -> Sequence[str]:
+        """The keys that a script names, as far as the shard or the index has them."""
+        found = self._keys_of_scripts.get((script, shard))
+        if found is None:
+            names: keys_.ShardKeys | keys_.IndexKeys = self.keys
+            if shard is not None:
+                names = self.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
+            known = vars(names)
+            found = [known[name] for name in scripting.fixed_keys(script) if name in known]
+            if len(self._keys_of_scripts) >= _MOST_KEYS_OF_SCRIPTS:
+                self._keys_of_scripts.clear()
+            self._keys_of_scripts[script, shard] = found
+        return found
 
     def buckets_of(self, shard: messages.ShardId, namespaces: Iterable[str]) -> list[str]:
         """The buckets of a shard that may hold definitions of these namespaces."""

@@ -12,6 +12,7 @@ says where its points are.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable, Sequence
 
@@ -49,6 +50,7 @@ def all_shards(layout: messages.Layout) -> tuple[messages.ShardId, ...]:
     return former + own_shards(layout)
 
 
+@functools.lru_cache(maxsize=64)
 def own_shards(layout: messages.Layout) -> tuple[messages.ShardId, ...]:
     """The shards of this layout alone."""
     return tuple(_shard(layout, number) for number in range(layout.shards))

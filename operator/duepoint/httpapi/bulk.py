@@ -30,7 +30,7 @@ from duepoint.schedules.sets import members as memberjson
 MOST_ROWS = 100_000
 MOST_ROW_BYTES = 64 * 1024
 #: A batch is one script for each shard, 64 of them: the more rows, the less of that is each one's.
-_TOGETHER = 1_000
+_TOGETHER = 2_500
 #: Streams at a time, of the process and of a namespace: each holds some batches in memory.
 _MOST_STREAMS = 64
 _MOST_OF_A_NAMESPACE = 16

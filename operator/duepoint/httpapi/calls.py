@@ -195,7 +195,7 @@ def accepts(header: str | None, *types: str) -> bool:
 
 def has_type(header: str | None, *types: str) -> bool:
     """Whether a body is of one of these types, in UTF-8; without a header it is taken to be."""
-    if header is None:
+    if header is None or header in types:
         return True
     kind, *options = (each.strip().lower() for each in header.split(";"))
     charsets = [each.removeprefix("charset=") for each in options if each.startswith("charset=")]

@@ -2,7 +2,8 @@
 
 A script for one member costs the server and us nearly as much as one for fifty. So what is asked
 while a batch is under way is the next batch; when nothing is under way a request goes at once, with
-what else arrived in this turn of the loop. An idle API adds no delay, a busy one gets cheaper.
+what else arrived in this turn of the loop. An idle API adds no delay, a busy one gets cheaper. Two
+batches at a time made each of them half as large, and the 99th percentile of creates a third worse.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ AnswerT = TypeVar("AnswerT")
 
 #: Items of one batch; more wait for the next one.
 MOST_TOGETHER = 400
-#: Batches of one key under way: while the server works on one, the other is being put together.
-_UNDER_WAY = 2
 
 
 class Grouping(Generic[KeyT, ItemT, AnswerT]):
@@ -29,7 +28,7 @@ class Grouping(Generic[KeyT, ItemT, AnswerT]):
         """``send`` answers in the order of the items; what it raises, every one of them gets."""
         self._send = send
         self._waiting: dict[KeyT, collections.deque[tuple[ItemT, asyncio.Future[AnswerT]]]] = {}
-        self._under_way: collections.Counter[KeyT] = collections.Counter()
+        self._under_way: set[KeyT] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def ask(self, key: KeyT, item: ItemT) -> AnswerT:
@@ -40,18 +39,18 @@ class Grouping(Generic[KeyT, ItemT, AnswerT]):
         if waiting is None:
             waiting = self._waiting[key] = collections.deque()
         waiting.append((item, answer))
-        if len(waiting) == 1 and self._under_way[key] < _UNDER_WAY:
+        if len(waiting) == 1 and key not in self._under_way:
             loop.call_soon(self._begin, key)
         return await answer
 
     def _begin(self, key: KeyT) -> None:
         waiting = self._waiting.get(key)
-        if not waiting or self._under_way[key] >= _UNDER_WAY:
+        if not waiting or key in self._under_way:
             return
         batch = [waiting.popleft() for _ in range(min(len(waiting), MOST_TOGETHER))]
         if not waiting:
             del self._waiting[key]
-        self._under_way[key] += 1
+        self._under_way.add(key)
         task = asyncio.get_running_loop().create_task(self._carry_out(key, batch))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -70,7 +69,5 @@ class Grouping(Generic[KeyT, ItemT, AnswerT]):
                 if not future.done():
                     future.set_result(answer)
         finally:
-            self._under_way[key] -= 1
-            if not self._under_way[key]:
-                del self._under_way[key]
+            self._under_way.discard(key)
             self._begin(key)

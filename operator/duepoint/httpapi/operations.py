@@ -7,6 +7,7 @@ OpenAPI document is made.
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -168,21 +169,22 @@ class ApiRoute(NamedTuple):
 def route(method: str, path: str) -> ApiRoute:
     """The operation of a request; raises Problem NotFound, MethodNotAllowed."""
     parts = path.split("/")
-    if (
-        len(parts) < 6
-        or parts[0]
-        or parts[1:3] != ["v1", "namespaces"]
-        or (parts[4] != "schedulesets")
-    ):
+    if len(parts) < 6 or parts[0] or not _is_place(*parts[1:6]):
         raise _nothing()
     namespace, name = parts[3], parts[5]
-    if not is_namespace(namespace) or not is_object_name(name):
-        raise _nothing()
     below, id_ = _below(parts[6:])
     methods = _BY_PATH.get(below)
     if methods is None:
         raise _nothing()
     return ApiRoute(chosen(methods, method), namespace, name, id_)
+
+
+@functools.lru_cache(maxsize=256)
+def _is_place(version: str, namespaces: str, namespace: str, sets: str, name: str) -> bool:
+    """Whether these segments are those of ``BASE`` with names that objects can have."""
+    if (version, namespaces, sets) != ("v1", "namespaces", "schedulesets"):
+        return False
+    return is_namespace(namespace) and is_object_name(name)
 
 
 def chosen(methods: Mapping[str, Operation], method: str) -> Operation:

@@ -111,13 +111,17 @@ class OwnSets:
     async def room(self, owned: OwnSet) -> int:
         """How many members more the set may have."""
         most = owned.record.settings.limits.members
-        loop = asyncio.get_running_loop()
-        async with owned.counting:
-            is_near = owned.counted >= most * _NEARLY_FULL
-            if is_near or loop.time() >= owned.counted_until:
-                owned.counted = (await self._members.counts(owned.record)).members
-                owned.counted_until = loop.time() + _FRESH_SECONDS
+        if self._is_to_be_counted(owned, most):
+            async with owned.counting:
+                if self._is_to_be_counted(owned, most):
+                    owned.counted = await self._members.count(owned.record)
+                    owned.counted_until = asyncio.get_running_loop().time() + _FRESH_SECONDS
         return most - owned.counted
+
+    @staticmethod
+    def _is_to_be_counted(owned: OwnSet, most: int) -> bool:
+        is_near = owned.counted >= most * _NEARLY_FULL
+        return is_near or asyncio.get_running_loop().time() >= owned.counted_until
 
     async def counts(self, owned: OwnSet) -> values.MemberCounts:
         """What the set holds, as it is now."""

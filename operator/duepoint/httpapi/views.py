@@ -59,7 +59,7 @@ def written(
     if answer.has_ended:
         state = "Completed"
     return WrittenView(
-        **memberviews.fields_of_row(row, settings),
+        **memberviews.fields_of(row.id, row.rule, row.at_us, row.payload, settings),
         outcome=_WORDS[answer.outcome],
         etag=answer.tag,
         state=state,

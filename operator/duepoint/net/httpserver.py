@@ -51,6 +51,17 @@ _SINGLE: Final = frozenset(
         "duepoint-durability",
     )
 )
+#: Names of headers as clients spell them, and in lower case: nearly all that come are among them.
+_NAMES: Final = {
+    spelling: name
+    for name in (
+        *_SINGLE,
+        *("accept", "accept-encoding", "accept-language", "connection", "user-agent"),
+        *("content-encoding", "sec-fetch-site", "origin", "cookie"),
+        *("traceparent", "x-forwarded-for", "x-forwarded-proto", "x-request-id"),
+    )
+    for spelling in (name.encode(), name.title().encode())
+}
 _SWEEP_SECONDS = 0.5
 _LINGER_SECONDS = 1.0
 _NEVER = float("inf")
@@ -227,14 +238,15 @@ class _Connection(asyncio.Protocol):
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > self.limits.head_bytes:
             raise _Refused(431, self._too_long)
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
-        former = self._headers.get(key)
+        key = _NAMES.get(name) or name.decode("latin-1").lower()
+        text, headers = value.decode("latin-1").strip(), self._headers
+        former = headers.get(key)
         if former is None:
-            self._headers[key] = text
+            headers[key] = text
         elif key in _SINGLE:
             raise _Refused(400, f"the header {key} is there twice")
         else:
-            self._headers[key] = f"{former}, {text}"
+            headers[key] = f"{former}, {text}"
 
     def on_headers_complete(self) -> None:
         headers = self._headers
@@ -306,14 +318,16 @@ class _Connection(asyncio.Protocol):
         self._begin_next()
 
     def _write(self, response: HttpResponse, *, last: bool, has_body: bool = True) -> None:
-        parts = [_REASONS[response.status], self.server.date]
-        parts += [f"{name}: {value}\r\n".encode("latin-1") for name, value in response.headers]
+        lines = [f"{name}: {value}\r\n" for name, value in response.headers]
         if last:
-            parts.append(b"Connection: close\r\n")
+            lines.append("Connection: close\r\n")
         if response.status not in (204, 304):
-            parts.append(b"Content-Length: %d\r\n" % len(response.body))
+            lines.append(f"Content-Length: {len(response.body)}\r\n")
+        head = "".join(lines).encode("latin-1")
         body = response.body if has_body else b""
-        self._transport.write(b"%b\r\n%b" % (b"".join(parts), body))
+        self._transport.write(
+            b"%b%b%b\r\n%b" % (_REASONS[response.status], self.server.date, head, body)
+        )
 
     def _start_stream(self, status: int, headers: Headers) -> Stream:
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1")

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 Headers = tuple[tuple[str, str], ...]
 
-#: Pieces that wait unread before the connection is not read any more.
-_UNREAD_BYTES = 128 * 1024
+#: Pieces that wait unread before the connection is not read any more; some thousand rows of a
+#: stream, which are stored together.
+_UNREAD_BYTES = 192 * 1024
 
 
 class BodyTooLarge(Exception):

@@ -292,6 +292,10 @@ async def test_dead_letters_are_listed_and_replayed_by_those_who_may_run(scene):
     ids = [each["id"] for each in found]
     refused = await scene.ask("POST", f"{path}:replay", {"ids": ids[:1]}, as_="viewer")
     assert refused.json["results"] == {ids[0]: "forbidden"}
+    guessed = await scene.ask(
+        "POST", f"{path}:replay", {"ids": [ids[0], "1.0.1-1"]}, as_="stranger"
+    )
+    assert guessed.json["results"] == {ids[0]: "gone", "1.0.1-1": "gone"}
     done = (await scene.ask("POST", f"{path}:replay", {"ids": [*ids[:3], "1.0.1-1", "x"]})).json
     assert done["replayed"] == 3
     assert done["results"]["1.0.1-1"] == done["results"]["x"] == "gone"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 
 import pytest
+import yaml
+
+from duepoint import __version__
 
 NEW_YEAR = "2026-01-01T00:00:00Z"
 
@@ -256,7 +260,18 @@ def test_an_unknown_command_is_told_with_the_nearest_one(refused):
 
 
 def test_the_version_is_one_word(duepoint):
-    assert duepoint("version").out.count(".") == 2
+    assert duepoint("version").out == f"{__version__}\n"
+    assert duepoint("version").out == duepoint("--version").out
+
+
+def test_the_version_is_data_too(duepoint):
+    found = json.loads(duepoint("version", "-o", "json").out)
+
+    assert found.keys() == {"version", "python", "platform"}
+    assert found["version"] == __version__
+    assert yaml.safe_load(duepoint("version", "-o", "yaml").out) == found
+    wide = duepoint("version", "-o", "wide").out.splitlines()
+    assert [line.split(None, 1) for line in wide] == [list(each) for each in found.items()]
 
 
 # -- explain -------------------------------------------------------------------------------------

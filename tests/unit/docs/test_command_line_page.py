@@ -26,7 +26,7 @@ DESCRIBED_HERE = (
         "trigger",
         "backfill",
     ),
-    *("list", "describe", "why", "suspend", "resume", "logs", "doctor"),
+    *("list", "describe", "why", "suspend", "resume", "logs", "doctor", "version"),
 )
 EXAMPLE = re.compile(r"^```\n\$ duepoint (.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""Where a walk through the members of a set goes on, as text that only we can make. Pure.
+"""Where a walk through the members of a set goes on, as text that only we can make.
 
 A cursor names a place among the buckets of one set in one layout, and is signed for that set: one
 that was forged, belongs to another set, or was made before the index was resharded is refused.
@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from duepoint.delayqueue import layouts, messages
 from duepoint.delayqueue.definitions import signedblobs
 from duepoint.delayqueue.members import values
 from duepoint.schedules.sets import identity as setidentity
@@ -46,6 +47,23 @@ def parse(
     except msgspec.MsgspecError:
         pass
     raise values.InvalidCursor("the cursor was not given for this list; begin again without one")
+
+
+async def layout_of(known: layouts.Layouts, number: int | None) -> messages.Layout:
+    """The layout in which a walk goes on; raises InvalidCursor where it is another one.
+
+    Args:
+        number: of the layout in which it began; None = it begins now.
+    """
+    layout = known.index.known_layout()
+    if number is None or number == layout.number:
+        return layout
+    layout = await known.read()
+    if number != layout.number:
+        raise values.InvalidCursor(
+            "the index was resharded since that cursor was given; begin again without one"
+        )
+    return layout
 
 
 def _signed_content(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from duepoint.delayqueue import index, messages
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import interning, reading
 from duepoint.schedules.sets import identity as setidentity
 
@@ -56,6 +57,28 @@ class SetLanes:
         if unknown:
             found.update(await self._read(unknown, text))
         return found
+
+    async def within(
+        self,
+        layout: messages.Layout,
+        shards: Iterable[messages.ShardId],
+        owner: setidentity.SetIdentity,
+    ) -> dict[messages.ShardId, int]:
+        """As ``of`` shards of this layout; a former one may be closed and has none then."""
+        try:
+            return await self.of(shards, owner)
+        except queue_errors.LayoutChanged:
+            if layout.number == self.index.known_layout().number:
+                raise
+            return {}
+
+    async def everywhere(self, owner: setidentity.SetIdentity) -> dict[messages.ShardId, int]:
+        """The number in each shard that may hold members, those of a former layout first."""
+        layout = self.index.known_layout()
+        numbers: dict[messages.ShardId, int] = {}
+        for each in filter(None, (layout.former, layout)):
+            numbers.update(await self.within(each, sharding.own_shards(each), owner))
+        return numbers
 
     async def _read(
         self, shards: list[messages.ShardId], text: bytes

@@ -1,8 +1,8 @@
 """The members of sets, for the HTTP API, the operator and the command line: one service.
 
-Every method takes the set's record; ``writing``, ``dropping`` and ``lookups`` do the work. They
-raise QueueUnavailable where no server answers, and WorldChanged where the index changes faster than
-it can be followed.
+Every method takes the set's record; ``writing``, ``dropping``, ``lookups``, ``pages``, ``dues`` and
+``counting`` do the work. They raise QueueUnavailable where no server answers, and WorldChanged
+where the index changes faster than it can be followed.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from duepoint.delayqueue import deadletters
 from duepoint.delayqueue.members import (
     confirming,
+    counting,
     dropping,
+    dues,
     letters,
     lookups,
+    pages,
     triggers,
     values,
     writing,
@@ -30,7 +33,10 @@ class Members:
 
     writer: writing.MemberWriter
     remover: dropping.MemberRemover
-    reader: lookups.MemberReader
+    lookups: lookups.MemberLookups
+    pages: pages.MemberPages
+    dues: dues.MemberDues
+    counting: counting.MemberCounting
     triggers: triggers.MemberTriggers
     given_up: letters.MemberLetters
     confirmations: confirming.Confirmations
@@ -77,7 +83,7 @@ class Members:
 
     async def get(self, set_: SetRecord, ids: Sequence[str]) -> list[values.StoredMember | None]:
         """The members of these ids, in their order; None = there is none."""
-        return await self.reader.get(set_, ids)
+        return await self.lookups.get(set_, ids)
 
     async def page(
         self, set_: SetRecord, cursor: str = "", *, limit: int, prefix: str = ""
@@ -86,25 +92,29 @@ class Members:
 
         Bounded work: there may be fewer than ``limit``, even none, and still more to come.
         """
-        return await self.reader.page(set_, cursor, limit=limit, prefix=prefix)
+        return await self.pages.page(set_, cursor, limit=limit, prefix=prefix)
 
     async def export(self, set_: SetRecord, cursor: str = "", *, limit: int) -> values.MemberPage:
         """Some members, shard by shard; what does not change meanwhile comes exactly once."""
-        return await self.reader.page(set_, cursor, limit=limit)
+        return await self.pages.page(set_, cursor, limit=limit)
 
     async def due(
         self, set_: SetRecord, since_us: int, until_us: int, *, limit: int, cursor: str = ""
     ) -> values.MemberPage:
         """Members due in [since, until), by due; raises InvalidCursor."""
-        return await self.reader.due(set_, since_us, until_us, limit=limit, cursor=cursor)
+        return await self.dues.due(set_, since_us, until_us, limit=limit, cursor=cursor)
 
     async def unacknowledged(self, set_: SetRecord, *, limit: int) -> list[values.OpenPoint]:
         """Slots that workers hold now, then those that wait to be tried again."""
-        return await self.reader.unacknowledged(set_, limit=limit)
+        return await self.dues.unacknowledged(set_, limit=limit)
+
+    async def count(self, set_: SetRecord) -> int:
+        """How many members the set has."""
+        return await self.counting.members(set_)
 
     async def counts(self, set_: SetRecord) -> values.MemberCounts:
         """What the set holds."""
-        return await self.reader.counts(set_)
+        return await self.counting.counts(set_)
 
     async def trigger(
         self, set_: SetRecord, name: str, *, run_uid: str, payload: bytes = b""

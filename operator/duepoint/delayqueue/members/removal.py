@@ -17,7 +17,7 @@ import msgspec
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
 from duepoint.delayqueue.definitions import interning
-from duepoint.delayqueue.members import lanes, lookups, sets
+from duepoint.delayqueue.members import counting, lanes, pages, sets
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
 #: Buckets that are handed to one script, by how many the one before has emptied: most have some
@@ -67,7 +67,7 @@ class SetRemovals:
     lanes: lanes.SetLanes
     interned: interning.Interned
     sets: sets.Sets
-    reader: lookups.MemberReader
+    counting: counting.MemberCounting
     _walks: dict[str, _Walk] = field(default_factory=dict)
 
     async def step(self, record: SetRecord, epoch: messages.Epoch, *, most: int = 2_000) -> Removal:
@@ -105,7 +105,7 @@ class SetRemovals:
                 await self.sets.store(deleting, b"", epoch)
             else:
                 await self.sets.store_entries(deleting, b"", epoch)
-            counted = await self.reader.counts(record)
+            counted = await self.counting.counts(record)
             walk = self._walks[record.uid] = _Walk(of_layout, counted.members)
         return walk
 
@@ -171,7 +171,7 @@ class SetRemovals:
         layout = self.index.known_layout()
         if sharding.layout_of(shard) != layout.number and layout.former is not None:
             layout = layout.former
-        return self.reader.buckets(record.identity, shard, layout.shards)
+        return pages.buckets_of(self.index, record.identity, shard, layout.shards)
 
     async def _end(
         self, record: SetRecord, walk: _Walk, epoch: messages.Epoch, removed: int

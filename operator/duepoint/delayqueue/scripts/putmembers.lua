@@ -116,13 +116,17 @@ end
 if added > 0 then
   redis.call('HINCRBY', META, 'c' .. args.lane, added)
 end
-local before = shard_head()
+-- A point that comes no earlier than those that are there leaves the head of its lane as it is.
+local head = #gone == 0 and tonumber(redis.call('ZSCORE', HEADS, args.lane) or nil)
 if #gone > 0 then
   redis.call('ZREM', LANE, unpack(gone))
 end
 if count > 2 then
   redis.call('ZADD', LANE, unpack(points))
 end
-refresh_head(args.lane, LANE)
-announce_head(before, now, first_id, first_due)
+if not head or first_due < head then
+  local before = shard_head()
+  refresh_head(args.lane, LANE)
+  announce_head(before, now, first_id, first_due)
+end
 return answers

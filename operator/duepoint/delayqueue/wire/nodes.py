@@ -36,7 +36,7 @@ _CONFIRM_MS = 100
 _CONFIRM_PAUSE_SECONDS = 5.0
 
 #: Commands whose replies are used as they come.
-_PLAIN = frozenset({"EVALSHA", "HMGET"})
+_PLAIN = frozenset({"EVALSHA", "HMGET", "ZMSCORE"})
 
 Command = tuple[Any, ...]
 

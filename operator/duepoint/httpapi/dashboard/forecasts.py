@@ -13,8 +13,7 @@ from typing import Any, Final
 from duepoint import clock as clocks
 from duepoint import errors
 from duepoint.expressions import timezones
-from duepoint.httpapi import views
-from duepoint.httpapi.access import Remembered
+from duepoint.httpapi import remembered, views
 from duepoint.httpapi.dashboard import asking, reads
 from duepoint.httpapi.dashboard.asking import UserCall
 from duepoint.httpapi.problems import OperationProblem
@@ -39,8 +38,10 @@ class Forecasts:
         self._clock = clock
         self._turn = asyncio.Lock()
         self._waiting = 0
-        self._kept: Remembered[tuple[object, ...], dict[str, Any]] = Remembered(
-            _MOST_KEPT, seconds=_KEPT_SECONDS
+        self._kept: remembered.Remembered[tuple[object, ...], dict[str, Any]] = (
+            remembered.Remembered(
+                _MOST_KEPT, remembered.Times(granted=_KEPT_SECONDS, refused=_KEPT_SECONDS)
+            )
         )
 
     async def forecast(self, asked: UserCall) -> HttpResponse:

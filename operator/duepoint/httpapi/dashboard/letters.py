@@ -1,8 +1,9 @@
 """Operations on the dead letters of Schedules: list those of a namespace, and run them again.
 
 Who may list the Schedules of a namespace sees its letters; the verb ``run`` on a Schedule, which
-running it by hand needs, replays its letters. Letters of members belong to their sets and are
-left out: ``httpapi.letters`` has them.
+running it by hand needs, replays its letters. Ids can be guessed: who may neither see a letter nor
+replay it gets the answer for a letter that does not exist. Letters of members belong to their sets
+and are left out: ``httpapi.letters`` has them.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class ScheduleLetters:
         name = letter.entry.get("name", "")
         wanted = asking.attributes("run", schedules.PLURAL, asked.call.namespace, name)
         if not await self._rights.may(asked.caller, wanted):
-            return "forbidden"
+            may_see = await queueviews.may_list(self._rights, asked, asked.call.namespace)
+            return "forbidden" if may_see else "gone"
         slot = deadletters.slot_of(letter)
         if slot is None:
             return "unreadable"

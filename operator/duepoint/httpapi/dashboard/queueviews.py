@@ -20,9 +20,15 @@ from duepoint.net.requests import HttpResponse
 _FRESH_SECONDS: Final = 2.0
 
 
+async def may_list(rights: access.Access, asked: UserCall, namespace: str | None) -> bool:
+    """Whether the caller may list the Schedules of this namespace; None = of all."""
+    wanted = asking.attributes("list", schedules.PLURAL, namespace)
+    return await rights.may(asked.caller, wanted)
+
+
 async def check_list(rights: access.Access, asked: UserCall, namespace: str | None) -> None:
     """Raise Problem Forbidden where the caller may not list these Schedules."""
-    if not await rights.may(asked.caller, asking.attributes("list", schedules.PLURAL, namespace)):
+    if not await may_list(rights, asked, namespace):
         where = "of all namespaces" if namespace is None else "of this namespace"
         message = f"you may not list schedules (group duepoint.dev) {where}"
         raise OperationProblem("Forbidden", message)

@@ -204,7 +204,8 @@ SCHEMAS: Final[Json] = {
             "missing": _TEXTS,
             "results": _about(
                 {"type": "object"},
-                "by id: replayed, gone, absent (no such Schedule any more), forbidden, moving",
+                "by id: replayed, gone (no such letter, or none that you may see), "
+                "absent (no such Schedule any more), forbidden, unreadable, moving",
             ),
         },
         "replayed", "missing", "results",

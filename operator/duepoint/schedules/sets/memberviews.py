@@ -15,7 +15,6 @@ import msgspec
 
 from duepoint.expressions import durations
 from duepoint.schedules import rule as rules
-from duepoint.schedules.sets import members as memberjson
 from duepoint.schedules.sets import setspec
 
 _EPOCH = dt.date(1970, 1, 1)
@@ -75,13 +74,14 @@ class StoredView(MemberFields, rename="camel", kw_only=True):
 
 
 _NOTHING = msgspec.Raw(b"null")
+_MOST_RULES = 4_096
 
 
 def shown(member: Readable, state: str, settings: setspec.SetSettings) -> StoredView:
     """A member as JSON shows it."""
     due_us = member.due_us
     return StoredView(
-        **_own(member, settings),
+        **fields_of(member.id, member.rule, member.at_us, member.payload, settings),
         etag=member.tag,
         uid=member.uid,
         state=state,
@@ -93,36 +93,40 @@ def shown(member: Readable, state: str, settings: setspec.SetSettings) -> Stored
 
 def own(member: Readable, settings: setspec.SetSettings) -> bytes:
     """What may be written again, as the body of a request: to this a merge patch applies."""
-    return msgspec.json.encode(MemberFields(**_own(member, settings)))
+    fields = fields_of(member.id, member.rule, member.at_us, member.payload, settings)
+    return msgspec.json.encode(MemberFields(**fields))
 
 
-def fields_of_row(row: memberjson.ReadMember, settings: setspec.SetSettings) -> dict[str, Any]:
-    """The same of a row that is being written."""
-    fields = _fields_of(row.rule, settings.defaults)
-    fields["id"] = row.id
-    return _with_times(fields, row.rule, row.at_us, row.payload)
-
-
-def _own(member: Readable, settings: setspec.SetSettings) -> dict[str, Any]:
-    """A field is there where it, or the set's default for it, is not the usual one."""
-    fields = _fields_of(member.rule, settings.defaults)
-    fields["id"] = member.id
-    return _with_times(fields, member.rule, member.at_us, member.payload)
-
-
-def _with_times(
-    fields: dict[str, Any], rule: rules.Rule, at_us: int | None, payload: bytes
+def fields_of(
+    id_: str, rule: rules.Rule, at_us: int | None, payload: bytes, settings: setspec.SetSettings
 ) -> dict[str, Any]:
-    if at_us is None:
-        fields["schedule"] = rule.timing.schedules[0]
-    else:
+    """The ``MemberFields`` of a member, which is stored or being written."""
+    fields = {"id": id_, **_known_fields(rule, settings.defaults)}
+    if at_us is not None:
         fields["at"] = instant_text(at_us)
     if payload:
         fields["payload"] = msgspec.Raw(payload)
     return fields
 
 
+#: What members with the same rule object show alike, as long as their set has these defaults.
+_known: dict[int, tuple[rules.Rule, setspec.MemberDefaults, dict[str, Any]]] = {}
+
+
+def _known_fields(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, Any]:
+    """As ``_fields_of``; readers of rows and of records hand out one object for equal rules."""
+    known = _known.get(id(rule))
+    if known is not None and known[0] is rule and known[1] is defaults:
+        return known[2]
+    fields = _fields_of(rule, defaults)
+    if len(_known) >= _MOST_RULES:
+        _known.clear()
+    _known[id(rule)] = rule, defaults, fields
+    return fields
+
+
 def _fields_of(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, Any]:
+    """A field is there where it, or the set's default for it, is not the usual one."""
     timing, policy = rule.timing, rule.policy
     usual, usual_policy = setspec.MemberDefaults(), rules.Policy()
 
@@ -130,6 +134,8 @@ def _fields_of(rule: rules.Rule, defaults: setspec.MemberDefaults) -> dict[str, 
         return value != common or default != common
 
     fields: dict[str, Any] = {}
+    if timing.schedules != rules.ONCE:
+        fields["schedule"] = timing.schedules[0]
     if odd(timing.time_zone, defaults.time_zone, usual.time_zone):
         fields["time_zone"] = timing.time_zone
     pairs = (

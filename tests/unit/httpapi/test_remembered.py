@@ -1,0 +1,143 @@
+"""Answers of a slow server: who waits for them, and for how long a former one stands."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from duepoint.httpapi import remembered
+from duepoint.httpapi.problems import OperationProblem
+from tests.unit.election import virtualtime
+
+TIMES = remembered.Times(granted=10.0, refused=2.0, renewed=5.0, stands=30.0)
+
+
+class Server:
+    """Answers as it is set to, after ``seconds``; None = it cannot be asked."""
+
+    def __init__(self, answer: bool | None = True) -> None:
+        self.known = remembered.Remembered(2, TIMES)
+        self.answer = answer
+        self.seconds = 0.1
+        self.asked = 0
+
+    async def _ask(self) -> bool:
+        self.asked += 1
+        await asyncio.sleep(self.seconds)
+        if self.answer is None:
+            raise OperationProblem("AuthenticationUnavailable", "it cannot be asked")
+        return self.answer
+
+    async def find(self, key: str = "a") -> tuple[bool, float]:
+        """The answer, and the seconds until it was there."""
+        began = asyncio.get_running_loop().time()
+        found = await self.known.find(key, self._ask)
+        return found, round(asyncio.get_running_loop().time() - began, 3)
+
+
+def test_equal_questions_at_a_time_are_one():
+    async def main():
+        server = Server()
+        answers = await asyncio.gather(*(server.find() for _ in range(5)))
+        assert answers == [(True, 0.1)] * 5
+        assert server.asked == 1
+
+    virtualtime.run(main())
+
+
+def test_a_yes_is_renewed_before_it_ends_and_no_request_waits_for_that():
+    async def main():
+        server = Server()
+        await server.find()
+        for _ in range(100):  # of which the first renewal is slower than the yes lasts
+            await asyncio.sleep(0.3)
+            server.seconds = 7.0 if server.asked == 1 else 0.1
+            assert await server.find() == (True, 0.0)
+        assert 4 <= server.asked <= 6
+
+    virtualtime.run(main())
+
+
+def test_a_no_that_a_renewal_brings_ends_the_yes_at_once():
+    async def main():
+        server = Server()
+        await server.find()
+        await asyncio.sleep(6)
+        server.answer = False
+        assert await server.find() == (True, 0.0)
+        await asyncio.sleep(0.2)
+        assert await server.find() == (False, 0.0)
+
+    virtualtime.run(main())
+
+
+def test_a_yes_that_is_too_old_waits_for_an_answer_that_comes():
+    async def main():
+        server = Server()
+        await server.find()
+        await asyncio.sleep(12)
+        server.answer = False
+        assert await server.find() == (False, 0.1)
+
+    virtualtime.run(main())
+
+
+@pytest.mark.parametrize("seconds", [0.0, 5.0], ids=["no answer at all", "no answer soon"])
+def test_a_yes_stands_for_half_a_minute_where_there_is(seconds):
+    async def main():
+        server = Server()
+        await server.find()
+        server.answer, server.seconds = None, seconds
+        await asyncio.sleep(11)
+        found, waited = await server.find()
+        assert found
+        assert waited <= 1.0
+        for _ in range(100):
+            found, waited = await server.find()
+            assert found
+            assert waited == 0.0
+        assert server.asked == 2  # and not once more for each request
+        await asyncio.sleep(20)
+        with pytest.raises(OperationProblem):
+            await server.find()
+
+    virtualtime.run(main())
+
+
+def test_a_no_does_not_stand_once_its_time_is_over():
+    async def main():
+        server = Server(answer=False)
+        assert await server.find() == (False, 0.1)
+        server.answer = None
+        await asyncio.sleep(1.9)
+        assert await server.find() == (False, 0.0)
+        await asyncio.sleep(0.2)
+        with pytest.raises(OperationProblem):
+            await server.find()
+
+    virtualtime.run(main())
+
+
+def test_the_oldest_is_forgotten_first():
+    async def main():
+        server = Server()
+        for key in ("a", "b", "c"):
+            await server.find(key)
+        assert server.known.known("a") is None
+        assert server.known.known("c") is not None
+
+    virtualtime.run(main())
+
+
+def test_a_request_that_is_given_up_leaves_the_question_to_the_others():
+    async def main():
+        server = Server()
+        first = asyncio.create_task(server.find())
+        second = asyncio.create_task(server.find())
+        await asyncio.sleep(0.05)
+        first.cancel()
+        assert await second == (True, 0.1)
+        assert server.asked == 1
+
+    virtualtime.run(main())
