@@ -37,3 +37,8 @@ def client_context(
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
+
+
+def trusting_no_authority() -> ssl.SSLContext:
+    """For connections without TLS where a library wants a context; it refuses every server."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -146,3 +146,27 @@ def test_the_command_ends_with_code_2_and_one_line(command, tmp_path):
     assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
     assert done.stderr.startswith(b"duepoint: DUEPOINT_REDIS_URL: ")
+
+
+def test_a_program_with_the_client_pays_for_no_library_of_the_processes():
+    assert loaded_by("duepoint.client") & {
+        "kopf", "kubernetes", "redis", "aiohttp", "uvloop", "click", "rich"
+    } == set()  # fmt: skip
+
+
+def test_no_exporter_is_imported_while_traces_are_off():
+    # The Redis client imports OpenTelemetry's SDK wherever that is installed.
+    loaded = loaded_by("duepoint.app")
+    assert "duepoint.app" in loaded
+    assert [
+        name for name in loaded if "otlp" in name or name.startswith("opentelemetry.exporter")
+    ] == []
+
+
+def loaded_by(module: str) -> set[str]:
+    """Names of all modules that a process has when it has imported this one."""
+    code = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(done.stdout.split())

@@ -49,13 +49,13 @@ def act(name: str, thing: dict[str, Any]) -> Any:
 
 
 def _actions(thing: dict[str, Any]) -> dict[str, Any]:
-    found = yaml.safe_load(_customisation("actions", thing["kind"]))
+    found = yaml.load(_customisation("actions", thing["kind"]), Loader=yaml.CSafeLoader)
     assert isinstance(found, dict)
     return found
 
 
 def _customisation(what: str, kind: str) -> str:
-    data = yaml.safe_load(FILE.read_text())["data"]
+    data = yaml.load(FILE.read_text(), Loader=yaml.CSafeLoader)["data"]
     return str(data[f"{_PREFIX}.{what}.duepoint.dev_{kind}"])
 
 

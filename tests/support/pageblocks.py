@@ -1,7 +1,7 @@
-"""The command blocks of a page of the documentation, and running them as a reader would.
+"""The blocks of the documentation's pages, and running their commands as a reader would.
 
-A block is what stands between two fences without a language. It runs in one shell that stops at the
-first command that fails, in the repository's folder.
+A command block is what stands between two fences without a language. It runs in one shell that
+stops at the first command that fails, in the repository's folder.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("[ehrt]*/*.md"))]
+_FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"^( *)```(?:sh|bash|console)?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 
@@ -22,6 +24,14 @@ def blocks(page: str) -> dict[str, list[str]]:
     pieces = _HEADING.split((ROOT / page).read_text())
     sections = zip(["", *pieces[1::2]], pieces[::2], strict=True)
     return {heading: [block for _, block in _BLOCK.findall(text)] for heading, text in sections}
+
+
+def fenced(language: str | None = None) -> Iterator[tuple[Path, str]]:
+    """Page and text of each block in this language, of all pages; None = in any or in none."""
+    for page in PAGES:
+        for indent, word, text in _FENCED.findall(page.read_text()):
+            if language in (None, word):
+                yield page, re.sub(f"^{indent}", "", text, flags=re.MULTILINE)
 
 
 def run(

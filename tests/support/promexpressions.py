@@ -64,7 +64,9 @@ def _of_processes() -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def _of_state_metrics() -> Iterator[tuple[str, frozenset[str]]]:
-    for resource in yaml.safe_load(STATE_METRICS.read_text())["spec"]["resources"]:
+    for resource in yaml.load(STATE_METRICS.read_text(), Loader=yaml.CSafeLoader)["spec"][
+        "resources"
+    ]:
         owner = frozenset(resource["labelsFromPath"])
         for metric in resource["metrics"]:
             gauge = metric["each"]["gauge"]

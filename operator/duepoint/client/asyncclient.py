@@ -20,7 +20,6 @@ import msgspec
 from msgspec import UNSET
 
 import duepoint
-from duepoint import tlsrules
 from duepoint.client import (
     batches,
     calls,
@@ -72,7 +71,7 @@ class AsyncClient:
         self._retries = retries
         self._http = httpx2.AsyncClient(
             base_url=self.server,
-            verify=tls or tlsrules.client_context(cafile=ca_file),
+            verify=tls or transport.tls_context(self.server, ca_file),
             timeout=httpx2.Timeout(timeout_seconds, connect=min(timeout_seconds, 5.0)),
             limits=httpx2.Limits(
                 max_connections=connections, max_keepalive_connections=connections

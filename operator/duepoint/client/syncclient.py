@@ -18,7 +18,6 @@ import msgspec
 from msgspec import UNSET
 
 import duepoint
-from duepoint import tlsrules
 from duepoint.client import (
     batches,
     calls,
@@ -70,7 +69,7 @@ class Client:
         self._retries = retries
         self._http = httpx2.Client(
             base_url=self.server,
-            verify=tls or tlsrules.client_context(cafile=ca_file),
+            verify=tls or transport.tls_context(self.server, ca_file),
             timeout=httpx2.Timeout(timeout_seconds, connect=min(timeout_seconds, 5.0)),
             limits=httpx2.Limits(
                 max_connections=connections, max_keepalive_connections=connections

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 from typing import TypeVar
 from urllib import parse
 
 import httpx2
 import msgspec
 
-from duepoint import errors
+from duepoint import errors, tlsrules
 from duepoint.client import calls, problems
 
 AnswerT = TypeVar("AnswerT")
@@ -29,6 +31,17 @@ def checked_server(url: str) -> str:
         # Not repeated: it may hold a password.
         raise ValueError(f"the URL of the API has more than scheme, host, port and path; {example}")
     return url.rstrip("/")
+
+
+def tls_context(server: str, ca_file: str | os.PathLike[str] | None) -> ssl.SSLContext:
+    """What a client of this server verifies with; raises OSError where the file cannot be read.
+
+    Authorities of the system are read for ``https`` only: that takes 50 ms, which each command of
+    a shell would pay.
+    """
+    if ca_file is None and server.startswith("http:"):
+        return tlsrules.trusting_no_authority()
+    return tlsrules.client_context(cafile=ca_file)
 
 
 def decoded(call: calls.ApiCall[AnswerT], body: bytes) -> AnswerT:

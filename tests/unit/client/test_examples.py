@@ -1,4 +1,4 @@
-"""The programs of examples/13 and 14 against a real HTTP server and, for the stream, a Valkey."""
+"""The program of examples/14 against a real HTTP server."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import datetime as dt
 import http.client
 import importlib.util
 import json
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -102,19 +100,3 @@ def test_the_receiver_answers_when_the_mail_is_stored(shops, shop, tmp_path, bod
     connection.close()
     thread.join(5)
     assert len(shop.mails()) == (status == 204)
-
-
-def test_the_set_of_devices_is_filled_once_and_emptied(api):
-    def fill(*arguments):
-        done = subprocess.run(
-            [sys.executable, str(EXAMPLES / "13-set-stream" / "fill.py"), "--devices", "30",
-             "--namespace", "shop", "--set", "reminders", *arguments],
-            env={"DUEPOINT_API_URL": api.url, "DUEPOINT_API_TOKEN": "good", "PATH": "/usr/bin"},
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        return done.stdout.strip()
-
-    assert fill() == "{'Created': 30}"
-    assert api.members["device-0007"]["schedule"] == "@every 6s"
-    assert fill() == "{'Unchanged': 30}"
-    assert fill("--remove") == "{'Removed': 30}"

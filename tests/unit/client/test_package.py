@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import ssl
 
 import pytest
 
 from duepoint import client, errors
-from duepoint.client import Client, tokens
-
-
-def test_a_program_pays_for_no_library_of_the_processes():
-    code = (
-        "import sys, duepoint.client; "
-        "print(sorted({'kopf', 'kubernetes', 'redis', 'aiohttp', 'uvloop', 'click', 'rich'}"
-        " & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+from duepoint.client import Client, tokens, transport
 
 
 def test_every_public_name_is_there_and_documented():
@@ -69,3 +58,11 @@ def test_without_a_url_the_message_says_what_to_set():
 def test_a_certificate_of_another_authority_is_refused(tmp_path):
     with pytest.raises(OSError, match="No such file"):
         Client("https://api.example.com", ca_file=tmp_path / "none.pem")
+
+
+def test_authorities_are_read_for_tls_only(tmp_path):
+    plain = transport.tls_context("http://api.example.com", None)
+    assert (plain.verify_mode, plain.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert plain.get_ca_certs() == []
+    with pytest.raises(OSError, match="No such file"):
+        transport.tls_context("http://api.example.com", tmp_path / "none.pem")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-import tracemalloc
 
 import pytest
 from aiohttp import web
 
 from duepoint import client
-from duepoint.client import MemberRow, MemberSpec, Retries, batches
+from duepoint.client import MemberRow, MemberSpec, Retries
 from tests.fakes import memoryapi
 from tests.support import certificates
 from tests.unit.client.conftest import QUICK
@@ -336,20 +335,6 @@ def test_a_line_without_an_end_is_not_gathered_forever(connect, api):
     once = connect(retries=client.NEVER).schedule_set("shop", "reminders")
     with pytest.raises(client.ServiceUnreachable, match="is longer than"):
         list(once.upsert(rows(2)))
-
-
-def test_a_hundred_thousand_rows_take_the_memory_of_a_batch():
-    """The rows themselves: no request is made."""
-    tracemalloc.start()
-    try:
-        count = sum(len(batch) for batch in batches.batches(
-            (batches.line_of(row) for row in rows(100_000)), rows=1_000
-        ))  # fmt: skip
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert count == 100_000
-    assert peak < 2_000_000
 
 
 def test_a_batch_ends_at_its_bytes(reminders, api):

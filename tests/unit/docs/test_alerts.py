@@ -12,7 +12,9 @@ import yaml
 from tests.support import promexpressions
 
 ROOT = Path(__file__).resolve().parents[3]
-GROUPS = yaml.safe_load((ROOT / "charts/duepoint/files/alerts.yaml").read_text())["groups"]
+GROUPS = yaml.load(
+    (ROOT / "charts/duepoint/files/alerts.yaml").read_text(), Loader=yaml.CSafeLoader
+)["groups"]
 ALERTS = {rule["alert"]: rule for group in GROUPS for rule in group["rules"]}
 CASES = ROOT / "tests/integration/alerts/alerts_test.yaml"
 PAGES = ROOT / "docs/runbooks"
@@ -53,7 +55,7 @@ def test_texts_of_an_alert_use_labels_that_its_expression_keeps(alert: str) -> N
 
 def test_every_alert_has_cases_in_which_it_fires_and_in_which_it_does_not() -> None:
     fires, rests = set(), set()
-    for case in yaml.safe_load(CASES.read_text())["tests"]:
+    for case in yaml.load(CASES.read_text(), Loader=yaml.CSafeLoader)["tests"]:
         for look in case["alert_rule_test"]:
             (fires if look["exp_alerts"] else rests).add(look["alertname"])
     assert fires == set(ALERTS)
@@ -90,10 +92,14 @@ def test_the_page_lists_every_series_of_kube_state_metrics_with_its_labels() -> 
 
 
 def test_kube_state_metrics_reads_fields_that_the_crds_have() -> None:
-    configured = yaml.safe_load(promexpressions.STATE_METRICS.read_text())["spec"]["resources"]
+    configured = yaml.load(promexpressions.STATE_METRICS.read_text(), Loader=yaml.CSafeLoader)[
+        "spec"
+    ]["resources"]
     for resource in configured:
         plural = f"{resource['groupVersionKind']['kind'].lower()}s"
-        crd = yaml.safe_load((ROOT / f"crds/duepoint.dev_{plural}.yaml").read_text())
+        crd = yaml.load(
+            (ROOT / f"crds/duepoint.dev_{plural}.yaml").read_text(), Loader=yaml.CSafeLoader
+        )
         (version,) = crd["spec"]["versions"]
         fields = version["schema"]["openAPIV3Schema"]["properties"]
         for metric in resource["metrics"]:

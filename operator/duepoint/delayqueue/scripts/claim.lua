@@ -11,7 +11,8 @@
   KEYS  then lanes
   ARGV  layout, worker, lease (us), cap (us, caller's UTC + 5 ms), batch (points), lanes (numbers,
         in the order of KEYS), due_delay, expiry_delay (us, of a worker that is not preferred),
-        skip_suspects (bool), mark (the highest that the caller has seen), mark_age (us), ran (channel; no
+        skip_suspects (bool), mark (the highest that the caller has seen), mark_age (us), agrees (bool: another clock
+        than this server's agrees with cap), ran (channel; no
         key, since a script that names a key that is not there has to wait while its slot moves to another node),
         id (position); the last value is the run id of the server that this is sent to, or '', and
         since when that is known: see suspects.lua
@@ -48,7 +49,7 @@ local keys = {}
 for i, lane in ipairs(args.lanes) do
   keys[lane] = KEYS[FIXED_KEYS + i]
 end
-local back = suspect_until(ARGV[#ARGV], args.mark or 0, args.mark_age or math.huge, now)
+local back = suspect_until(ARGV[#ARGV], args.mark or 0, args.mark_age or math.huge, now, args.agrees and args.cap or math.huge)
 
 -- What of a flat {member, due, ...} list may be handed out; the rest is set aside.
 local function without_suspects(lane, found)
