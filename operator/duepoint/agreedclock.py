@@ -18,7 +18,7 @@ this machine's clock is off. A worker reads Redis's time with its keepalive; an 
 every ten seconds, and every second while no two clocks agree. The API server is asked only where
 the other two differ and its time has not been read for a while. A process whose own clock is wrong
 works on by the time that the others agree on, and is not ready, so that the clock gets set; an
-operator arms nothing while no two agree.
+operator arms nothing while no two agree. A worker claims by ``EarliestClock``.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class AgreedClock:
         #: Of the time that is used, where this machine's clock is not.
         self._agreed_us: int | None = None
         self._disagreement = _NOT_COMPARED
+        self._has_agreed = False
 
     # -- the clock -------------------------------------------------------------------------------
 
@@ -80,6 +81,23 @@ class AgreedClock:
             return self._own.now_us()
         distance_us = self._own_distance_us if self._agreed_us is None else self._agreed_us
         return self._monotonic_us() + distance_us
+
+    def earliest_us(self) -> int:
+        """The earliest of what the time may be, so that nothing is claimed before it is due.
+
+        That of this machine or the agreed one, whichever is behind. Where no two clocks have agreed
+        yet, the API server's counts as well: the other two may be ahead by different times.
+        """
+        own_us = self._own.now_us()
+        if self._agreed_us is None and not self._disagreement and not self._has_stepped():
+            return own_us
+        earliest_us = min(own_us, self.now_us())
+        api = self._fresh_api()
+        if self._has_agreed or api is None:
+            return earliest_us
+        # half a second was added to what was cut off, and the answer was on its way
+        since_us = api.distance_us - MICROSECONDS_PER_SECOND - int(_LONGEST_WAY_SECONDS / 2 * 1e6)
+        return min(earliest_us, self._monotonic_us() + since_us)
 
     def monotonic(self) -> float:
         return self._own.monotonic()
@@ -161,6 +179,7 @@ class AgreedClock:
 
     def _agree(self, own_us: int, agreed_us: int | None) -> None:
         self._own_distance_us, self._agreed_us, self._disagreement = own_us, agreed_us, ""
+        self._has_agreed = True
 
     def _fresh_api(self) -> _Reading | None:
         api = self._api
@@ -181,6 +200,26 @@ class AgreedClock:
 def _seconds(distance_us: int) -> str:
     side = "ahead" if distance_us > 0 else "behind"
     return f"{abs(distance_us) / MICROSECONDS_PER_SECOND:.1f} s {side}"
+
+
+class EarliestClock:
+    """A ``Clock`` for claims, which Redis makes by this time or its own, whichever is behind."""
+
+    timer_step_seconds: float
+
+    def __init__(self, agreed: AgreedClock) -> None:
+        self._agreed = agreed
+        self.timer_step_seconds = agreed.timer_step_seconds
+
+    def now_us(self) -> int:
+        """As ``AgreedClock.earliest_us``."""
+        return self._agreed.earliest_us()
+
+    def monotonic(self) -> float:
+        return self._agreed.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await self._agreed.sleep(seconds)
 
 
 def distrust(clock: Clock) -> str:
@@ -208,6 +247,8 @@ class ClockWatch:
             there is none at hand.
         ahead_limit_us: not ready with a clock that is further ahead of Redis's.
         consequence: of a clock that is behind.
+        is_ready_when_off: whether the process is ready with a wrong clock, as long as two agree:
+            where readiness is what brings it requests, and one wrong Redis would end them all.
     """
 
     def __init__(
@@ -218,12 +259,15 @@ class ClockWatch:
         ask_api: Callable[[], Awaitable[object]] | None = None,
         ahead_limit_us: int = AHEAD_LIMIT_US,
         consequence: str = "points are claimed late",
+        is_ready_when_off: bool = False,
     ) -> None:
         self.clock = clock
         self._health = health
         self._ask_api = ask_api
         self._ahead_limit_us = ahead_limit_us
         self._consequence = consequence
+        self._is_ready_when_off = is_ready_when_off
+        self._is_said = False
 
     async def run(self, queue_time: Callable[[], Awaitable[int]]) -> None:
         """Compare until cancelled.
@@ -266,10 +310,13 @@ class ClockWatch:
         skew_us = self.clock.skew_us or 0
         telemetry.clock_skew_seconds.set(skew_us / 1_000_000)
         trouble = self.clock.distrust or self._trouble(skew_us)
-        if not trouble:
+        if trouble and (self.clock.distrust or not self._is_ready_when_off):
+            self._health.unwell(PART, trouble)
+        else:
             self._health.well(PART)
-        elif self._health.unwell(PART, trouble):
+        if trouble and not self._is_said:
             telemetry.logger.warning("clocks differ", trouble=trouble)
+        self._is_said = bool(trouble)
 
     def _trouble(self, skew_us: int) -> str:
         seconds = f"{abs(skew_us) / 1_000_000:.1f} s"

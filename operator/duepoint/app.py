@@ -117,10 +117,10 @@ async def working(
         own_hosts: host and port of our own servers, which no webhook may reach.
         audiences: those of the worker's own token.
     """
-    # Points are claimed by the clock of this machine and Redis's, whichever is behind; targets
-    # get, and signatures carry, the time that the clocks agree on.
+    # Points are claimed by the earliest of this machine's clock, the agreed one and Redis's;
+    # targets get, and signatures carry, the time that the clocks agree on.
     own = clocks.SystemClock()
-    queue = open_queue(chosen, own)
+    queue = open_queue(chosen, agreedclock.EarliestClock(clock))
     dialler = dialling.Dialler(egress_policy(chosen), lambda: (*own_hosts, *queue.health.hosts()))
     source = webhookcredentials.Vault(
         references.objects_of(api, clock),
@@ -355,10 +355,11 @@ def _note_leadership(leading: bool, epoch: int) -> None:  # noqa: FBT001 - the e
 async def _api(chosen: settings.ApiSettings) -> None:
     from duepoint.httpapi import service  # noqa: PLC0415 - the other processes need none of it
 
-    clock = clocks.SystemClock()
+    # Delays, and the first slot of what is written, count from the time that the clocks agree on.
+    clock = agreedclock.AgreedClock(clocks.SystemClock())
     health = services.Health()
     access = credentials.found(chosen.kubeconfig, chosen.context)
-    async with serving(chosen, health, "api"), api_session(access, "api") as api:
+    async with serving(chosen, health, "api"), api_session(access, "api", clock) as api:
         queue = open_queue(chosen, clock)
         users = None
         if chosen.api_dashboard:
@@ -371,6 +372,14 @@ async def _api(chosen: settings.ApiSettings) -> None:
             of_namespace=chosen.namespace_changes_per_second,
             users=users,
         )
+        compared = agreedclock.ClockWatch(
+            clock,
+            health,
+            ask_api=functools.partial(_ask_time, api),
+            consequence="requests are served by the time that the others agree on",
+            is_ready_when_off=True,
+        )
+        comparing = asyncio.create_task(compared.run(queue.health.time_us))
         served = service.ApiService(chosen, queue, handler, health)
         running = asyncio.create_task(served.run())
         draining_on_signals(running.cancel)
@@ -381,6 +390,7 @@ async def _api(chosen: settings.ApiSettings) -> None:
             telemetry.logger.info("stopped", api=chosen.identity)
         finally:
             running.cancel()
+            comparing.cancel()
             await served.close()
             if users is not None:
                 await users.close()

@@ -45,7 +45,8 @@ class Wish:
         edit: counts the wishes of an object from 1; its payload carries it.
         created_us: the object's creation, as the API server says it.
         at_us, returned_us: when the request was sent first, and when an answer said that it is so.
-        ready_us: when ``Ready`` was first seen for this generation; 0 where it never was.
+        of: uid and generation of the object that has to be ``Ready`` for it; no uid = it never is.
+        ready_us: when that was first seen; 0 where it never was.
         is_restored: whether an operator writes it again to a Redis that forgot it.
     """
 
@@ -57,8 +58,18 @@ class Wish:
     created_us: int
     at_us: int
     returned_us: int
+    of: tuple[str, int] = ("", 0)
     ready_us: int = 0
     is_restored: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ReadySeen:
+    """An object was first seen to be ``Ready`` for its generation."""
+
+    uid: str
+    generation: int
+    at_us: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,10 +185,11 @@ class EndState:
 
 
 Line: TypeAlias = (
-    Run | Wish | Effect | JobEnd | Fault | Skipped | Stall | LeaseSeen | StatusAtEnd | EndState
-)
+    Run | Wish | ReadySeen | Effect | JobEnd | Fault | Skipped | Stall | LeaseSeen | StatusAtEnd
+    | EndState
+)  # fmt: skip
 _LINES: tuple[type[Line], ...] = (
-    Run, Wish, Effect, JobEnd, Fault, Skipped, Stall, LeaseSeen, StatusAtEnd, EndState,
+    Run, Wish, ReadySeen, Effect, JobEnd, Fault, Skipped, Stall, LeaseSeen, StatusAtEnd, EndState,
 )  # fmt: skip
 _KINDS: dict[str, type[Line]] = {one.__name__: one for one in _LINES}
 
@@ -188,6 +200,7 @@ class History:
 
     run: Run
     wishes: list[Wish] = dataclasses.field(default_factory=list)
+    ready: dict[tuple[str, int], int] = dataclasses.field(default_factory=dict)
     effects: list[Effect] = dataclasses.field(default_factory=list)
     job_ends: list[JobEnd] = dataclasses.field(default_factory=list)
     faults: list[Fault] = dataclasses.field(default_factory=list)
@@ -202,7 +215,10 @@ class History:
             case Run():
                 raise ValueError("a history has one Run, its first line")
             case Wish():
-                self.wishes.append(line)
+                known_us = line.ready_us or self.ready.get(line.of, 0)
+                self.wishes.append(dataclasses.replace(line, ready_us=known_us))
+            case ReadySeen():
+                self._see_ready((line.uid, line.generation), line.at_us)
             case Effect():
                 self.effects.append(line)
             case JobEnd():
@@ -219,6 +235,14 @@ class History:
                 self.statuses.append(line)
             case EndState():
                 self.end = line
+
+    def _see_ready(self, of: tuple[str, int], at_us: int) -> None:
+        if of in self.ready:
+            return
+        self.ready[of] = at_us
+        for place, wish in enumerate(self.wishes):
+            if wish.of == of and not wish.ready_us:
+                self.wishes[place] = dataclasses.replace(wish, ready_us=at_us)
 
 
 def instant_us(text: str) -> int:

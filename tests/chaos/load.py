@@ -55,7 +55,7 @@ class Load:
         self._recorder = recorder
         self.ends = ends
         self._edits: dict[str, int] = {}
-        self._wishes: list[tuple[Wish, tuple[str, int]]] = []
+        self._last: dict[str, Wish] = {}
         self._specs: dict[str, Spec] = {}
 
     async def apply_all(self, amounts: Amounts) -> None:
@@ -109,9 +109,9 @@ class Load:
         wish = Wish(
             name=name, uid=metadata["uid"], target=_target(spec), spec=wanted, edit=edit,
             created_us=created_us,
-            at_us=at_us, returned_us=now_us(),
+            at_us=at_us, returned_us=now_us(), of=(metadata["uid"], metadata["generation"]),
         )  # fmt: skip
-        self._wishes.append((wish, (metadata["uid"], metadata["generation"])))
+        self._record(wish)
 
     async def delete(self, name: str) -> None:
         """Delete an object, again and again until it is gone."""
@@ -124,11 +124,14 @@ class Load:
                 break
             except (kube_errors.Unavailable, TimeoutError):
                 await asyncio.sleep(_RETRY_SECONDS)
-        last = next(wish for wish, _ in reversed(self._wishes) if wish.name == name)
         edit = self._edits[name] = self._edits[name] + 1
         del self._specs[name]
-        gone = dataclasses.replace(last, spec=None, edit=edit, at_us=at_us, returned_us=now_us())
-        self._wishes.append((gone, _NEVER_READY))
+        self._record(
+            dataclasses.replace(
+                self._last[name], spec=None, edit=edit, at_us=at_us, returned_us=now_us(),
+                of=_NEVER_READY,
+            )
+        )  # fmt: skip
 
     async def run_by_hand(self, name: str, schedule: str) -> None:
         """A ScheduleRun: its slot is its own creation."""
@@ -157,7 +160,7 @@ class Load:
             name=name, uid=f"run/{mark}", target=_target(self._specs[schedule]), spec=spec, edit=1,
             created_us=created_us - 1, at_us=at_us, returned_us=now_us(),
         )  # fmt: skip
-        self._wishes.append((wish, _NEVER_READY))
+        self._record(wish)
 
     async def apply_set(self, members: int, *, suspend: bool = False) -> None:
         """A set whose members are rows of its own, each due every second, until it is suspended."""
@@ -178,8 +181,9 @@ class Load:
             wish = Wish(
                 name=f"{SET}/{row['id']}", uid=f"{SET}/{row['id']}", target="webhook", spec=off,
                 edit=2 if suspend else 1, created_us=at_us, at_us=at_us, returned_us=now_us(),
+                of=(metadata["uid"], metadata["generation"]),
             )  # fmt: skip
-            self._wishes.append((wish, (metadata["uid"], metadata["generation"])))
+            self._record(wish)
 
     async def apply_api_set(self, *, suspend: bool = False) -> None:
         """A set that the users of the HTTP API fill."""
@@ -202,10 +206,10 @@ class Load:
             )
         )
 
-    def record(self) -> None:
-        """All wishes, once it is known when each was Ready."""
-        for wish, of in self._wishes:
-            self._recorder.add_wish(wish, of)
+    def _record(self, wish: Wish) -> None:
+        """At once, so that a run that is cut off can be read."""
+        self._last[wish.name] = wish
+        self._recorder.add(wish)
 
     def present(self) -> list[str]:
         """Names of the objects that are there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -16,7 +17,7 @@ from duepoint.faults import FaultPoint
 from tests.chaos import connections, former, installation, servers
 from tests.chaos.history import Fault, Skipped
 from tests.chaos.installation import Installation, Member
-from tests.chaos.plan import FaultKind, PlannedFault
+from tests.chaos.plan import OF_RECEIVER, FaultKind, PlannedFault
 from tests.chaos.recorder import Recorder, now_us
 from tests.chaos.servers import RedisSetup
 from tests.chaos.sink import Mood, Sink
@@ -79,6 +80,13 @@ class Nemesis:
         self._api_requests = api_requests
         self._one_at_a_time = {name: asyncio.Lock() for name in ("redis", "plane", "receiver")}
         self._wrong_clocks = self._doomed_workers = 0
+        self._began = 0.0
+        # asked for now: the API server may be stopped when a further worker starts
+        self._further = {
+            "kubeconfig": str(installed.stack.login("worker")),
+            "lease_seconds": str(installation.LEASE_SECONDS),
+            **setup.settings,
+        }
         self._alone: dict[FaultKind, Callable[[PlannedFault], Awaitable[Done]]] = {
             FaultKind.LEASE_DELETED: self._delete_lease,
             FaultKind.WRONG_CLOCK: self._another_clock,
@@ -101,10 +109,10 @@ class Nemesis:
     async def carry_out(self, plan: Sequence[PlannedFault]) -> None:
         """Each at its time; faults of different things overlap."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        self._began = loop.time()
         async with asyncio.TaskGroup() as group:
             for planned in plan:
-                await asyncio.sleep(max(0.0, began + planned.at_seconds - loop.time()))
+                await asyncio.sleep(max(0.0, self._began + planned.at_seconds - loop.time()))
                 group.create_task(self._inject(planned))
 
     async def _inject(self, planned: PlannedFault) -> None:
@@ -113,36 +121,44 @@ class Nemesis:
             if await self._tried(planned):
                 return
 
+    def _is_too_late(self, planned: PlannedFault) -> bool:
+        """Others had their turn first, and the calm has begun."""
+        return asyncio.get_running_loop().time() > self._began + planned.begins_by_seconds
+
     async def _tried(self, planned: PlannedFault) -> bool:
+        """Whether nothing is left to be done about it."""
         kind = planned.kind
         turns = self._one_at_a_time
         if kind in self._stopped:
-            return await self._recorded(planned, turns["plane"], self._stop_server(planned))
-        if kind.startswith("receiver-"):
-            return await self._recorded(planned, turns["receiver"], self._spoil(planned))
+            return await self._recorded(planned, turns["plane"], self._stop_server)
+        if kind in OF_RECEIVER:
+            return await self._recorded(planned, turns["receiver"], self._spoil)
         if kind in self._redis.kinds and kind not in _OF_CONNECTIONS:
-            work = self._hurt_redis(planned)
-            return await self._recorded(planned, turns["redis"], work, self._redis.heal)
+            return await self._recorded(planned, turns["redis"], self._hurt_redis, self._redis.heal)
         if kind in self._alone:
-            return await self._recorded(planned, asyncio.Lock(), self._alone[kind](planned))
+            return await self._recorded(planned, asyncio.Lock(), self._alone[kind])
         member = self._chosen(planned)
-        return await self._recorded(planned, member.lock, self._hurt_member(member, planned))
+        work = functools.partial(self._hurt_member, member)
+        return await self._recorded(planned, member.lock, work)
 
     async def _recorded(
         self,
         planned: PlannedFault,
         turn: asyncio.Lock,
-        work: Awaitable[Done],
+        work: Callable[[PlannedFault], Awaitable[Done]],
         afterwards: Callable[[], None] = lambda: None,
     ) -> bool:
         async with turn:
+            if self._is_too_late(planned):
+                return True
             begin_us = now_us()
             what, witness = planned.kind.value, ""
             try:
-                what, witness = await work
+                what, witness = await work(planned)
             except (OSError, redis.RedisError, ApiError, TimeoutError) as error:
                 what = f"{planned.kind.value}: {error}"
             finally:
+                await asyncio.to_thread(afterwards)  # a former primary takes writes until then
                 self._recorder.add(
                     Fault(
                         kind=planned.kind.value,
@@ -153,7 +169,6 @@ class Nemesis:
                         forgets=planned.kind in self._redis.forgets,
                     )
                 )
-            await asyncio.to_thread(afterwards)
             return bool(witness)
 
     # -- servers and receivers -----------------------------------------------------------------
@@ -285,10 +300,7 @@ class Nemesis:
         self._doomed_workers += 1  # another point where it is tried again
         point = POINTS[(int(planned.amount * len(POINTS)) + self._doomed_workers) % len(POINTS)]
         process = self._installed.stack.worker(
-            f"doomed-{self._doomed_workers}",
-            dies_at=point,
-            lease_seconds=str(installation.LEASE_SECONDS),
-            **self._redis.settings,
+            f"doomed-{self._doomed_workers}", dies_at=point, **self._further
         )
         for _ in range(_STARTING_SECONDS * 5):
             if process.has_ended:
@@ -303,9 +315,7 @@ class Nemesis:
         self._wrong_clocks += 1
         off = _WRONG_SECONDS if planned.amount > 0.5 else -_WRONG_SECONDS
         name = f"clock-{self._wrong_clocks}"
-        process = self._installed.stack.worker(
-            name, off=off, lease_seconds=str(installation.LEASE_SECONDS), **self._redis.settings
-        )
+        process = self._installed.stack.worker(name, off=off, **self._further)
         try:
             noticed = await _waited_for_clock(process)
             await asyncio.sleep(planned.lasts_seconds if noticed else 0)

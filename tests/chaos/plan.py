@@ -1,9 +1,10 @@
 """Which fault happens when: a plan that a seed decides.
 
 Faults come in *rounds*, with calm between them that is longer than a recovery, so that what should
-be punctual again is seen to be. Kinds are dealt from two shuffled decks, so none comes up twice
+be punctual again is seen to be. Kinds are dealt from three shuffled decks, so none comes up twice
 before each of its deck has come up once. Kinds after which a process has to start, or a server to
-recover, are a deck of their own: a machine has time for fewer of them. Pure.
+recover, are a deck of their own: a machine has time for fewer of them. Receivers fail in the first
+third of a round only, because the wait of a circuit doubles with each probe that fails. Pure.
 """
 
 from __future__ import annotations
@@ -81,9 +82,9 @@ LASTING: dict[FaultKind, tuple[float, float]] = {
     FaultKind.FAILOVER_LOSING: (0.2, 2),
     FaultKind.API_STOPPED: (2, 12),
     FaultKind.ETCD_STOPPED: (1, 6),
-    FaultKind.RECEIVER_REFUSES: (1, 8),
-    FaultKind.RECEIVER_HANGS: (1, 5),
-    FaultKind.RECEIVER_CUTS: (1, 5),
+    FaultKind.RECEIVER_REFUSES: (1, 4),
+    FaultKind.RECEIVER_HANGS: (1, 4),
+    FaultKind.RECEIVER_CUTS: (1, 4),
 }
 #: A process starts after them, or a server that all share recovers; the others cost no time.
 COSTLY = frozenset(
@@ -97,6 +98,12 @@ COSTLY = frozenset(
         FaultKind.API_STOPPED, FaultKind.ETCD_STOPPED,
     }
 )  # fmt: skip
+#: The receiver's: one after the other, and only in so much of a round.
+OF_RECEIVER = frozenset(
+    {FaultKind.RECEIVER_REFUSES, FaultKind.RECEIVER_HANGS, FaultKind.RECEIVER_CUTS}
+)
+_SHARE_OF_RECEIVER = 1 / 3
+_RECEIVER_EVERY_SECONDS = 3.0
 #: Which processes there are to choose from.
 WORKERS, OPERATORS, APIS = 3, 2, 1
 
@@ -106,6 +113,7 @@ class PlannedFault:
     """Attributes:
     at_seconds: from the beginning of the plan.
     lasts_seconds: 0 where it happens at once.
+    begins_by_seconds: it is left out where it has not begun by then, because others were first.
     number: chooses the process; kinds without a choice ignore it.
     amount: from 0 to 1, for kinds that come in sizes, such as how much is lost.
     """
@@ -113,6 +121,7 @@ class PlannedFault:
     at_seconds: float
     kind: FaultKind
     lasts_seconds: float
+    begins_by_seconds: float
     number: int
     amount: float
 
@@ -147,24 +156,36 @@ def of_seed(seed: int, rhythm: Rhythm, kinds: Collection[FaultKind]) -> list[Pla
     chosen = frozenset(kinds)
     if not chosen:
         raise ValueError("a plan needs at least one kind of fault")
-    costly = COSTLY & chosen
+    costly, of_receiver = COSTLY & chosen, OF_RECEIVER & chosen
+    others = chosen - costly - of_receiver
     found = [
         *_dealt(random.Random(seed), sorted(costly), rhythm, rhythm.costly_every_seconds),
-        *_dealt(random.Random(~seed), sorted(chosen - costly), rhythm, rhythm.every_seconds),
+        *_dealt(random.Random(~seed), sorted(others), rhythm, rhythm.every_seconds),
+        *_dealt(
+            random.Random(f"{seed} receiver"),
+            sorted(of_receiver),
+            rhythm,
+            _RECEIVER_EVERY_SECONDS,
+            share=_SHARE_OF_RECEIVER,
+        ),
     ]
     return sorted(found, key=lambda planned: planned.at_seconds)
 
 
 def _dealt(
-    chance: random.Random, kinds: Sequence[FaultKind], rhythm: Rhythm, every_seconds: float
+    chance: random.Random,
+    kinds: Sequence[FaultKind],
+    rhythm: Rhythm,
+    every_seconds: float,
+    share: float = 1.0,
 ) -> list[PlannedFault]:
-    """Of one deck, in all rounds; none where it has no kind."""
+    """Of one deck, in the first ``share`` of all rounds; none where it has no kind."""
     deck = _deck(chance, kinds)
     found: list[PlannedFault] = []
     for number in range(rhythm.rounds if kinds else 0):
         begin = number * (rhythm.faults_seconds + rhythm.calm_seconds)
-        at = begin
-        while at < begin + rhythm.faults_seconds:
+        at, end = begin, begin + rhythm.faults_seconds * share
+        while at < end:
             kind = next(deck)
             shortest, longest = LASTING.get(kind, (0.0, 0.0))
             found.append(
@@ -172,6 +193,7 @@ def _dealt(
                     at_seconds=at,
                     kind=kind,
                     lasts_seconds=chance.uniform(shortest, longest),
+                    begins_by_seconds=end,
                     number=chance.randrange(WORKERS + OPERATORS + APIS),
                     amount=chance.random(),
                 )

@@ -263,8 +263,8 @@ class _Play:
     async def _end(self, load: Load, stranger: str) -> None:
         at = dt.datetime.now(dt.UTC).replace(microsecond=0) + dt.timedelta(seconds=2)
         text = at.isoformat().replace("+00:00", "Z")
-        hook = self._stack.webhook()
-        await load.apply("fresh", {"schedule": f"@at {text}", "webhook": hook})
+        spec = {"schedule": f"@at {text}", "startingDeadlineSeconds": 600}
+        await load.apply("fresh", {**spec, "webhook": self._stack.webhook()})
         problems = [*self._recorder.gaps, *self._installed.exits]
         left = (load.ends - dt.datetime.now(dt.UTC)).total_seconds()
         recovered_us = max((one.end_us for one in self._recorder.history.faults), default=0)
@@ -285,7 +285,6 @@ class _Play:
                     status=found.get("status"),
                 )
             )
-        load.record()
         await asyncio.to_thread(self._look_after, stranger)
         problems += self._installed.troubled_logs()
         self._recorder.add(

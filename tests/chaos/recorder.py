@@ -18,7 +18,7 @@ from typing import Any
 import redis
 
 from tests.chaos import history
-from tests.chaos.history import Effect, JobEnd, LeaseSeen, Line, Run, Wish
+from tests.chaos.history import Effect, JobEnd, LeaseSeen, Line, ReadySeen, Run
 from tests.chaos.watching import Change
 from tests.support import receiver
 
@@ -27,6 +27,8 @@ PAYLOAD = "duepoint.dev/payload"
 TRIGGER = "duepoint.dev/trigger"
 EPOCH = "duepoint.dev/epoch"
 _POLL_SECONDS = 0.2
+#: A server's clock may be so far behind and is right.
+_NEAR_US = 50_000
 
 
 def now_us() -> int:
@@ -37,14 +39,12 @@ class Recorder:
     """The history of a run, in memory and in a file.
 
     Attributes:
-        ready: (uid, generation) -> when ``Ready`` was first seen for it.
         gaps: watches that missed something; a history with gaps is no history.
     """
 
     def __init__(self, run: Run, path: Path) -> None:
         self.history = history.History(run)
         self.path = path
-        self.ready: dict[tuple[str, int], int] = {}
         self.gaps: list[str] = []
         self._file = path.open("w")
         self._file.write(history.text_of(run) + "\n")
@@ -106,8 +106,8 @@ class Recorder:
             and one.get("observedGeneration") == generation
             for one in status.get("conditions", ())
         )
-        if ready:
-            self.ready.setdefault((metadata["uid"], generation), now_us())
+        if ready and (metadata["uid"], generation) not in self.history.ready:
+            self.add(ReadySeen(uid=metadata["uid"], generation=generation, at_us=now_us()))
 
     def see_lease(self, change: Change) -> None:
         annotations = change.item["metadata"].get("annotations", {})
@@ -147,28 +147,36 @@ class Recorder:
 
     async def follow_stream(self, key: str, client: Callable[[], redis.Redis | None]) -> None:
         """Read what is appended, until it is stopped; a server that is away is asked again."""
-        last = "-"
+        reading = _Reading()
         while not self._is_following_over:
-            last = await asyncio.to_thread(self._read_stream, key, client, last)
+            await asyncio.to_thread(self._read_stream, key, client, reading)
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _read_stream(self, key: str, client: Callable[[], redis.Redis | None], last: str) -> str:
+    def _read_stream(
+        self, key: str, client: Callable[[], redis.Redis | None], reading: _Reading
+    ) -> None:
+        began_us = now_us()
         try:
             connected = client()
             if connected is None:
-                return last
+                return
             with connected:
-                entries = connected.xrange(key, min=last if last == "-" else f"({last}")
+                entries = connected.xrange(key, min=reading.begin(connected, key))
         except redis.RedisError:
-            return last
-        for id_, fields in entries:
-            last = id_.decode()
-            self._see_entry(last, {name.decode(): value.decode() for name, value in fields.items()})
-        return last
+            return
+        for raw, fields in entries:
+            entry = {name.decode(): value.decode() for name, value in fields.items()}
+            id_ = reading.last = raw.decode()
+            if (id_, entry["id"]) not in reading.seen:
+                reading.seen.add((id_, entry["id"]))
+                self._see_entry(id_, entry, reading.since_us)
+        reading.since_us = began_us
 
-    def _see_entry(self, id_: str, fields: dict[str, str]) -> None:
-        # a server whose clock was ahead writes times to come, also for a while afterwards
-        at_us = min(int(id_.partition("-")[0]) * 1000, now_us())
+    def _see_entry(self, id_: str, fields: dict[str, str], since_us: int) -> None:
+        # a server whose clock is off writes wrong times, and times to come for a while afterwards
+        at_us, seen_us = int(id_.partition("-")[0]) * 1000, now_us()
+        if not since_us - _NEAR_US <= at_us <= seen_us:
+            at_us = seen_us
         payload = json.loads(fields.get("payload") or "{}")
         self.add(
             Effect(
@@ -183,10 +191,35 @@ class Recorder:
             )
         )
 
-    def add_wish(self, wish: Wish, of: tuple[str, int]) -> None:
-        """At the end of the run, when it is known whether this (uid, generation) was Ready ever."""
-        ready_us = self.ready.get(of, 0)
-        self.add(dataclasses.replace(wish, ready_us=ready_us))
+
+@dataclasses.dataclass(slots=True)
+class _Reading:
+    """How far a stream was read.
+
+    Attributes:
+        server: the process that it was read from.
+        first, last: ids of its first entry, and of the newest that was read.
+        seen: ids with their keys; a server that went back may give an id to another entry.
+        since_us: when it was read last; what is new since was appended since.
+    """
+
+    server: str = ""
+    first: str = ""
+    last: str = ""
+    seen: set[tuple[str, str]] = dataclasses.field(default_factory=set)
+    since_us: int = 0
+
+    def begin(self, connected: redis.Redis, key: str) -> str:
+        """Where XRANGE continues: anew on another server, and where it lost the stream."""
+        server = str(connected.info("server")["run_id"])
+        try:
+            info = connected.xinfo_stream(key)
+        except redis.ResponseError:  # there is none
+            return "-"
+        first = info["first-entry"][0].decode() if info["first-entry"] else ""
+        if (server, first) != (self.server, self.first):
+            self.server, self.first, self.last = server, first, ""
+        return f"({self.last}" if self.last else "-"
 
 
 def _object(uid: str, trigger: str, id_: str) -> str:

@@ -58,11 +58,16 @@ def of(
         if not segment.runs:
             continue
         first = segment.wishes[0]
+        begin_us = segment.begin_us
+        if not is_member(first) and not any(
+            wish.ready_us for wish in wishes[: wishes.index(first)]
+        ):
+            begin_us = first.created_us  # no operator saw an earlier edit: it was so from the start
         listed = slots.slots_of(segment.spec, first.created_us, until_us)
         for slot, following in itertools.zip_longest(listed, listed[1:]):
             due = slot + slots.jitter_us(segment.spec, namespace, first.name, slot, following)
             last = segment.latest_end_us + disturbances.lateness_us
-            if slot < segment.begin_us // slots.S * slots.S or due > last:
+            if slot < begin_us // slots.S * slots.S or due > last:
                 continue
             found.allowed.setdefault(slot, due)
             found.specs[slot] = segment.spec

@@ -7,6 +7,7 @@ import dataclasses
 import msgspec
 import pytest
 
+from duepoint import clock as clocks
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.repair import suspectpoints
 from duepoint.delayqueue.wire import nodes
@@ -16,6 +17,7 @@ from tests.support import queueing, redisserver
 from tests.support.queueing import EPOCH, SECOND_US, a_retry, moved
 
 SHARD = messages.ShardId(0)
+HOUR_US = 3_600 * SECOND_US
 
 
 @pytest.fixture(params=["memory", *redisserver.KINDS, "cluster"])
@@ -347,6 +349,28 @@ async def test_a_mark_that_the_server_told_itself_leaves_all_until_now_in_doubt(
     await forget_claims(newcomer)
     await newcomer.arm(name="other")
     assert (await newcomer.claim_one()).back_us >= began_us - 1_000
+
+
+@pytest.mark.parametrize("agrees", [True, False], ids=["known to be right", "not compared"])
+async def test_a_server_that_went_back_with_a_clock_ahead_holds_up_what_is_due_by_now(
+    newcomer, monkeypatch, agrees
+):
+    """Without another clock that agrees, the worker's may be the wrong one."""
+    now_us = clocks.SystemClock.now_us
+    monkeypatch.setattr(clocks.SystemClock, "now_us", lambda self: now_us(self) - HOUR_US)
+    await newcomer.arm(due_in=-3_605.0)
+    shards = [SHARD]
+    (answer,) = await newcomer.queue.claims.claim(shards, worker="w", clock_agrees=agrees)
+    right_us = newcomer.now_us() - HOUR_US
+    assert right_us - SECOND_US <= answer.claim.back_us
+    assert (answer.claim.back_us <= right_us + 5 * SECOND_US) is agrees
+    await hold(newcomer, answer.claim)
+    (one,) = await held(newcomer)
+    compared = suspectpoints.PointComparison(due=[(one, None)])
+    await newcomer.queue.suspect_points.apply(SHARD, compared, EPOCH)
+    names = newcomer.server.shard(SHARD)
+    due_us = await newcomer.server.redis.zscore(names.lane(int(one.lane)), one.point.member)
+    assert due_us == answer.claim.back_us + 1
 
 
 async def pass_of_moving(harness, former):

@@ -466,6 +466,7 @@ class MemoryDelayQueue:
         lease_seconds: float = claiming.LEASE_SECONDS,
         standby: Collection[messages.ShardId] = (),
         skip_suspects: bool = False,
+        clock_agrees: bool = False,  # its only clock is right
     ) -> list[messages.Claimed]:
         await asyncio.sleep(0)  # a claim is never instantaneous for the others
         answers = [

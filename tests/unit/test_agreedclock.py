@@ -98,6 +98,54 @@ def test_before_the_first_comparison_nothing_is_known():
     assert "not been compared" in clock.distrust
 
 
+def early(clock, machine) -> int:
+    return clock.earliest_us() - machine.truth.now_us()
+
+
+@pytest.mark.parametrize(
+    ("own", "redis"),
+    [(HOUR, 0), (0, HOUR), (0, -HOUR), (0, 0)],
+    ids=["own", "ahead", "behind", "-"],
+)
+def test_points_are_claimed_by_the_true_time_where_one_clock_is_wrong(own, redis):
+    assert early(*compared(own=own, redis=redis)) == 0
+
+
+def test_a_machine_that_is_behind_claims_late_and_never_early():
+    assert early(*compared(own=-HOUR)) == -HOUR
+
+
+def test_nothing_is_claimed_early_where_two_clocks_are_ahead_by_different_times():
+    """A worker that begins then has only the API server's time, in whole seconds."""
+    assert -3 * SECOND < early(*compared(own=HOUR, redis=HOUR - 600 * SECOND)) <= 0
+
+
+async def test_a_time_that_was_agreed_on_goes_on_for_claims():
+    clock, machine = compared(own=HOUR)
+    await machine.truth.advance(100)
+    hear(clock, machine, redis=2 * HOUR)
+    assert clock.distrust
+    assert early(clock, machine) == 0
+
+
+async def test_a_clock_that_is_set_ahead_claims_nothing_early():
+    clock, machine = compared()
+    machine.off_us = HOUR
+    await machine.truth.advance(5)
+    assert early(clock, machine) == 0
+
+
+def test_of_two_clocks_that_differ_the_earlier_counts_where_the_api_server_is_away():
+    assert early(*compared(own=HOUR, api=None)) == HOUR  # Redis's own is compared by the script
+
+
+def test_claims_have_a_clock_of_their_own():
+    clock, machine = compared(own=HOUR)
+    claims = agreedclock.EarliestClock(clock)
+    assert claims.now_us() == clock.earliest_us()
+    assert claims.monotonic() == machine.monotonic()
+
+
 async def test_a_clock_that_is_set_wrong_moves_nothing_and_is_compared_again():
     clock, machine = compared()
     machine.off_us = HOUR
@@ -190,6 +238,21 @@ async def test_a_process_with_a_wrong_clock_is_not_ready_and_says_which(off, sai
     assert place.asked == 1
     skew = off.get("own", 0) - off.get("redis", 0)
     assert telemetry.clock_skew_seconds._value.get() == skew / SECOND
+
+
+@pytest.mark.parametrize(
+    ("off", "is_ready"),
+    [({"own": HOUR}, True), ({"redis": HOUR}, True), ({"own": HOUR, "redis": -HOUR}, False)],
+    ids=["its own", "Redis's", "no two agree"],
+)
+async def test_a_process_that_readiness_brings_requests_is_ready_while_two_clocks_agree(
+    off, is_ready
+):
+    place = Watched(**off)
+    place.watch = agreedclock.ClockWatch(
+        place.clock, place.health, ask_api=place._ask, is_ready_when_off=True
+    )
+    assert (await place.hear() == "") is is_ready
 
 
 async def test_an_api_server_that_answers_slowly_does_not_move_the_time_of_redis():

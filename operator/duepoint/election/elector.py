@@ -23,8 +23,9 @@ this process's own monotonic clock, never by comparing a time that another machi
   without that mark was edited while another replica may still trust in it: a candidate that has
   seen it held before waits a whole ``lease``; only one that never has takes it at once.
 - *Epoch.* Each term has a number above that of every earlier one, whatever became of the Lease:
-  above its transitions, above the annotation that repeats them (transitions are an int32 that
-  anyone may set), and above the highest that Redis has seen.
+  above its annotation, above the highest that Redis has seen, and above those that this process
+  has seen. Where no Lease counts, Redis may have forgotten as well, so the count goes on from the
+  milliseconds since 1970: terms come slower than those.
 
 A Lease does not fence: a paused process may believe for an instant that it leads. The epoch goes
 with every maintenance script, which refuses an older one. What a term does is not known here.
@@ -51,7 +52,7 @@ from duepoint.kube import leases
 
 _log = structlog.get_logger(__name__)
 
-#: The epoch of the newest term, beside the transitions, which any client may edit.
+#: The epoch of the newest term.
 EPOCH_ANNOTATION = "duepoint.dev/epoch"
 #: The epoch of the term that ended by giving the Lease back.
 RELEASED_ANNOTATION = "duepoint.dev/released"
@@ -91,11 +92,16 @@ class _Holding:
 
 @dataclass(slots=True)
 class _Observation:
-    """What a candidate has seen: which version, since when, and whether ever in other hands."""
+    """What a candidate has seen: which version, since when, and whether ever in other hands.
+
+    Attributes:
+        newest_epoch: the highest of all Leases that it has seen; its own terms included.
+    """
 
     version: str | None = None
     since: float = 0.0
     was_held: bool = False
+    newest_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,15 +187,15 @@ class Elector:
         """One look at the Lease, and the attempt to take it where it is free."""
         started = self._clock.monotonic()
         look = await self._call(self._port.get, self._timing.call)
-        if look is None or not self._is_free(look.value, started):
+        if look is None:
             return None
         current = look.value
+        self._seen.newest_epoch = max(self._seen.newest_epoch, _epoch_of(current))
+        if not self._is_free(current, started):
+            return None
         in_redis = await self._call(self._known_epoch, self._timing.call)
-        newest = max(in_redis.value if in_redis else 0, _epoch_of(current))
-        if in_redis is None and not newest:
-            # Nothing that counts terms can be read, and there may have been many: of a deleted
-            # Lease, or in a Redis that is away. No count gets as far as the seconds since 1970.
-            newest = self._clock.now_us() // 1_000_000
+        in_lease = _epoch_of(current) or self._clock.now_us() // 1000
+        newest = max(in_lease, in_redis.value if in_redis else 0, self._seen.newest_epoch)
         epoch = terms.Epoch(newest + 1)
         inherited = dict(current.annotations) if current else {}
         wanted = self._claim(current, epoch, inherited)
@@ -226,7 +232,7 @@ class Elector:
         return leases.Lease(
             holder=self.identity,
             duration_seconds=max(1, round(self._timing.lease)),
-            transitions=min(epoch, leases.INT32_MAX),
+            transitions=min(current.transitions + 1, leases.INT32_MAX) if current else 0,
             acquired_us=now_us,
             renewed_us=now_us,
             annotations={**kept, EPOCH_ANNOTATION: str(epoch)},
@@ -239,6 +245,7 @@ class Elector:
     async def _lead(self, holding: _Holding, start_work: Work) -> Ending:
         term = holding.term
         self._seen.was_held = True
+        self._seen.newest_epoch = max(self._seen.newest_epoch, term.epoch)
         _log.info("leading", epoch=term.epoch, identity=self.identity)
         self._on_change(True, term.epoch)  # noqa: FBT003 - (leading, epoch)
         work = asyncio.create_task(start_work(term), name=f"term {term.epoch}")
@@ -386,11 +393,9 @@ async def _asked(ask: Callable[[], Awaitable[ResultT]]) -> ResultT:
 
 
 def _epoch_of(lease: leases.Lease | None) -> int:
-    if lease is None:
-        return 0
-    noted = lease.annotations.get(EPOCH_ANNOTATION, "")
+    noted = lease.annotations.get(EPOCH_ANNOTATION, "") if lease else ""
     is_number = noted.isascii() and noted.isdigit() and len(noted) <= _MOST_DIGITS
-    return max(lease.transitions, int(noted) if is_number else 0)
+    return int(noted) if is_number else 0
 
 
 def _is_released(lease: leases.Lease) -> bool:

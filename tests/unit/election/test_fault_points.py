@@ -10,7 +10,7 @@ from duepoint.faults import FaultPoint
 from tests.support import faultplan
 from tests.unit.election import virtualtime
 from tests.unit.election.leaseserver import Connection, LeaseServer
-from tests.unit.election.test_elector import TIMING, a_replica
+from tests.unit.election.test_elector import FIRST, TIMING, a_replica
 
 POINTS = (FaultPoint.BEFORE_LEASE_WRITE, FaultPoint.AFTER_LEASE_WRITE)
 
@@ -32,7 +32,7 @@ def test_a_candidate_that_dies_around_its_write_is_followed_by_a_later_term(poin
                 was_written = point is FaultPoint.AFTER_LEASE_WRITE
                 assert (waited >= TIMING.lease) is was_written
                 assert waited <= TIMING.lease + 2 * TIMING.look
-                assert heir.term.epoch == 1 + was_written
+                assert (heir.term.epoch == FIRST + 1) is was_written
             plan.end()
             await dead.__aexit__(None, None, None)
 

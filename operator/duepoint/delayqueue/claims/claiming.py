@@ -87,13 +87,16 @@ class Claims:
         lease_seconds: float = LEASE_SECONDS,
         standby: Collection[messages.ShardId] = (),
         skip_suspects: bool = False,
+        clock_agrees: bool = False,
     ) -> list[messages.Claimed]:
         """Look at these shards in one round trip; one answer per shard, in their order.
 
         Shards in ``standby`` have another preferred worker: their dues are taken only when 200-500
         ms late, their expired claims 0-100 ms late. ``skip_suspects``: points that have lost two
-        owners are skipped, and the answer says so. A shard that cannot be looked at says why in its
-        answer, and is raised only where none of them can be.
+        owners are skipped, and the answer says so. ``clock_agrees``: another clock agrees with this
+        machine's, so a server that went back while its clock is ahead holds up nothing that is due
+        later. A shard that cannot be looked at says why in its answer, and is raised only where
+        none of them can be.
         """
         if self._is_outdated:
             self._is_outdated = False
@@ -121,6 +124,7 @@ class Claims:
                             lease_seconds=lease_seconds,
                             standby=shard in standby,
                             skip_suspects=skip_suspects,
+                            clock_agrees=clock_agrees,
                         )
                         for shard, id_ in zip(asked, ids, strict=True)
                     ),
@@ -278,6 +282,7 @@ class Claims:
         lease_seconds: float,
         standby: bool,
         skip_suspects: bool,
+        clock_agrees: bool,
     ) -> scripting.ScriptCall:
         names = self.index.shard(shard)
         lanes = self._lanes.get(shard, [])
@@ -296,6 +301,7 @@ class Claims:
             expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
             skip_suspects=skip_suspects,
             mark=mark,
+            **({"agrees": True} if clock_agrees else {}),
             **({"mark_age": _us(self.index.clock.monotonic() - marked_at)} if mark else {}),
             ran=names.ran,
         )

@@ -143,7 +143,7 @@ class SuspectPoints:
     ) -> int:
         """What the comparison says of one part is true; how many points changed by it."""
         names = self.index.shard(shard)
-        call = self.index.call("compared", shard, epoch=epoch)
+        call = self.index.call("compared", shard, epoch=epoch, cap=self.index.clock.now_us())
         lanes: set[int | str] = set()
 
         def place(held: HeldPoint, member: bytes) -> tuple[int, int]:

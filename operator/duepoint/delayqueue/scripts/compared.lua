@@ -5,7 +5,7 @@
   What does not wait (any more) is left alone.
 
   KEYS  then lanes and buckets
-  ARGV  layout, epoch, lanes {{lane, key}}, gone {{lane key, member}},
+  ARGV  layout, epoch, cap (us, the caller's UTC: a server whose clock is ahead delays nothing), lanes {{lane, key}}, gone {{lane key, member}},
         due {{lane key, member, record}}: record a position, 0: it stays as it is,
         chains {{lane key, chain, due}}: the due is before now or not, but always after `back`,
         added {{lane key, member, record}}: occurrences that the server has lost; one that is there
@@ -23,7 +23,7 @@
 
 local now, before, changed = server_time(), shard_head(), 0
 local earliest = (tonumber(meta[6]) or 0) + 1
-local at_once = digits(math.max(now, earliest))
+local at_once = digits(math.max(math.min(now, args.cap), earliest))
 
 local function waits(lane_key, member)
   local score = redis.call('ZSCORE', lane_key, member)

@@ -3,13 +3,16 @@
 -- says: `server` -> run id of the process whose state was vouched for last, `mark` -> a number that
 -- each claim raises, `back` -> the shard is suspect: what was due until then (us) waits to be compared.
 local OCCURRENCES = { [21] = true, [25] = true }
+local MOST_APART = 5000000 -- microseconds; clocks that agree are no further apart
 
 -- Until when what was due waits; nil where nothing is suspect. `server` is the run id of the process
 -- that this runs on, '' where it is not known; `mark` the highest that the caller has seen. After a
 -- space in `server` stands for how long (us) the caller has known that process, where that is not
 -- long; `mark_age` (us) is for how long it has known the mark. No claim was made elsewhere once this
--- process had answered as a primary: what became due since then cannot have run.
-local function suspect_until(server, mark, mark_age, now)
+-- process had answered as a primary: what became due since then cannot have run. `latest` (us) is the caller's
+-- UTC where another clock agrees with it: nothing that is due much later can have run, however far this
+-- server's own clock is ahead.
+local function suspect_until(server, mark, mark_age, now, latest)
   local stored_server, stored_mark, back = meta[4], tonumber(meta[5]) or 0, tonumber(meta[6])
   local met
   server, met = string.match(server, '^(%S*) ?(%d*)$')
@@ -20,7 +23,8 @@ local function suspect_until(server, mark, mark_age, now)
   end
   if (has_changed and stored_server) or mark > stored_mark then
     -- A mark younger than that is of this very process: it went back with it.
-    back = math.max(back or 0, met < mark_age and now - met or now)
+    local known_for = met < mark_age and met or 0
+    back = math.max(back or 0, math.min(now, latest + MOST_APART) - known_for)
     redis.call('HSET', META, 'mark', digits(math.max(mark, stored_mark)), 'back', digits(back))
     redis.call('XADD', RUNS, '*', 'back', digits(back))
     redis.call('SPUBLISH', args.ran, '')
