@@ -342,3 +342,27 @@ async def test_a_member_that_is_due_earlier_wakes_a_sleeping_worker(harness, sto
     assert answer.claim is not None
     assert len(answer.claim.points) == 1
     await wakeups.close()
+
+
+@pytest.mark.parametrize("kind", EACH_KIND)
+async def test_a_namespace_with_a_backlog_in_many_sets_leaves_its_neighbours_their_turn(
+    kind, shared_servers, key_prefix
+):
+    harness = await queueing.redis_harness(shared_servers(kind).url, key_prefix, shards=1)
+    queue, now_us = harness.queue, harness.now_us()
+    for number in range(70):  # more than one claim has lanes
+        of_shop = a_set(queue, name=f"set-{number}")
+        await queue.sets.store(of_shop, BLOB, queueing.EPOCH)
+        overdue = [a_write(name, ONCE, at_us=now_us - 60_000_000) for name in ("a", "b", "c")]
+        await queue.members.put(of_shop, overdue)
+    await harness.look(batch=64)  # the caller knows lanes of the sets from now on
+    await harness.arm(namespace="bank", uid="of-a-neighbour", due_in=-1)
+    claimed = [
+        point.schedule_id
+        for _ in range(2)  # the first reply says which lanes to name
+        for answer in await harness.look(batch=64)
+        for point in answer.claim.points
+    ]
+    assert len(claimed) > 64
+    assert points.schedule_id("of-a-neighbour", "bank") in claimed
+    await harness.close()

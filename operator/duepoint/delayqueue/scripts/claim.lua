@@ -16,6 +16,9 @@
         key, since a script that names a key that is not there has to wait while its slot moves to another node),
         id (position); the last value is the run id of the server that this is sent to, or '', and
         since when that is known: see suspects.lua
+  Of more than 64 lanes that are due the namespaces take turns, each with its oldest lanes first; of 1,024 that are
+  looked at, and a caller learns in the reply which to name the next time.
+
   Reply {'claimed', cap us, token us, server time us, attempts, alone, more (0 or 1), wait us,
            {lane, {member, due, ...}, ...}, {occurrence, record, ...}, {lane of each head ...},
            left alone (0 or 1), first claimed us, mark, back (us; 0: nothing is suspect), {member, due, ...: see next_members}}
@@ -24,15 +27,15 @@
         {'lanes', {number ...}}: these must be among KEYS; nothing was changed
         {'move', batch}: it is on its way to another shard for too long; finish it, then call again
 ]]
--- keys meta heads claims leases occrec runs
+-- keys meta heads claims leases occrec runs interned
 -- include shard
 -- include heads
 -- include record
 -- include claims
 -- include suspects
 
-local FIXED_KEYS = 6
-local MOST_LANES = 64
+local FIXED_KEYS = 7
+local MOST_LANES, MOST_LOOKED_AT = 64, 1024
 local MOST_EMPTY_CLAIMS = 8
 local MOST_LEFT_ALONE = 100
 local MOST_HOLD = 60000000 -- microseconds
@@ -69,7 +72,52 @@ local function without_suspects(lane, found)
   return rest
 end
 
+-- The namespace whose lane has this text: its own, or that of a set; the lane itself where it has none.
+local function namespace_of(lane, text)
+  return text and (string.match(text, '^n(.+)$') or string.match(text, '^s[^/]*/([^/]+)/')) or lane
+end
+
+-- As many of these lanes as a claim has, oldest first; each namespace has one before another has two.
+local function shared_out(lanes)
+  local texts, own_lanes, namespaces = {}, {}, {}
+  for i, lane in ipairs(lanes) do
+    texts[i] = 'n:' .. lane
+  end
+  for i, text in ipairs(redis.call('HMGET', INTERNED, unpack(texts))) do
+    local namespace = namespace_of(lanes[i], text)
+    if not own_lanes[namespace] then
+      own_lanes[namespace] = {}
+      namespaces[#namespaces + 1] = namespace
+    end
+    table.insert(own_lanes[namespace], lanes[i])
+  end
+  local chosen = {}
+  for turn = 1, #lanes do
+    for _, namespace in ipairs(namespaces) do
+      chosen[#chosen + 1] = own_lanes[namespace][turn]
+      if #chosen == MOST_LANES then
+        return chosen
+      end
+    end
+  end
+  return chosen
+end
+
+local chosen_lanes -- where more are due than a claim has
+
+local function due_lanes()
+  local lanes = redis.call('ZRANGE', HEADS, '-inf', limit, 'BYSCORE', 'LIMIT', 0, MOST_LANES)
+  if #lanes == MOST_LANES then
+    lanes = shared_out(redis.call('ZRANGE', HEADS, '-inf', limit, 'BYSCORE', 'LIMIT', 0, MOST_LOOKED_AT))
+    chosen_lanes = lanes
+  end
+  return lanes
+end
+
 local function first_lanes()
+  if chosen_lanes then
+    return chosen_lanes
+  end
   local lanes = redis.call('ZRANGE', HEADS, 0, MOST_LANES - 1)
   if lanes[#lanes] == '' then
     lanes[#lanes] = nil
@@ -227,7 +275,7 @@ if now < hold and hold < now + MOST_HOLD then -- later than that: the server's c
   return idle(digits(math.max(hold - now, 1000)))
 end
 local known, unknown = {}, {}
-for _, lane in ipairs(redis.call('ZRANGE', HEADS, '-inf', limit, 'BYSCORE', 'LIMIT', 0, MOST_LANES)) do
+for _, lane in ipairs(due_lanes()) do
   if keys[lane] then
     known[#known + 1] = lane
   elseif is_lane(lane) then
