@@ -32,3 +32,13 @@ def test_no_public_name_of_a_class_stands_twice():
     assert len(places) > 100
     several = {name: found for name, found in places.items() if len(found) > 1}
     assert not several
+
+
+def test_generated_cases_are_no_unit_tests():
+    """Collecting one of them costs every run of the unit tests a second for each process."""
+    found = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "tests" / "unit").rglob("*.py"))
+        if re.search(r"^(?:from|import) hypothesis\b", path.read_text(), re.MULTILINE)
+    ]
+    assert found == [], "move them to tests/property"

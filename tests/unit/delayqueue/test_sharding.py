@@ -1,19 +1,10 @@
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from duepoint.delayqueue import messages, sharding
 from duepoint.schedules import points
 
 WORKERS = ("w1", "w2", "w3")
 SHARDS = sharding.all_shards(messages.Layout(number=1, shards=64))
-IDS = st.binary(min_size=8, max_size=8).map(points.ScheduleId)
-
-
-@given(IDS)
-def test_doubling_the_shards_splits_each_into_two_of_its_own(schedule_id):
-    assert sharding.shard_of(schedule_id, 128) % 64 == sharding.shard_of(schedule_id, 64)
 
 
 def test_the_schedules_of_a_namespace_use_four_of_64_shards():

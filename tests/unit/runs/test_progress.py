@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from duepoint.runs import progress as courses
 from duepoint.runs.progress import Progress, Standing
 from duepoint.runs.run import RunEvent, RunState
-
-STATES = [
-    RunState.RUNNING,
-    RunState.SUCCEEDED,
-    RunState.FAILED,
-    RunState.REPLACED,
-    RunState.REPLACING,
-    RunState.MISSED,
-    RunState.SKIPPED,
-    RunState.PENDING,
-]
 
 
 def an_event(slot_us: int, state: RunState, **changes) -> RunEvent:
@@ -27,27 +13,6 @@ def an_event(slot_us: int, state: RunState, **changes) -> RunEvent:
         "trigger": "Backfill", "state": state, "reason": "Because", "at_us": slot_us + 5,
     }  # fmt: skip
     return RunEvent(**{**values, **changes})
-
-
-@given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from(STATES)), max_size=60))
-def test_every_slot_ends_once_and_nothing_is_counted_twice(told):
-    course = Progress()
-    for slot_us in range(1, 6):
-        courses.opened(course, slot_us, Standing.HANDED)
-    ended: set[int] = set()
-    succeeded = 0
-    for slot_us, state in told:
-        is_news = courses.applied(course, an_event(slot_us, state))
-        assert not (slot_us in ended and is_news)
-        if slot_us not in ended:
-            succeeded += state is RunState.SUCCEEDED
-        if state not in (RunState.RUNNING, RunState.PENDING, RunState.REPLACING):
-            ended.add(slot_us)
-        assert course.ended == len(ended)
-        assert set(course.open) == set(range(1, 6)) - ended
-        assert course.opened == 5
-        assert course.succeeded == succeeded
-        assert course.started <= 5
 
 
 def test_a_replaced_run_is_counted_as_such():

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from duepoint.schedules import manualruns
 from duepoint.schedules.manualruns import Backfill, Trigger, Wanted
@@ -39,25 +35,6 @@ def test_the_begin_belongs_to_a_range_and_the_end_does_not():
 def test_a_slot_after_the_asking_does_not_belong_to_a_range():
     wanted = a_backfill(NOW - HOUR, NOW + 5 * HOUR)
     assert all_of(wanted, line()) == [NOW - HOUR, NOW]
-
-
-@given(
-    begin=st.integers(-50, 0), length=st.integers(1, 60), taken=st.integers(0, 60),
-    newest_first=st.booleans(),
-)  # fmt: skip
-def test_a_cursor_divides_a_range_without_loss_or_doubling(begin, length, taken, newest_first):
-    start = NOW + begin * HOUR - 7
-    wanted = a_backfill(start, start + length * HOUR, newest_first=newest_first)
-    whole = all_of(wanted, line())
-    first = list(itertools.islice(iter(whole), taken))
-    cursor = first[-1] if first else None
-    assert first + all_of(wanted, line(), cursor) == whole
-    assert whole == sorted(whole, reverse=newest_first)
-    assert manualruns.left(wanted, line()) == len(whole)
-    assert manualruns.left(wanted, line(), cursor) == len(whole) - len(first)
-    for slot_us in whole:
-        is_after = manualruns.is_after(wanted, slot_us, cursor)
-        assert is_after == (slot_us not in first)
 
 
 def test_a_suspension_hides_no_slot_of_the_past():

@@ -6,8 +6,6 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from duepoint import errors
 from duepoint.kube import port, schedules, wire
@@ -16,24 +14,6 @@ from duepoint.schedules import nesting, spec, targetspec
 
 def nested(levels: int) -> str:
     return '{"a":' * levels + "1" + "}" * levels
-
-
-def depth(value) -> int:
-    """Levels of lists and objects."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    return 1 + max(map(depth, value), default=0) if isinstance(value, list) else 0
-
-
-def json_texts():
-    """With brackets, quotes and backslashes in names and values."""
-    words = st.text('{}[]\\"aé\n', max_size=6)
-    values = st.recursive(
-        st.none() | st.integers() | words,
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
-        max_leaves=12,
-    )
-    return values.map(json.dumps)
 
 
 def a_page(*specs: str) -> bytes:
@@ -68,14 +48,6 @@ def test_what_is_cut_is_as_deep_as_asked_for_and_still_json():
 def test_a_text_that_never_ends_is_cut_as_well(text):
     with pytest.raises(json.JSONDecodeError):
         json.loads(nesting.clipped(text))
-
-
-@given(text=json_texts(), most=st.integers(2, 9))
-def test_what_is_cut_is_exactly_what_is_deeper(text, most):
-    cut = nesting.clipped(text.encode(), most)
-    assert depth(json.loads(cut)) == min(depth(json.loads(text)), most)
-    if depth(json.loads(text)) <= most:
-        assert cut == text.encode()
 
 
 @pytest.mark.parametrize(

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from duepoint.controller.status import texts
 from duepoint.kube import jobbuilder
 from duepoint.runs import run as runs
 from duepoint.runs import running as runnings
 from duepoint.runs.run import RunState
-from duepoint.runs.watermark import NOTHING, Watermark
+from duepoint.runs.watermark import NOTHING
 from tests.support.builders import at
 from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 
 S = 1_000_000
 NOON = at("2026-03-01 12:00:00")
-SLOTS = st.lists(st.integers(1, 4_102_444_800 * S), unique=True, max_size=300).map(sorted)
 
 
 @pytest.mark.parametrize(
@@ -37,16 +34,6 @@ def test_slots_are_written_as_an_instant_and_distances(slots_us, text):
     assert texts.parse_slots(text) == tuple(slots_us)
 
 
-@given(SLOTS)
-def test_slots_are_read_back_as_they_were(slots_us):
-    assert texts.parse_slots(texts.slots_text(slots_us)) == tuple(slots_us)
-
-
-@given(st.text() | st.none() | st.integers())
-def test_a_text_that_is_not_ours_holds_no_slots(text):
-    assert isinstance(texts.parse_slots(text), tuple)
-
-
 @pytest.mark.parametrize(
     "text",
     ["noon", "2026-03-01T12:00:00Z 300", "2026-03-01T12:00:00Z +1*999999", "2026-03-01T12:00:00Z "],
@@ -59,16 +46,6 @@ def test_a_damaged_text_holds_no_slots(text):
 def test_a_hundred_slots_of_one_rhythm_are_a_short_text():
     listed = [NOON + number * 300 * S for number in range(100)]
     assert texts.slots_text(listed) == "2026-03-01T12:00:00Z +300*99"
-
-
-@given(st.integers(1, 4_102_444_800 * S), SLOTS, SLOTS)
-def test_a_status_says_what_it_was_given(through_us, started_us, waiting_us):
-    settled = Watermark(through_us, tuple(started_us), tuple(waiting_us))
-    status = {"settledThrough": texts.instant(through_us)}
-    if (listed := texts.open_slots(settled)) is not None:
-        status["openSlots"] = listed
-        assert listed["count"] == len(started_us) + len(waiting_us)
-    assert texts.watermark(status) == settled
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""Records of members: any contents are read back, and a cut record has no parts."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duepoint.delayqueue.definitions import codec
+from duepoint.schedules import rule as rules
+from duepoint.schedules.definition import State
+from tests.unit.delayqueue.test_member_records import CREATED_US, FACTS, MIXED, RULE
+
+CUTTABLE = [one for one in MIXED if one and not one.endswith(b"more")]  # that cut is a whole one
+
+
+@given(
+    name=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=128),
+    payload=st.binary(max_size=200),
+    once_us=st.none() | st.integers(min_value=0, max_value=2**52 - 1),
+    inline=st.booleans(),
+    state=st.sampled_from(State),
+)
+def test_what_is_written_is_read_back(name, payload, once_us, inline, state):
+    text = rules.text(RULE) if inline else b""
+    mac = b"8 bytes!" if payload else b""
+    record = codec.member_record(
+        **{
+            **FACTS,
+            "state": state,
+            "name": name.encode(),
+            "payload": payload,
+            "payload_mac": mac,
+            "once_us": once_us,
+            "inline": text,
+            "middle": codec.member_middle(
+                CREATED_US, CREATED_US - 1, codec.kind_bytes(300, 300, 0 if inline else 5)
+            ),
+        }
+    )
+    found = codec.unpack(record)
+    assert (found.name, found.payload, found.payload_mac) == (name, payload, mac)
+    assert (found.once_us, found.state, found.timing_version) == (once_us, state, b"vers")
+    assert found.rule == (text or 5)
+    assert (found.namespace, found.target, found.uid) == (300, 300, str(uuid.UUID(int=9)))
+    moved = codec.unpack(codec.renumbered(record, {300: 2, 5: 9}))
+    assert (moved.namespace, moved.target, moved.payload) == (2, 2, payload)
+    for end in range(0, len(record), 7):
+        with pytest.raises(codec.UnknownRecord):
+            codec.unpack(record[:end])
+
+
+@given(record=st.sampled_from(CUTTABLE), cut=st.integers(0, 400))
+def test_a_record_that_is_cut_short_has_no_parts(record, cut):
+    if record.startswith(codec.ARMED_MEMBERS) and cut < len(record):
+        assert codec.member_parts(record[:cut]) is None
