@@ -14,7 +14,12 @@ from dataclasses import dataclass
 SUITES = {
     "slots": ("tests/unit/schedules", "tests/property/schedules"),
     "expressions": ("tests/unit/expressions", "tests/property/expressions"),
-    "runs": ("tests/unit/runs", "tests/unit/controller", "tests/property/controller"),
+    "runs": (
+        "tests/unit/runs",
+        "tests/property/runs",
+        "tests/unit/controller",
+        "tests/property/controller",
+    ),
     "worker": ("tests/unit/worker", "tests/property/worker"),
     "scenarios": ("tests/scenarios",),
     "queue": (
@@ -32,8 +37,12 @@ SUITES = {
     "scripts": ("tests/lua",),
     "election": ("tests/unit/election", "tests/property/election"),
     "egress": ("tests/unit/net", "tests/unit/targets"),
-    "jobs": ("tests/unit/kube", "tests/conformance/test_kube.py"),
-    "shares": ("tests/unit/test_shares.py", "tests/property/test_shares.py"),
+    "jobs": ("tests/unit/kube", "tests/property/kube", "tests/conformance/test_kube.py"),
+    "shares": (
+        "tests/unit/test_shares.py",
+        "tests/property/test_shares.py",
+        "tests/property/test_share_histories.py",
+    ),
     "clock": ("tests/unit/test_agreedclock.py", "tests/unit/test_clock.py"),
     "members": ("tests/conformance/test_members.py", "tests/conformance/test_set_removal.py"),
     "firing members": (
