@@ -471,7 +471,7 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
         for kind in (OperatorSettings, WorkerSettings, ApiSettings)
         for field in dataclasses.fields(kind)
     }
-    ours = {name for name in environ if name.startswith(PREFIX)} - known
+    ours = {name for name in environ if name.startswith(PREFIX)} - known - _OF_CLIENTS
     for name in sorted(ours):
         if not name.startswith(_FOREIGN) and not _SERVICE_LINK.search(name):
             listed = ", ".join(sorted(known))
@@ -480,5 +480,14 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
 
 # Variables with our prefix that belong to the development tools.
 _FOREIGN = ("DUEPOINT_CACHE", "DUEPOINT_RELEASES", "DUEPOINT_STATE", "DUEPOINT_TEST_")
+#: What the client of the HTTP API and ``duepoint set`` read, in the same shell as other commands.
+_OF_CLIENTS = frozenset(
+    {
+        "DUEPOINT_API_URL",
+        "DUEPOINT_API_TOKEN",
+        "DUEPOINT_API_TOKEN_FILE",
+        "DUEPOINT_API_CA_FILE",
+    }
+)
 # The kubelet gives each Pod such variables for every Service of its namespace.
 _SERVICE_LINK = re.compile(r"_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$")

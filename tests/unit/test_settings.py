@@ -63,6 +63,17 @@ def test_a_password_is_never_repeated(environ):
     assert "hunter2" not in str(caught.value)
 
 
+def test_what_the_client_of_the_http_api_reads_is_no_mistake(environ):
+    given = {
+        "DUEPOINT_API_URL": "https://a.example", "DUEPOINT_API_TOKEN": "t",
+        "DUEPOINT_API_TOKEN_FILE": "/t", "DUEPOINT_API_CA_FILE": "/ca",
+    }  # fmt: skip
+
+    assert read({**environ, **given})
+    with pytest.raises(errors.InvalidSetting, match="DUEPOINT_API_TOKENS: is no setting"):
+        read({**environ, "DUEPOINT_API_TOKENS": "t"})
+
+
 def test_a_misspelt_variable_is_refused(environ):
     with pytest.raises(errors.InvalidSetting, match="DUEPOINT_BATHC"):
         read({**environ, "DUEPOINT_BATHC": "7"})
