@@ -139,7 +139,11 @@ def test_list_in_every_form(duepoint, api):
     assert len(table) == 5
     documents = list(yaml.safe_load_all(duepoint("set", "list", "reminders", "-o", "yaml").out))
     assert [each["id"] for each in documents] == ["a-0", "a-1", "a-2", "b"]
-    assert duepoint("set", "list", "reminders", "--prefix", "c").code == 1
+    wide = duepoint("set", "list", "reminders", "-o", "wide").out.splitlines()
+    assert wide[0].split() == [*table[0].split(), "time", "zone", "created", "etag"]
+    assert duepoint("set", "list", "reminders", "-o", "table").out.splitlines() == table
+    none = duepoint("set", "list", "reminders", "--prefix", "c")
+    assert (none.code, none.out, none.err) == (0, "", "duepoint: there is no such member\n")
 
 
 def test_what_is_due(duepoint, api):
@@ -150,7 +154,9 @@ def test_what_is_due(duepoint, api):
     window = ("--from", "2027-01-01", "--to", "2027-01-03")
     assert duepoint("set", "due", "reminders", *window).column("id") == ["b", "a"]
     assert duepoint("set", "due", "reminders", "--overdue").column("id") == ["old"]
-    assert duepoint("set", "due", "reminders", "--within", "10m").code == 1
+    none = duepoint("set", "due", "reminders", "--within", "10m")
+    assert (none.code, none.out) == (0, "")
+    assert none.err.startswith("duepoint: no member is due from ")
 
 
 @pytest.mark.parametrize(

@@ -258,4 +258,4 @@ class _Import:
                 f"{self._at.rows:,} rows{before}: {parts}{why if codes else ''};"
                 f" {output.span(seconds)}, {rate:,.0f} rows/s"
             )
-        return output.FAILED if set(codes) - set(ignored) or not self._at.rows else 0
+        return output.FAILED if set(codes) - set(ignored) else 0

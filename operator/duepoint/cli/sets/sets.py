@@ -65,7 +65,7 @@ def sets() -> None:
 @click.option(
     "--next", "next_", metavar="N", type=options.whole(100), help="Also its next N slots."
 )
-@shown.form
+@options.output_format
 @apisession.asking
 async def get(asked: client.AsyncSetClient, *, id_: str, next_: int | None, form: str) -> int:
     """Show the member ID of SET."""
@@ -88,7 +88,7 @@ async def get(asked: client.AsyncSetClient, *, id_: str, next_: int | None, form
     "--count", default="100", metavar="N", type=options.whole(10**9), show_default=True,
     help="How many at most, in no certain order.",
 )  # fmt: skip
-@shown.form
+@options.output_format
 @apisession.asking
 async def list_members(asked: client.AsyncSetClient, *, prefix: str, count: int, form: str) -> int:
     """List members of SET."""
@@ -99,13 +99,15 @@ async def list_members(asked: client.AsyncSetClient, *, prefix: str, count: int,
             rows.append(shown.row(member))
             total += 1
             # JSON and YAML are written page by page, so that any number takes little memory.
-            if form != "table" and len(rows) == _PAGE:
+            if output.is_data(form) and len(rows) == _PAGE:
                 _write(rows, form)
                 rows.clear()
             if total == count:
                 break
     _write(rows, form)
-    return 0 if total else apisession.nothing("there is no such member")
+    if not total:
+        output.complain("there is no such member")
+    return 0
 
 
 @sets.command("due")
@@ -118,7 +120,7 @@ async def list_members(asked: client.AsyncSetClient, *, prefix: str, count: int,
 @click.option("--to", metavar="TIME", help="Due before then; instead of --within.")
 @click.option("--overdue", is_flag=True, help="Only what should have fired already.")
 @options.count(_MOST)
-@shown.form
+@options.output_format
 @apisession.asking
 async def due(
     asked: client.AsyncSetClient,
@@ -140,7 +142,9 @@ async def due(
         if not (cursor := page.next):
             break
     _write(rows, form)
-    return 0 if rows else apisession.nothing(f"no member is due from {since} to {until}")
+    if not rows:
+        output.complain(f"no member is due from {since} to {until}")
+    return 0
 
 
 def _window(
@@ -164,7 +168,7 @@ def _window(
 
 
 def _write(rows: list[output.Row], form: str) -> None:
-    shown.rows(rows, form, _OF_MEMBER, spare=("state", "payload"), may_cut="payload")
+    shown.rows(rows, form, _OF_MEMBER, wide=_WIDE, spare=("state", "payload"), may_cut="payload")
 
 
 _OF_MEMBER: output.Columns = {
@@ -174,11 +178,12 @@ _OF_MEMBER: output.Columns = {
     "state": "state",
     "payload": shown.payload,
 }
+_WIDE: output.Columns = {"time zone": "timeZone", "created": "createdTime", "etag": "etag"}
 
 
 @sets.command("stats")
 @apisession.of_set
-@shown.form
+@options.output_format
 @apisession.asking
 async def stats(asked: client.AsyncSetClient, *, form: str) -> int:
     """Show how many members SET has, what is due, and how late it is."""
@@ -221,7 +226,7 @@ def _of_set(row: output.Row) -> output.Cells:
 @click.option("--suspend", is_flag=True, help="Hold it until it is put without this.")
 @click.option("--if-absent", is_flag=True, help="Only if there is none of this id.")
 @click.option("--if-match", metavar="ETAG", default="", help="Only if its etag is this.")
-@shown.form
+@options.output_format
 @apisession.asking
 async def put(
     asked: client.AsyncSetClient,

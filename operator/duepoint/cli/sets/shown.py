@@ -10,26 +10,15 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import click
 import msgspec
 
-from duepoint.cli import options, output
+from duepoint.cli import output
 
 #: A member's own wishes, in the order of a table of one.
 _WISHES = (
     "timeZone", "startingDeadlineSeconds", "catchUpPolicy", "catchUpLimit", "concurrencyPolicy",
     "jitter", "dst",
 )  # fmt: skip
-
-form = click.option(
-    "--output",
-    "-o",
-    "form",
-    metavar="json|yaml|table",
-    type=options.words("json", "yaml", "table"),
-    default=lambda: "table" if sys.stdout.isatty() else "json",
-    help="Unset: a table on a terminal, elsewhere JSON, one object a line.",
-)
 
 
 def row(value: msgspec.Struct) -> output.Row:
@@ -43,13 +32,14 @@ def rows(
     form: str,
     columns: output.Columns,
     *,
+    wide: output.Columns,
     spare: Sequence[str] = (),
     may_cut: str = "",
 ) -> int:
     """Write a list; how many there were."""
     if form == "yaml":
         return _yaml(listed)
-    return output.show_rows(listed, form, columns, spare=spare, may_cut=may_cut)
+    return output.show_rows(listed, form, columns, wide=wide, spare=spare, may_cut=may_cut)
 
 
 def single(shown: output.Row, form: str, cells: Callable[[output.Row], output.Cells]) -> None:
