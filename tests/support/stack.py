@@ -27,7 +27,7 @@ import yaml
 
 from duepoint.faults import FaultPoint
 from duepoint.kube import api as kubeapi
-from duepoint.kube import credentials, port
+from duepoint.kube import credentials, errors, port
 from tests.support import receiver, waiting
 from tests.support.chartroles import ChartRoles
 from tests.support.controlplane import ControlPlane
@@ -298,16 +298,17 @@ class Stack:
 
     async def _watched(self, collection: str, name: str, holds: Callable[[Object], bool]) -> Object:
         query = {"fieldSelector": f"metadata.name={name}"}
-        listed = self._decoded(await self.api.request("GET", collection, query=query))
-        for item in listed["items"]:
-            if holds(item):
-                return dict(item)
-        version = listed["metadata"]["resourceVersion"]
-        async for change in self.api.watch(collection, _Any, version, query=query):
-            found = {"metadata": {}, "status": change.item.status, "spec": change.item.spec}
-            if holds(found):
-                return await self.schedule(name)
-        raise AssertionError("a watch goes on for ever")
+        while True:
+            listed = self._decoded(await self.api.request("GET", collection, query=query))
+            for item in listed["items"]:
+                if holds(item):
+                    return dict(item)
+            version = listed["metadata"]["resourceVersion"]
+            with contextlib.suppress(errors.Gone):  # the server's window has moved on
+                async for change in self.api.watch(collection, _Any, version, query=query):
+                    found = {"metadata": {}, "status": change.item.status, "spec": change.item.spec}
+                    if holds(found):
+                        return await self.schedule(name)
 
     # -- life ------------------------------------------------------------------------------------
 
