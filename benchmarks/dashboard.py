@@ -7,7 +7,8 @@ has them. The steps: loading, a ride from the first row to the last, a word type
 and taken back, a click that orders by another column, and the renewal of the distances to now. Of
 each the figures have the longest task of the page: ``_task_ms`` its CPU time, which does not depend
 on what else the machine does, and ``_pause_ms`` its time by the clock, 0 where none took 50 ms.
-Between two tasks the browser draws frames and takes clicks and keys.
+Between two tasks the browser draws frames and takes clicks and keys; ``_rests`` is how often the
+page let it, between two slices of its work.
 """
 
 from __future__ import annotations
@@ -89,7 +90,15 @@ window.tasks = [];
 new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) tasks.push(entry.duration);
 }).observe({ type: 'longtask', buffered: true });
+window.rests = 0;
+const post = MessagePort.prototype.postMessage;
+MessagePort.prototype.postMessage = function (...words) {
+  rests += 1;
+  return post.apply(this, words);
+};
 """
+#: How often the page has let the browser go on since it was asked.
+_RESTS = "(() => { const count = rests; rests = 0; return count; })()"
 _LONGEST = "(() => { const most = Math.max(0, ...tasks); tasks.length = 0; return most; })()"
 _FRAME = "new Promise((go) => requestAnimationFrame(() => setTimeout(go)))"
 _RIDE_STEPS = 60
@@ -132,6 +141,7 @@ class Ride:
             task_ms = await self._page.longest_task_ms(step())
             self.found[f"{step.__name__}_task_ms"] = round(task_ms, 1)
             self.found[f"{step.__name__}_pause_ms"] = round(await self._page.run(_LONGEST))
+            self.found[f"{step.__name__}_rests"] = await self._page.run(_RESTS)
         return self.found
 
     async def load(self) -> None:
