@@ -15,6 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
+#: Of a wish that no object becomes ``Ready`` for.
+NEVER_READY = ("", 0)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -58,7 +61,7 @@ class Wish:
     created_us: int
     at_us: int
     returned_us: int
-    of: tuple[str, int] = ("", 0)
+    of: tuple[str, int] = NEVER_READY
     ready_us: int = 0
     is_restored: bool = True
 
@@ -237,8 +240,6 @@ class History:
                 self.end = line
 
     def _see_ready(self, of: tuple[str, int], at_us: int) -> None:
-        if of in self.ready:
-            return
         self.ready[of] = at_us
         for place, wish in enumerate(self.wishes):
             if wish.of == of and not wish.ready_us:

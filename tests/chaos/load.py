@@ -18,7 +18,7 @@ from typing import Any
 
 from duepoint.kube import errors as kube_errors
 from tests.chaos import apiusers
-from tests.chaos.history import Wish, instant_us
+from tests.chaos.history import NEVER_READY, Wish, instant_us
 from tests.chaos.recorder import Recorder, now_us
 from tests.support.builders import JOB_TEMPLATE
 from tests.support.stack import Stack
@@ -28,7 +28,6 @@ Spec = dict[str, Any]
 _RETRY_SECONDS = 0.3
 STREAMS = ("ticks", "tocks")
 SET = "members"
-_NEVER_READY = ("", 0)
 _RETRY = {"maxAttempts": 100, "initialBackoff": "300ms", "maxBackoff": "2s"}
 _ALL = {"catchUpPolicy": "All", "catchUpLimit": 1000}
 
@@ -129,7 +128,7 @@ class Load:
         self._record(
             dataclasses.replace(
                 self._last[name], spec=None, edit=edit, at_us=at_us, returned_us=now_us(),
-                of=_NEVER_READY,
+                of=NEVER_READY,
             )
         )  # fmt: skip
 

@@ -154,11 +154,13 @@ class Nemesis:
             begin_us = now_us()
             what, witness = planned.kind.value, ""
             try:
-                what, witness = await work(planned)
+                try:
+                    what, witness = await work(planned)
+                finally:
+                    await asyncio.to_thread(afterwards)  # a former primary takes writes until then
             except (OSError, redis.RedisError, ApiError, TimeoutError) as error:
                 what = f"{planned.kind.value}: {error}"
             finally:
-                await asyncio.to_thread(afterwards)  # a former primary takes writes until then
                 self._recorder.add(
                     Fault(
                         kind=planned.kind.value,

@@ -23,7 +23,7 @@ import click
 import msgspec
 
 from duepoint import client, errors
-from duepoint.cli import cluster, options, output
+from duepoint.cli import cluster, options
 from duepoint.client import tokens
 from duepoint.kube import credentials
 from duepoint.kube import errors as kube_errors
@@ -275,9 +275,3 @@ class _TokenRequest(msgspec.Struct, frozen=True):
 def identity(asked: client.AsyncSetClient) -> tuple[str, str]:
     """Which set on which server: for a checkpoint."""
     return asked.server, f"{asked.calls.namespace}/{asked.calls.name}"
-
-
-def nothing(text: str) -> int:
-    """Say that there is nothing to show; its exit code."""
-    output.complain(text)
-    return output.FAILED

@@ -27,13 +27,6 @@ class _Share:
     none_until: float = float("-inf")
     asking: asyncio.Lock | None = None
 
-    def take_nowait(self, count: int) -> bool:
-        """Whether there were so many, which are taken then."""
-        if self.left < count or self.until <= asyncio.get_running_loop().time():
-            return False
-        self.left -= count
-        return True
-
 
 class Rates:
     """Hands out changes.
@@ -49,8 +42,6 @@ class Rates:
     async def take(self, uid: str, most: int, namespace: str, count: int = 1) -> None:
         """Take changes of a set; raises Problem TooManyRequests where the second has no more."""
         for owner, limit in self._limits(uid, most, namespace):
-            if self._share(owner).take_nowait(count):
-                continue
             wait = await self._take(owner, limit, count)
             if wait is not None:
                 raise OperationProblem(
@@ -80,9 +71,10 @@ class Rates:
     async def _take(self, owner: str, most: int, count: int) -> float | None:
         """None where they were taken; otherwise the seconds until there may be some."""
         share = self._share(owner)
-        if share.take_nowait(count):
-            return None
         loop = asyncio.get_running_loop()
+        if share.until > loop.time() and share.left >= count:
+            share.left -= count
+            return None
         if share.asking is None:
             share.asking = asyncio.Lock()
         async with share.asking:

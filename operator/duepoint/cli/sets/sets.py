@@ -386,4 +386,5 @@ async def _no_member(asked: client.AsyncSetClient, id_: str, missing: client.Not
             if near:
                 break
     hint = f'; did you mean "{near[0]}"?' if near else ""
-    return apisession.nothing(f"{missing.detail}{hint}")
+    output.complain(f"{missing.detail}{hint}")
+    return output.FAILED
