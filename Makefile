@@ -138,6 +138,20 @@ test-pythons: ## test-unit and test-scenarios on every other supported Python th
 	  else echo "No $$python here: left out" >&2; fi; \
 	done
 
+# The API server itself, the CRDs and the chart on it, and a firing to each kind of target.
+API_SERVER_TESTS = tests/integration/test_development_cluster.py tests/integration/crds \
+  tests/integration/kube tests/integration/chart tests/conformance/test_kube.py \
+  $(addprefix tests/e2e/test_,$(addsuffix .py,firing jobs streams scheduleruns sets_for_people))
+
+.PHONY: test-api-servers
+test-api-servers: $(STAMP) ## the tests of everything that an API server may refuse or answer otherwise, on an older one, which is built first (KUBERNETES=1.35)
+	@for minor in $(or $(KUBERNETES),1.35); do \
+	  echo "On Kubernetes $$minor" >&2; \
+	  env -u KUBEBUILDER_ASSETS DUEPOINT_KUBERNETES=$$minor \
+	    $(PY) -m tools.devcluster run --tool helm -- \
+	    $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(API_SERVER_TESTS) $(PYTEST_ARGS) || exit 1; \
+	done
+
 .PHONY: test-redis-server
 test-redis-server: $(STAMP) ## the tests that run on Debian's redis-server as well, where it is installed
 	@if command -v redis-server >/dev/null; \

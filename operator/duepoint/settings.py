@@ -479,7 +479,10 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
 
 
 # Variables with our prefix that belong to the development tools.
-_FOREIGN = ("DUEPOINT_CACHE", "DUEPOINT_RELEASES", "DUEPOINT_STATE", "DUEPOINT_TEST_")
+_FOREIGN = (
+    *("DUEPOINT_CACHE", "DUEPOINT_KUBERNETES", "DUEPOINT_RELEASES", "DUEPOINT_STATE"),
+    "DUEPOINT_TEST_",
+)
 #: What the client of the HTTP API and ``duepoint set`` read, in the same shell as other commands.
 _OF_CLIENTS = frozenset(
     {

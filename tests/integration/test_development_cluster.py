@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.controlplane import DURATION, OUTCOME, ControlPlane
 from tests.support.waiting import wait_until
-from tools.devcluster import apiserver, cluster, processes, session
+from tools.devcluster import apiserver, binaries, cluster, processes, session
 from tools.devcluster.state import State
 
 pytestmark = pytest.mark.xdist_group("development-cluster")
@@ -34,6 +34,16 @@ def conditions(client: apiserver.Client, path: str) -> set[str]:
 
 def jobs(namespace: str) -> str:
     return f"/apis/batch/v1/namespaces/{namespace}/jobs"
+
+
+def test_the_control_plane_has_the_version_that_is_asked_for(control_plane):
+    if "KUBEBUILDER_ASSETS" in os.environ:
+        pytest.skip("KUBEBUILDER_ASSETS brings an API server of any version")
+    found = control_plane.admin().get("/version")
+
+    wanted = binaries.KUBERNETES_VERSIONS[binaries.chosen_kubernetes()]
+    assert found["gitVersion"] == wanted
+    assert f"{found['major']}.{found['minor']}" == binaries.chosen_kubernetes()
 
 
 def test_a_job_completes_on_the_simulated_node(control_plane, kube_namespace):

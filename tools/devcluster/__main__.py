@@ -2,8 +2,9 @@
 
 `python -m tools.devcluster COMMAND`, from the root of the repository. Results go to standard
 output, everything else to standard error. DUEPOINT_STATE chooses the cluster, DUEPOINT_CACHE the
-place of the binaries, DUEPOINT_RELEASES where releases are fetched; KUBEBUILDER_ASSETS, REDIS_URL
-and KUBECONFIG are honoured as described in `binaries` and `external`.
+place of the binaries, DUEPOINT_RELEASES where releases are fetched, DUEPOINT_KUBERNETES the version
+of the control plane; KUBEBUILDER_ASSETS, REDIS_URL and KUBECONFIG are honoured as described in
+`binaries` and `external`.
 """
 
 from __future__ import annotations
@@ -90,8 +91,9 @@ def up(options: argparse.Namespace) -> int:
 
 def describe(record: states.Record) -> None:
     if record.kind == states.SIMULATED:
+        version = binaries.KUBERNETES_VERSIONS[record.kubernetes]
         progress.say(
-            f"Kubernetes {binaries.KUBERNETES_VERSION} at {record.server}, one simulated node: "
+            f"Kubernetes {version} at {record.server}, one simulated node: "
             "Jobs finish, but NO CONTAINER RUNS."
         )
     else:

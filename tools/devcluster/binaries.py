@@ -3,9 +3,11 @@
 In order: the folder `KUBEBUILDER_ASSETS` names, the cache, the project's own release where its
 checksum is pinned (`releases`), a Go build; the last two fill the cache. A recipe is a Go module
 under `tools/controlplane/` (go.mod and go.sum pin every byte) and the commands built from it;
-modules are separate because together they would push one another's dependencies. `ensure` gives
-paths that exist and have been verified; running them is left to `programs`. Two modules are built
-at a time: what one of them waits for (its sources, a linker that uses one core) costs no time then.
+modules are separate because together they would push one another's dependencies. Kubernetes has a
+module for each version that is tested; `DUEPOINT_KUBERNETES` chooses another than the newest.
+`ensure` gives paths that exist and have been verified; running them is left to `programs`. Two
+modules are built at a time: what one of them waits for (its sources, a linker that uses one core)
+costs no time then.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from tools.devcluster import cache, progress, releases, toolchain
 from tools.devcluster.errors import DevClusterError
 
 MODULES = Path(__file__).parent.parent / "controlplane"
-KUBERNETES_VERSION = "v1.36.3"
+#: What `DUEPOINT_KUBERNETES` may say, and the version that it means; the first is used without it.
+KUBERNETES_VERSIONS = {"1.36": "v1.36.3", "1.35": "v1.35.4"}
+KUBERNETES_VERSION = KUBERNETES_VERSIONS["1.36"]
+KUBERNETES_SETTING = "DUEPOINT_KUBERNETES"
 _VERSION_PACKAGE = "k8s.io/component-base/version"
 
 
@@ -49,16 +54,11 @@ class Recipe:
         return " ".join(["-s -w", *(f"-X {key}={value}" for key, value in self.variables.items())])
 
 
-RECIPES = (
-    Recipe(
-        module="etcd",
-        version="v3.6.8",
-        commands={"etcd": "go.etcd.io/etcd/server/v3"},
-        seconds=60,
-    ),
-    Recipe(
-        module="kubernetes",
-        version=KUBERNETES_VERSION,
+def _kubernetes(minor: str) -> Recipe:
+    version = KUBERNETES_VERSIONS[minor]
+    return Recipe(
+        module="kubernetes" if version == KUBERNETES_VERSION else f"kubernetes-{minor}",
+        version=version,
         commands={
             "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
             "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
@@ -66,10 +66,20 @@ RECIPES = (
         },
         seconds=330,
         variables={
-            f"{_VERSION_PACKAGE}.gitVersion": KUBERNETES_VERSION,
-            f"{_VERSION_PACKAGE}.gitMajor": "1",
-            f"{_VERSION_PACKAGE}.gitMinor": "36",
+            f"{_VERSION_PACKAGE}.gitVersion": version,
+            f"{_VERSION_PACKAGE}.gitMajor": minor.partition(".")[0],
+            f"{_VERSION_PACKAGE}.gitMinor": minor.partition(".")[2],
         },
+    )
+
+
+_KUBERNETES = {minor: _kubernetes(minor) for minor in KUBERNETES_VERSIONS}
+_OTHERS = (
+    Recipe(
+        module="etcd",
+        version="v3.6.8",
+        commands={"etcd": "go.etcd.io/etcd/server/v3"},
+        seconds=60,
     ),
     Recipe(
         module="kwok",
@@ -111,6 +121,8 @@ RECIPES = (
         seconds=20,
     ),
 )
+#: All that can be built; of the versions of Kubernetes a cluster has one.
+RECIPES = (*_OTHERS, *_KUBERNETES.values())
 #: Modules built side by side.
 AT_A_TIME = 2
 #: What compiles now, to be ended with us.
@@ -182,6 +194,15 @@ def not_cached(names: Iterable[str], environment: Mapping[str, str] = os.environ
     return [recipe.module for recipe in recipes if not _is_cached(recipe, environment)]
 
 
+def chosen_kubernetes(environment: Mapping[str, str] = os.environ) -> str:
+    """The minor version of the control plane, such as 1.36; one that has no recipe is an error."""
+    minor = environment.get(KUBERNETES_SETTING) or next(iter(KUBERNETES_VERSIONS))
+    if minor not in KUBERNETES_VERSIONS:
+        known = ", ".join(KUBERNETES_VERSIONS)
+        raise DevClusterError(f"{KUBERNETES_SETTING}={minor} is not built here; write {known}")
+    return minor
+
+
 def needed(names: Iterable[str], environment: Mapping[str, str]) -> list[Recipe]:
     """Recipes for `names`, each whole but for what KUBEBUILDER_ASSETS has.
 
@@ -189,7 +210,7 @@ def needed(names: Iterable[str], environment: Mapping[str, str]) -> list[Recipe]
     """
     wanted = set(names)
     recipes = []
-    for recipe in RECIPES:
+    for recipe in (*_OTHERS, _KUBERNETES[chosen_kubernetes(environment)]):
         if wanted & set(recipe.commands):
             given = provided(environment, recipe.commands)
             recipes.append(recipe.only(name for name in recipe.commands if name not in given))

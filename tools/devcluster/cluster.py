@@ -107,7 +107,9 @@ def suits(state: State, record: Record, kind: str, redis_url: str) -> bool:
     """What runs is healthy and what is asked for; `redis_url` is empty for a Redis of ours."""
     own = any(one.name == "valkey" for one in record.processes)
     same_redis = record.redis_url == redis_url if redis_url else own
-    return record.kind == kind and same_redis and is_healthy(state, record)
+    same_kubernetes = kind != SIMULATED or record.kubernetes == binaries.chosen_kubernetes()
+    is_asked_for = record.kind == kind and same_redis and same_kubernetes
+    return is_asked_for and is_healthy(state, record)
 
 
 def client(state: State, record: Record) -> apiserver.Client:
@@ -129,6 +131,7 @@ def _start(state: State, found: dict[str, Path], redis_url: str) -> Record:
             kubeconfig=str(state.kubeconfig),
             server=server,
             etcd=f"http://127.0.0.1:{chosen['etcd']}",
+            kubernetes=binaries.chosen_kubernetes(),
             redis_url=redis_url or f"redis://127.0.0.1:{chosen['valkey']}/0",
         ),
     )

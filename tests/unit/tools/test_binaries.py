@@ -78,6 +78,23 @@ def test_an_unknown_program_is_named(environment):
         binaries.ensure(["minikube"], environment)
 
 
+@pytest.mark.parametrize("minor", list(binaries.KUBERNETES_VERSIONS)[1:])
+def test_an_older_control_plane_is_built_where_it_is_asked_for(environment, compiled, minor):
+    newest = binaries.ensure(["etcd", "kube-apiserver"], environment)
+    older = binaries.ensure(
+        ["etcd", "kube-apiserver"], {**environment, "DUEPOINT_KUBERNETES": minor}
+    )
+
+    assert older["etcd"] == newest["etcd"]
+    assert older["kube-apiserver"].parent.name.startswith(f"kubernetes-{minor}-v{minor}.")
+    assert newest["kube-apiserver"].parent.name.startswith("kubernetes-v")
+
+
+def test_a_control_plane_without_a_recipe_is_refused(environment):
+    with pytest.raises(DevClusterError, match=r"KUBERNETES=1\.20 .* write 1\.36, 1\.35"):
+        binaries.ensure(["etcd"], {**environment, "DUEPOINT_KUBERNETES": "1.20"})
+
+
 def test_what_would_have_to_be_built_is_known_beforehand(environment, compiled):
     assert binaries.not_cached(["etcd", "kwok"], environment) == ["etcd", "kwok"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.devcluster import cluster
-from tools.devcluster.state import Record, State
+from tools.devcluster.state import SIMULATED, Record, State
 
 
 class Answers:
@@ -44,3 +44,17 @@ def test_an_incomplete_cluster_is_not_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "UNREADY_SECONDS", 3_600.0)
 
     assert not cluster.is_healthy(State(tmp_path), Record())
+
+
+def test_a_cluster_of_another_kubernetes_is_not_the_one_that_is_asked_for(asked, monkeypatch):
+    asked(True)
+    redis = "redis://127.0.0.1:7/0"
+    record = Record(complete=True, kubernetes="1.35", redis_url=redis)
+
+    def suits() -> bool:
+        return cluster.suits(State(Path("unused")), record, SIMULATED, redis)
+
+    monkeypatch.setenv("DUEPOINT_KUBERNETES", "1.35")
+    assert suits()
+    monkeypatch.delenv("DUEPOINT_KUBERNETES")
+    assert not suits()

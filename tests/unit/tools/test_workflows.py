@@ -7,6 +7,7 @@ import re
 import pytest
 import yaml
 
+from tools.devcluster import binaries
 from tools.devcluster.state import REPOSITORY
 
 FOLDER = REPOSITORY / ".github" / "workflows"
@@ -52,3 +53,13 @@ def test_a_release_is_refused_for_another_tag_and_for_a_base_without_a_digest():
     built = names.index("Build, push, sign")
     assert names.index("The tag is the version, on the main branch") < built
     assert names.index("The base image is named by its digest") < built
+
+
+def test_nothing_is_published_before_the_older_api_servers_were_tried():
+    jobs = yaml.safe_load(WORKFLOWS["release"])["jobs"]
+    newest, *older = binaries.KUBERNETES_VERSIONS
+
+    assert sorted(jobs["api-servers"]["strategy"]["matrix"]["kubernetes"]) == sorted(older)
+    assert newest not in older
+    assert jobs["build"]["needs"] == "api-servers"
+    assert jobs["pypi"]["needs"] == "build"
