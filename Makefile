@@ -211,6 +211,11 @@ docs: .venv-docs/.complete ## the documentation as a site in build/site; a broke
 docs-serve: .venv-docs/.complete ## the same site on http://127.0.0.1:8000, built anew while pages are edited
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs serve --watch README.md --watch CHANGELOG.md
 
+.PHONY: panels
+panels: $(STAMP) ## the pictures of the Grafana dashboard in docs/, from a quarter of an hour with faults; needs prometheus (SECONDS=)
+	@$(PY) -m tools.devcluster run --tool helm --tool kube-state-metrics -- \
+	  $(PY) -m tests.panels $(if $(SECONDS),--seconds $(SECONDS))
+
 .venv-docs/.complete: requirements-docs.lock
 	@echo "Creating .venv-docs (usually 20 s)" >&2
 	@$(PYTHON) -m venv --clear .venv-docs
