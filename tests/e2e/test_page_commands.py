@@ -1,0 +1,165 @@
+"""The commands on tutorials, how-tos and runbooks, run as a reader would.
+
+One installation serves all pages (``tests.support.pagescene``). A test is a block; those of a page
+run in their order, in a folder with the files that it speaks of. What a page says is not run is a
+skip with its reason, where nothing of the block is left.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support import background, pagecommands, pagescene
+from tests.support.controlplane import ControlPlane
+from tests.support.pagecommands import PageBlock
+from tests.support.pagereader import Reader
+from tests.support.pagescene import Scene
+from tests.support.redisserver import RedisServer
+from tests.support.servedcrds import duepoint_plane
+
+__all__ = ["duepoint_plane"]
+
+pytestmark = [pytest.mark.xdist_group("pages"), pytest.mark.timeout(300)]
+
+BLOCKS = [
+    block
+    for page in pagecommands.PAGES
+    if page.parent.name in ("tutorial", "howto", "runbooks")
+    for block in pagecommands.blocks_of(page)
+]
+KEY = "duepoint-blob-key -n duepoint-system"
+BLOB_KEY = (
+    f"kubectl get secret {KEY} || kubectl create secret generic {KEY} --from-literal=blob-key=key"
+)
+RELEASE = (
+    "helm status duepoint -n duepoint-system > release || helm install duepoint charts/duepoint"
+    " -n duepoint-system --set image.repository=a.example/a --set redis.url=redis://redis/0"
+)
+#: A command of a page -> what must be so before its block, beside what the scene has.
+BEFORE = {
+    "duepoint import cronjob report": [
+        "kubectl delete schedule report -n reports --ignore-not-found",
+        "kubectl apply -n reports -f cronjob.yaml",
+    ],
+    "kubectl get cronjobs -A": ["kubectl apply -n reports -f cronjob.yaml"],
+    "kubectl patch configmap argocd-cm": ["kubectl create configmap argocd-cm -n argocd"],
+    "kubectl delete schedule greeting ping": ["kubectl apply -f ping.yaml"],
+    "duepoint logs report": ["duepoint trigger report -n team-a --wait"],
+    "kubectl get secret -n duepoint-system duepoint-blob-key": [BLOB_KEY],
+    "--from-file=blob-key=<(": [f"kubectl delete secret {KEY} --ignore-not-found"],
+    "kubectl create -f duepoint-objects.json": [
+        "kubectl delete schedules,schedulesets --all -n shop"
+    ],
+    "helm install": ["helm uninstall duepoint -n duepoint-system --ignore-not-found"],
+    "helm upgrade": [RELEASE],
+}
+#: A command that goes on until Ctrl-C -> what is on its output when it works.
+ENDLESS = {
+    "duepoint run -f examples": "Succeeded",
+    "duepoint run -f greeting.yaml ": "good morning",
+    "duepoint run -f ticks.yaml -o text": "Succeeded",
+    ".venv/bin/duepoint operator": "term begins",
+    ".venv/bin/duepoint worker": "claiming",
+    'redis-cli -u "$REDIS_URL" MONITOR': "OK",
+    "kubectl get lease duepoint-operator -n duepoint-system -o yaml -w": "holderIdentity",
+}
+#: A command of a page -> words of what it says.
+SAID = {"kubectl duepoint suspend report -n team-a": "moving the bucket"}
+
+Pages = tuple[Scene, Reader, background.Run]
+
+
+@pytest.fixture(scope="module")
+def pages(
+    duepoint_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pages]:
+    folder = tmp_path_factory.mktemp("pages")
+    server = RedisServer("valkey", folder)
+    server.start()
+    try:
+        with background.living(lambda: pagescene.installed(duepoint_plane, server, folder)) as (
+            scene,
+            run,
+        ):
+            reader = Reader(scene, folder)
+            run(scene.give_up_a_webhook())
+            wait_until_in_order(reader)
+            yield scene, reader, run
+            reader.end()
+    finally:
+        server.stop()
+
+
+def wait_until_in_order(reader: Reader) -> None:
+    """What the operator knows of Redis and the workers is on its Lease within some seconds."""
+    reader.wait_until(
+        "duepoint doctor", lambda said: "unknown" not in said.partition("workers")[2][:40]
+    )
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+def test_the_commands_of_a_block_succeed(block: PageBlock, pages: Pages) -> None:
+    commands = [command for command in block.commands if not missing(command)]
+    if not commands:
+        lacking = sorted({name for command in block.commands for name in missing(command)})
+        pytest.skip(f"needs {', '.join(lacking)}" if lacking else why_not(block))
+    folder = prepared(block, pages)
+    _, reader, _ = pages
+    if " is invalid: " in block.shown:
+        [command] = commands
+        refusal = " ".join(reader.refused(command, folder).split())
+        assert refusal == " ".join(block.shown.partition("\n")[2].split())
+    elif block.shown.startswith("$ ") and (text := text_of(commands[0])):
+        reader.run_until(text, commands[0], folder, beside=commands[1:])
+    else:
+        said = said_by(commands, reader, folder)
+        for words, expected in SAID.items():
+            assert words not in block.shown or expected in said
+
+
+def why_not(block: PageBlock) -> str:
+    return "; ".join(dict.fromkeys(block.left_out.values()))
+
+
+def prepared(block: PageBlock, pages: Pages) -> Path:
+    """The folder of the block's reader; what the block speaks of is there."""
+    scene, reader, run = pages
+    if run(scene.revive()):
+        wait_until_in_order(reader)
+    if block.number == 1:
+        run(scene.furnish())
+    folder = reader.folder_of(block)
+    before = [commands for words, commands in BEFORE.items() if words in block.shown]
+    if script := "\n".join(itertools.chain.from_iterable(before)):
+        reader.run(script, folder)
+    return folder
+
+
+def said_by(commands: Sequence[str], reader: Reader, folder: Path) -> str:
+    said = ""
+    for is_endless, some in itertools.groupby(commands, key=lambda each: bool(text_of(each))):
+        if not is_endless:
+            said += reader.run("\n".join(some), folder)
+            continue
+        for command in some:
+            reader.run_until(text_of(command), command, folder)
+    return said
+
+
+def text_of(command: str) -> str:
+    """What is on the output of a command that goes on until Ctrl-C; empty = it ends by itself."""
+    return next((text for words, text in ENDLESS.items() if command.startswith(words)), "")
+
+
+def missing(command: str) -> list[str]:
+    """Programs of a command that this machine does not have."""
+    return [each for each in pagecommands.programs_of(command) if shutil.which(each) is None]
+
+
+def test_there_are_blocks() -> None:
+    assert len(BLOCKS) > 100
