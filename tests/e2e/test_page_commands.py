@@ -8,12 +8,17 @@ skip with its reason, where nothing of the block is left.
 from __future__ import annotations
 
 import itertools
+import logging
+import re
 import shutil
+import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from duepoint.client import Client, NothingThere
 from tests.support import background, pagecommands, pagescene
 from tests.support.controlplane import ControlPlane
 from tests.support.pagecommands import PageBlock
@@ -26,12 +31,7 @@ __all__ = ["duepoint_plane"]
 
 pytestmark = [pytest.mark.xdist_group("pages"), pytest.mark.timeout(300)]
 
-BLOCKS = [
-    block
-    for page in pagecommands.PAGES
-    if page.parent.name in ("tutorial", "howto", "runbooks")
-    for block in pagecommands.blocks_of(page)
-]
+BLOCKS = [block for page in pagecommands.PAGES for block in pagecommands.blocks_of(page)]
 KEY = "duepoint-blob-key -n duepoint-system"
 BLOB_KEY = (
     f"kubectl get secret {KEY} || kubectl create secret generic {KEY} --from-literal=blob-key=key"
@@ -57,6 +57,12 @@ BEFORE = {
     ],
     "helm install": ["helm uninstall duepoint -n duepoint-system --ignore-not-found"],
     "helm upgrade": [RELEASE],
+    "duepoint import cronjob nightly": ["kubectl apply -n reports -f cronjobs.yaml"],
+    "duepoint load probe": [
+        "kubectl apply -f load.yaml",
+        "kubectl wait --for=condition=Ready scheduleset/probe --timeout=1m",
+    ],
+    "consumer.py": ["kubectl apply -f ticks.yaml"],
 }
 #: A command that goes on until Ctrl-C -> what is on its output when it works.
 ENDLESS = {
@@ -65,6 +71,7 @@ ENDLESS = {
     "duepoint run -f ticks.yaml -o text": "Succeeded",
     ".venv/bin/duepoint operator": "term begins",
     ".venv/bin/duepoint worker": "claiming",
+    "python examples/03-stream/consumer.py": ":00Z",
     'redis-cli -u "$REDIS_URL" MONITOR': "OK",
     "kubectl get lease duepoint-operator -n duepoint-system -o yaml -w": "holderIdentity",
 }
@@ -131,7 +138,7 @@ def prepared(block: PageBlock, pages: Pages) -> Path:
     scene, reader, run = pages
     if run(scene.revive()):
         wait_until_in_order(reader)
-    if block.number == 1:
+    if reader.is_new_to(block.page):
         run(scene.furnish())
     folder = reader.folder_of(block)
     before = [commands for words, commands in BEFORE.items() if words in block.shown]
@@ -161,5 +168,56 @@ def missing(command: str) -> list[str]:
     return [each for each in pagecommands.programs_of(command) if shutil.which(each) is None]
 
 
+def test_the_shop_of_the_tutorial_reminds_its_customers(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene, reader, run = pages
+    run(scene.furnish())
+    for name in ("DUEPOINT_API_URL", "DUEPOINT_API_TOKEN"):
+        monkeypatch.setenv(name, reader.environment[name])
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE orders (number, state)")
+    database.execute("CREATE TABLE outbox (event PRIMARY KEY, text)")
+    database.execute("INSERT INTO orders VALUES (18, 'open')")
+    names: dict[str, Any] = {"database": database, "customers": [("bob", "Asia/Tokyo")]}
+
+    page = pagecommands.ROOT / "docs/tutorial/a-reminder-per-customer.md"
+    for block in pagecommands.python_of(page):
+        exec(block.replace('"default"', repr(scene.namespaces["default"])), names)
+
+    reminders = names["reminders"]
+    names["order_placed"](18)
+    assert reminders.get("order-18").payload == {"order": 18}
+    names["order_paid"](18)
+    with pytest.raises(NothingThere):
+        reminders.get("order-18")
+    for name, zone in (("ada", "Europe/Rome"), ("bob", "Asia/Tokyo")):
+        assert reminders.get(f"newsletter-{name}").time_zone == zone
+    assert names["refused"] == []
+    for _ in range(2):
+        names["receive"]({"id": "event-1", "payload": {"order": 18}})
+    assert [row[0] for row in database.execute("SELECT event FROM outbox")] == ["event-1"]
+
+
+def test_the_client_of_the_reference_writes_members(
+    pages: Pages, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    scene, _, run = pages
+    run(scene.furnish())
+    log = logging.getLogger("client")
+    names = {"token": scene.token, "log": log, "customers": [(7, "Europe/Rome"), (8, "Mars/Here")]}
+    one, rows = pagecommands.python_of(pagecommands.ROOT / "docs/reference/client.md")
+    server, shop = scene.stack.api_url, scene.namespaces["shop"]
+
+    exec(re.sub('https://[^"]+', server, one).replace('"shop"', repr(shop)), names)
+    with Client(server, token=scene.token) as client:
+        names["reminders"] = reminders = client.schedule_set(shop, "reminders")
+        exec(rows, names)
+
+        assert reminders.get("customer-7").time_zone == "Europe/Rome"
+    assert capsys.readouterr().out.startswith("20")
+    assert "customer-8" in caplog.text
+
+
 def test_there_are_blocks() -> None:
-    assert len(BLOCKS) > 100
+    assert len(BLOCKS) > 150

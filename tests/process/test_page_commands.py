@@ -88,7 +88,7 @@ def test_slots_are_counted_as_the_page_counts_them(folder: Path) -> None:
 def test_the_outage_of_the_page_ends_as_its_table_says(folder: Path) -> None:
     line = lines_of("simulate-an-outage", "duepoint simulate -f nightly.yaml")[0]
     table = next(
-        block for page, block in pageblocks.fenced("") if block.startswith("scheduledTime ")
+        block for page, block in pageblocks.fenced("text") if block.startswith("scheduledTime ")
     )
 
     found = [json.loads(each) for each in shell(f"{line} -o json", folder).splitlines()]
@@ -105,7 +105,7 @@ def test_differences_of_a_cronjob_are_those_of_the_page(folder: Path) -> None:
         if each.startswith("kubectl get cronjobs")
     ]
     shown = next(
-        block for page, block in pageblocks.fenced("") if block.startswith("standard input: ")
+        block for page, block in pageblocks.fenced("text") if block.startswith("standard input: ")
     )
 
     ours = shell(line.replace("kubectl get cronjobs -A -o yaml", "cat cronjobs.yaml"), folder)

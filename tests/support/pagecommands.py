@@ -21,18 +21,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
-    page
-    for folder in ("howto", "reference", "runbooks", "tutorial")
-    for page in sorted((ROOT / "docs" / folder).glob("*.md"))
+    ROOT / "README.md",
+    *(
+        page
+        for folder in ("tutorial", "howto", "runbooks", "reference", "explanation")
+        for page in sorted((ROOT / "docs" / folder).glob("*.md"))
+    ),
 ]
 _BLOCK = re.compile(
     r"((?:^ *<!-- not run.*? -->\n)*)^( *)```(\w*)\n(.*?)^\2```$",
     re.MULTILINE | re.DOTALL,
 )
 _MARK = re.compile(r"<!-- not run(?: \(([^)]*)\))?: (.*?) -->")
-_OURS = re.compile(
-    r"(?:^|[|;&(]\s*|xargs )(?:\.venv/bin/)?(?:kubectl|duepoint) [-\w]", re.MULTILINE
-)
 _FILE_OF_TESTS = re.compile(r"tests/[\w/]+\.py")
 
 
@@ -55,7 +55,7 @@ class PageBlock:
 
     @property
     def name(self) -> str:
-        return f"{self.page.parent.name}/{self.page.stem} {self.number}"
+        return f"{name_of(self.page)} {self.number}"
 
     @property
     def tests(self) -> list[str]:
@@ -64,8 +64,13 @@ class PageBlock:
 
 
 def blocks_of(page: Path) -> list[PageBlock]:
-    """Blocks of a page in which kubectl or duepoint is called."""
+    """The command blocks of a page."""
     return list(_found(page))
+
+
+def name_of(page: Path) -> str:
+    """Folder and name of a page, without what is above."""
+    return page.stem if page.parent == ROOT else f"{page.parent.name}/{page.stem}"
 
 
 def _found(page: Path) -> Iterator[PageBlock]:
@@ -75,8 +80,6 @@ def _found(page: Path) -> Iterator[PageBlock]:
             continue
         shown = re.sub(f"^{indent}", "", text, flags=re.MULTILINE)
         whole = list(commands_of(shown))
-        if not any(map(_OURS.search, whole)):
-            continue
         number += 1
         reasons = _MARK.findall(marks)
         left_out = {
@@ -125,3 +128,8 @@ def programs_of(command: str) -> set[str]:
     return {
         name for name in ("jq", "openssl", "curl") if re.search(rf"(?:^|[|&(]\s*){name} ", command)
     }
+
+
+def python_of(page: Path) -> list[str]:
+    """The blocks of Python."""
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)

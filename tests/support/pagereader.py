@@ -31,7 +31,7 @@ from tests.support.certificates import authority
 from tests.support.pagecommands import PageBlock
 from tests.support.pagescene import Scene
 from tests.support.waiting import LONGEST_SECONDS
-from tools.devcluster import credentials
+from tools.devcluster import credentials, ports
 
 BIN = Path(sys.executable).parent
 SYSTEM = "duepoint-system"
@@ -85,6 +85,7 @@ class Reader:
         (self._programs / "helm").symlink_to(stacks.helm())
         (self._programs / "redis-cli").write_text(f"#!{sys.executable}\n{_REDIS_CLI}")
         (self._programs / "redis-cli").chmod(0o755)
+        self._load_address = f"127.0.0.1:{ports.any_free()}"
         self._release = f"duepoint-{uuid.uuid4().hex[:6]}"
         self._releases_in = plane.create_namespace("pages-release")
         self.environment = {
@@ -96,6 +97,8 @@ class Reader:
             "DUEPOINT_REDIS_URL": scene.stack.redis.url,
             "DUEPOINT_API_URL": scene.stack.api_url,
             "DUEPOINT_API_TOKEN": scene.token,
+            "API": scene.stack.api_url,
+            "TOKEN": scene.token,
         }
 
     def end(self) -> None:
@@ -172,6 +175,10 @@ class Reader:
 
     # -- files -----------------------------------------------------------------------------------
 
+    def is_new_to(self, page: Path) -> bool:
+        """No command of the page has been run."""
+        return page not in self._folders
+
     def folder_of(self, block: PageBlock) -> Path:
         """Where the reader of a page is, with its files."""
         if block.page not in self._folders:
@@ -195,6 +202,8 @@ class Reader:
         (folder / "members.ndjson").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
         cronjob = {**_CRONJOB, "metadata": {"name": "report"}}
         (folder / "cronjob.yaml").write_text(yaml.safe_dump(cronjob))
+        cronjob = {**_CRONJOB, "metadata": {"name": "nightly"}}
+        (folder / "cronjobs.yaml").write_text(yaml.safe_dump(cronjob))
         for name in ("schedules", "backup", "rules"):
             (folder / name).mkdir()
         (folder / "rules" / "jobs.yaml").write_text(_RULES)
@@ -203,6 +212,8 @@ class Reader:
             (folder / f"{body['metadata']['name']}.yaml").write_text(text)
             (folder / "schedule.yaml").write_text(text)
         (folder / "ticks.yaml").write_text(yaml.safe_dump(_a_stream("ticks")))
+        load = {**_a_set("probe"), "spec": {"webhook": {"url": f"http://{self._load_address}/"}}}
+        (folder / "load.yaml").write_text(yaml.safe_dump(load))
         (folder / "customers.yaml").write_text(yaml.safe_dump(_a_set("customers")))
         for name in ("report", "nightly", "ticks"):
             for path in (folder / f"{name}.yaml", folder / "schedules" / f"{name}.yaml"):
@@ -223,10 +234,17 @@ class Reader:
         shop = self._scene.namespaces["shop"]
         for name, own in {**self._scene.namespaces, "argocd": stack.namespace}.items():
             text = re.sub(
-                rf"(-n |--namespace[ =]|serviceaccount=|namespace: ){name}\b", rf"\g<1>{own}", text
+                rf"(-n |--namespace[ =]|serviceaccount=|namespace: |/namespaces/|dp:stream:){name}\b",
+                rf"\g<1>{own}",
+                text,
             )
         text = text.replace("=edit --", f"={stack.roles.name_of('duepoint-edit')} --")
         text = text.replace("https://localhost:8443", stack.api_url)
+        text = text.replace("https://duepoint-api.example.com", stack.api_url)
+        text = text.replace("redis://127.0.0.1:6379", stack.redis.url)
+        text = text.replace("--receive 8089", f"--receive {ports.any_free()}")
+        text = text.replace("load probe", f"load probe --receive {self._load_address}")
+        text = text.replace("--within 20s", "--within 2s")
         text = text.replace("127.0.0.1:8089", f"127.0.0.1:{stack.receiver_port}")
         text = text.replace("localhost:8080", f"127.0.0.1:{stack.receiver_port}")
         lease = f"--lease {stack.system}/duepoint-operator"
@@ -261,6 +279,8 @@ class Reader:
             text,
         )
         text = re.sub(r"helm (rollback|uninstall) duepoint", rf"helm \1 {self._release}", text)
+        teams = (self._scene.namespaces[name] for name in ("team-a", "reports"))
+        text = text.replace("{team-a,team-b}", f"{{{','.join(teams)}}}")
         return text.replace(SYSTEM, self._releases_in)
 
     def _dead_letter(self) -> str:
@@ -284,7 +304,8 @@ class Reader:
 def _write_certificates(folder: Path) -> None:
     signer = authority()
     client = signer.signs("a-client")
-    (folder / "ca.pem").write_bytes(signer.pem)
+    for name in ("ca.pem", "ca.crt"):
+        (folder / name).write_bytes(signer.pem)
     (folder / "client.crt").write_bytes(client.certificate)
     (folder / "client.key").write_bytes(client.key)
 
