@@ -71,7 +71,7 @@ ENDLESS = {
     "duepoint run -f ticks.yaml -o text": "Succeeded",
     ".venv/bin/duepoint operator": "term begins",
     ".venv/bin/duepoint worker": "claiming",
-    "python examples/03-stream/consumer.py": ":00Z",
+    "python examples/03-stream/consumer.py": "Z ",
     'redis-cli -u "$REDIS_URL" MONITOR': "OK",
     "kubectl get lease duepoint-operator -n duepoint-system -o yaml -w": "holderIdentity",
 }

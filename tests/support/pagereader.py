@@ -59,6 +59,7 @@ elif words == ["MONITOR"]:
 else:
     print(server.execute_command(*words))
 """
+_BEFORE_A_NAMESPACE = r"(-n |--namespace[ =]|serviceaccount=|namespace: |/namespaces/|dp:stream:)"
 _ADDRESS = re.compile(r"redis://\S+")
 _RULES = """\
 groups: [{name: a, rules: [{alert: A, expr: kube_job_status_failed > 0}]}]
@@ -233,11 +234,7 @@ class Reader:
         text = text.replace(SYSTEM, stack.system)
         shop = self._scene.namespaces["shop"]
         for name, own in {**self._scene.namespaces, "argocd": stack.namespace}.items():
-            text = re.sub(
-                rf"(-n |--namespace[ =]|serviceaccount=|namespace: |/namespaces/|dp:stream:){name}\b",
-                rf"\g<1>{own}",
-                text,
-            )
+            text = re.sub(rf"{_BEFORE_A_NAMESPACE}{name}\b", rf"\g<1>{own}", text)
         text = text.replace("=edit --", f"={stack.roles.name_of('duepoint-edit')} --")
         text = text.replace("https://localhost:8443", stack.api_url)
         text = text.replace("https://duepoint-api.example.com", stack.api_url)
@@ -250,6 +247,8 @@ class Reader:
         lease = f"--lease {stack.system}/duepoint-operator"
         text = text.replace("duepoint doctor", f"duepoint doctor {lease}")
         text = text.replace(".venv/bin/", "")
+        alone = f"env DUEPOINT_WATCH_NAMESPACES={self._releases_in} duepoint"
+        text = re.sub(r"^duepoint (operator|worker) ", rf"{alone} \1 ", text)
         text = text.replace("/backup/", "backup/").replace("/tmp/blob-key", "blob-key")
         text = text.replace("make env", f"cd {pagecommands.ROOT} && {_ENVIRONMENT}")
         text = text.replace("schedules,schedulesets -A", f"schedules,schedulesets -n {shop}")
