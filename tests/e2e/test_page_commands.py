@@ -94,10 +94,12 @@ def pages(
             run,
         ):
             reader = Reader(scene, folder)
-            run(scene.give_up_a_webhook())
-            wait_until_in_order(reader)
-            yield scene, reader, run
-            reader.end()
+            try:
+                run(scene.give_up_a_webhook())
+                wait_until_in_order(reader)
+                yield scene, reader, run
+            finally:
+                reader.end()
     finally:
         server.stop()
 
@@ -111,10 +113,11 @@ def wait_until_in_order(reader: Reader) -> None:
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
 def test_the_commands_of_a_block_succeed(block: PageBlock, pages: Pages) -> None:
-    commands = [command for command in block.commands if not missing(command)]
+    commands = block.commands
     if not commands:
-        lacking = sorted({name for command in block.commands for name in missing(command)})
-        pytest.skip(f"needs {', '.join(lacking)}" if lacking else why_not(block))
+        pytest.skip("; ".join(dict.fromkeys(block.left_out.values())))
+    if lacking := missing(block):
+        pytest.skip(f"needs {', '.join(lacking)}")
     folder = prepared(block, pages)
     _, reader, _ = pages
     if " is invalid: " in block.shown:
@@ -129,8 +132,12 @@ def test_the_commands_of_a_block_succeed(block: PageBlock, pages: Pages) -> None
             assert words not in block.shown or expected in said
 
 
-def why_not(block: PageBlock) -> str:
-    return "; ".join(dict.fromkeys(block.left_out.values()))
+def missing(block: PageBlock) -> list[str]:
+    """Programs that this machine does not have, of the block and of those before it on its page."""
+    before = [each for each in pagecommands.blocks_of(block.page) if each.number <= block.number]
+    commands = itertools.chain.from_iterable(each.commands for each in before)
+    named = set(itertools.chain.from_iterable(map(pagecommands.programs_of, commands)))
+    return [name for name in sorted(named) if shutil.which(name) is None]
 
 
 def prepared(block: PageBlock, pages: Pages) -> Path:
@@ -161,11 +168,6 @@ def said_by(commands: Sequence[str], reader: Reader, folder: Path) -> str:
 def text_of(command: str) -> str:
     """What is on the output of a command that goes on until Ctrl-C; empty = it ends by itself."""
     return next((text for words, text in ENDLESS.items() if command.startswith(words)), "")
-
-
-def missing(command: str) -> list[str]:
-    """Programs of a command that this machine does not have."""
-    return [each for each in pagecommands.programs_of(command) if shutil.which(each) is None]
 
 
 def test_the_shop_of_the_tutorial_reminds_its_customers(

@@ -1,4 +1,4 @@
-"""Commands of the pages that need no server, run by a shell as a person types them."""
+"""What commands of the pages say is what their page shows; that they succeed, tests/e2e has."""
 
 from __future__ import annotations
 
@@ -55,24 +55,6 @@ def lines_of(page: str, needle: str) -> list[str]:
         for line in block.replace("\\\n", " ").splitlines()
         if needle in line
     ]
-
-
-@pytest.mark.parametrize(
-    ("page", "needle"),
-    [
-        ("simulate-an-outage", "duepoint simulate -f nightly.yaml"),
-        ("spread-the-load", "duepoint forecast -R"),
-        ("command-line", "duepoint forecast schedules/"),
-        ("command-line", "duepoint import cronjob -f"),
-        ("very-many-schedules", "duepoint explain"),
-        ("upgrade", "duepoint validate"),
-    ],
-)
-def test_a_command_without_a_server_does_its_work(page: str, needle: str, folder: Path) -> None:
-    found = lines_of(page, needle)
-    assert found
-    for line in found:
-        shell(line, folder)
 
 
 def test_slots_are_counted_as_the_page_counts_them(folder: Path) -> None:

@@ -145,8 +145,9 @@ class Reader:
             for line in process.stdout:
                 said += line
                 if text in line:
-                    for other in beside:
-                        self.run(_ADDRESS.sub(_ADDRESS.search(said)[0], other), folder)
+                    if beside:
+                        [address, *_] = _ADDRESS.findall(said)
+                        self.run(_ADDRESS.sub(address, "\n".join(beside)), folder)
                     process.send_signal(signal.SIGINT)
                     break
             said += process.stdout.read()
@@ -251,6 +252,9 @@ class Reader:
         text = re.sub(r"^duepoint (operator|worker) ", rf"{alone} \1 ", text)
         text = text.replace("/backup/", "backup/").replace("/tmp/blob-key", "blob-key")
         text = text.replace("make env", f"cd {pagecommands.ROOT} && {_ENVIRONMENT}")
+        reports = self._scene.namespaces["reports"]
+        text = text.replace("get cronjobs -A", f"get cronjobs -n {reports}")
+        text = text.replace("cronjob --all-namespaces", f"cronjob -n {reports}")
         text = text.replace("schedules,schedulesets -A", f"schedules,schedulesets -n {shop}")
         if (letter := "1.17/1763771234567-0") in text:
             text = text.replace(letter, self._dead_letter())
@@ -277,7 +281,9 @@ class Reader:
             rf"helm \1 {self._release} charts/duepoint --set crds.enabled=false",
             text,
         )
-        text = re.sub(r"helm (rollback|uninstall) duepoint", rf"helm \1 {self._release}", text)
+        text = re.sub(
+            r"helm (rollback|status|uninstall) duepoint", rf"helm \1 {self._release}", text
+        )
         teams = (self._scene.namespaces[name] for name in ("team-a", "reports"))
         text = text.replace("{team-a,team-b}", f"{{{','.join(teams)}}}")
         return text.replace(SYSTEM, self._releases_in)
