@@ -37,8 +37,8 @@ BLOB_KEY = (
     f"kubectl get secret {KEY} || kubectl create secret generic {KEY} --from-literal=blob-key=key"
 )
 RELEASE = (
-    "helm status duepoint -n duepoint-system > release || helm install duepoint charts/duepoint"
-    " -n duepoint-system --set image.repository=a.example/a --set redis.url=redis://redis/0"
+    "helm upgrade duepoint charts/duepoint --install -n duepoint-system --reset-values"
+    " --set image.repository=a.example/a --set redis.url=redis://redis/0"
 )
 #: A command of a page -> what must be so before its block, beside what the scene has.
 BEFORE = {

@@ -281,9 +281,7 @@ class Reader:
             rf"helm \1 {self._release} charts/duepoint --set crds.enabled=false",
             text,
         )
-        text = re.sub(
-            r"helm (rollback|status|uninstall) duepoint", rf"helm \1 {self._release}", text
-        )
+        text = re.sub(r"helm (rollback|uninstall) duepoint", rf"helm \1 {self._release}", text)
         teams = (self._scene.namespaces[name] for name in ("team-a", "reports"))
         text = text.replace("{team-a,team-b}", f"{{{','.join(teams)}}}")
         return text.replace(SYSTEM, self._releases_in)
