@@ -28,8 +28,8 @@ COUNT = int(os.environ.get("COUNT", "10000"))
 SECONDS = float(os.environ.get("SECONDS", "600"))
 LEASE_SECONDS = float(os.environ.get("LEASE", "10"))
 PAUSE_SECONDS = 30
-#: Requests that a worker has under way when it is killed.
-UNDER_WAY = 50
+#: Requests that a worker has under way when it is killed; it sends 32 to one receiver at a time.
+UNDER_WAY = 30
 #: Between a change and the window after it. A slot that has not come so late is lost.
 _REST_SECONDS = 5
 _SECOND_US = 1_000_000
@@ -38,7 +38,10 @@ _SECOND_US = 1_000_000
 async def run() -> list[Figure]:
     figures: list[Figure] = []
     for part in os.environ.get("PARTS", ",".join(PARTS)).split(","):
-        figures += await PARTS[part]()
+        found = await PARTS[part]()
+        for figure in found:
+            report.say(f"  {figure.figure}: {figure.value:g} {figure.unit}")
+        figures += found
     return figures
 
 
