@@ -309,6 +309,9 @@ bench-flush: $(STAMP) ## Redis emptied five times in 200 s under 40 webhooks who
 bench-fallback: $(STAMP) ## Redis killed and back with a state 1, 10, 30 s and an hour older, leader alive and killed: no Job twice, none lost (CASES=, CHECK=1)
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks fallback
 
+bench-outages: $(STAMP) ## the leader still, a worker killed, one asked to end, no API server for ten minutes (PARTS=, SECONDS=, COUNT=, CHECK=1)
+	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks outages
+
 bench-tenants: $(STAMP) ## a quiet namespace beside two hostile ones: as punctual as alone, 400 MB, none lost (SECONDS=, SHARE=, SMALL=1, CHECK=1)
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks tenants
 

@@ -13,7 +13,7 @@ from benchmarks import report
 SCENARIOS = ("lateness", "ready", "idle", "partition")
 
 #: Too long to be run with the others.
-LONG = ("kube", "edits", "flush", "fallback", "tenants", "firststeps")
+LONG = ("kube", "edits", "flush", "fallback", "outages", "tenants", "firststeps")
 
 #: These need no cluster.
 ALONE = ("expressions",)

@@ -90,11 +90,11 @@ async def run(scene: Scene, workers: list[Process], operator: Process, counts: t
     """All actors, for each number of Jobs."""
     figures: list[Figure] = []
     for count in counts:
-        bare = await _bare(scene, count)
+        loop = await bare(scene, count)
         ours = await _ours(scene, workers, operator, count)
-        figures += _figures_of_burst(count, "bare loop", bare)
+        figures += _figures_of_burst(count, "bare loop", loop)
         figures += _figures_of_burst(count, "Duepoint", ours)
-        figures.append(_against_bare(count, ours, bare))
+        figures.append(_against_bare(count, ours, loop))
         if "raised" in scene.beside:
             raised = await _cronjobs(scene, count, "raised", 120 + count * 0.05, **RAISED)
             figures += _figures_of_burst(count, "CronJob, limits raised", raised)
@@ -112,7 +112,8 @@ async def run(scene: Scene, workers: list[Process], operator: Process, counts: t
 # -- the actors ------------------------------------------------------------------------------
 
 
-async def _bare(scene: Scene, count: int) -> Burst:
+async def bare(scene: Scene, count: int) -> Burst:
+    """As many POSTs as a loop can send that does nothing else."""
     report.say(f"{count} Jobs by a bare loop")
     namespace = scene.namespaces["bare"]
     slot_us = _now_us() - _now_us() % 1_000_000
@@ -139,15 +140,7 @@ async def _bare(scene: Scene, count: int) -> Burst:
 async def _ours(scene: Scene, workers: list[Process], operator: Process, count: int) -> Burst:
     report.say(f"{count} Schedules at one slot")
     stack = scene.stack
-    slot_us, text = _slot(count)
-    thing = {
-        "apiVersion": "duepoint.dev/v1alpha1", "kind": "Schedule",
-        "metadata": {"name": "@NAME@", "namespace": stack.namespace},
-        "spec": {"schedule": text, "jobTemplate": TEMPLATE},
-    }  # fmt: skip
-    path = SCHEDULES.format(ns=stack.namespace)
-    await kubeloads.send(stack.plane, path, thing, count=count, prefix=f"burst-{count}-")
-    await until_armed(stack, count, slot_us)
+    slot_us = await armed(stack, count)
     report.say("  armed; waiting for the slot")
     probed = {process.name: f"{process.http}/healthz" for process in (operator, *workers)}
     pids = {process.name: process.pid for process in (operator, *workers)}
@@ -207,6 +200,20 @@ async def _cronjobs(
 
 
 # -- waiting ---------------------------------------------------------------------------------
+
+
+async def armed(stack: Stack, count: int) -> int:
+    """So many Schedules of Jobs at one slot, which is returned, each in the queue."""
+    slot_us, text = _slot(count)
+    thing = {
+        "apiVersion": "duepoint.dev/v1alpha1", "kind": "Schedule",
+        "metadata": {"name": "@NAME@", "namespace": stack.namespace},
+        "spec": {"schedule": text, "jobTemplate": TEMPLATE},
+    }  # fmt: skip
+    path = SCHEDULES.format(ns=stack.namespace)
+    await kubeloads.send(stack.plane, path, thing, count=count, prefix=f"burst-{count}-")
+    await until_armed(stack, count, slot_us)
+    return slot_us
 
 
 async def until_armed(stack: Stack, count: int, before_us: int) -> None:

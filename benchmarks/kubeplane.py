@@ -87,6 +87,7 @@ class Plane:
         self._plane = plane
         self._state = states.State(plane.folder)
         self.audit_log = plane.folder / "audit.log"
+        self._policy = plane.folder / "audit-policy.json"
         running = {one.name: one.pid for one in self._record().processes}
         self.api_server = _server(running[API_SERVER], API_SERVER, plane.folder)
         self.controllers = _server(running[CONTROLLERS], CONTROLLERS, plane.folder)
@@ -95,15 +96,31 @@ class Plane:
     async def audit(self) -> None:
         """From now on the API server writes down every request that counts."""
         if not self.audit_log.exists():
-            policy = self._plane.folder / "audit-policy.json"
-            policy.write_text(json.dumps(_POLICY))
+            self._policy.write_text(json.dumps(_POLICY))
             await self.stop(self.api_server)
-            self.start(
-                self.api_server,
-                audit_policy_file=str(policy),
-                audit_log_path=str(self.audit_log),
-                audit_log_maxsize="4000",
-            )
+            await self._serve()
+        else:
+            await self._until_ready()
+
+    @contextlib.asynccontextmanager
+    async def without_api_server(self) -> AsyncIterator[None]:
+        """Nothing listens at its address; afterwards it is there again, with the same log."""
+        await self.stop(self.api_server)
+        try:
+            yield
+        finally:
+            await self._serve()
+
+    async def _serve(self) -> None:
+        self.start(
+            self.api_server,
+            audit_policy_file=str(self._policy),
+            audit_log_path=str(self.audit_log),
+            audit_log_maxsize="4000",
+        )
+        await self._until_ready()
+
+    async def _until_ready(self) -> None:
         admin = self._plane.admin()
         while not await asyncio.to_thread(admin.is_ready):  # noqa: ASYNC110 - it sets no event
             await asyncio.sleep(0.1)

@@ -46,10 +46,7 @@ async def run() -> list[Figure]:
         report.say("the workers agree on who looks at what")
         await asyncio.sleep(keepalive.BEAT_SECONDS + 1)
         report.say(f"{SCHEDULES} Schedules @every 1s for {SECONDS} s")
-        await asyncio.gather(*(_apply(stack, number, receiver.port) for number in range(SCHEDULES)))
-        await asyncio.gather(
-            *(stack.wait_until_ready(f"tick-{number}") for number in range(SCHEDULES))
-        )
+        await tick(stack, receiver.port)
         first = int(time.time()) + STARTING_SECONDS
         await asyncio.sleep(STARTING_SECONDS)
         stolen = Stolen.from_now()
@@ -101,6 +98,12 @@ def _delivery(line: bytes) -> Delivery:
     return Delivery(arrived_us=int(arrived), path="/", webhook_id="", body=json.loads(body))
 
 
+async def tick(stack: Stack, port: int) -> None:
+    """So many Schedules, ``tick-NUMBER``, fire every second from now on."""
+    await asyncio.gather(*(_apply(stack, number, port) for number in range(SCHEDULES)))
+    await asyncio.gather(*(stack.wait_until_ready(f"tick-{number}") for number in range(SCHEDULES)))
+
+
 async def _apply(stack: Stack, number: int, port: int) -> None:
     # All: a stall of this shared machine makes slots late, never lost.
     webhook = {"url": f"http://127.0.0.1:{port}/"}
@@ -114,7 +117,7 @@ def _figures(deliveries: list[Delivery], window: range) -> Iterator[Figure]:
         (f"tick-{number}", second * 1_000_000) for number in range(SCHEDULES) for second in window
     }
     lost = len(expected - arrivals.keys())
-    late = [_late_ms(one) for one in deliveries]
+    late = [late_ms(one) for one in deliveries]
     count = len(late)
     spread = (min(late), max(late))
     yield Figure(benchmark=NAME, figure="slots lost", value=lost, unit="slots", bar="= 0",
@@ -138,7 +141,7 @@ def _figures(deliveries: list[Delivery], window: range) -> Iterator[Figure]:
 
 
 def _machine(bare: list[Delivery], stolen_percent: float) -> Iterator[Figure]:
-    late = [_late_ms(one) for one in bare]
+    late = [late_ms(one) for one in bare]
     for share in (0.5, 0.99):
         yield Figure(
             benchmark=NAME,
@@ -157,5 +160,6 @@ def _machine(bare: list[Delivery], stolen_percent: float) -> Iterator[Figure]:
     )
 
 
-def _late_ms(one: Delivery) -> float:
+def late_ms(one: Delivery) -> float:
+    """How long after its slot it arrived."""
     return (one.arrived_us - slot_us(one.slot)) / 1000

@@ -42,6 +42,7 @@ from duepoint.worker import attempttraces, claimer, ownership, pipeline
 
 if TYPE_CHECKING:
     from duepoint.controller import leadership
+    from duepoint.httpapi import service
 
 _KEY_BYTES = 32
 #: A worker has so many points in hand for each one it can try at a time: what keeps its targets
@@ -353,34 +354,19 @@ def _note_leadership(leading: bool, epoch: int) -> None:  # noqa: FBT001 - the e
 
 
 async def _api(chosen: settings.ApiSettings) -> None:
-    from duepoint.httpapi import service  # noqa: PLC0415 - the other processes need none of it
-
-    # Delays, and the first slot of what is written, count from the time that the clocks agree on.
     clock = agreedclock.AgreedClock(clocks.SystemClock())
     health = services.Health()
     access = credentials.found(chosen.kubeconfig, chosen.context)
-    async with serving(chosen, health, "api"), api_session(access, "api", clock) as api:
-        queue = open_queue(chosen, clock)
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(serving(chosen, health, "api"))
+        api = await stack.enter_async_context(api_session(access, "api", clock))
         users = None
         if chosen.api_dashboard:
             users = usersessions.UserSessions(access, component="dashboard", observe=_counting())
-        handler = service.assemble(
-            queue,
-            api,
-            clock,
-            audiences=chosen.api_audiences,
-            of_namespace=chosen.namespace_changes_per_second,
-            users=users,
+            stack.push_async_callback(users.close)
+        served = await stack.enter_async_context(
+            answering(chosen, api=api, clock=clock, health=health, users=users)
         )
-        compared = agreedclock.ClockWatch(
-            clock,
-            health,
-            ask_api=functools.partial(_ask_time, api),
-            consequence="requests are served by the time that the others agree on",
-            is_ready_when_off=True,
-        )
-        comparing = asyncio.create_task(compared.run(queue.health.time_us))
-        served = service.ApiService(chosen, queue, handler, health)
         running = asyncio.create_task(served.run())
         draining_on_signals(running.cancel)
         try:
@@ -390,11 +376,49 @@ async def _api(chosen: settings.ApiSettings) -> None:
             telemetry.logger.info("stopped", api=chosen.identity)
         finally:
             running.cancel()
-            comparing.cancel()
             await served.close()
-            if users is not None:
-                await users.close()
-            await queue.close()
+
+
+@contextlib.asynccontextmanager
+async def answering(
+    chosen: settings.ApiSettings,
+    *,
+    api: kube_port.Api,
+    clock: agreedclock.AgreedClock,
+    health: services.Health,
+    users: usersessions.UserSessions | None = None,
+) -> AsyncIterator[service.ApiService]:
+    """The HTTP API over an API server: a service to run, and to start where it is to listen.
+
+    Args:
+        clock: delays, and the first slot of what is written, count from the time that the machine's
+            own clock, Redis's and the API server's agree on.
+        users: of the dashboard; None = there is none.
+    """
+    from duepoint.httpapi import service  # noqa: PLC0415 - the other processes need none of it
+
+    queue = open_queue(chosen, clock)
+    handler = service.assemble(
+        queue,
+        api,
+        clock,
+        audiences=chosen.api_audiences,
+        of_namespace=chosen.namespace_changes_per_second,
+        users=users,
+    )
+    compared = agreedclock.ClockWatch(
+        clock,
+        health,
+        ask_api=functools.partial(_ask_time, api),
+        consequence="requests are served by the time that the others agree on",
+        is_ready_when_off=True,
+    )
+    comparing = asyncio.create_task(compared.run(queue.health.time_us))
+    try:
+        yield service.ApiService(chosen, queue, handler, health)
+    finally:
+        comparing.cancel()
+        await queue.close()
 
 
 # -- what all processes have ----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""V8: Jobs of a Schedule that forbids it never run at the same time.
+"""V8: Jobs of a Schedule that forbids it never run at the same time, and none replaces a newer one.
 
 The API server numbers all changes, so whether a Job was created before another one had ended is a
 comparison of numbers and not of clocks.
@@ -14,6 +14,8 @@ from tests.chaos.history import Effect, History, Wish
 from tests.chaos.windows import FORGOTTEN_US, Disturbances
 
 _FAR = 2**62
+#: What a fault held up has arrived so long after it.
+_ARRIVAL_US = 3_000_000
 
 
 def _replaces(spec: Mapping[str, Any]) -> bool:
@@ -42,9 +44,12 @@ def problems(
             (one for one in history.effects if one.uid == uid and one.target == "job"),
             key=lambda one: one.begun_rev,
         )
+        is_replacing = wishes[-1].spec is not None and _replaces(wishes[-1].spec)
+        if is_replacing and all(map(_replaces, specs)):
+            yield from _out_of_turn(made, wishes[0].name, disturbances)
         for place, job in enumerate(made):
             running = [one for one in made[:place] if ends.get(one.unique, _FAR) > job.begun_rev]
-            if wishes[-1].spec is not None and _replaces(wishes[-1].spec):
+            if is_replacing:
                 running = [one for one in running if not _was_under_way(one, job, disturbances)]
             if len(running) < most:
                 continue
@@ -53,3 +58,20 @@ def problems(
                 continue
             others = ", ".join(one.key for one in itertools.islice(running, 3))
             yield wishes[0].name, job.slot_us, f"{job.key} began while {others} ran"
+
+
+def _out_of_turn(
+    made: Sequence[Effect], name: str, disturbances: Disturbances
+) -> Iterator[tuple[str, int, str]]:
+    """Slots that came late and took the place of a newer one, which should have kept it."""
+    newest: Effect | None = None
+    for job in made:
+        if newest is None or job.slot_us > newest.slot_us:
+            newest = job
+            continue
+        # A creation that was on its way when the newer slot came is deleted once it exists. After a
+        # loss, the list of Jobs may have been made between a deletion and a creation.
+        held_up = disturbances.ongoing(job.at_us - _ARRIVAL_US, job.at_us)
+        lost = disturbances.forgot_between(job.at_us - FORGOTTEN_US, job.at_us)
+        if job.slot_us < newest.slot_us and not (held_up or lost):
+            yield name, job.slot_us, f"{job.key} began after {newest.key}, of a newer slot"

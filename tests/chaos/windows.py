@@ -65,6 +65,10 @@ class Disturbances:
             if one.begin_us <= last_us and one.end_us + self.recovery_us >= first_us
         )
 
+    def ongoing(self, first_us: int, last_us: int) -> bool:
+        """Whether a fault or stall went on at some time between these two, recovery left out."""
+        return any(one.begin_us <= last_us and one.end_us >= first_us for one in self._disturbing)
+
     def forgot_between(self, first_us: int, last_us: int) -> Fault | None:
         """A fault between these two that made Redis forget; one is enough."""
         return next(

@@ -303,7 +303,7 @@ MANY = 520  # more than are searched for a name
 
 async def _with_many(gate: Gate) -> tuple[messages.Claim, bytes, list[activeruns.ActiveRun]]:
     """A slot that asks beside many Jobs, all of which a list has shown."""
-    claim, (member,) = await gate.slots(0)
+    claim, (member,) = await gate.slots(MANY + 1)
     runs = _many_runs(gate)
     await gate.ask(claim, member, seen=tuple(runs))
     return claim, member, runs
@@ -546,6 +546,18 @@ async def test_of_two_that_replace_each_other_one_is_left(gate):
         assert (await gate.ask(claim, member, checked=True)).verdict is Verdict.IN
     again = [(await gate.ask(claim, member, checked=True)).verdict for member in members]
     assert again == [Verdict.REPLACED] * 4 + [Verdict.IN]
+
+
+@pytest.mark.parametrize("jobs", [True, False], ids=["jobs", "webhooks"])
+async def test_a_slot_that_comes_late_takes_no_place_back_from_a_newer_one(gate, jobs):
+    gate = await with_policy(gate, "Replace", jobs=jobs).arm()
+    claim, (older, newer) = await gate.slots(0, 1)
+    assert (await gate.ask(claim, newer)).verdict is Verdict.IN
+    if jobs:  # its own Job may be there, and then it has started before
+        assert (await gate.ask(claim, older)).verdict is Verdict.CHECK
+    assert (await gate.ask(claim, older, checked=True)).verdict is Verdict.REPLACED
+    again = await gate.ask(claim, newer)
+    assert (again.verdict, again.runs) == (Verdict.IN, ())
 
 
 async def test_the_retries_of_a_delivery_that_is_replaced_end_at_once(gate):

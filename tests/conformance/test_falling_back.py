@@ -32,13 +32,13 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
     await made.close()
 
 
-async def change_server(harness):
+async def change_server(harness, other="another"):
     """The state is that of another process of the server."""
     if harness.memory:
-        harness.queue.server = "another"
+        harness.queue.server = other
         return
     meta = harness.server.shard(SHARD).meta
-    await harness.server.redis.hset(meta, "server", "another")
+    await harness.server.redis.hset(meta, "server", other)
 
 
 async def forget_claims(harness, count=1):
@@ -203,6 +203,29 @@ async def test_what_has_not_ended_is_due_at_once_and_does_not_wait_again(harness
     assert [point.member for point in claim.points] == [one.point.member]
     assert claim.points[0].due_us > claim.back_us
     assert claim.records == {one.point.member: record}
+
+
+async def test_a_slot_that_waits_for_others_is_compared_once_in_each_doubt(harness):
+    await harness.arm()
+    claim = await harness.claim_one()
+    waiting = a_retry(claim.points[0], due_us=harness.now_us() - 1)
+    point = dataclasses.replace(waiting.point, kind=points.PointKind.QUEUED)
+    waiting = messages.Occurrence(point=point, record=waiting.record)
+    settlement = messages.Settlement(chains=(moved(claim.points[0], 3600),), occurrences=(waiting,))
+    await harness.queue.settlements.settle(claim, settlement)
+    await change_server(harness)
+    assert await harness.claim_all() == []
+    (one,) = await held(harness)
+    compared = suspectpoints.PointComparison(due=[(one, None)])
+    assert await harness.queue.suspect_points.apply(SHARD, compared, EPOCH) == 1
+    await harness.pass_time(0.01)
+    claim = await harness.claim_one()
+    assert queueing.members([claim]) == [point.member]
+    assert await harness.queue.claims.release(claim) == 1
+    await harness.pass_time(0.01)
+    await change_server(harness, "a third one")
+    assert await harness.claim_all() == []
+    assert [one.point.member for one in await held(harness)] == [point.member]
 
 
 async def test_a_chain_that_waits_as_a_whole_is_put_back_with_its_runs(harness):

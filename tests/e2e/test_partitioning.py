@@ -1,4 +1,7 @@
-"""The number of shards changed from a shell, while an installation fires and its leader dies."""
+"""The number of shards changed from a shell, while an installation fires and its leader dies.
+
+The command is that of the page docs/howto/change-the-number-of-shards.md, for fewer shards.
+"""
 
 from __future__ import annotations
 

@@ -76,6 +76,7 @@ class MemoryShard:
     server: str = ""
     mark: int = 0
     back_us: int = 0
+    compared: set[bytes] = field(default_factory=set)
     dropped: int = 0
     dead: list[deadletters.DeadEntry] = field(default_factory=list)
     share: quotas.Share = field(default_factory=lambda: quotas.USUAL.of_shard(1))
@@ -192,6 +193,7 @@ class MemoryShard:
             return False
         self.mark = max(self.mark, mark)
         self.back_us = max(self.back_us, now_us)
+        self.compared.clear()
         self.added += 1
         self.outcomes[self.added], self.fallbacks[self.added] = b"", self.back_us
         return True
@@ -200,7 +202,7 @@ class MemoryShard:
         point = points.parse_member(member, due_us)
         if point is None or point.kind in (points.PointKind.CHAIN, points.PointKind.CHECK):
             return False
-        is_queued = point.kind is points.PointKind.QUEUED
+        is_queued = point.kind is points.PointKind.QUEUED and member not in self.compared
         return due_us <= self.back_us or (is_queued and point.slot_us <= self.back_us)
 
     def _without_waiting(self, members: list[bytes]) -> list[bytes]:
@@ -229,6 +231,7 @@ class MemoryShard:
             if self._is_held(member):
                 self.members[member].due_us = at_once_us
                 self.records[member] = record or self.records[member]
+                self.compared.add(member)
                 changed += 1
         for schedule_id, count in compared.started:
             stored = self.definitions.get(schedule_id)

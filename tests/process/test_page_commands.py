@@ -1,4 +1,4 @@
-"""Commands of the pages that need no server, run by a shell as a person types them."""
+"""What commands of the pages say is what their page shows; that they succeed, tests/e2e has."""
 
 from __future__ import annotations
 
@@ -57,24 +57,6 @@ def lines_of(page: str, needle: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("page", "needle"),
-    [
-        ("simulate-an-outage", "duepoint simulate -f nightly.yaml"),
-        ("spread-the-load", "duepoint forecast -R"),
-        ("command-line", "duepoint forecast schedules/"),
-        ("command-line", "duepoint import cronjob -f"),
-        ("very-many-schedules", "duepoint explain"),
-        ("upgrade", "duepoint validate"),
-    ],
-)
-def test_a_command_without_a_server_does_its_work(page: str, needle: str, folder: Path) -> None:
-    found = lines_of(page, needle)
-    assert found
-    for line in found:
-        shell(line, folder)
-
-
 def test_slots_are_counted_as_the_page_counts_them(folder: Path) -> None:
     [line] = lines_of("simulate-an-outage", "ticks.yaml")
     asked, _, _ = line.partition(" | jq")
@@ -88,7 +70,7 @@ def test_slots_are_counted_as_the_page_counts_them(folder: Path) -> None:
 def test_the_outage_of_the_page_ends_as_its_table_says(folder: Path) -> None:
     line = lines_of("simulate-an-outage", "duepoint simulate -f nightly.yaml")[0]
     table = next(
-        block for page, block in pageblocks.fenced("") if block.startswith("scheduledTime ")
+        block for page, block in pageblocks.fenced("text") if block.startswith("scheduledTime ")
     )
 
     found = [json.loads(each) for each in shell(f"{line} -o json", folder).splitlines()]
@@ -105,7 +87,7 @@ def test_differences_of_a_cronjob_are_those_of_the_page(folder: Path) -> None:
         if each.startswith("kubectl get cronjobs")
     ]
     shown = next(
-        block for page, block in pageblocks.fenced("") if block.startswith("standard input: ")
+        block for page, block in pageblocks.fenced("text") if block.startswith("standard input: ")
     )
 
     ours = shell(line.replace("kubectl get cronjobs -A -o yaml", "cat cronjobs.yaml"), folder)

@@ -290,6 +290,28 @@ async def test_a_slot_that_a_status_lists_as_open_has_ended_when_its_job_is_ther
         assert [name for name, count in cluster.made.items() if count > 1] == []
 
 
+async def test_the_last_slot_has_ended_when_its_job_is_there_and_no_worker_says_so():
+    """Its news were lost with the server, so the watermark and the end come from the comparison."""
+    world = World(shards=1)
+    async with a_cluster(world) as cluster:
+        async with world.leader():
+            await world.apply_job(schedule="@at 2026-03-01T12:00:10Z", startingDeadlineSeconds=600)
+            await world.clock.advance(5)
+        before = world.queue.snapshot()
+        async with a_worker(world):
+            await world.clock.advance(10)
+            assert len(cluster.made) == 1
+            world.queue.fall_back(before)
+            await world.clock.advance(2)
+            async with world.leader(epoch=2):
+                await world.clock.advance(30)
+                assert has_settled(world)
+                assert list(cluster.made.values()) == [1]
+                assert world.status()["settledThrough"] == "2026-03-01T12:00:10Z"
+                assert "countedThrough" not in world.status()
+                assert world.ready() == ("True", "Completed")
+
+
 async def test_entries_of_our_own_stream_that_went_back_are_written_again():
     world = World(shards=1)
     stream = RecordingTarget(world.clock)

@@ -20,7 +20,6 @@ from typing import Any
 from duepoint import agreedclock, app, errors, services, settings
 from duepoint import clock as clocks
 from duepoint.controller.watching import directwatch
-from duepoint.httpapi import service
 from duepoint.kube import port, schedules
 from tests.simulation import apiclient, chance, faults, receiver
 from tests.simulation.cluster import NAMESPACE, SYSTEM_NAMESPACE, Cluster, MadeJob, Session
@@ -285,27 +284,29 @@ class _History:
             await claimer.run()
 
     async def _serve(self, name: str) -> None:
-        clock, chosen = clocks.SystemClock(), self._settings(settings.ApiSettings, name)
-        queue = app.open_queue(chosen, clock)
-        handler = service.assemble(queue, self._session(None), clock)
-        served = service.ApiService(chosen, queue, handler, services.Health())
-        running = asyncio.create_task(served.run())
-        self._ends[name] = running.cancel
-        process = running_process.get()
-        self._client.open(process, handler)
-        try:
-            with contextlib.suppress(asyncio.CancelledError):
-                await running
-        finally:
-            self._client.close(process)
-            await queue.close()
+        clock = agreedclock.AgreedClock(clocks.SystemClock())
+        async with app.answering(
+            self._settings(settings.ApiSettings, name),
+            api=self._session(clock),
+            clock=clock,
+            health=services.Health(),
+        ) as served:
+            running = asyncio.create_task(served.run())
+            self._ends[name] = running.cancel
+            process = running_process.get()
+            self._client.open(process, served.handler)
+            try:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await running
+            finally:
+                self._client.close(process)
 
     def _settings(self, kind: type[Any], name: str) -> Any:
         return _settings(kind, name, self._key)
 
-    def _session(self, clock: agreedclock.AgreedClock | None) -> Session:
+    def _session(self, clock: agreedclock.AgreedClock) -> Session:
         def hear(date: str, asked: float) -> None:
-            if clock is not None and clock.wants_api():
+            if clock.wants_api():
                 clock.note_api(date, asked=asked)
 
         return Session(self._cluster, running_process.get(), hear)

@@ -41,13 +41,13 @@ class ChartRoles:
                 self._apply("clusterroles", found)
             elif kind == "ClusterRoleBinding" and is_of_api:
                 own = copy.deepcopy(found)
-                own["roleRef"]["name"] = self._name(own["roleRef"]["name"])
+                own["roleRef"]["name"] = self.name_of(own["roleRef"]["name"])
                 self._apply("clusterrolebindings", own)
 
     def bind(self, namespace: str, account: str, role: str) -> None:
         """The account has the chart's role ``view``, ``edit`` or ``admin`` there."""
         self.give(
-            namespace, account, {"kind": "ClusterRole", "name": self._name(f"duepoint-{role}")}
+            namespace, account, {"kind": "ClusterRole", "name": self.name_of(f"duepoint-{role}")}
         )
 
     def grant(self, namespace: str, account: str, verbs: Sequence[str], *sets: str) -> None:
@@ -83,11 +83,12 @@ class ChartRoles:
 
     def _apply(self, plural: str, found: dict[str, Any]) -> None:
         own = copy.deepcopy(found)
-        own["metadata"] = {"name": self._name(found["metadata"]["name"])}
+        own["metadata"] = {"name": self.name_of(found["metadata"]["name"])}
         path = f"{_RBAC}/{plural}/{own['metadata']['name']}"
         if path not in self._paths:
             self._paths.append(path)
         self._plane.admin().apply(path, own)
 
-    def _name(self, name: str) -> str:
+    def name_of(self, name: str) -> str:
+        """What a ClusterRole of the chart is called in this cluster."""
         return f"{name}.{self._system}"

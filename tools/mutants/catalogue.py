@@ -561,7 +561,7 @@ MUTANTS = (
     _mutant(
         "fallback", "delayqueue/scripts/includes/suspects.lua",
         "retries fire before they are compared",
-        "return due <= back or string", "return string",
+        "return due <= back or is_queued", "return is_queued",
         "fallback",
     ),
     # -- combinations, which the simulator alone has to notice -----------------------------------

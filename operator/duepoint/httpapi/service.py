@@ -82,7 +82,11 @@ def assemble(
 
 
 class ApiService:
-    """Serves from ``start`` until ``run`` is cancelled."""
+    """Serves from ``start`` until ``run`` is cancelled.
+
+    Attributes:
+        handler: what answers the requests.
+    """
 
     def __init__(
         self,
@@ -92,6 +96,7 @@ class ApiService:
         health: services.Health,
     ) -> None:
         """Raises InvalidSetting for a certificate that cannot be used, or for none."""
+        self.handler = handler
         self._chosen = chosen
         self._queue = queue
         self._health = health

@@ -206,6 +206,9 @@ async def test_the_queue_and_the_forecast_are_drawn(page, scene):
         await page.until("document.querySelector('.chart polyline')")
         await page.run(f"location.hash = {json.dumps(of(scene, 'forecast'))}")
         await page.until("document.querySelectorAll('.heat tbody tr').length >= 7")
+        # Both Schedules that run fire in the same minutes, so one shade is all there is to explain.
+        legend = await page.run("document.querySelector('.legend').innerText.split('\\n')")
+        assert legend == ["none", "from 2"]
         text = await page.run("document.querySelector('main').innerText")
         assert "3 Schedules, 1 of them suspended: 14 runs" in text
 

@@ -267,6 +267,22 @@ def test_v8_jobs_that_may_not_overlap_do_not():
     assert broken(made) == {Rule.POLICY}
 
 
+def test_v8_no_slot_replaces_a_newer_one():
+    made = with_spec(clean("job"), concurrencyPolicy="Replace")
+    assert broken(made) == set()
+    fault = dataclasses.replace(FAULT, begin_us=T, end_us=T + 2 * S)
+    made.faults = [fault]
+    late_us = T + 8 * S
+    replaced(made, 3, at_us=late_us, since_us=late_us, begun_rev=made.effects[6].begun_rev + 6)
+    made.job_ends[2] = dataclasses.replace(
+        made.job_ends[2], rev=made.effects[2].begun_rev + 1, at_us=late_us
+    )
+    (problem,) = [one for one in checker.judge(made) if one.rule is Rule.POLICY]
+    assert "of a newer slot" in problem.what
+    made.faults = [fault, dataclasses.replace(FAULT, begin_us=T + 3 * S, end_us=T + 6 * S)]
+    assert Rule.POLICY not in broken(made)
+
+
 def test_v8_what_is_too_late_for_its_policy_does_not_run():
     made = with_spec(clean(), catchUpPolicy="None")
     made.faults = [dataclasses.replace(FAULT, end_us=T + 20 * S)]

@@ -246,6 +246,12 @@ def test_files_and_a_selector_exclude_each_other(file):
     assert "reads files" in run("-f", file, "-l", "team=a", code=2)
 
 
+@pytest.mark.parametrize(("load", "wanted"), [((2, 2), (0, 4)), ((0, 0), (0,)), ((1, 9), range(5))])
+def test_only_shades_that_an_hour_may_have_are_explained(load, wanted):
+    least, most = load
+    assert tuple(drawing.Scale(least, most, 5).used()) == tuple(wanted)
+
+
 def test_shades_grow_with_the_load_and_the_most_has_the_last():
     shades = drawing.Scale(10, 1_000, 5)
     levels = [shades.level(value) for value in (0, 10, 100, 500, 999, 1_000)]

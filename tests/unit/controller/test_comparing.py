@@ -41,16 +41,16 @@ class Endings:
         return 0
 
 
-def a_held_point(first_us: int, back_us: int) -> suspectpoints.HeldPoint:
+def a_held_point(first_us: int, back_us: int, known=KNOWN) -> suspectpoints.HeldPoint:
     point = DuePoint(
-        schedule_id=KNOWN.id,
-        timing_version=KNOWN.timing_version,
+        schedule_id=known.id,
+        timing_version=known.timing_version,
         kind=PointKind.HELD,
         due_us=points.HELD_US,
         slot_us=first_us,
     )
     record = messages.OccurrenceRecord(back_us=back_us, from_us=first_us)
-    return suspectpoints.HeldPoint(lane=1, point=point, record=record, definition=KNOWN)
+    return suspectpoints.HeldPoint(lane=1, point=point, record=record, definition=known)
 
 
 @pytest.mark.parametrize("has_ended", [True, False], ids=["its-job-is-there", "nobody-knows"])
@@ -98,3 +98,40 @@ def test_slots_behind_more_that_have_ended_than_are_looked_at_are_not_lost():
     )
     assert found.compared.gone == []
     assert [record.from_us for _, record in found.compared.due] == [ended[-1] + 5 * MINUTE]
+
+
+ONCE = a_definition("@at 2026-03-01T12:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("known", "newest_us", "is_last"),
+    [(KNOWN, NOON + 5 * MINUTE, False), (ONCE, NOON, True)],
+    ids=["goes-on", "the-last-slot"],
+)
+def test_the_watermark_passes_slots_that_have_ended_otherwise(known, newest_us, is_last):
+    found = comparing.compare(
+        [a_held_point(NOON, NOON + 6 * MINUTE, known)],
+        Endings(Watermark(through_us=NOON - MINUTE), (NOON, NOON + 5 * MINUTE)),
+        back_us=NOON + 6 * MINUTE,
+    )
+    assert len(found.compared.gone) == 1
+    assert found.passed == [(known.uid, newest_us, is_last)]
+
+
+def test_the_watermark_passes_what_has_ended_behind_a_slot_that_runs_now():
+    found = comparing.compare(
+        [a_held_point(NOON, NOON + 6 * MINUTE)],
+        Endings(Watermark(through_us=NOON - MINUTE), (NOON + 5 * MINUTE,)),
+        back_us=NOON + 6 * MINUTE,
+    )
+    assert [record.ended_us for _, record in found.compared.due] == [(NOON + 5 * MINUTE,)]
+    assert found.passed == [(KNOWN.uid, NOON + 5 * MINUTE, False)]
+
+
+def test_the_watermark_does_not_pass_the_newest_slot_that_has_not_ended():
+    found = comparing.compare(
+        [a_held_point(NOON, NOON + 6 * MINUTE)],
+        Endings(Watermark(through_us=NOON - MINUTE), (NOON,)),
+        back_us=NOON + 6 * MINUTE,
+    )
+    assert found.passed == []

@@ -50,6 +50,12 @@ class Scale:
         share = math.sqrt(max(0.0, value - self.least) / span) if span else 1.0
         return 1 + min(self.levels - 2, int(share * (self.levels - 1)))
 
+    def used(self) -> Sequence[int]:
+        """The shades that a load may have; where all are alike, the darkest is theirs."""
+        if self.most > self.least:
+            return range(self.levels)
+        return (0, self.levels - 1) if self.most else (0,)
+
     def begins(self, level: int) -> float:
         """The least load of a shade."""
         share = (level - 1) / (self.levels - 1)
@@ -83,7 +89,7 @@ def terminal(cells: Sequence[Hour], zone: str) -> Iterator[Text]:
             )
         line.rstrip()
         yield line
-    legend = [f"{_SHADES[level]} {_from(shades, level)}" for level in range(len(_SHADES))]
+    legend = [f"{_SHADES[level]} {_from(shades, level)}" for level in shades.used()]
     yield Text(" " * 16 + "  ".join(legend))
 
 
@@ -148,9 +154,9 @@ def _map(days: Sequence[tuple[str, dict[int, Hour]]], shades: Scale) -> Iterator
 
 
 def _legend(shades: Scale, y: int) -> Iterator[str]:
-    for level, colour in enumerate(_COLOURS):
-        x = _LEFT + level * 110
-        yield f'<rect x="{x}" y="{y}" width="12" height="12" rx="2" fill="{colour}"/>'
+    for place, level in enumerate(shades.used()):
+        x = _LEFT + place * 110
+        yield f'<rect x="{x}" y="{y}" width="12" height="12" rx="2" fill="{_COLOURS[level]}"/>'
         yield _text(x + 18, y + 10, _from(shades, level), f'fill="{_GREY}"')
 
 

@@ -61,11 +61,16 @@ class Comparisons:
         compared: for the queue.
         ended: regular slots (uid, slot) that have ended, and of which no point is left then; a
             status may list them as open.
+        passed: for schedules (uid) the newest slot of a point that named several, and whether no
+            slot is left after it: all up to there have ended, or have a point. No worker says so of
+            what has ended otherwise, and a watermark that stayed behind would run it again once
+            its Job is deleted and the index is lost.
         waiting: how many stay as they are, for now.
     """
 
     compared: suspectpoints.PointComparison = field(default_factory=suspectpoints.PointComparison)
     ended: list[tuple[str, int]] = field(default_factory=list)
+    passed: list[tuple[str, int, bool]] = field(default_factory=list)
     waiting: int = 0
 
 
@@ -149,6 +154,8 @@ def _compare_slot(
         found.compared.gone.append(one)
         if is_regular:
             found.ended.append((known.uid, slot_us))
+            if plan.slots_of(known).next_after(slot_us) is None:
+                found.passed.append((known.uid, slot_us, True))
 
 
 def _compare_held(
@@ -185,6 +192,10 @@ def _compare_held(
         following = timeline.next_after(following.slot_us)
     if begin_us is None and following is not None and following.due_us <= record.back_us:
         begin_us = following.slot_us  # all that were looked at have ended, the others perhaps not
+    newest_us = timeline.newest_due(record.back_us)
+    if newest_us is not None and newest_us >= first_us and endings.has_ended(known, newest_us):
+        is_last = timeline.next_after(newest_us) is None
+        found.passed.append((known.uid, newest_us, is_last))
     if begin_us is None:
         found.compared.gone.append(one)
     else:

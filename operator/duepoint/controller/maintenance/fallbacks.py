@@ -142,6 +142,8 @@ class Fallbacks:
                     doubted.shard, found.compared, self._term.epoch
                 )
             self._reporter.end_open(found.ended)
+            for uid, slot_us, completed in found.passed:
+                self._reporter.ended_through(uid, slot_us, completed=completed)
             _log(doubted.shard, found)
             await self._term.clock.sleep(0)  # let firing and statuses in between parts
         return changed

@@ -314,6 +314,12 @@ class Reporter:
             folding.settle_through(known, through_us, completed=completed)
             self._changed_by_run(uid)
 
+    def ended_through(self, uid: str, through_us: int, *, completed: bool) -> None:
+        """The same, and what is known of their runs was applied."""
+        known = self.states.get(uid)
+        if known is not None and folding.end_through(known, through_us, completed=completed):
+            self._changed_by_run(uid)
+
     def hold(self, uid: str, from_us: int) -> None:
         """A held point stands for the slots from there on."""
         if (known := self.states.get(uid)) is not None:

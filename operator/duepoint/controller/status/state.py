@@ -24,6 +24,7 @@ from duepoint.runs import history as histories
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.watermark import OpenSlot, OpenSlots, Watermark
+from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.rule import Policy
@@ -302,7 +303,7 @@ def apply_report(state: ScheduleState, report: Report) -> bool:
             state.open = OpenSlots()
     if report.definition is not None or report.is_settled:
         former, edited = state.definition, report.definition
-        if former and edited and edited.timing_generation > former.timing_generation:
+        if edited is not None and _is_other_timing(state, former, edited):
             state.open.supersede()  # what was planned or queued
         state.definition = edited
     if state.summary is None:
@@ -310,6 +311,19 @@ def apply_report(state: ScheduleState, report: Report) -> bool:
     else:
         state.summary = _after_report(state.summary, report)
     return True
+
+
+def _is_other_timing(state: ScheduleState, former: Definition | None, edited: Definition) -> bool:
+    """Whether the open slots are those of a timing that was edited since.
+
+    Of a definition that is new here, those that the status lists are. An index that is made anew
+    has no point of them (``plan``), so no event ends them.
+    """
+    if former is not None:
+        return edited.timing_generation > former.timing_generation
+    if not len(state.open):
+        return False
+    return published.of(state.published).timing_hash not in ("", rules.timing_hash(edited.rule))
 
 
 def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:

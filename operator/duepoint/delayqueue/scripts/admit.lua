@@ -35,6 +35,7 @@ local SURPLUS = 'F'
 local KEPT_SECONDS = 86400
 local GOING = digits(2 ^ 51) -- replaced, and its Job is to be deleted
 local DONE = digits(2 ^ 51 + 1) -- replaced or one too many: it ends with its occurrence
+local SLOT_LENGTH, FOREIGN = 8, 255 -- a regular run is a slot; of a user's Job that names none, the first byte
 local MOST_LOOKED_AT = 1000 -- occurrences of one schedule in one script
 local MOST_PIECES = 2 -- in one script, where no Job has to be looked up for what is in them
 
@@ -288,6 +289,17 @@ local function wait(room)
   return { stays and 'waits' or 'full' }
 end
 
+-- A newer slot has the place already: a slot that comes late, by a catch-up or a retry, does not take it back.
+local function is_behind()
+  local fields = #run == SLOT_LENGTH and piece_of_runs(0, '(' .. GOING) or {}
+  for _, field in ipairs(fields) do
+    if #field == SLOT_LENGTH and field > run and string.byte(field) < FOREIGN then
+      return true
+    end
+  end
+  return false
+end
+
 local function replace_others()
   for _ = 1, MOST_PIECES do
     if #look_at_piece() > 0 then
@@ -297,7 +309,7 @@ local function replace_others()
   if count_active() > 0 and not args.checked then
     return { 'check', {}, look }
   end
-  return replace()
+  return is_behind() and { 'replaced' } or replace()
 end
 
 -- Beside others, where there is room for it and for the older ones that wait.

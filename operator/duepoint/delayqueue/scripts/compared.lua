@@ -2,7 +2,8 @@
 --[[
   What waited on a server that went back was compared: what has ended is gone, the rest is due at once, after
   `back`, so that no claim sets it aside again. A chain that waited as a whole stands where the caller says.
-  What does not wait (any more) is left alone.
+  A slot that waits for others is remembered until the shard is suspect no longer. What does not wait (any
+  more) is left alone.
 
   KEYS  then lanes and buckets
   ARGV  layout, epoch, cap (us, the caller's UTC: a server whose clock is ahead delays nothing), lanes {{lane, key}}, gone {{lane key, member}},
@@ -49,10 +50,20 @@ for _, gone in ipairs(args.gone) do
     changed = changed + drop_occurrences(KEYS[gone[1]], { ARGV[gone[2]] })
   end
 end
+local queued = {}
 for _, due in ipairs(args.due) do
-  if move(KEYS[due[1]], ARGV[due[2]], at_once) and due[3] > 0 then
-    redis.call('HSET', OCCREC, ARGV[due[2]], ARGV[due[3]])
+  local member = ARGV[due[2]]
+  if move(KEYS[due[1]], member, at_once) then
+    if due[3] > 0 then
+      redis.call('HSET', OCCREC, member, ARGV[due[3]])
+    end
+    if string.byte(member, KIND_POSITION) == QUEUED then
+      queued[#queued + 1] = member
+    end
   end
+end
+if #queued > 0 then
+  redis.call('HSET', META, 'compared', (redis.call('HGET', META, 'compared') or '') .. table.concat(queued))
 end
 for _, started in ipairs(args.started) do
   local bucket, id = KEYS[started[1]], ARGV[started[2]]

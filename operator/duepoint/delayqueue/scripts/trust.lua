@@ -50,6 +50,6 @@ for i = 1, #claims, 2 do
     return 'claimed'
   end
 end
-redis.call('HDEL', META, 'back')
+redis.call('HDEL', META, 'back', 'compared')
 redis.call('ZREM', CLAIMS, HELD)
 return 'ended'

@@ -198,6 +198,23 @@ async def test_an_emptied_queue_is_rebuilt_under_a_leader_that_knew_open_slots()
         assert world.status()["openSlots"]["waiting"] == "2026-03-01T12:05:00Z"
 
 
+async def test_slots_that_an_edit_has_ended_are_not_listed_after_an_emptied_queue():
+    """No event ends them: the index that is made anew never had points of theirs."""
+    world = World()
+    async with world.leader():
+        made = await world.apply_job(catchUpPolicy="All")
+        await world.clock.advance(610)
+        await world.tell(made["metadata"]["uid"], put_off(made, FIRST), event(made, SECOND_SLOT))
+        await world.clock.advance(5)
+        assert world.status()["openSlots"]["waiting"] == "2026-03-01T12:05:00Z"
+    world.queue.flush()
+    await world.apply_job(catchUpPolicy="All", schedule="*/7 * * * *")
+    async with world.leader(epoch=2):
+        await world.clock.advance(5)
+        assert world.status()["observedGeneration"] == 2
+        assert "openSlots" not in world.status()
+
+
 async def test_planned_slots_are_listed_until_each_has_ended():
     async with World().leader() as world:
         made = await world.apply_job()

@@ -1,7 +1,8 @@
 -- include members
 -- A server that went back holds an older state: what was due before may have run already. `meta`
 -- says: `server` -> run id of the process whose state was vouched for last, `mark` -> a number that
--- each claim raises, `back` -> the shard is suspect: what was due until then (us) waits to be compared.
+-- each claim raises, `back` -> the shard is suspect: what was due until then (us) waits to be compared, `compared` ->
+-- the members of slots that wait for others and were, one behind the other.
 local OCCURRENCES = { [21] = true, [25] = true }
 local MOST_APART = 5000000 -- microseconds; clocks that agree are no further apart
 
@@ -26,17 +27,23 @@ local function suspect_until(server, mark, mark_age, now, latest)
     local known_for = met < mark_age and met or 0
     back = math.max(back or 0, math.min(now, latest + MOST_APART) - known_for)
     redis.call('HSET', META, 'mark', digits(math.max(mark, stored_mark)), 'back', digits(back))
+    redis.call('HDEL', META, 'compared')
     redis.call('XADD', RUNS, '*', 'back', digits(back))
     redis.call('SPUBLISH', args.ran, '')
   end
   return back
 end
 
+local function was_compared(member)
+  return string.find(redis.call('HGET', META, 'compared') or '', member, 1, true) ~= nil
+end
+
 -- A chain goes on, by any worker that claims it; a check does no harm when it is made twice. A slot that waits for
--- others may have been called up before its due.
+-- others may have been called up before its due, so its due does not say whether it was compared.
 local function must_wait(member, due, back)
   if not OCCURRENCES[#member] or string.byte(member, KIND_POSITION) == CHECK then
     return false
   end
-  return due <= back or string.byte(member, KIND_POSITION) == QUEUED and slot_of(member) <= back
+  local is_queued = string.byte(member, KIND_POSITION) == QUEUED
+  return due <= back or is_queued and slot_of(member) <= back and not was_compared(member)
 end

@@ -68,7 +68,7 @@ class ForecastPage extends Polled {
           h("caption", {}, `Slots in the worst minute of each hour (${found.timeZone})`),
           h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Day"), hours.map((hour) => h("th", { scope: "col" }, String(hour).padStart(2, "0"))))),
           h("tbody", {}, [...days].map(([day, cells]) => h("tr", {}, h("th", { scope: "row" }, day), hours.map((hour) => cell(day, cells.get(hour), scale))))))),
-      h("ul", { class: "legend", "aria-label": "Shades" }, Array.from({ length: LEVELS }, (_, level) =>
+      h("ul", { class: "legend", "aria-label": "Shades" }, scale.levels().map((level) =>
         h("li", {}, h("span", { class: `shade heat-${level}`, "aria-hidden": "true" }), level ? `from ${amount(scale.begins(level))}` : "none"))),
     ];
   }
@@ -105,7 +105,11 @@ function scaleOf(peaks) {
       return 1 + Math.min(LEVELS - 2, Math.floor(share * (LEVELS - 1)));
     },
     begins(level) {
-      return least + (most - least) * ((level - 1) / (LEVELS - 1)) ** 2;
+      return most > least ? least + (most - least) * ((level - 1) / (LEVELS - 1)) ** 2 : most;
+    },
+    // Where all hours with slots are alike, they have the darkest shade.
+    levels() {
+      return most > least ? Array.from({ length: LEVELS }, (_, level) => level) : [0, LEVELS - 1];
     },
   };
 }
