@@ -212,7 +212,7 @@ docs-serve: .venv-docs/.complete ## the same site on http://127.0.0.1:8000, buil
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs serve --watch README.md --watch CHANGELOG.md
 
 .PHONY: panels
-panels: $(STAMP) ## the pictures of the Grafana dashboard in docs/, from a quarter of an hour with faults; needs prometheus (SECONDS=)
+panels: $(STAMP) ## the pictures of the Grafana dashboard in docs/, from ten minutes with faults; needs prometheus (SECONDS=)
 	@$(PY) -m tools.devcluster run --tool helm --tool kube-state-metrics -- \
 	  $(PY) -m tests.panels $(if $(SECONDS),--seconds $(SECONDS))
 

@@ -26,7 +26,7 @@ VARIABLES = {"installation": minutes.INSTALLATION, "namespace": "|".join(minutes
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.panels", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=480.0, help="how long the faults go on")
+    parser.add_argument("--seconds", type=float, default=300.0, help="how long the faults go on")
     parser.add_argument("--into", type=Path, default=FOLDER, metavar="FOLDER")
     chosen = parser.parse_args()
     if "DUEPOINT_TEST_STATE" not in os.environ:
@@ -37,7 +37,6 @@ def main() -> int:
     except FileNotFoundError as error:
         _say(str(error))
         return 2
-    chosen.into.mkdir(parents=True, exist_ok=True)
     return asyncio.run(_draw(chosen.seconds, chosen.into))
 
 
@@ -61,13 +60,18 @@ async def _draw(seconds: float, into: Path) -> int:
     empty = []
     for row, panels in rows:
         drawn = drawing.picture(row, panels, began, ended, running.events)
-        await asyncio.to_thread((into / f"{row.name}.svg").write_text, drawn)
+        await asyncio.to_thread(_write, into / f"{row.name}.svg", drawn)
         empty += [
             f"{row.title}: {each.panel.title}: {query}" for each in panels for query in each.empty
         ]
     for each in empty:
         _say(f"NO DATA  {each}")
     return 1 if empty else 0
+
+
+def _write(file: Path, drawn: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(drawn)
 
 
 def _say(text: str) -> None:
