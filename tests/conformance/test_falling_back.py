@@ -189,6 +189,18 @@ async def test_what_has_ended_is_gone(harness):
     assert [one async for one in harness.queue.occurrences.all_occurrences(SHARD)] == []
 
 
+async def test_the_reader_of_outcomes_learns_of_what_has_ended(harness):
+    await a_look(harness)
+    await change_server(harness)
+    await harness.arm()
+    await hold(harness, await harness.claim_one())
+    await harness.outcomes()
+    compared = suspectpoints.PointComparison(gone=await held(harness))
+    points_of = harness.queue.suspect_points
+    assert await points_of.apply(SHARD, compared, EPOCH, outcomes=b"news") == 1
+    assert await harness.outcomes() == [b"news"]
+
+
 async def test_what_has_not_ended_is_due_at_once_and_does_not_wait_again(harness):
     await a_look(harness)
     await change_server(harness)

@@ -847,9 +847,12 @@ class MemoryDelayQueue:
         shard: messages.ShardId,
         compared: suspectpoints.PointComparison,
         epoch: messages.Epoch,
+        *,
+        outcomes: bytes = b"",
     ) -> int:
         state = self._fenced(shard, epoch)
         changed = state.compare(compared, self._clock.now_us())
+        state.add_outcomes([outcomes])
         self._tell(state)
         return changed
 

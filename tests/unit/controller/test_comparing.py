@@ -14,6 +14,7 @@ from tests.support.builders import a_definition, at
 
 NOON = at("2026-03-01 12:00:00")
 MINUTE = 60_000_000
+NOW = NOON + 60 * MINUTE
 KNOWN = a_definition("*/5 * * * *")
 
 
@@ -53,6 +54,10 @@ def a_held_point(first_us: int, back_us: int, known=KNOWN) -> suspectpoints.Held
     return suspectpoints.HeldPoint(lane=1, point=point, record=record, definition=known)
 
 
+def told(found) -> list[tuple[int, int, bool]]:
+    return [(one.slot_us, one.settled_us, one.completed) for one in found.events]
+
+
 @pytest.mark.parametrize("has_ended", [True, False], ids=["its-job-is-there", "nobody-knows"])
 def test_a_slot_that_a_status_calls_open_gets_a_point_again_unless_it_has_ended(has_ended):
     settled = Watermark(through_us=NOON + 10 * MINUTE, waiting_us=(NOON + 5 * MINUTE,))
@@ -61,6 +66,7 @@ def test_a_slot_that_a_status_calls_open_gets_a_point_again_unless_it_has_ended(
         [a_held_point(NOON, NOON + 11 * MINUTE)],
         Endings(settled, ended),
         back_us=NOON + 11 * MINUTE,
+        now_us=NOW,
     )
     added = [lost.point.slot_us for _, lost in found.compared.added]
     assert added == ([] if has_ended else [NOON + 5 * MINUTE])
@@ -83,7 +89,9 @@ def test_a_slot_in_hand_at_the_snapshot_whose_end_a_status_tells_is_not_run_agai
     record = messages.OccurrenceRecord(replayed_us=replayed_us)
     held = suspectpoints.HeldPoint(lane=1, point=planned, record=record, definition=KNOWN)
     settled = Watermark(through_us=NOON + 5 * MINUTE, waiting_us=(NOON,))
-    found = comparing.compare([held], Endings(settled, told=(NOON,)), back_us=NOON + 6 * MINUTE)
+    found = comparing.compare(
+        [held], Endings(settled, told=(NOON,)), back_us=NOON + 6 * MINUTE, now_us=NOW
+    )
     assert found.compared.gone == ([held] if is_over else [])
     assert [one for one, _ in found.compared.due] == ([] if is_over else [held])
 
@@ -95,6 +103,7 @@ def test_slots_behind_more_that_have_ended_than_are_looked_at_are_not_lost():
         [a_held_point(NOON, back_us)],
         Endings(Watermark(through_us=NOON - 5 * MINUTE), ended),
         back_us=back_us,
+        now_us=NOW,
     )
     assert found.compared.gone == []
     assert [record.from_us for _, record in found.compared.due] == [ended[-1] + 5 * MINUTE]
@@ -113,9 +122,10 @@ def test_the_watermark_passes_slots_that_have_ended_otherwise(known, newest_us, 
         [a_held_point(NOON, NOON + 6 * MINUTE, known)],
         Endings(Watermark(through_us=NOON - MINUTE), (NOON, NOON + 5 * MINUTE)),
         back_us=NOON + 6 * MINUTE,
+        now_us=NOW,
     )
     assert len(found.compared.gone) == 1
-    assert found.passed == [(known.uid, newest_us, is_last)]
+    assert told(found) == [(newest_us, newest_us, is_last)]
 
 
 def test_the_watermark_passes_what_has_ended_behind_a_slot_that_runs_now():
@@ -123,9 +133,10 @@ def test_the_watermark_passes_what_has_ended_behind_a_slot_that_runs_now():
         [a_held_point(NOON, NOON + 6 * MINUTE)],
         Endings(Watermark(through_us=NOON - MINUTE), (NOON + 5 * MINUTE,)),
         back_us=NOON + 6 * MINUTE,
+        now_us=NOW,
     )
     assert [record.ended_us for _, record in found.compared.due] == [(NOON + 5 * MINUTE,)]
-    assert found.passed == [(KNOWN.uid, NOON + 5 * MINUTE, False)]
+    assert told(found) == [(NOON + 5 * MINUTE, NOON + 5 * MINUTE, False)]
 
 
 def test_the_watermark_does_not_pass_the_newest_slot_that_has_not_ended():
@@ -133,5 +144,6 @@ def test_the_watermark_does_not_pass_the_newest_slot_that_has_not_ended():
         [a_held_point(NOON, NOON + 6 * MINUTE)],
         Endings(Watermark(through_us=NOON - MINUTE), (NOON,)),
         back_us=NOON + 6 * MINUTE,
+        now_us=NOW,
     )
-    assert found.passed == []
+    assert told(found) == []

@@ -22,8 +22,10 @@ from duepoint.controller.status.states import ScheduleStates
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.repair import suspectpoints
 from duepoint.kube import jobbuilder, jobs
+from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.watermark import NOTHING, Watermark
 from duepoint.schedules import points
+from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.points import PointKind
 
@@ -59,19 +61,36 @@ class Comparisons:
 
     Attributes:
         compared: for the queue.
-        ended: regular slots (uid, slot) that have ended, and of which no point is left then; a
-            status may list them as open.
-        passed: for schedules (uid) the newest slot of a point that named several, and whether no
-            slot is left after it: all up to there have ended, or have a point. No worker says so of
-            what has ended otherwise, and a watermark that stayed behind would run it again once
-            its Job is deleted and the index is lost.
+        events: regular slots that have ended, and of which no point is left then. No worker says
+            so of what has ended otherwise: a status may list it as open, and a watermark that
+            stayed behind would run it again once its Job is deleted and the index is lost.
         waiting: how many stay as they are, for now.
     """
 
     compared: suspectpoints.PointComparison = field(default_factory=suspectpoints.PointComparison)
-    ended: list[tuple[str, int]] = field(default_factory=list)
-    passed: list[tuple[str, int, bool]] = field(default_factory=list)
+    events: list[RunEvent] = field(default_factory=list)
     waiting: int = 0
+
+    def end(
+        self, known: Definition, slot_us: int, now_us: int, *, is_newest: bool, is_last: bool
+    ) -> None:
+        """A slot has ended; ``is_newest``: all before it have, too, or have a point."""
+        self.events.append(
+            RunEvent(
+                uid=known.uid,
+                namespace=known.namespace,
+                name=known.name,
+                generation=known.generation,
+                slot_us=slot_us,
+                trigger="Schedule",
+                state=RunState.MISSED,
+                reason=Reason.COMPLETED,
+                at_us=now_us,
+                count=0,
+                settled_us=slot_us if is_newest else 0,
+                completed=is_last,
+            )
+        )
 
 
 def compare(
@@ -79,6 +98,7 @@ def compare(
     endings: Endings,
     *,
     back_us: int,
+    now_us: int,
     held: Collection[bytes] = (),
     goes_back: Callable[[Definition], bool] = lambda _known: False,
 ) -> Comparisons:
@@ -87,6 +107,7 @@ def compare(
     Args:
         part: points of one shard.
         back_us: up to which instant the shard is in doubt; 0 = it is not any more.
+        now_us: the time of what is found.
         held: ids of schedules of which a held point is in the queue.
         goes_back: whether what the target of a schedule took is lost with the server, too.
     """
@@ -104,7 +125,7 @@ def compare(
         elif point.kind is PointKind.CHAIN:
             found.compared.chains.append((one, _chain_due_us(known, back_us)))
         elif point.kind is not PointKind.HELD:
-            _compare_slot(found, one, known, endings, goes_back=goes_back(known))
+            _compare_slot(found, one, known, endings, now_us=now_us, goes_back=goes_back(known))
         else:
             if known.runs_left is not None:
                 found.compared.started.append((known.id, endings.states.started(known.uid)))
@@ -112,7 +133,7 @@ def compare(
                 record = msgspec.structs.replace(one.record, settled_us=settled.through_us)
                 found.compared.due.append((one, record))
             else:
-                _compare_held(found, one, known, settled, endings)
+                _compare_held(found, one, known, settled, endings, now_us=now_us)
     return found
 
 
@@ -133,6 +154,7 @@ def _compare_slot(
     known: Definition,
     endings: Endings,
     *,
+    now_us: int,
     goes_back: bool,
 ) -> None:
     slot_us, record = one.point.slot_us, one.record or messages.OccurrenceRecord()
@@ -153,9 +175,8 @@ def _compare_slot(
     else:
         found.compared.gone.append(one)
         if is_regular:
-            found.ended.append((known.uid, slot_us))
-            if plan.slots_of(known).next_after(slot_us) is None:
-                found.passed.append((known.uid, slot_us, True))
+            is_last = plan.slots_of(known).next_after(slot_us) is None
+            found.end(known, slot_us, now_us, is_newest=is_last, is_last=is_last)
 
 
 def _compare_held(
@@ -164,6 +185,8 @@ def _compare_held(
     known: Definition,
     settled: Watermark,
     endings: Endings,
+    *,
+    now_us: int,
 ) -> None:
     record = one.record or messages.OccurrenceRecord()
     first_us = record.from_us or one.point.slot_us
@@ -173,7 +196,7 @@ def _compare_held(
             continue
         # A status is older than what is known: a Job that is there has ended its slot.
         if endings.has_ended(known, slot_us):
-            found.ended.append((known.uid, slot_us))
+            found.end(known, slot_us, now_us, is_newest=False, is_last=False)
         else:
             due_us = timeline.due_slot(slot_us).due_us
             started_us = due_us if slot_us in settled.started_us else 0
@@ -195,7 +218,7 @@ def _compare_held(
     newest_us = timeline.newest_due(record.back_us)
     if newest_us is not None and newest_us >= first_us and endings.has_ended(known, newest_us):
         is_last = timeline.next_after(newest_us) is None
-        found.passed.append((known.uid, newest_us, is_last))
+        found.end(known, newest_us, now_us, is_newest=True, is_last=is_last)
     if begin_us is None:
         found.compared.gone.append(one)
     else:

@@ -25,6 +25,7 @@ from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.repair import suspectpoints
+from duepoint.runs import run
 from duepoint.schedules import actions, points
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.points import PointKind
@@ -133,17 +134,18 @@ class Fallbacks:
                 part,
                 self._endings,
                 back_us=doubted.back_us,
+                now_us=self._term.clock.now_us(),
                 held=held,
                 goes_back=await self._going_back(doubted.shard, known),
             )
             await self._leave_out_known(doubted.shard, found.compared)
             if found.compared:
                 changed += await self._term.queue.suspect_points.apply(
-                    doubted.shard, found.compared, self._term.epoch
+                    doubted.shard,
+                    found.compared,
+                    self._term.epoch,
+                    outcomes=run.pack(found.events),
                 )
-            self._reporter.end_open(found.ended)
-            for uid, slot_us, completed in found.passed:
-                self._reporter.ended_through(uid, slot_us, completed=completed)
             _log(doubted.shard, found)
             await self._term.clock.sleep(0)  # let firing and statuses in between parts
         return changed

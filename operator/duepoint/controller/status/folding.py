@@ -131,29 +131,6 @@ def end_hold(state: ScheduleState) -> bool:
     return state.settle()
 
 
-def end_open(state: ScheduleState, slot_us: int) -> bool:
-    """The slot has ended without an event of its own; whether it was open."""
-    state.runs()
-    if slot_us not in state.open:
-        return False
-    state.open.end(slot_us)
-    state.settle()
-    return True
-
-
-def end_through(state: ScheduleState, through_us: int, *, completed: bool) -> bool:
-    """Every slot up to here has ended or is open, and the events of all that ended were folded.
-
-    A held point keeps the watermark below its slots until it is gone. Whether the status changes.
-    """
-    is_raised = state.settle(through_us)
-    runs = state.runs()
-    if completed and not runs.completed:
-        state.summary = replace(runs, completed=True)
-        return True
-    return is_raised
-
-
 # -- what the queue and the Jobs show ----------------------------------------------------------
 
 

@@ -314,12 +314,6 @@ class Reporter:
             folding.settle_through(known, through_us, completed=completed)
             self._changed_by_run(uid)
 
-    def ended_through(self, uid: str, through_us: int, *, completed: bool) -> None:
-        """The same, and what is known of their runs was applied."""
-        known = self.states.get(uid)
-        if known is not None and folding.end_through(known, through_us, completed=completed):
-            self._changed_by_run(uid)
-
     def hold(self, uid: str, from_us: int) -> None:
         """A held point stands for the slots from there on."""
         if (known := self.states.get(uid)) is not None:
@@ -331,13 +325,6 @@ class Reporter:
         """How many held points were reported, by uid."""
         known = {uid: self.states.get(uid) for uid in self._held}
         return {uid: state.holds for uid, state in known.items() if state is not None}
-
-    def end_open(self, ended: Iterable[tuple[str, int]]) -> None:
-        """These slots (uid, slot) have ended, and the queue holds no point of them."""
-        for uid, slot_us in ended:
-            known = self.states.get(uid)
-            if known is not None and folding.end_open(known, slot_us):
-                self._changed_by_run(uid)
 
     def end_holds(self, seen: dict[str, int]) -> None:
         """No held point is left of these, unless more than that many were reported."""

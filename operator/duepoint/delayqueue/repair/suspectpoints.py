@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue.claims import settling
 from duepoint.delayqueue.definitions import reading, records
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -139,11 +140,27 @@ class SuspectPoints:
         ]
 
     async def apply(
-        self, shard: messages.ShardId, compared: PointComparison, epoch: messages.Epoch
+        self,
+        shard: messages.ShardId,
+        compared: PointComparison,
+        epoch: messages.Epoch,
+        *,
+        outcomes: bytes = b"",
     ) -> int:
-        """What the comparison says of one part is true; how many points changed by it."""
+        """What the comparison says of one part is true; how many points changed by it.
+
+        Args:
+            outcomes: news of slots that have ended, packed; for the reader of ``runs``.
+        """
         names = self.index.shard(shard)
-        call = self.index.call("compared", shard, epoch=epoch, cap=self.index.clock.now_us())
+        call = self.index.call(
+            "compared",
+            shard,
+            epoch=epoch,
+            cap=self.index.clock.now_us(),
+            runs_bytes=settling.runs_bytes(self.index.known_layout().shards),
+            runs_age=settling.RUNS_AGE_SECONDS * 1000,
+        )
         lanes: set[int | str] = set()
 
         def place(held: HeldPoint, member: bytes) -> tuple[int, int]:
@@ -169,7 +186,7 @@ class SuspectPoints:
             ],
         )
         keyed = [{"lane": str(lane), "key": call.key(names.lane(int(lane)))} for lane in lanes]
-        call.put(lanes=keyed)
+        call.put(lanes=keyed, outcomes=call.run(filter(None, [outcomes])))
         (changed,) = await self.index.scripts.run(call)
         return int(changed)
 

@@ -6,7 +6,8 @@
   more) is left alone.
 
   KEYS  then lanes and buckets
-  ARGV  layout, epoch, cap (us, the caller's UTC: a server whose clock is ahead delays nothing), lanes {{lane, key}}, gone {{lane key, member}},
+  ARGV  layout, epoch, runs_bytes, runs_age (ms), outcomes {from, to}: news of what has ended,
+        cap (us, the caller's UTC: a server whose clock is ahead delays nothing), lanes {{lane, key}}, gone {{lane key, member}},
         due {{lane key, member, record}}: record a position, 0: it stays as it is,
         chains {{lane key, chain, due}}: the due is before now or not, but always after `back`,
         added {{lane key, member, record}}: occurrences that the server has lost; one that is there
@@ -14,12 +15,13 @@
         started {{bucket, id, count}}: so many runs of a schedule with maxRuns have started at least
   Reply {changed}
 ]]
--- keys meta heads occ occrec wake
+-- keys meta heads occ occrec runs ran wake
 -- include shard
 -- include fenced
 -- include time
 -- include wake
 -- include occurrences
+-- include runs
 -- include definition
 
 local now, before, changed = server_time(), shard_head(), 0
@@ -79,4 +81,5 @@ for _, lane in ipairs(args.lanes) do
   refresh_head(lane.lane, KEYS[lane.key])
 end
 announce_head(before, now)
+write_outcomes()
 return { changed }
