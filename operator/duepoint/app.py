@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import importlib
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
@@ -62,11 +63,14 @@ def run_worker(chosen: settings.WorkerSettings) -> None:
 
 def run_operator(chosen: settings.OperatorSettings) -> None:
     """``duepoint operator``: returns after a clean shutdown, its Lease given back."""
+    # Read before the loop runs: it takes a second in which no probe would be answered.
+    importlib.import_module("duepoint.controller.leadership")
     _run(chosen, _operator(chosen))
 
 
 def run_api(chosen: settings.ApiSettings) -> None:
     """``duepoint api``: returns after a drained shutdown."""
+    importlib.import_module("duepoint.httpapi.service")
     _run(chosen, _api(chosen))
 
 
