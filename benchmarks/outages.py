@@ -63,15 +63,10 @@ async def _leader() -> list[Figure]:
         leader.send(signal.SIGCONT)
         await asyncio.sleep(_REST_SECONDS)
         arrived = await sink.stop()
-    late = [_late(arrived, window) for window in (before, meanwhile)]
-    p99 = [report.percentile(each, 0.99) for each in late]
-    yielded = list(_counts("leader still", arrived, before, meanwhile))
     return [
-        *yielded,
-        Figure(benchmark=NAME, figure="leader still: lateness p99 moves by",
-               value=round(p99[1] - p99[0], 2), unit="ms", bar="<= 1", runs=len(late[1]),
-               compared_with=f"p99 {p99[0]:.2f} ms before, {p99[1]:.2f} ms meanwhile"),
-    ]  # fmt: skip
+        *_counts("leader still", arrived, before, meanwhile),
+        _moved("leader still: lateness p99 moves by", arrived, before, meanwhile, bar="<= 1"),
+    ]
 
 
 # -- a worker is killed ----------------------------------------------------------------------------
@@ -162,21 +157,18 @@ async def _api() -> list[Figure]:
             arrived = await sink.stop()
         jobs = await stack.jobs()
         await kubeburst.clear(made, SCHEDULES, stack.namespace)
-    slots = collections.Counter(job["metadata"]["name"] for job in jobs)
-    drained_ms = (kubeaudit.jobs_created(requests, stack.namespace)[-1] - back_us) / 1000
-    late = [_late(arrived, window) for window in (before, meanwhile)]
-    p99 = [report.percentile(each, 0.99) for each in late]
+    there = {job["metadata"]["name"] for job in jobs}
+    created = kubeaudit.jobs_created(requests, stack.namespace)
+    again = len(created) - COUNT  # answered 201 for a name that was made before
+    drained_ms = (created[-1] - back_us) / 1000
     return [
         *_counts("no API server", arrived, before, meanwhile),
         Figure(benchmark=NAME, figure="no API server: Jobs that were not made, or made twice",
-               value=COUNT - len(slots) + _again(requests, stack), unit="Jobs", bar="= 0",
-               runs=COUNT),
+               value=COUNT - len(there) + again, unit="Jobs", bar="= 0", runs=COUNT),
         Figure(benchmark=NAME, figure="no API server: all Jobs made after it is back",
                value=round(drained_ms / bare_ms, 2), unit="times the bare loop", bar="<= 1.2",
                runs=COUNT, compared_with=f"{drained_ms:.0f} ms, bare loop {bare_ms:.0f} ms"),
-        Figure(benchmark=NAME, figure="no API server: webhooks' lateness p99 moves by",
-               value=round(p99[1] - p99[0], 2), unit="ms", runs=len(late[1]),
-               compared_with=f"p99 {p99[0]:.2f} ms before, {p99[1]:.2f} ms meanwhile"),
+        _moved("no API server: webhooks' lateness p99 moves by", arrived, before, meanwhile),
     ]  # fmt: skip
 
 
@@ -191,11 +183,6 @@ async def _all_made(made: kubeburst.Scene, stack: Stack) -> list[kubeaudit.Reque
     return requests
 
 
-def _again(requests: Iterable[kubeaudit.Request], stack: Stack) -> int:
-    """How many creations were answered 201 for a name that was made before."""
-    return len(kubeaudit.jobs_created(requests, stack.namespace)) - COUNT
-
-
 # -- what all have in common -----------------------------------------------------------------------
 
 
@@ -208,6 +195,18 @@ async def _window(seconds: float) -> range:
 
 def _late(arrived: Iterable[Delivery], window: range) -> list[float]:
     return [lateness.late_ms(one) for one in arrived if slot_us(one.slot) // _SECOND_US in window]
+
+
+def _moved(
+    figure: str, arrived: Sequence[Delivery], before: range, meanwhile: range, *, bar: str = ""
+) -> Figure:
+    late = [_late(arrived, window) for window in (before, meanwhile)]
+    p99 = [report.percentile(each, 0.99) for each in late]
+    return Figure(
+        benchmark=NAME, figure=figure, value=round(p99[1] - p99[0], 2), unit="ms", bar=bar,
+        runs=len(late[1]),
+        compared_with=f"p99 {p99[0]:.2f} ms before, {p99[1]:.2f} ms meanwhile",
+    )  # fmt: skip
 
 
 def _counts(what: str, arrived: Sequence[Delivery], *windows: range) -> Iterator[Figure]:

@@ -63,7 +63,7 @@ def run_worker(chosen: settings.WorkerSettings) -> None:
 
 def run_operator(chosen: settings.OperatorSettings) -> None:
     """``duepoint operator``: returns after a clean shutdown, its Lease given back."""
-    # Read before the loop runs: it takes a second in which no probe would be answered.
+    # Read before the loop runs: no probe is answered while modules are read.
     importlib.import_module("duepoint.controller.leadership")
     _run(chosen, _operator(chosen))
 

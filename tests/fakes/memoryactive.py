@@ -217,8 +217,9 @@ class _Admission:
     def _replace(self, found: _Survey) -> AdmissionAnswer:
         if found.others and not self._entry.facts.checked:
             return AdmissionAnswer(verdict=Verdict.CHECK, look=self._look)
-        newer = [run for run in found.others if len(run) == 8 and run[:1] < b"\xff"]
-        if len(self._run) == 8 and any(run > self._run for run in newer):
+        own, others = self._entry.run, self._named(found.others)
+        newer = [one for one in others if not one.is_wanted and one.slot_us > own.slot_us]
+        if newer and not own.is_wanted:
             return AdmissionAnswer(verdict=Verdict.REPLACED)
         replaced = list(found.replaced)
         for run in found.others:

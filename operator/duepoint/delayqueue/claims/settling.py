@@ -40,6 +40,11 @@ def runs_bytes(shards: int) -> int:
     return max(LEAST_RUNS_BYTES, min(MOST_RUNS_BYTES, RUNS_BYTES // shards))
 
 
+def outcome_bounds(shards: int) -> dict[str, int]:
+    """What a script is told that writes outcomes to a shard, of so many."""
+    return {"runs_bytes": runs_bytes(shards), "runs_age": RUNS_AGE_SECONDS * 1000}
+
+
 @dataclass(slots=True)
 class _LanePart:
     """What one lane's share of a settlement says, as values for ARGV."""
@@ -336,8 +341,7 @@ class Settlements:
             script,
             claim.shard,
             id=claim.id,
-            runs_bytes=runs_bytes(self.index.known_layout().shards),
-            runs_age=RUNS_AGE_SECONDS * 1000,
+            **outcome_bounds(self.index.known_layout().shards),
             **named,
         )
 

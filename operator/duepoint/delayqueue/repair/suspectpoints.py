@@ -158,8 +158,7 @@ class SuspectPoints:
             shard,
             epoch=epoch,
             cap=self.index.clock.now_us(),
-            runs_bytes=settling.runs_bytes(self.index.known_layout().shards),
-            runs_age=settling.RUNS_AGE_SECONDS * 1000,
+            **settling.outcome_bounds(self.index.known_layout().shards),
         )
         lanes: set[int | str] = set()
 
