@@ -144,8 +144,8 @@ API_SERVER_TESTS = tests/integration/test_development_cluster.py tests/integrati
   $(addprefix tests/e2e/test_,$(addsuffix .py,firing jobs streams scheduleruns sets_for_people))
 
 .PHONY: test-api-servers
-test-api-servers: $(STAMP) ## the tests of everything that an API server may refuse or answer otherwise, on an older one, which is built first (KUBERNETES=1.35)
-	@for minor in $(or $(KUBERNETES),1.35); do \
+test-api-servers: $(STAMP) ## the tests of everything that an API server may refuse or answer otherwise, on older ones, which are built first (KUBERNETES=1.35)
+	@for minor in $(or $(KUBERNETES),1.35 1.34); do \
 	  echo "On Kubernetes $$minor" >&2; \
 	  env -u KUBEBUILDER_ASSETS DUEPOINT_KUBERNETES=$$minor \
 	    $(PY) -m tools.devcluster run --tool helm -- \

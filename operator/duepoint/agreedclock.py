@@ -6,7 +6,8 @@ each answer (the ``Date`` header, whole seconds). Each is kept as its distance f
 clock, which no step moves. The first pair that agrees decides:
 
 1. this machine and Redis, to half a second: this machine's clock is used as it is;
-2. Redis and the API server, to two seconds: this machine is wrong, Redis's time is used;
+2. Redis and the API server, to two seconds: this machine is wrong, Redis's time is used, as late
+   as it can be: as if its answer had come back at once, so that nothing is early by the way there;
 3. this machine and the API server, to two seconds: Redis is wrong, this machine's is used.
 
 Where only this machine and Redis are known, two seconds are enough for them. Where no two agree, or
@@ -50,9 +51,15 @@ _NOT_COMPARED = "the clocks have not been compared yet"
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What a clock said: its distance from the monotonic clock, and when it was asked."""
+    """What a clock said: its distance from the monotonic clock, and when it was heard.
+
+    Attributes:
+        distance_us: if request and answer were under way for equally long.
+        least_us: if the answer took no time; the true distance is this or more.
+    """
 
     distance_us: int
+    least_us: int
     at: float
 
 
@@ -142,7 +149,7 @@ class AgreedClock:
         if abs(own_us - queue.distance_us) <= near_us:
             self._agree(own_us, None)
         elif api is not None and abs(queue.distance_us - api.distance_us) <= AGREE_US:
-            self._agree(own_us, queue.distance_us)
+            self._agree(own_us, queue.least_us)
         elif api is not None and abs(own_us - api.distance_us) <= AGREE_US:
             self._agree(own_us, None)
         else:
@@ -173,9 +180,11 @@ class AgreedClock:
 
     def _reading(self, instant_us: int, asked: float) -> _Reading | None:
         now = self.monotonic()
-        if now - asked > _LONGEST_WAY_SECONDS:
+        way = now - asked
+        if way > _LONGEST_WAY_SECONDS:
             return None
-        return _Reading(instant_us - int((now + asked) / 2 * MICROSECONDS_PER_SECOND), now)
+        least_us = instant_us - int(now * MICROSECONDS_PER_SECOND)
+        return _Reading(least_us + int(way / 2 * MICROSECONDS_PER_SECOND), least_us, now)
 
     def _agree(self, own_us: int, agreed_us: int | None) -> None:
         self._own_distance_us, self._agreed_us, self._disagreement = own_us, agreed_us, ""

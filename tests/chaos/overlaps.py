@@ -16,6 +16,8 @@ from tests.chaos.windows import FORGOTTEN_US, Disturbances
 _FAR = 2**62
 #: What a fault held up has arrived so long after it.
 _ARRIVAL_US = 3_000_000
+#: A Job that was replaced before it existed is deleted this soon; those of a run last for longer.
+_WITHDRAWN_US = 2_000_000
 
 
 def _replaces(spec: Mapping[str, Any]) -> bool:
@@ -33,8 +35,10 @@ def problems(
 ) -> Iterator[tuple[str, int, str]]:
     """Name, slot and what is wrong, for each two Jobs that overlap."""
     ends: dict[str, int] = {}
+    ends_us: dict[str, int] = {}
     for end in history.job_ends:
         ends[end.unique] = min(end.rev, ends.get(end.unique, _FAR))
+        ends_us[end.unique] = min(end.at_us, ends_us.get(end.unique, _FAR))
     for uid, wishes in by_object.items():
         specs = [wish.spec for wish in wishes if wish.spec is not None]
         if not specs or any(spec.get("concurrencyPolicy", "Allow") == "Allow" for spec in specs):
@@ -46,7 +50,7 @@ def problems(
         )
         is_replacing = wishes[-1].spec is not None and _replaces(wishes[-1].spec)
         if is_replacing and all(map(_replaces, specs)):
-            yield from _out_of_turn(made, wishes[0].name, disturbances)
+            yield from _out_of_turn(made, wishes[0].name, ends_us, disturbances)
         for place, job in enumerate(made):
             running = [one for one in made[:place] if ends.get(one.unique, _FAR) > job.begun_rev]
             if is_replacing:
@@ -61,7 +65,7 @@ def problems(
 
 
 def _out_of_turn(
-    made: Sequence[Effect], name: str, disturbances: Disturbances
+    made: Sequence[Effect], name: str, ends_us: Mapping[str, int], disturbances: Disturbances
 ) -> Iterator[tuple[str, int, str]]:
     """Slots that came late and took the place of a newer one, which should have kept it."""
     newest: Effect | None = None
@@ -71,6 +75,9 @@ def _out_of_turn(
             continue
         # A creation that was on its way when the newer slot came is deleted once it exists. After a
         # loss, the list of Jobs may have been made between a deletion and a creation.
+        crossed = job.at_us - newest.at_us <= _ARRIVAL_US
+        if crossed and ends_us.get(job.unique, _FAR) - job.at_us <= _WITHDRAWN_US:
+            continue
         held_up = disturbances.ongoing(job.at_us - _ARRIVAL_US, job.at_us)
         lost = disturbances.forgot_between(job.at_us - FORGOTTEN_US, job.at_us)
         if job.slot_us < newest.slot_us and not (held_up or lost):

@@ -168,6 +168,20 @@ async def test_the_time_goes_on_from_what_was_agreed_on_last():
     assert off(clock, machine) == 0
 
 
+@pytest.mark.parametrize("there", [0.0, 0.02, 0.04], ids=["fast", "even", "slow"])
+async def test_the_time_of_a_redis_that_answers_slowly_is_never_ahead(there):
+    machine = Machine(HOUR)
+    clock = agreedclock.AgreedClock(machine)
+    clock.note_api(date(machine.truth.now_us()), asked=machine.monotonic())
+    asked = machine.monotonic()
+    await machine.truth.advance(there)
+    server_us = machine.truth.now_us()
+    await machine.truth.advance(0.04 - there)
+    clock.note_queue(server_us, asked=asked)
+    assert -0.04 * SECOND - 1 <= off(clock, machine) <= 1
+    assert clock.earliest_us() <= machine.truth.now_us() + 1
+
+
 async def test_an_answer_that_was_under_way_for_long_says_nothing():
     clock, machine = compared()
     asked = machine.monotonic()

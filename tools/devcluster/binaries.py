@@ -27,7 +27,7 @@ from tools.devcluster.errors import DevClusterError
 
 MODULES = Path(__file__).parent.parent / "controlplane"
 #: What `DUEPOINT_KUBERNETES` may say, and the version that it means; the first is used without it.
-KUBERNETES_VERSIONS = {"1.36": "v1.36.3", "1.35": "v1.35.4"}
+KUBERNETES_VERSIONS = {"1.36": "v1.36.3", "1.35": "v1.35.4", "1.34": "v1.34.4"}
 KUBERNETES_VERSION = KUBERNETES_VERSIONS["1.36"]
 KUBERNETES_SETTING = "DUEPOINT_KUBERNETES"
 _VERSION_PACKAGE = "k8s.io/component-base/version"

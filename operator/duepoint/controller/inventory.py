@@ -13,11 +13,13 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions.occurrences import StoredOccurrence
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.schedules import points
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.points import PointKind
 
 #: Definitions read at a time.
 CHUNK = 500
+_TRIED_KINDS = points.RUN_KINDS | {PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED}
 
 
 async def occurrences(
@@ -40,6 +42,18 @@ async def occurrences(
                         yield shard, occurrence, definition
     except queue_errors.LayoutChanged as change:
         raise resharded(change) from change
+
+
+async def held_slots(queue: DelayQueue, known: Definition) -> frozenset[int]:
+    """Slots of a schedule that will be tried (again), regular or not; raises QueueUnavailable."""
+    return frozenset(
+        [
+            one.slot_us
+            for shard in sharding.homes(known.id, queue.layouts.known())
+            async for one in queue.occurrences.all_occurrences(shard, of=known.id)
+            if one.kind in _TRIED_KINDS
+        ]
+    )
 
 
 def resharded(change: queue_errors.LayoutChanged) -> errors.QueueUnavailable:

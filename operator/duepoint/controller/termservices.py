@@ -106,7 +106,6 @@ class TermServices:
         self.jobs = JobWatch(
             term,
             reporter=self.reporter,
-            wanted=self.reconcile.wanted,
             keeps=self.runs.states.keeps,
             catch_up=catch_up,
         )

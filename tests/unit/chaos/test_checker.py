@@ -275,12 +275,26 @@ def test_v8_no_slot_replaces_a_newer_one():
     late_us = T + 8 * S
     replaced(made, 3, at_us=late_us, since_us=late_us, begun_rev=made.effects[6].begun_rev + 6)
     made.job_ends[2] = dataclasses.replace(
-        made.job_ends[2], rev=made.effects[2].begun_rev + 1, at_us=late_us
+        made.job_ends[2], rev=made.effects[2].begun_rev + 1, at_us=late_us + 3 * S
     )
     (problem,) = [one for one in checker.judge(made) if one.rule is Rule.POLICY]
     assert "of a newer slot" in problem.what
     made.faults = [fault, dataclasses.replace(FAULT, begin_us=T + 3 * S, end_us=T + 6 * S)]
     assert Rule.POLICY not in broken(made)
+
+
+def test_v8_a_job_that_crosses_a_newer_one_and_is_deleted_at_once_replaces_nothing():
+    made = with_spec(clean("job"), concurrencyPolicy="Replace")
+    made.faults = [dataclasses.replace(FAULT, begin_us=T, end_us=T + 2 * S)]
+    newer = made.effects[6]
+    late_us = newer.at_us + S // 2
+    replaced(made, 3, at_us=late_us, since_us=late_us, begun_rev=newer.begun_rev + 2)
+    [place] = [at for at, one in enumerate(made.job_ends) if one.unique == made.effects[2].unique]
+    end = made.job_ends[place]
+    made.job_ends[place] = dataclasses.replace(end, rev=newer.begun_rev + 3, at_us=late_us + S)
+    assert "of a newer slot" not in " ".join(one.what for one in checker.judge(made))
+    made.job_ends[place] = dataclasses.replace(end, rev=newer.begun_rev + 9, at_us=late_us + 3 * S)
+    assert "of a newer slot" in " ".join(one.what for one in checker.judge(made))
 
 
 def test_v8_what_is_too_late_for_its_policy_does_not_run():

@@ -2,10 +2,11 @@
 
 Successful and failed Jobs have limits of their own, regular, manual and backfilled ones together;
 the oldest go first. A Job is the proof that its slot ran, so it may go only once nothing will ask
-for that slot again: a regular one when its slot has ended *by the published status*, at or below
-the watermark and not open; one that a ScheduleRun wanted when the queue holds that slot no more. So
-where an older slot waits for a quota that finished Jobs of later slots use up, those Jobs go, and
-the older slot gets its Job.
+for that slot again: when the queue holds that slot no more, and a regular one has ended *by the
+published status*, too, at or below the watermark and not open. Each alone is not enough: a Redis
+that was lost or went back may hold what has ended, or not hold what is open. So where an older slot
+waits for a quota that finished Jobs of later slots use up, those Jobs go, and the older slot gets
+its Job.
 
 Nor does a Job go before the status shows how it ended: a leader that takes over would find it shown
 as running, and gone. Nor while a request that may create it once more is under way
@@ -16,9 +17,10 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from duepoint import faults
+from duepoint.controller import inventory
 from duepoint.controller.jobs.jobstate import FinishedJob, WatchedJobs
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.term import TermContext
@@ -27,7 +29,6 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.faults import FaultPoint
 from duepoint.kube import jobs
 from duepoint.runs import outcome
-from duepoint.schedules.definition import Definition
 from duepoint.schedules.rule import Policy
 
 #: A worker goes on for so long with a claim that was lost.
@@ -104,13 +105,10 @@ class LateRequests:
 
 
 _CLEANERS = 2
-#: A slot that a ScheduleRun wants and whose Job has ended is settled within moments.
-_WANTED_AGAIN_SECONDS = 30.0
+#: A slot that the queue holds and whose Job has ended is mostly settled within moments.
+_HELD_AGAIN_SECONDS = 30.0
 #: All that a worker had claimed when a Schedule was refused has ended after this.
 _IN_FLIGHT_US = 600_000_000
-
-#: The slots of a schedule that the queue holds because of ScheduleRuns; raises TryLater.
-Wanted = Callable[[Definition], Awaitable[frozenset[int]]]
 
 
 def too_many(finished: Iterable[FinishedJob], policy: Policy) -> tuple[FinishedJob, ...]:
@@ -127,7 +125,7 @@ def excess(
     finished: Iterable[FinishedJob],
     policy: Policy,
     has_ended: Callable[[int], bool],
-    wanted_us: Collection[int] = (),
+    held_us: Collection[int] = (),
 ) -> tuple[FinishedJob, ...]:
     """The Jobs to delete now, oldest first.
 
@@ -135,13 +133,11 @@ def excess(
         finished: all of one schedule.
         policy: its limits.
         has_ended: whether a regular slot has ended by the published status.
-        wanted_us: slots that ScheduleRuns still want.
+        held_us: slots that the queue holds.
     """
 
     def is_over(job: FinishedJob) -> bool:
-        if job.is_wanted:
-            return job.slot_us not in wanted_us
-        return has_ended(job.slot_us)
+        return job.slot_us not in held_us and (job.is_wanted or has_ended(job.slot_us))
 
     return tuple(job for job in too_many(finished, policy) if is_over(job))
 
@@ -150,7 +146,6 @@ class History:
     """The service; one for each term of a leader.
 
     Args:
-        wanted: the slots of a schedule that ScheduleRuns still want; raises TryLater.
         keeps: whether a finished Job (namespace, name) must stay for its ScheduleRun.
 
     Attributes:
@@ -163,13 +158,11 @@ class History:
         *,
         watched: WatchedJobs,
         states: ScheduleStates,
-        wanted: Wanted,
         keeps: Callable[[str, str], bool],
     ) -> None:
         self._term = term
         self._watched = watched
         self._states = states
-        self._wanted = wanted
         self._keeps = keeps
         self.late = LateRequests()
         self._work: WorkQueue[str] = WorkQueue(
@@ -199,11 +192,14 @@ class History:
             keeps = self._states.refused_keeps(schedule_uid)
             return None if keeps is None else await self._delete_of_refused(schedule_uid, keeps)
         policy = known.rule.policy
-        is_any_wanted = any(job.is_wanted for job in too_many(finished, policy))
-        wanted_us = await self._wanted(known) if is_any_wanted else frozenset()
+        candidates = too_many(finished, policy)
+        if not candidates:
+            return None
+        held_us = await inventory.held_slots(self._term.queue, known)
         has_ended = functools.partial(self._states.has_ended, schedule_uid)
-        late = await self._delete(schedule_uid, excess(finished, policy, has_ended, wanted_us))
-        return late if late is not None or not wanted_us else _WANTED_AGAIN_SECONDS
+        late = await self._delete(schedule_uid, excess(finished, policy, has_ended, held_us))
+        is_held = any(job.slot_us in held_us for job in candidates)
+        return late if late is not None or not is_held else _HELD_AGAIN_SECONDS
 
     async def _delete_of_refused(self, schedule_uid: str, keeps: Policy) -> float | None:
         """The queue holds nothing of it, so only slots that were claimed before are tried again."""
@@ -215,7 +211,7 @@ class History:
             if job.slot_us <= over_us or self._states.has_ended(schedule_uid, job.slot_us)
         ]
         late = await self._delete(schedule_uid, ended)
-        return late if late is not None or len(ended) == len(finished) else _WANTED_AGAIN_SECONDS
+        return late if late is not None or len(ended) == len(finished) else _HELD_AGAIN_SECONDS
 
     async def _delete(self, schedule_uid: str, finished: Iterable[FinishedJob]) -> float | None:
         """Seconds until the first that has to stay for a late request may go."""
@@ -236,4 +232,4 @@ class History:
                 self._watched.record_deletion(owner, job.uid)
         if first_us is None:
             return None
-        return min(max((first_us - self._term.clock.now_us()) / 1e6, 0.1), _WANTED_AGAIN_SECONDS)
+        return min(max((first_us - self._term.clock.now_us()) / 1e6, 0.1), _HELD_AGAIN_SECONDS)

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from duepoint import services, telemetry
 from duepoint.controller.jobs import jobevents
 from duepoint.controller.jobs.deletedjobs import DeletedJobs
-from duepoint.controller.jobs.history import History, Wanted
+from duepoint.controller.jobs.history import History
 from duepoint.controller.jobs.jobstate import Observation, WatchedJobs
 from duepoint.controller.jobs.withoutpods import JobsWithoutPods
 from duepoint.controller.status import texts
@@ -33,7 +33,6 @@ class JobWatch:
     """The service; one for each term of a leader.
 
     Args:
-        wanted: the slots of a schedule that ScheduleRuns still want; raises TryLater.
         keeps: whether a finished Job (namespace, name) must stay, because its ScheduleRun does not
             show yet how it ended; ``history.look`` is called once it may go.
         catch_up: returns once every outcome up to the call was reported; raises TryLater.
@@ -49,7 +48,6 @@ class JobWatch:
         term: TermContext,
         *,
         reporter: Reporter,
-        wanted: Wanted,
         keeps: Callable[[str, str], bool],
         catch_up: Callable[[], Awaitable[None]],
     ) -> None:
@@ -67,9 +65,7 @@ class JobWatch:
             catch_up=catch_up,
         )
         self._without_pods = JobsWithoutPods(term, watched=self._jobs, reporter=reporter)
-        self.history = History(
-            term, watched=self._jobs, states=reporter.states, wanted=wanted, keeps=keeps
-        )
+        self.history = History(term, watched=self._jobs, states=reporter.states, keeps=keeps)
 
     async def run(self) -> None:
         """Watch and clean until cancelled."""

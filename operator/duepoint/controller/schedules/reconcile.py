@@ -185,17 +185,6 @@ class Reconcile:
                 return found
         raise errors.Bug(f"{_MOST_COLLISIONS} schedules share the ids of {uid}")
 
-    async def wanted(self, known: Definition) -> frozenset[int]:
-        """Slots that ScheduleRuns want of it and that have not ended; raises QueueUnavailable."""
-        return frozenset(
-            [
-                one.slot_us
-                for shard in sharding.homes(known.id, self._term.queue.layouts.known())
-                async for one in self._term.queue.occurrences.all_occurrences(shard, of=known.id)
-                if one.kind in points.RUN_KINDS
-            ]
-        )
-
     def shard(self, schedule_id: points.ScheduleId) -> messages.ShardId:
         """The shard of an id."""
         return sharding.home(schedule_id, self._term.queue.layouts.known())

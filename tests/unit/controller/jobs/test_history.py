@@ -6,10 +6,13 @@ import pytest
 
 from duepoint import telemetry
 from duepoint.controller.jobs.history import LateRequests
+from duepoint.delayqueue import messages
 from duepoint.kube import jobs
 from duepoint.runs import outcome
 from duepoint.runs import run as runs
 from duepoint.runs.run import RunState
+from duepoint.schedules import points
+from duepoint.schedules.points import PointKind
 from tests.support.builders import at
 from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
@@ -71,6 +74,31 @@ async def test_jobs_of_slots_up_to_an_upheaval_of_the_index_stay_for_late_reques
         await world.clock.advance(100)
         assert has_job(world, name)
         await world.clock.advance(70)
+        assert not has_job(world, name)
+
+
+@pytest.mark.parametrize("kind", [PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED])
+async def test_a_job_stays_while_the_queue_holds_its_slot_that_has_ended_by_the_status(
+    kind,
+):
+    async with World().leader() as world:
+        name = await ended_job(world)
+        known = world.definition(world.object()["metadata"]["uid"])
+        point = points.DuePoint(
+            schedule_id=known.id,
+            timing_version=known.timing_version,
+            kind=kind,
+            due_us=FIRST + 600 * S,
+            slot_us=FIRST,
+        )
+        armed = await world.queue.occurrences.enqueue(
+            known, point, messages.OccurrenceRecord(), messages.Epoch(1)
+        )
+        assert armed is messages.Armed.APPLIED
+        await world.clock.advance(100)
+        assert has_job(world, name)
+        await world.queue.occurrences.withdraw(known, point, messages.Epoch(1))
+        await world.clock.advance(40)
         assert not has_job(world, name)
 
 
