@@ -43,8 +43,6 @@ async def run() -> list[Figure]:
     async with scene.stack() as stack, sink() as receiver:
         await stack.running()
         await stack.worker("worker-2").wait_until_ready()
-        report.say("the workers agree on who looks at what")
-        await asyncio.sleep(keepalive.BEAT_SECONDS + 1)
         report.say(f"{SCHEDULES} Schedules @every 1s for {SECONDS} s")
         await tick(stack, receiver.port)
         first = int(time.time()) + STARTING_SECONDS
@@ -99,7 +97,9 @@ def _delivery(line: bytes) -> Delivery:
 
 
 async def tick(stack: Stack, port: int) -> None:
-    """So many Schedules, ``tick-NUMBER``, fire every second from now on."""
+    """So many Schedules, ``tick-NUMBER``, fire every second from now on, by workers in order."""
+    report.say("the workers agree on who looks at what")
+    await asyncio.sleep(keepalive.BEAT_SECONDS + 1)
     await asyncio.gather(*(_apply(stack, number, port) for number in range(SCHEDULES)))
     await asyncio.gather(*(stack.wait_until_ready(f"tick-{number}") for number in range(SCHEDULES)))
 
