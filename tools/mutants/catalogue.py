@@ -326,7 +326,12 @@ MUTANTS = (
     # -- history ---------------------------------------------------------------------------------
     _mutant(
         "history", "controller/jobs/history.py", "a Job goes before its slot has ended",
-        "return has_ended(job.slot_us)", "return True",
+        "and (job.is_wanted or has_ended(job.slot_us))", "",
+        "runs",
+    ),
+    _mutant(
+        "history", "controller/jobs/history.py", "a Job goes while the queue holds its slot",
+        "job.slot_us not in held_us and (", "(",
         "runs",
     ),
     _mutant(
@@ -577,7 +582,7 @@ MUTANTS = (
     ),
     _mutant(
         "combinations", "agreedclock.py", "an operator arms by its own wrong clock",
-        "self._agree(own_us, queue.distance_us)", "self._agree(own_us, None)",
+        "self._agree(own_us, queue.least_us)", "self._agree(own_us, None)",
         "simulated",
     ),
     _mutant(
