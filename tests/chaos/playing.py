@@ -325,7 +325,9 @@ class _Play:
                 found.append(f"{member.name}: {error}")
                 continue
             if trouble:
-                found.append(f"{member.name} is not ready: {trouble[:200]}")
+                # The end of a stack says what it was.
+                shown = trouble if len(trouble) < 600 else f"{trouble[:200]} ... {trouble[-400:]}"
+                found.append(f"{member.name} is not ready: {shown}")
             leaders += numbers.get("duepoint_leader", 0)
             if (files := _open_files(member)) > self._most_files * 1.05 + _SPARE_FILES:
                 found.append(f"{member.name} has {files} files open; {self._most_files} before")
@@ -336,7 +338,15 @@ class _Play:
             ]
         if leaders != 1:
             found.append(f"there are {leaders:g} leaders")
-        return found
+        return found + await asyncio.to_thread(self._dead_letters)
+
+    def _dead_letters(self) -> list[str]:
+        found = []
+        for server in self._redis.primaries():
+            with servers.connected(server) as client:
+                for key in client.scan_iter(match="*:dead", _type="stream"):
+                    found += [f"dead letter: {letter}" for _, letter in client.xrange(key)]
+        return [letter[:500] for letter in found]
 
     async def _idle_look(self) -> idleness.Look:
         """The quietest of some looks: what was written last is still compared."""

@@ -29,6 +29,8 @@ EPOCH = "duepoint.dev/epoch"
 _POLL_SECONDS = 0.2
 #: A server's clock may be so far behind and is right.
 _NEAR_US = 50_000
+#: No id is as late: what it says does not count.
+_NEVER_US = 2**62
 
 
 def now_us() -> int:
@@ -161,6 +163,9 @@ class Recorder:
             if connected is None:
                 return
             with connected:
+                seconds, micros = connected.time()
+                # A clock that was set back repeats the last millisecond in ids until it is past it.
+                is_off = abs(int(seconds) * 1_000_000 + int(micros) - now_us()) > _NEAR_US
                 entries = connected.xrange(key, min=reading.begin(connected, key))
         except redis.RedisError:
             return
@@ -169,7 +174,7 @@ class Recorder:
             id_ = reading.last = raw.decode()
             if (id_, entry["id"]) not in reading.seen:
                 reading.seen.add((id_, entry["id"]))
-                self._see_entry(id_, entry, reading.since_us)
+                self._see_entry(id_, entry, _NEVER_US if is_off else reading.since_us)
         reading.since_us = began_us
 
     def _see_entry(self, id_: str, fields: dict[str, str], since_us: int) -> None:

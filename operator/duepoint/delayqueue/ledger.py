@@ -194,8 +194,10 @@ class Ledger:
             failed = [reply for reply in replies if isinstance(reply, Exception)]
             if not failed:
                 return replies
-            if not all(str(error).startswith("NOGROUP") for error in failed):
-                raise scripting.translated(failed[0], "read outcomes") from failed[0]
+            # Of several servers each may have a trouble of its own: a missing group is none.
+            others = [error for error in failed if not str(error).startswith("NOGROUP")]
+            if others:
+                raise scripting.translated(others[0], "read outcomes") from others[0]
             if last:  # the group could not be made: there is no stream to make it on
                 raise queue_errors.Uninitialised("the index holds no outcomes") from failed[0]
             # Only on streams that exist: nothing but ``init`` makes a shard.

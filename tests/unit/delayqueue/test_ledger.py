@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+import redis
+
+from duepoint import errors
 from duepoint.clock import SystemClock
 from duepoint.delayqueue import index, keys, ledger, messages
 
@@ -29,3 +33,16 @@ async def test_taking_over_looks_at_each_shard_once_however_many_there_are(monke
     assert await opened.recover_outcomes("status", "reader") == []
     assert len(answering.asked) == len(set(answering.asked)) == SHARDS
     assert len(named) <= 2 * SHARDS
+
+
+async def test_a_shard_without_its_group_does_not_hide_why_another_does_not_answer():
+    class InTrouble(Answering):
+        async def exchange(self, commands, **_):
+            missing = redis.ResponseError("NOGROUP No such key")
+            trouble = redis.ConnectionError("refused")
+            return [missing, trouble, *(missing for _ in commands[2:])]
+
+    shared = index.Index(InTrouble(), keys.IndexKeys(), SystemClock(), buckets=1)
+    shared.layout = messages.Layout(number=1, shards=SHARDS)
+    with pytest.raises(errors.TryLater, match="refused"):
+        await ledger.Ledger(shared).read_outcomes("status", "reader")
