@@ -102,6 +102,17 @@ async def test_a_claim_finds_out_that_the_server_is_another_one(harness):
     assert doubted == suspectpoints.SuspectShard(shard=SHARD, back_us=claim.back_us)
 
 
+async def test_the_leader_finds_out_before_any_claim_that_the_server_is_another_one(harness):
+    await a_look(harness)
+    await change_server(harness)
+    await harness.arm()
+    began = harness.now_us()
+    (doubted,) = await harness.queue.suspect_points.shards(clock_agrees=True, every=True)
+    # Less for how long the connection has known the server, which is for some seconds.
+    assert began - 5 * SECOND_US <= doubted.back_us <= harness.now_us() + SECOND_US
+    assert (await harness.claim_one()).back_us == doubted.back_us
+
+
 async def test_a_claim_finds_out_that_claims_are_forgotten(harness):
     await a_look(harness)
     await forget_claims(harness)

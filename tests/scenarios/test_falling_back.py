@@ -132,6 +132,34 @@ async def test_no_job_is_made_twice_or_lost_or_missed_after_a_fallback(
         assert has_settled(world)
 
 
+async def test_a_slot_that_waits_is_not_forgotten_where_the_server_goes_back_once_more():
+    """The point that stood for it is gone, though it has not been compared."""
+    world = World(shards=1)
+    webhooks = RecordingTarget(world.clock)
+    async with world.leader():
+        await world.apply(schedule="@every 10s", catchUpPolicy="All")
+        async with a_worker(world, webhooks):
+            await world.clock.advance(45)
+            before = world.queue.snapshot()
+            due_us = world.chain_due_us(world.object()["metadata"]["uid"])
+            await world.clock.advance((due_us - world.clock.now_us()) / S - 0.5)
+        world.queue.fall_back(before)
+        await world.clock.advance(1)
+        async with a_worker(world, webhooks):
+            await world.clock.advance(0.2)  # the slot waits for the leader, who has heard of it
+        assert not has_settled(world)
+        await world.tell(
+            world.object()["metadata"]["uid"],
+            event(world.object(), due_us + 10 * S, RunState.RUNNING, settled_us=due_us + 10 * S),
+        )
+        world.queue.fall_back(before)
+        await world.clock.advance(6)
+        async with a_worker(world, webhooks):
+            await world.clock.advance(20)
+        assert due_us in {firing.slot_us for firing in webhooks.fired}
+        assert has_settled(world)
+
+
 def refused_twice(world: World) -> RecordingTarget:
     """A receiver that answers 503 to its first two requests and takes the others."""
     webhooks = RecordingTarget(world.clock)

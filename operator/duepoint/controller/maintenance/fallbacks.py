@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 import msgspec
 
-from duepoint import errors, services, telemetry
+from duepoint import agreedclock, errors, services, telemetry
 from duepoint.controller import inventory
 from duepoint.controller.maintenance import comparing
 from duepoint.controller.status.reporter import Reporter
@@ -79,9 +79,13 @@ class Fallbacks:
 
     async def _is_anything_in_doubt(self) -> bool:
         try:
-            return any(one.back_us for one in await self._term.queue.suspect_points.shards())
+            return any(one.back_us for one in await self._doubted())
         except (errors.TryLater, errors.WorldChanged):
             return False  # the look tells
+
+    async def _doubted(self, *, every: bool = False) -> tuple[suspectpoints.SuspectShard, ...]:
+        agrees = not agreedclock.distrust(self._term.clock)
+        return await self._term.queue.suspect_points.shards(clock_agrees=agrees, every=every)
 
     async def _until_nothing_waits(self) -> None:
         waits = _waits()
@@ -105,7 +109,7 @@ class Fallbacks:
 
     async def _compare_once(self) -> tuple[int, int]:
         """How many points changed, and how many shards are left to be looked at again."""
-        doubted = await self._term.queue.suspect_points.shards()
+        doubted = await self._doubted()
         known = self._reporter.holds()
         if not doubted and not known:
             return 0, 0
@@ -188,10 +192,16 @@ class Fallbacks:
         compared.added[:] = kept
 
     async def _end_holds(self, known: dict[str, int]) -> int:
-        """Of what no held point is left, watermarks are free; how many are not yet."""
+        """Of what no held point is left, watermarks are free; how many are not yet.
+
+        A point that is gone because its server went back once more has ended nothing: the chain
+        stands before its slots again.
+        """
         found = inventory.occurrences(self._term.queue, {PointKind.HELD})
         held = {definition.uid async for _, _, definition in found}
         await self._catch_up()  # their outcomes were reported before they went
+        if await self._doubted(every=True):
+            return len(known)
         self._reporter.end_holds({uid: count for uid, count in known.items() if uid not in held})
         return len(known.keys() & held)
 

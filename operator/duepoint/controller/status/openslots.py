@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from duepoint import errors, telemetry
+from duepoint import agreedclock, errors, telemetry
 from duepoint.controller import inventory, plan
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import TermContext
@@ -45,7 +45,9 @@ class OpenSlotReader:
         """The reporter knows every slot that is open now; raises QueueUnavailable."""
         began_us = self._term.clock.now_us()
         held: dict[str, list[OpenSlot]] = {}
-        suspect = {doubted.shard for doubted in await self._term.queue.suspect_points.shards()}
+        agrees = not agreedclock.distrust(self._term.clock)
+        doubted = await self._term.queue.suspect_points.shards(clock_agrees=agrees)
+        suspect = {each.shard for each in doubted}
         kept = inventory.occurrences(self._term.queue, _KINDS)
         async for shard, occurrence, definition in kept:
             if plan.is_superseded(occurrence, definition):

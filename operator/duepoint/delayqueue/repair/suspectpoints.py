@@ -12,16 +12,16 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue import errors, index, messages, sharding
 from duepoint.delayqueue.claims import settling
 from duepoint.delayqueue.definitions import reading, records
+from duepoint.delayqueue.wire import nodes
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
 #: Points in one part: one script compares so many in two or three milliseconds.
 PART = 500
 _PAGE = 5_000
-_HELD = b"held"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,26 +81,40 @@ class SuspectPoints:
     index: index.Index
     reader: reading.DefinitionReader
 
-    async def shards(self) -> tuple[SuspectShard, ...]:
+    async def shards(
+        self, *, clock_agrees: bool = False, every: bool = False
+    ) -> tuple[SuspectShard, ...]:
         """The shards of a server that went back, or that still hold what waited for that.
 
-        A claim finds out and marks its shard; what was due by then is held from there on.
+        Claims and this find out and mark a shard; what was due by then is held from there on. A
+        shard that does not answer is left out: it is looked at again, with the others of its
+        server.
+
+        Args:
+            clock_agrees: whether another clock than Redis's agrees with the caller's.
+            every: raise QueueUnavailable where a shard does not answer.
         """
-        shards = sharding.all_shards(self.index.known_layout())
-        named = [self.index.shard(shard) for shard in shards]
-        replies = await self.index.servers.exchange(
-            [
-                *(("HMGET", names.meta, "back", "state") for names in named),
-                *(("ZSCORE", names.claims, _HELD) for names in named),
-            ]
-        )
+        layout = self.index.known_layout()
+        shards = sharding.all_shards(layout)
+        calls = []
+        for shard in shards:
+            call = self.index.call(
+                "doubts",
+                shard,
+                cap=self.index.clock.now_us(),
+                **({"agrees": True} if clock_agrees else {}),
+                ran=self.index.shard(shard).ran,
+            )
+            call.values.append(nodes.RUN_ID)
+            calls.append(call)
         found = []
-        for shard, meta, held in zip(shards, replies, replies[len(shards) :], strict=False):
-            if isinstance(meta, Exception) or isinstance(held, Exception):
-                continue  # it is looked at again, with the others of its server
-            back, state = meta
-            if (back or held is not None) and state != b"closed":
-                back_us = int(back) if back and back.isdigit() else 0
+        for shard, reply in zip(shards, await self.index.scripts.run_many(calls), strict=True):
+            if isinstance(reply, Exception):
+                if every and not isinstance(reply, errors.LayoutChanged):
+                    raise reply
+                continue
+            back_us, is_held = int(reply[0]), bool(reply[1])
+            if back_us or is_held:
                 found.append(SuspectShard(shard=shard, back_us=back_us))
         return tuple(found)
 
