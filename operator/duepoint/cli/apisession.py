@@ -23,7 +23,7 @@ import click
 import msgspec
 
 from duepoint import client, errors
-from duepoint.cli import cluster, options
+from duepoint.cli import options
 from duepoint.client import tokens
 from duepoint.kube import credentials
 from duepoint.kube import errors as kube_errors
@@ -249,6 +249,8 @@ async def _login(place: ApiPlace) -> credentials.Login | None:
 
 
 async def _made_token(place: ApiPlace, account: str, namespace: str) -> str:
+    from duepoint.cli import cluster  # noqa: PLC0415 - only this asks the API server
+
     of_namespace, _, name = account.rpartition("/")
     path = f"/api/v1/namespaces/{of_namespace or namespace}/serviceaccounts/{name}/token"
     wanted = {
