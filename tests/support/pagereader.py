@@ -35,6 +35,8 @@ from tools.devcluster import credentials, ports
 
 BIN = Path(sys.executable).parent
 SYSTEM = "duepoint-system"
+#: Pages whose commands of Duepoint are never warm.
+TRUE_STARTS = ("README", "first-schedule")
 _SECRET = "whsec_bmV3IHNlY3JldCBuZXcgc2VjcmV0IDI0"
 _CRONJOB: dict[str, Any] = {
     "apiVersion": "batch/v1",
@@ -67,7 +69,11 @@ groups: [{name: a, rules: [{alert: A, expr: kube_job_status_failed > 0}]}]
 
 
 class Reader:
-    """Runs commands of pages in the scene."""
+    """Runs commands of pages in the scene.
+
+    Attributes:
+        programs: a folder of the PATH, before those of this machine.
+    """
 
     def __init__(self, scene: Scene, folder: Path) -> None:
         self._scene = scene
@@ -81,17 +87,17 @@ class Reader:
                 plane.server, plane.ca_file, plane.admin_token, scene.stack.namespace
             ),
         )
-        self._programs = folder / "programs"
-        self._programs.mkdir()
-        (self._programs / "helm").symlink_to(stacks.helm())
-        (self._programs / "redis-cli").write_text(f"#!{sys.executable}\n{_REDIS_CLI}")
-        (self._programs / "redis-cli").chmod(0o755)
+        self.programs = folder / "programs"
+        self.programs.mkdir()
+        (self.programs / "helm").symlink_to(stacks.helm())
+        (self.programs / "redis-cli").write_text(f"#!{sys.executable}\n{_REDIS_CLI}")
+        (self.programs / "redis-cli").chmod(0o755)
         self._load_address = f"127.0.0.1:{ports.any_free()}"
         self._release = f"duepoint-{uuid.uuid4().hex[:6]}"
         self._releases_in = plane.create_namespace("pages-release")
         self.environment = {
             **os.environ,
-            "PATH": f"{self._programs}:{BIN}:{os.environ['PATH']}",
+            "PATH": f"{self.programs}:{BIN}:{os.environ['PATH']}",
             "KUBECONFIG": str(self._kubeconfig),
             "REDIS_URL": f"{scene.stack.redis.url.removesuffix('/0')}/1",
             "DUEPOINT_STATE": str(plane.folder),
@@ -134,7 +140,7 @@ class Reader:
         """
         process = subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", f"exec {self._adapted(command)}"],
-            cwd=folder, env=self.environment, stdin=subprocess.DEVNULL, text=True,
+            cwd=folder, env=self._environment_in(folder), stdin=subprocess.DEVNULL, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         guard = threading.Timer(LONGEST_SECONDS, process.kill)
@@ -171,9 +177,16 @@ class Reader:
     def _run(self, command: str, folder: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", self._adapted(command)],
-            cwd=folder, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True,
+            cwd=folder, env=self._environment_in(folder), stdin=subprocess.DEVNULL,
+            capture_output=True,
             text=True, check=False, timeout=LONGEST_SECONDS,
         )  # fmt: skip
+
+    def _environment_in(self, folder: Path) -> dict[str, str]:
+        """Commands of some pages start as an installed one does, before any in ``programs``."""
+        if folder.name not in TRUE_STARTS:
+            return self.environment
+        return {**self.environment, "PATH": f"{BIN}:{self.environment['PATH']}"}
 
     # -- files -----------------------------------------------------------------------------------
 
