@@ -9,6 +9,7 @@ back. What serves or goes on until Ctrl-C starts as ever, and so does all withou
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -77,6 +78,7 @@ def warm(programs: Path, true: Path) -> Iterator[None]:
 def serve(address: str) -> None:
     """Fork for each request until standard input ends."""
     _import_commands()
+    gc.freeze()  # collections of a fork, the last one at its end, leave the imported alone
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended forks leave nothing
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
