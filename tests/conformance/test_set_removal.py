@@ -9,6 +9,7 @@ import pytest
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.members.values import Outcome
+from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.sets.setrecord import SetState
 from tests.conformance.test_members import BLOB, a_set, a_write
@@ -75,9 +76,9 @@ async def test_every_member_goes_with_its_points_and_the_set_last(harness, sprea
 
 
 async def test_nothing_of_another_set_or_schedule_goes_with_it(harness):
-    """Ids of both sets and of Schedules of their namespace may share buckets."""
+    """The ids of both sets share every bucket."""
     goes = await filled(harness, 400)
-    stays = await filled(harness, 400, name="stays", uid=str(uuid.uuid4()))
+    stays = await filled(harness, 400, name="stays", uid=_uid_in_the_buckets_of(goes))
     arming = harness.arming(namespace="shop")
     assert await harness.queue.writer.upsert([(arming, queueing.BLOB)], EPOCH)
     await removed(harness, goes, most=50)
@@ -86,6 +87,12 @@ async def test_nothing_of_another_set_or_schedule_goes_with_it(harness):
     assert len(page.members) == 400
     assert await harness.queue.definitions.definition(arming.definition.id) is not None
     assert [record.name for record in await harness.queue.sets.all()] == ["stays"]
+
+
+def _uid_in_the_buckets_of(other):
+    bits = points.member_bits(other.uid, other.spread)
+    uids = (str(uuid.uuid4()) for _ in range(100_000))
+    return next(uid for uid in uids if points.member_bits(uid, other.spread) == bits)
 
 
 async def test_from_the_first_step_on_no_member_fires_or_is_written(harness):

@@ -8,10 +8,12 @@ import pytest
 from duepoint.delayqueue import messages
 from duepoint.runs.run import RunState
 from duepoint.schedules import definition, points
+from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
+from duepoint.schedules.sets import identity
 from duepoint.worker import planning, runlimits
-from tests.support.builders import a_definition, a_rule, at
+from tests.support.builders import UID, a_definition, a_rule, at
 
 NOON = at("2026-03-01 12:00:00")
 LIMIT_US = 10_000_000
@@ -233,6 +235,22 @@ def test_a_poisonous_slot_is_buried_and_its_schedule_goes_on():
     assert letter.member == b""
     assert [point.due_us for point in work.chains] == [at("2026-03-01 12:05")]
     assert not work.attempts
+
+
+@pytest.mark.parametrize("kind", [PointKind.CHAIN, PointKind.RETRY], ids=["chain", "retry"])
+def test_a_one_off_whose_slot_is_poisonous_stays_with_its_dead_letter(kind):
+    known = a_definition(
+        rule=rules.at_instant(a_rule(rules.ONCE[0]), NOON),
+        once_us=NOON,
+        namespace="shop",
+        owner=identity.SetIdentity(UID, "shop", "reminders", 0),
+        version=points.TimingVersion(b"vers"),
+    )
+    point = chain_of(known) if kind is PointKind.CHAIN else occurrence_of(known, kind)
+    work = assign(a_claim(point, reclaimed=4, alone=3), known)
+    (letter,) = work.dead
+    assert letter.entry["reason"] == Reason.POISON
+    assert work.leaving == [(known.id, messages.Leaving.DEAD)]
 
 
 def test_members_of_no_known_format_go_to_the_dead_letters():
