@@ -345,6 +345,31 @@ async def test_a_member_that_is_due_earlier_wakes_a_sleeping_worker(harness, sto
 
 
 @pytest.mark.parametrize("kind", EACH_KIND)
+async def test_a_claim_is_shared_out_by_namespace_however_many_sets_each_has(
+    kind, shared_servers, key_prefix
+):
+    harness = await queueing.redis_harness(shared_servers(kind).url, key_prefix, shards=1)
+    queue, now_us = harness.queue, harness.now_us()
+    for number in range(9):
+        of_shop = a_set(queue, name=f"set-{number}")
+        await queue.sets.store(of_shop, BLOB, queueing.EPOCH)
+        overdue = [a_write(f"m{n}", ONCE, at_us=now_us - 60_000_000) for n in range(10)]
+        await queue.members.put(of_shop, overdue)
+    for number in range(30):
+        await harness.arm(
+            namespace="bank", name=f"n{number}", uid=f"of-a-neighbour-{number}", due_in=-1
+        )
+    neighbours = {points.schedule_id(f"of-a-neighbour-{n}", "bank") for n in range(30)}
+    (answer,) = await harness.look(batch=40)
+    claimed = [point.schedule_id for point in answer.claim.points]
+    assert (len(claimed), len(neighbours.intersection(claimed))) == (40, 20)
+    (answer,) = await harness.look(batch=40)
+    claimed = [point.schedule_id for point in answer.claim.points]
+    assert (len(claimed), len(neighbours.intersection(claimed))) == (40, 10)
+    await harness.close()
+
+
+@pytest.mark.parametrize("kind", EACH_KIND)
 async def test_a_namespace_with_a_backlog_in_many_sets_leaves_its_neighbours_their_turn(
     kind, shared_servers, key_prefix
 ):

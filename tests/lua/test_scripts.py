@@ -211,6 +211,26 @@ async def test_more_lanes_than_one_script_may_touch_are_claimed_in_turns(bench):
     assert len(seen) == 100
 
 
+async def test_a_lane_behind_a_thousand_older_ones_of_a_neighbour_has_its_turn(bench):
+    """None of these is worked off: each claim goes back."""
+    first_us = 1_000_000
+    async with bench.client.pipeline(transaction=False) as pipe:
+        for lane in range(1, 1_101):
+            member = lane.to_bytes(12, "big")
+            pipe.zadd(bench.names.lane(lane), {member: first_us + lane})
+            pipe.zadd(bench.names.heads, {str(lane): first_us + lane})
+            text = b"nquiet" if lane == 1_100 else b"sset-%d/loud/0" % lane
+            pipe.hset(bench.names.interned, f"n:{lane}", text)
+        await pipe.execute()
+    wanted = (1_100).to_bytes(12, "big")
+    async with asyncio.timeout(30):  # a part of the lanes has a second at a time
+        while True:
+            (answer,) = await bench.queue.claims.claim([0], worker="w")
+            if wanted in (point.member for point in answer.claim.points):
+                break
+            await bench.queue.claims.release(answer.claim)
+
+
 async def test_racing_workers_share_what_is_due_without_overlap(redis_server, key_prefix):
     harnesses = [
         await queueing.redis_harness(redis_server.url, key_prefix, shards=1) for _ in range(4)
