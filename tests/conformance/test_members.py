@@ -8,6 +8,7 @@ import uuid
 import msgspec
 import pytest
 
+from duepoint.delayqueue import deadletters
 from duepoint.delayqueue.members import values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.schedules import definition, points
@@ -271,6 +272,22 @@ async def test_a_cursor_of_another_set_is_refused(harness, stored_set):
     for set_, cursor in ((other, page.cursor), (stored_set, page.cursor[:-2] + "xx")):
         with pytest.raises(values.InvalidCursor):
             await harness.queue.members.page(set_, cursor, limit=1)
+
+
+async def test_a_cursor_of_an_earlier_window_leads_to_nothing_before_this_one(harness, stored_set):
+    at_us = harness.now_us() + 3_600_000_000
+    writes = [a_write(f"m{n}", ONCE, at_us=at_us + n) for n in range(6)]
+    await harness.queue.members.put(stored_set, writes)
+    listing = harness.queue.members.due
+    page = await listing(stored_set, 0, at_us + 10, limit=2)
+    later = await listing(stored_set, at_us + 4, at_us + 10, limit=2, cursor=page.cursor)
+    assert [one.id for one in later.members] == ["m4", "m5"]
+
+
+async def test_a_letter_whose_number_no_stream_can_have_is_not_there(harness, stored_set):
+    ids = ["1.0.99999999999999999999-1", "1.0.1-99999999999999999999", "1.0.18446744073709551615-1"]
+    answers = await harness.queue.members.replay(stored_set, ids)
+    assert {*answers.values()} == {deadletters.Replayed.UNKNOWN}
 
 
 async def test_what_is_due_in_a_window_comes_by_due(harness, stored_set):

@@ -28,6 +28,8 @@ from duepoint.schedules import points
 _LETTERS_TOGETHER = 200
 #: Letters that one script removes; their payloads are not in them, so this is quick.
 PURGED_TOGETHER = 500
+#: Of each part of the id of a stream's entry; the server refuses more.
+_LARGEST = 2**64 - 1
 
 Where = tuple[messages.ShardId, definitions.Definition]
 
@@ -204,6 +206,8 @@ class DeadLetters:
 
     async def find(self, layout: int, shard_number: int, entry_id: str) -> DeadEntry | None:
         """The letter with this id; None where it is not there (any more)."""
+        if any(int(part) > _LARGEST for part in entry_id.split("-")):
+            return None
         wanted = (layout, shard_number)
         for shard in sharding.all_shards(self.index.known_layout()):
             if (sharding.layout_of(shard), sharding.index_of(shard)) == wanted:

@@ -62,6 +62,8 @@ class MemberDues:
         owner = set_.identity
         behind = cursors.parse(self.signed_blobs, owner, _Due, cursor) if cursor else None
         layout = await cursors.layout_of(self.layouts, None if behind is None else behind.layout)
+        if behind is not None and behind.due_us < since_us:
+            behind = None  # of an earlier window: this one is read from its beginning
         numbers = await self.lanes.everywhere(owner)
         last_us = min(until_us, points.DUE_LIMIT_US)
         read = await self._due_points(numbers, since_us, last_us, limit + 1, behind)
