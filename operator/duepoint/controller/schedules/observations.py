@@ -178,11 +178,10 @@ class Observations:
         came_back = not seen.deleted and self._deleted.get(seen.uid, deletions) < deletions
         if came_back:
             del self._deleted[seen.uid]
-        went_back = False
-        if known is None:
-            went_back = self._is_behind_again(seen)
-            # Armed since the definitions were read, or lost: looking again tells. A list that is
-            # older than what was applied says nothing.
+        went_back = known is None and self._is_behind_again(seen)
+        if known is None or known.generation < seen.generation:
+            # Armed since the definitions were read, or lost by a server that went back: looking
+            # again tells. A list that is older than what was applied says nothing.
             if went_back or self._applied.get(seen.uid) == seen.generation:
                 self._applied.pop(seen.uid, None)
         elif known.generation > seen.generation:
