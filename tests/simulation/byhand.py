@@ -43,6 +43,8 @@ def _slots(subject: Subject, run: ManualRun, *, may: bool) -> list[int]:
         for slot in slots.slots_of(spec, _since_us(spec, first, created_us), last)
         if first // S * S <= slot < last
     }
+    if may and first <= created_us < last:
+        found.add(created_us)  # slot 0 of a period without a start
     return sorted(found)
 
 

@@ -215,9 +215,11 @@ class Observations:
         return behind == seen.generation
 
     def offer_absent(self, namespace: str, name: str, uid: str) -> None:
-        """A complete list shows that the object is gone."""
-        if uid not in self._deleted:
-            self.bury(observed.of_name(namespace, name, uid, deleted=True))
+        """A complete list shows that the object is gone, and the queue has it.
+
+        It may have been removed before, by a deletion that a server which went back has lost.
+        """
+        self.bury(observed.of_name(namespace, name, uid, deleted=True))
 
     def refuse(self, namespace: str, name: str, uid: str, refusal: Report) -> None:
         """This generation is refused after it was armed: it leaves the queue until an edit."""
