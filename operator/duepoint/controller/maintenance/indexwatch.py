@@ -3,8 +3,9 @@
 An emptied Redis has no layout; one that was away may have come back older than it was, and so is
 one whose replica took over. Looked at every few seconds, which is also the keepalive of our
 connections, and at once where another service has met such a server: until everything is compared
-anew, a Schedule that was edited or deleted in the lost time runs as it was before. A server that may forget or evict what it holds is reported here, too. Raises queue_errors.Fenced
-where a newer leader has been here.
+anew, a Schedule that was edited or deleted in the lost time runs as it was before. A server that
+may forget or evict what it holds is reported here, too. Raises queue_errors.Fenced where a newer
+leader has been here.
 """
 
 from __future__ import annotations
