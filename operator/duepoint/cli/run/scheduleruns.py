@@ -354,10 +354,10 @@ def finish(
 
     try:
         asyncio.run(create_and_follow())
-    except (KeyboardInterrupt, kube_errors.ApiError) as trouble:
+    except (KeyboardInterrupt, kube_errors.ApiError, errors.InvalidSetting) as trouble:
         if known:
             output.complain(_how_to_end(known[-1]))
-        if isinstance(trouble, KeyboardInterrupt):
+        if not isinstance(trouble, kube_errors.ApiError):
             raise
         raise errors.InvalidSetting("cluster", str(trouble)) from trouble
     if known:
