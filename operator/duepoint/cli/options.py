@@ -81,9 +81,20 @@ def whole(most: int) -> Converted:
 
 
 def _name(text: str) -> str:
-    if not text or len(text) > 253 or not text.isprintable() or " " in text:
+    is_path = "/" in text or text in (".", "..")
+    if not text or len(text) > 253 or not text.isprintable() or " " in text or is_path:
         raise ValueError(f"{errors.quoted(text)} is no name of an object")
     return text
+
+
+def _schedule_name(text: str) -> str:
+    kind, slash, name = text.rpartition("/")
+    if kind.lower() in _SCHEDULE_KINDS:
+        return _name(name)
+    if slash and kind and name and "/" not in kind:
+        shown = f"write the name alone, and a namespace with -n: {name} -n {kind}"
+        raise ValueError(f"{errors.quoted(text)}: {shown}")
+    return _name(text)
 
 
 def _zone(text: str) -> str:
@@ -116,6 +127,16 @@ def _payload(text: str) -> Any:  # noqa: ANN401 - JSON
 PAYLOAD = Converted(_payload)
 #: The name of an object.
 NAME = Converted(_name)
+#: What kubectl writes before the slash of a Schedule's name, such as in ``kubectl get -o name``.
+_SCHEDULE_KINDS = frozenset(
+    f"{kind}{group}"
+    for kind in ("schedule", "schedules", "sched", "dps")
+    for group in ("", ".duepoint.dev", ".v1alpha1.duepoint.dev")
+)
+#: The name of a Schedule, as kubectl takes it: ``nightly`` or ``schedule/nightly``.
+SCHEDULE_NAME = Converted(_schedule_name)
+#: The first argument of a command about a Schedule.
+schedule_name = click.argument("name", metavar="NAME", type=SCHEDULE_NAME)
 #: A time zone that the engine has.
 ZONE = Converted(_zone)
 #: A length of time, in microseconds.
