@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from aiohttp import web
 
 from duepoint import cli
 from duepoint.cli import instants, kubectlflags, mistakes, output
-from tests.support import background, scriptedapi
+from tests.support import background, pagecommands, scriptedapi
 
 ITEM = {
     "metadata": {"name": "nightly", "namespace": "shop", "uid": "u", "generation": 1},
@@ -226,23 +227,38 @@ def test_credentials_that_are_over_are_one_line(refused, cluster, command):
     assert "log in again" in message
 
 
-def test_logs_that_cannot_be_read_are_no_success(duepoint, cluster):
-    cluster.answers[f"{COLLECTION}/nightly"] = (
-        200,
-        {**ITEM, "spec": {"schedule": "0 2 * * *", "jobTemplate": {}}},
-    )
+def give_a_run(cluster: Cluster, namespace: str, name: str) -> str:
+    """A Schedule with a Job and its Pod; the path of the Pod's log."""
+    metadata = {**ITEM["metadata"], "name": name, "namespace": namespace}
+    schedule = {"metadata": metadata, "spec": {"schedule": "0 2 * * *", "jobTemplate": {}}}
     owner = {"controller": True, "uid": "u"}
     job = {"metadata": {"name": "j", "ownerReferences": [owner]}}
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}}
-    base = "/api/v1/namespaces/shop/pods"
-    cluster.answers["/apis/batch/v1/namespaces/shop/jobs"] = (200, {"items": [job]})
-    cluster.answers[base] = (200, {"items": [pod]})
-    cluster.answers[f"{base}/p/log"] = (400, {"message": "container is waiting to start"})
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    cluster.answers |= {
+        f"{COLLECTION.replace('shop', namespace)}/{name}": (200, schedule),
+        f"/apis/batch/v1/namespaces/{namespace}/jobs": (200, {"items": [job]}),
+        pods: (200, {"items": [pod]}),
+    }
+    return f"{pods}/p/log"
+
+
+def test_logs_that_cannot_be_read_are_no_success(duepoint, cluster):
+    log = give_a_run(cluster, "shop", "nightly")
+    cluster.answers[log] = (400, {"message": "container is waiting to start"})
     answer = duepoint("logs", "nightly")
     assert (answer.code, answer.out) == (2, "")
     assert "container is waiting to start" in answer.err
-    cluster.answers[f"{base}/p/log"] = (200, "hello")
-    assert duepoint("logs", "nightly").code == 0
+
+
+@pytest.mark.parametrize("page", ["howto/twenty-tasks", "runbooks/DuepointRunsFailing"])
+def test_the_logs_that_a_page_asks_for_are_shown(duepoint, cluster, page):
+    cluster.answers[give_a_run(cluster, "team-a", "report")] = (200, "hello")
+    [path] = [each for each in pagecommands.PAGES if pagecommands.name_of(each) == page]
+    commands = [each for block in pagecommands.blocks_of(path) for each in block.left_out]
+    [words] = [shlex.split(each) for each in commands if "duepoint logs " in each]
+    answer = duepoint(*words[words.index("logs") :])
+    assert (answer.code, answer.out) == (0, '[p/main] "hello"\n')
 
 
 # -- output --------------------------------------------------------------------------------------
