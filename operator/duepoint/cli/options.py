@@ -319,7 +319,7 @@ of_cluster = together(
 )
 
 
-def _timeout_seconds(text: str) -> float | None:
+def timeout_seconds(text: str) -> float | None:
     """As kubectl has it: a duration such as 30s or 2m; 0 = as long as it takes."""
     if text in ("0", "0s"):
         return None
@@ -367,15 +367,16 @@ namespace_of_cluster = click.option(
     type=NAME,
     help="Unset: the namespace of the context.",
 )
-_patience = click.option(
+#: ``--timeout`` of a command that asks a cluster, as ``patience_seconds``.
+patience = click.option(
     "--timeout",
     "patience_seconds",
     metavar="DURATION",
-    type=Converted(_timeout_seconds),
+    type=Converted(timeout_seconds),
     help="Give up after this, such as 30s; 0 or unset: never.",
 )
 #: Where one object is, as ``place``.
-of_one = gathered("place", _place_of_one, namespace_of_cluster, of_cluster, _patience)
+of_one = gathered("place", _place_of_one, namespace_of_cluster, of_cluster, patience)
 #: Where many are, as ``place``.
 of_many = gathered(
     "place",
@@ -383,7 +384,7 @@ of_many = gathered(
     namespace_of_cluster,
     click.option("--all-namespaces", "-A", "everywhere", is_flag=True, help="In every namespace."),
     of_cluster,
-    _patience,
+    patience,
 )
 
 

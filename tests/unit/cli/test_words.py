@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -262,6 +263,23 @@ def test_the_logs_that_a_page_asks_for_are_shown(duepoint, cluster, page):
 
 
 # -- output --------------------------------------------------------------------------------------
+
+
+def test_each_command_that_asks_a_server_can_be_limited(refused, tmp_path, monkeypatch):
+    write_kubeconfig(tmp_path / "config", "http://127.0.0.1:1")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    for name in ("DUEPOINT_API_TOKEN", "DUEPOINT_API_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        write_kubeconfig(tmp_path / "config", url)
+        for command in (
+            ("set", "stats", "reminders", "--server", url),
+            ("import", "cronjob", "--all-namespaces"),
+            ("trigger", "nightly"),
+            ("list",),
+        ):
+            assert "--timeout: " in refused(*command, "--timeout", "100ms"), command
 
 
 def test_a_connection_that_breaks_is_no_reader_that_has_left(refused, monkeypatch):
