@@ -181,7 +181,7 @@ async def test_in_a_pod_a_kubeconfig_comes_before_the_pods_own_account(
 
 @pytest.mark.parametrize(
     ("context", "hint"),
-    [("anonymos", 'did you mean "anonymous"?'), ("x", "write one of here, anonymous")],
+    [("anonymous-2", 'did you mean "anonymous"?'), ("x", "write one of here, anonymous")],
 )
 def test_an_unknown_context_is_named_with_those_there_are(tmp_path: Path, context: str, hint: str):
     with pytest.raises(errors.InvalidSetting) as refused:
