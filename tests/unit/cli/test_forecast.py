@@ -242,6 +242,11 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path):
     assert "bad" in done.stderr
 
 
+def test_a_picture_that_cannot_be_written_is_one_line(file, tmp_path):
+    wanted = tmp_path / "missing" / "load.svg"
+    assert f"--svg: {wanted}: No such file" in run("-f", file, "--svg", wanted, code=2)
+
+
 def test_files_and_a_selector_exclude_each_other(file):
     assert "reads files" in run("-f", file, "-l", "team=a", code=2)
 
