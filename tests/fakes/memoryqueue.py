@@ -466,7 +466,6 @@ class MemoryDelayQueue:
         lease_seconds: float = claiming.LEASE_SECONDS,
         standby: Collection[messages.ShardId] = (),
         skip_suspects: bool = False,
-        clock_agrees: bool = False,  # its only clock is right
     ) -> list[messages.Claimed]:
         await asyncio.sleep(0)  # a claim is never instantaneous for the others
         answers = [
@@ -818,10 +817,8 @@ class MemoryDelayQueue:
             unarmed=tuple(unarmed),
         )
 
-    async def doubted(
-        self, *, clock_agrees: bool = False, every: bool = False
-    ) -> tuple[suspectpoints.SuspectShard, ...]:
-        del clock_agrees, every  # one clock, and every dictionary answers
+    async def doubted(self, *, every: bool = False) -> tuple[suspectpoints.SuspectShard, ...]:
+        del every  # every dictionary answers
         self._check()
         for shard in self.shards.values():
             if shard.look_at_server(self.server, 0, self._clock.now_us()):

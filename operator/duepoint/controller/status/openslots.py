@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from duepoint import agreedclock, errors, telemetry
+from duepoint import errors, telemetry
 from duepoint.controller import inventory, plan
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import TermContext
@@ -45,8 +45,7 @@ class OpenSlotReader:
         """The reporter knows every slot that is open now; raises QueueUnavailable."""
         began_us = self._term.clock.now_us()
         held: dict[str, list[OpenSlot]] = {}
-        agrees = not agreedclock.distrust(self._term.clock)
-        doubted = await self._term.queue.suspect_points.shards(clock_agrees=agrees)
+        doubted = await self._term.queue.suspect_points.shards()
         suspect = {each.shard for each in doubted}
         kept = inventory.occurrences(self._term.queue, _KINDS)
         async for shard, occurrence, definition in kept:

@@ -81,9 +81,7 @@ class SuspectPoints:
     index: index.Index
     reader: reading.DefinitionReader
 
-    async def shards(
-        self, *, clock_agrees: bool = False, every: bool = False
-    ) -> tuple[SuspectShard, ...]:
+    async def shards(self, *, every: bool = False) -> tuple[SuspectShard, ...]:
         """The shards of a server that went back, or that still hold what waited for that.
 
         Claims and this find out and mark a shard; what was due by then is held from there on. A
@@ -91,7 +89,6 @@ class SuspectPoints:
         server.
 
         Args:
-            clock_agrees: whether another clock than Redis's agrees with the caller's.
             every: raise QueueUnavailable where a shard does not answer.
         """
         layout = self.index.known_layout()
@@ -101,8 +98,7 @@ class SuspectPoints:
             call = self.index.call(
                 "doubts",
                 shard,
-                cap=self.index.clock.now_us(),
-                **({"agrees": True} if clock_agrees else {}),
+                **self.index.confirmed_time(),
                 ran=self.index.shard(shard).ran,
             )
             call.values.append(nodes.RUN_ID)
