@@ -42,6 +42,9 @@ from tests.simulation.timeline import (
 MUCH_LOST = 20
 #: Of the last slot, the one behind it bounds the jitter; no story has a longer period.
 _FOLLOWING_US = 100 * S
+#: The status of a Schedule that fires every second, among many: an interval of 10 s between two
+#: writes, and the wait for the part of a second that is not for slots.
+_LAG_US = 20 * S
 
 
 def judge(record: Record) -> list[str]:
@@ -258,7 +261,7 @@ def _judge_status(judgement: Judgement, subject: Subject, required: Mapping[int,
     if "openSlots" in status and not waiting and not queues:
         judgement.complain(name, f"slots are open in the end: {status['openSlots']}")
     spec = wishes[-1].spec or {}
-    ended = [slot for slot in required if required[slot] < end_us - 15 * S]
+    ended = [slot for slot in required if required[slot] < end_us - _LAG_US]
     if ended and not spec.get("suspend") and not waiting and not queues:
         settled = slots.instant_us(status["settledThrough"]) if "settledThrough" in status else 0
         if settled < max(ended):
@@ -278,7 +281,7 @@ def _judge_counters(
     """Each slot that started is counted once; what a server forgot may be missing."""
     runs = Counter(status.get("runs", {}))
     end_us = judgement.record.end_us
-    ran = sum(1 for slot in effects if slot < end_us - 15 * S)
+    ran = sum(1 for slot in effects if slot < end_us - _LAG_US)
     at_most = len(effects)
     if judgement.forgot:
         return
