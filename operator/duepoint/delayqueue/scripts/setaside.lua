@@ -8,7 +8,7 @@
         members {{from, to}, ...}: positions of the occurrences of each lane
   Reply {set aside}
 ]]
--- keys meta heads claims
+-- keys meta heads claims runs
 -- include shard
 -- include fenced
 -- include rescoring
@@ -20,7 +20,7 @@ if not back then
   return { 0 }
 end
 for i, lane in ipairs(args.lanes) do
-  local lane_key, from, to = KEYS[3 + i], args.members[i][1], args.members[i][2]
+  local lane_key, from, to = KEYS[4 + i], args.members[i][1], args.members[i][2]
   local waiting = {}
   for j, score in ipairs(redis.call('ZMSCORE', lane_key, unpack(ARGV, from, to))) do
     local member = ARGV[from + j - 1]
