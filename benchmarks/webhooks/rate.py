@@ -130,7 +130,9 @@ async def _rate(post: Post, concurrency: int, seconds: float) -> tuple[float, fl
 @contextlib.asynccontextmanager
 async def _bare(url: str, concurrency: int) -> AsyncIterator[Post]:
     """The body of a webhook and its usual headers, and no more."""
-    composed = request.compose(a_firing(url, 0), _action(url), None, time.time_ns() // 1000)
+    composed = request.Composer(_action(url), None).compose(
+        a_firing(url, 0), time.time_ns() // 1000
+    )
     connector = aiohttp.TCPConnector(limit=concurrency)
     async with aiohttp.ClientSession(connector=connector) as session:
 

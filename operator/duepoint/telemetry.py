@@ -86,7 +86,8 @@ class BulkHistogram(Collector):
 
     def observe(self, amount: float) -> None:
         """Count one value."""
-        self.observe_many({amount: 1})
+        self._counts[bisect.bisect_left(self._bounds, amount)] += 1
+        self._sum += amount
 
     def observe_many(self, counts: Mapping[float, int]) -> None:
         """Count values: how often each was seen."""
@@ -194,7 +195,7 @@ webhook_attempts_total = Counter(
     ["code_class"],
     registry=_WORKER,
 )
-webhook_seconds = Histogram(
+webhook_seconds = BulkHistogram(
     "duepoint_webhook_seconds",
     "Time of one webhook request.",
     buckets=_DURATION_BUCKETS,

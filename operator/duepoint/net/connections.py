@@ -141,12 +141,13 @@ class Pool:
         if self._turns is not None:
             await self._take_turn(self._turns, call.connect_by)
         try:
-            if (kept := self._kept(call.endpoint)) is not None:
-                begun = asyncio.get_running_loop().time()
+            loop = asyncio.get_running_loop()
+            begun = loop.time()
+            if (kept := self._kept(call.endpoint, begun)) is not None:
                 try:
                     return await self._exchange(kept, call)
                 except http1.Cut:
-                    lasted = asyncio.get_running_loop().time() - begun
+                    lasted = loop.time() - begun
                     is_stale = not kept.was_heard and lasted < _STALE_SECONDS
                     if not (is_stale and call.is_repeatable):
                         raise
@@ -213,16 +214,22 @@ class Pool:
 
     # -- idle connections ------------------------------------------------------------------------
 
-    def _kept(self, endpoint: Endpoint) -> http1.Connection | None:
+    def _kept(self, endpoint: Endpoint, now: float) -> http1.Connection | None:
         """The one used last, while it is open and young enough."""
-        oldest = asyncio.get_running_loop().time() - self._keep_seconds
-        while idle := self._idle.get(endpoint):
-            connection = idle[-1]
-            self._forget(connection)
-            if connection.is_open and connection.idle_since >= oldest:
-                return connection
-            connection.abort()
-        return None
+        idle = self._idle.get(endpoint)
+        if idle is None:
+            return None
+        found = None
+        while idle and found is None:
+            connection = idle.pop()
+            del self._ages[connection]
+            if connection.is_open and now - connection.idle_since <= self._keep_seconds:
+                found = connection
+            else:
+                connection.abort()
+        if not idle:
+            del self._idle[endpoint]
+        return found
 
     def _keep(self, endpoint: Endpoint, connection: http1.Connection) -> None:
         loop = asyncio.get_running_loop()

@@ -69,23 +69,57 @@ class Response(NamedTuple):
     keep_alive: bool
 
 
-def request_bytes(
-    method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes | None
-) -> bytes:
-    """The request as it goes out, with its Content-Length; ``body`` None = none at all.
+class RequestHead:
+    """What requests have in common: request line and headers, checked and encoded once.
 
     Raises:
         ValueError: a part would end its line early, or holds a null.
     """
-    lines = [f"{method} {target} HTTP/1.1"]
-    lines += [f"{name}: {value}" for name, value in headers]
-    if body is not None:
+
+    __slots__ = ("_common",)
+
+    def __init__(self, method: str, target: str, headers: Iterable[tuple[str, str]]) -> None:
+        lines = [f"{method} {target} HTTP/1.1", *_header_lines(headers)]
+        self._common = _encoded(lines)
+
+    def __len__(self) -> int:
+        """Bytes of it."""
+        return len(self._common)
+
+    def request(self, headers: Iterable[tuple[str, str]], body: bytes | None) -> bytes:
+        """The request as it goes out, with headers of its own and its Content-Length.
+
+        Args:
+            body: None = none at all.
+
+        Raises:
+            ValueError: as above.
+        """
+        lines = _header_lines(headers)
+        if body is None:
+            return b"%b%b\r\n" % (self._common, _encoded(lines))
         lines.append(f"Content-Length: {len(body)}")
-    head = "\r\n".join(lines)
-    breaks = len(lines) - 1
-    if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head:
+        return b"%b%b\r\n%b" % (self._common, _encoded(lines), body)
+
+
+def request_bytes(
+    method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes | None
+) -> bytes:
+    """A request of which no other shares the head; see ``RequestHead``."""
+    return RequestHead(method, target, ()).request(headers, body)
+
+
+def _header_lines(headers: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{name}: {value}" for name, value in headers]
+
+
+def _encoded(lines: list[str]) -> bytes:
+    """The lines, each with its end; raises ValueError where one would end early."""
+    text = "\r\n".join([*lines, ""])
+    breaks = len(lines)
+    if text.count("\r") != breaks or text.count("\n") != breaks or "\0" in text:
         raise ValueError("a line break or a null in a header or the URL")
-    return f"{head}\r\n\r\n".encode() + (body or b"")
+    return text.encode()
 
 
 class ResponseParser:
@@ -232,6 +266,11 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = ResponseParser()
         self._pending: asyncio.Future[Response] | None = None
+        #: Of the request under way. The timer outlasts requests that are answered, because to make
+        #: and cancel one costs as much as to parse a response.
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         self.was_heard = False
         self.idle_since = 0.0
 
@@ -252,12 +291,15 @@ class Connection(asyncio.Protocol):
         self._parser = ResponseParser(rule)
         pending: asyncio.Future[Response] = self._loop.create_future()
         self._pending = pending
-        timer = self._loop.call_at(deadline, self._expire)
+        self._deadline = deadline
+        if self._timer is not None and deadline < self._timer_at:
+            self._stop_timer()
+        if self._timer is None:
+            self._timer, self._timer_at = self._loop.call_at(deadline, self._expire), deadline
         try:
             self._transport.write(request)
             return await pending
         finally:
-            timer.cancel()
             self._pending = None
 
     def abort(self) -> None:
@@ -285,11 +327,27 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._stop_timer()
         response = self._parser.end() if exc is None else self._parser.partial()
         self._settle(response, Cut(f"the connection was cut{f': {exc}' if exc else ''}"))
 
+    # -- the deadline ----------------------------------------------------------------------------
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _expire(self) -> None:
-        self._settle(self._parser.partial(), TimeoutError())
+        """The timer has ended; where it was an earlier request's, this one may have time left."""
+        self._timer = None
+        if self._pending is None:
+            return
+        if self._timer_at < self._deadline:
+            self._timer_at = self._deadline
+            self._timer = self._loop.call_at(self._deadline, self._expire)
+        else:
+            self._settle(self._parser.partial(), TimeoutError())
 
     def _settle(self, response: Response | None, error: Exception) -> None:
         """End the request with what there is of a response, else with the error."""

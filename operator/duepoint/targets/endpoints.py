@@ -70,7 +70,7 @@ async def locate(
         final = found.trouble is services.ServiceTrouble.EXTERNAL_NAME
         reason = Reason.BLOCKED_ADDRESS if final else Reason.NETWORK
         return target.Trouble(reason=reason, message=found.message, final=final)
-    return _service_destination(service, found)
+    return of_service(service, found)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -87,9 +87,8 @@ def of_url(text: str) -> Destination | target.Trouble:
     return Destination(url=url, host=host, route=egressrules.Route(scheme=url.scheme, web=True))
 
 
-def _service_destination(
-    service: actions.ServiceRef, found: services.ServiceResolved
-) -> Destination:
+def of_service(service: actions.ServiceRef, found: services.ServiceResolved) -> Destination:
+    """The destination that a Service stands for."""
     usual = 443 if service.scheme == "https" else 80
     port = service.port if isinstance(service.port, int) else found.addresses[0].port
     name = found.server_name
@@ -121,6 +120,13 @@ class ServiceCache:
     async def resolve(self, namespace: str, name: str, port: int | str) -> Found:
         """Where the Service leads; raises ``kube.errors.ApiError``."""
         return await self._memory.get(namespace, (name, port))
+
+    def at_hand(
+        self, namespace: str, service: actions.ServiceRef
+    ) -> services.ServiceResolved | None:
+        """Where the Service leads, where that was read a short while ago."""
+        found = self._memory.at_hand(namespace, (service.name, service.port))
+        return found if isinstance(found, services.ServiceResolved) else None
 
     def forget(self, namespace: str, name: str) -> None:
         """Ask anew next time, for every port; the last answer serves until then."""

@@ -230,7 +230,11 @@ def retry_limits(firing: Firing, policy_deadline_us: int | None) -> outcome.Retr
 
 def seconds_left(firing: Firing, clock: clocks.Clock) -> float:
     """How long an attempt that starts now may take; 0.0 = it must not start."""
-    now = clock.monotonic()
+    return seconds_left_at(firing, clock.monotonic())
+
+
+def seconds_left_at(firing: Firing, now: float) -> float:
+    """How long an attempt that starts at this monotonic instant may take."""
     if now >= firing.not_after_monotonic:
         return 0.0
     ends_by = firing.ends_by_monotonic

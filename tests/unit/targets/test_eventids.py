@@ -16,11 +16,11 @@ SLOT_US = firings.SLOT_US
 
 
 def _standard_body(firing, now_us):
-    return request.compose(firing, firings.a_webhook(), None, now_us).body
+    return request.Composer(firings.a_webhook(), None).compose(firing, now_us).body
 
 
 def _raw_body(firing):
-    return request.compose(firing, firings.a_webhook(format="Raw"), None, SLOT_US).body
+    return request.Composer(firings.a_webhook(format="Raw"), None).compose(firing, SLOT_US).body
 
 
 def test_the_webhook_id_is_the_same_for_every_attempt_and_trigger():

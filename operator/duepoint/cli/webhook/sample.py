@@ -100,7 +100,7 @@ async def run(sample: Sample, *, send: bool) -> SampleResult:
         where = await endpoints.locate(services, sample.spec.namespace, located)
         if isinstance(where, target.Trouble):
             raise errors.InvalidSetting(sample.spec.identity, _advised(where.message, api))
-        composed = request.compose(firing, found, kept, clock.now_us())
+        composed = request.Composer(found, kept).compose(firing, clock.now_us())
         hidden = () if kept is None else kept.unspeakable
         result = SampleResult(
             method=composed.method,

@@ -256,8 +256,8 @@ class HostLimits:
     def leave(self, host: str) -> None:
         """The turn is over."""
         known = self._hosts[host]
-        is_scarce = bool(known.waiting) or self._is_scarce(known)
-        known.pace.note_free(self._clock.monotonic(), is_scarce=is_scarce)
+        if known.waiting or self._is_scarce(known):
+            known.pace.note_free(self._clock.monotonic(), is_scarce=True)
         self._take_back(known)
         self._forget_if_idle(host, known)
 

@@ -66,70 +66,97 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is sent in one attempt; ``body`` None = none at all."""
+    """What is sent in one attempt; ``body`` None = none at all.
+
+    Attributes:
+        common: headers that every delivery of the webhook has.
+        own: headers of this attempt.
+    """
 
     method: str
-    headers: list[tuple[str, str]] = field(repr=False)
+    common: tuple[tuple[str, str], ...] = field(repr=False)
+    own: list[tuple[str, str]] = field(repr=False)
     body: bytes | None
 
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """All of them."""
+        return [*self.common, *self.own]
 
-def compose(
-    firing: target.Firing,
-    webhook: actions.WebhookAction,
-    kept: credentials.WebhookCredentials | None,
-    now_us: int,
-) -> Request:
-    """The request of an attempt made now; ``kept`` is None for a webhook that is plain."""
-    usual, body = [*_USUAL], bytes(firing.action.payload)  # Raw: as it is stored, or nothing
-    match webhook.format:
-        case "Standard":
-            timestamp = eventids.instant_text(firing.slot_us)
-            data = _facts(firing, now_us)
-            body = msgspec.json.encode(Envelope(type=EVENT_TYPE, timestamp=timestamp, data=data))
-        case "CloudEventsBinary":
-            # Every attribute is ASCII without blanks and percents, so none needs the binding's
-            # escapes (CloudEvents 1.0, HTTP protocol binding, 3.1.3.2).
-            usual += [(f"ce-{name}", value) for name, value in _attributes(firing).items()]
-            body = msgspec.json.encode(_facts(firing, now_us))
-        case "CloudEventsStructured":
-            data = _facts(firing, now_us)
-            event = {**_attributes(firing), "datacontenttype": "application/json", "data": data}
+
+class Composer:
+    """Composes the requests of one webhook with the credentials of the moment.
+
+    Args:
+        kept: None for a webhook that is plain.
+
+    Attributes:
+        common: headers that each of them has.
+    """
+
+    __slots__ = ("_format", "_has_body", "_method", "_replaced", "_signers", "common")
+
+    def __init__(
+        self, webhook: actions.WebhookAction, kept: credentials.WebhookCredentials | None
+    ) -> None:
+        self._method = webhook.method
+        self._format = webhook.format
+        self._has_body = webhook.method != "GET"
+        self._signers = () if kept is None else kept.signers
+        usual = [*_USUAL]
+        if webhook.format == "CloudEventsStructured":
             usual.append(("content-type", STRUCTURED_CONTENT_TYPE))
-            body = msgspec.json.encode(event)
-        case "Raw":
-            pass
-        case unknown:
-            raise errors.Bug(f"a webhook of format {unknown} was accepted")
-    if firing.traceparent:
-        usual.append(("traceparent", firing.traceparent))
-    has_body = webhook.method != "GET"
-    if has_body and body and webhook.format != "CloudEventsStructured":
-        usual.append(_CONTENT_TYPE)
-    headers = _headers(usual, webhook, kept)
-    webhook_id = eventids.webhook_id(firing.uid, firing.slot_us, firing.run_uid)
-    sent_at = str(now_us // 1_000_000)
-    headers += [("webhook-id", webhook_id), ("webhook-timestamp", sent_at)]
-    if kept is not None and kept.signers:
-        signed = body if has_body else b""
-        value = signing.header(kept.signers, webhook_id, sent_at, signed)
-        headers.append(("webhook-signature", value))
-    return Request(method=webhook.method, headers=headers, body=body if has_body else None)
+        elif webhook.format != "Raw" and self._has_body:
+            usual.append(_CONTENT_TYPE)
+        if kept is not None:
+            theirs = kept.headers
+        else:
+            theirs = tuple((header.name, header.value) for header in webhook.headers)
+        # The user's headers replace the usual ones.
+        self._replaced = frozenset(name.lower() for name, _ in theirs)
+        self.common = (*(pair for pair in usual if pair[0] not in self._replaced), *theirs)
 
-
-def _headers(
-    usual: list[tuple[str, str]],
-    webhook: actions.WebhookAction,
-    kept: credentials.WebhookCredentials | None,
-) -> list[tuple[str, str]]:
-    """The user's headers replace the usual ones."""
-    if kept is not None:
-        theirs = kept.headers
-    else:
-        theirs = tuple((header.name, header.value) for header in webhook.headers)
-    if not theirs:
-        return usual
-    taken = {name.lower() for name, _ in theirs}
-    return [*(pair for pair in usual if pair[0] not in taken), *theirs]
+    def compose(self, firing: target.Firing, now_us: int) -> Request:
+        """The request of an attempt made now."""
+        own: list[tuple[str, str]] = []
+        match self._format:
+            case "Standard":
+                data = _facts(firing, now_us)
+                body = msgspec.json.encode(
+                    Envelope(type=EVENT_TYPE, timestamp=data.scheduled_time, data=data)
+                )
+            case "CloudEventsBinary":
+                # Every attribute is ASCII without blanks and percents, so none needs the binding's
+                # escapes (CloudEvents 1.0, HTTP protocol binding, 3.1.3.2).
+                own += [(f"ce-{name}", value) for name, value in _attributes(firing).items()]
+                body = msgspec.json.encode(_facts(firing, now_us))
+            case "CloudEventsStructured":
+                data = _facts(firing, now_us)
+                event = {**_attributes(firing), "datacontenttype": "application/json", "data": data}
+                body = msgspec.json.encode(event)
+            case "Raw":
+                body = bytes(firing.action.payload)  # as it is stored, or nothing
+                if body and self._has_body:
+                    own.append(_CONTENT_TYPE)
+            case unknown:
+                raise errors.Bug(f"a webhook of format {unknown} was accepted")
+        if firing.traceparent:
+            own.append(("traceparent", firing.traceparent))
+        if own and self._replaced:
+            own = [pair for pair in own if pair[0] not in self._replaced]
+        webhook_id = eventids.webhook_id(firing.uid, firing.slot_us, firing.run_uid)
+        sent_at = str(now_us // 1_000_000)
+        own += (("webhook-id", webhook_id), ("webhook-timestamp", sent_at))
+        if self._signers:
+            signed = body if self._has_body else b""
+            value = signing.header(self._signers, webhook_id, sent_at, signed)
+            own.append(("webhook-signature", value))
+        return Request(
+            method=self._method,
+            common=self.common,
+            own=own,
+            body=body if self._has_body else None,
+        )
 
 
 def _attributes(firing: target.Firing) -> dict[str, str]:
@@ -149,10 +176,11 @@ def _source(firing: target.Firing) -> str:
 
 
 def _facts(firing: target.Firing, now_us: int) -> Facts:
+    schedule_id = firing.schedule_id
     return Facts(
-        id=eventids.event_id(firing.schedule_id, firing.slot_us, firing.run_uid),
+        id=eventids.event_id(schedule_id, firing.slot_us, firing.run_uid),
         generated_at=eventids.instant_text(now_us),
-        schedule_id=firing.schedule_id,
+        schedule_id=schedule_id,
         schedule=ScheduleName(
             namespace=firing.namespace,
             name=firing.name,

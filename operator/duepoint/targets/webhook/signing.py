@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -37,16 +36,10 @@ class Hmac:
     """HMAC-SHA256 with a shared secret."""
 
     key: bytes = field(repr=False)
-    _begun: hmac.HMAC = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_begun", hmac.new(self.key, digestmod=hashlib.sha256))
 
     def sign(self, content: bytes) -> str:
         """An entry of the header, such as ``v1,K5oZ...``."""
-        begun = self._begun.copy()  # the key is taken in once, not for each signature
-        begun.update(content)
-        return "v1," + _text(begun.digest())
+        return "v1," + _text(hmac.digest(self.key, content, "sha256"))
 
     def accepts(self, content: bytes, entry: str) -> bool:
         """Whether an entry of the header is this content's signature."""

@@ -1,8 +1,9 @@
 """The webhook target: one slot, one HTTP request, bounded in every direction.
 
-Owns the steps of a delivery and its time limits. ``request`` makes what is sent, ``credentials``
-what of it is secret, ``endpoints`` says where it goes; ``duepoint.net`` decides whether it may,
-sends it and reads the response; ``response`` says what follows.
+Owns the steps of a delivery and its time limits. ``preparation`` has what all deliveries of a
+webhook share: where it goes (``endpoints``) and what of it is secret (``credentials``). ``request``
+makes what is sent; ``duepoint.net`` decides whether it may, sends it and reads the response;
+``response`` says what follows.
 
 Nothing is sent after the claim's end: waiting for a connection counts towards that. What a delivery
 needs is read after its receiver's circuit was asked, and before a turn is. The same ``webhook-id``
@@ -12,14 +13,11 @@ goes with every attempt of a slot; the timestamp is the attempt's.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
-import msgspec
 import prometheus_client
 
 from duepoint import clock as clocks
@@ -29,9 +27,8 @@ from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import endpoints, target
-from duepoint.targets.secretaccess import references
 from duepoint.targets.webhook import admission as admissions
-from duepoint.targets.webhook import credentials, request, response
+from duepoint.targets.webhook import credentials, preparation, response
 
 #: Requests to one receiver at a time, and attempts of a worker, by default.
 LIMIT_PER_HOST = 32
@@ -42,15 +39,6 @@ _UNWELCOME = frozenset({401, 403})
 BODY_RULE = http1.BodyRule(most_bytes=64 * 1024, is_optional=True)
 #: How long a connection lies idle.
 _KEEP_SECONDS = 15.0
-
-
-@dataclass(slots=True)
-class _Ready:
-    """What a delivery needs: its URL, where that leads, and what was read for it."""
-
-    webhook: actions.WebhookAction
-    where: endpoints.Destination
-    kept: credentials.WebhookCredentials | None
 
 
 class WebhookTarget:
@@ -74,9 +62,8 @@ class WebhookTarget:
     ) -> None:
         self._dialler = dialler
         self._pool = connections.Pool(dialler, keep_seconds=_KEEP_SECONDS)
-        self._tls = tls
         self._on_reply = on_reply
-        self._services = services
+        self._preparer = preparation.Preparer(services, source, tls)
         self._source = source
         self._clock = clock
         self._admission = admission or admissions.Admission(
@@ -85,17 +72,17 @@ class WebhookTarget:
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered once the receiver's status line says so."""
-        seconds = target.seconds_left(firing, self._clock)
+        seconds = target.seconds_left_at(firing, self._clock.monotonic())
         if seconds <= 0:
             return target.not_started()
-        ready = self._at_hand(firing)
+        ready = self._preparer.at_hand(firing)
         if ready is None:
             webhook = cast("actions.WebhookAction", firing.action.target)
             now_us = self._clock.now_us()
             if (refused := await self._admission.refusal(firing, webhook, now_us)) is not None:
                 return refused
             begun = self._clock.monotonic()
-            prepared = await self._prepared(firing, seconds)
+            prepared = await self._preparer.read(firing, seconds)
             if isinstance(prepared, target.Trouble):
                 return self._judged(prepared, firing, begun)
             ready = prepared
@@ -109,10 +96,10 @@ class WebhookTarget:
         cause = ""
         try:
             begun = self._clock.monotonic()
-            seconds = target.seconds_left(firing, self._clock)
+            seconds = target.seconds_left_at(firing, begun)
             if seconds <= 0:  # its turn came too late
                 return target.not_started()
-            answer = await self._send(firing, ready, seconds)
+            answer = await self._send(firing, ready, seconds, begun)
             given = self._judged(answer, firing, begun)
             cause = given.message
             is_well = admissions.verdict(answer, delivered=isinstance(given, outcome.Delivered))
@@ -136,91 +123,40 @@ class WebhookTarget:
         self._pool.close()
         await self._dialler.close()
 
-    # -- what is needed ----------------------------------------------------------------------------
-
-    def _at_hand(self, firing: target.Firing) -> _Ready | None:
-        """What a delivery needs, where all of it is known already."""
-        webhook = cast("actions.WebhookAction", firing.action.target)
-        kept = None if webhook.is_plain else self._source.at_hand(firing.namespace, webhook)
-        if (kept is None and not webhook.is_plain) or webhook.url is None:
-            return None
-        where = endpoints.of_url(webhook.url)
-        return _Ready(webhook, where, kept) if isinstance(where, endpoints.Destination) else None
-
-    async def _prepared(self, firing: target.Firing, seconds: float) -> _Ready | target.Trouble:
-        """What a delivery needs, read now; or what is missing."""
-        webhook = cast("actions.WebhookAction", firing.action.target)
-        kept: credentials.WebhookCredentials | None = None
-        try:
-            async with asyncio.timeout(seconds):
-                if not webhook.is_plain:
-                    found = await self._source.of(firing.namespace, webhook)
-                    if isinstance(found, target.Trouble):
-                        return found
-                    kept = found
-                    if webhook.url_secret is not None:
-                        webhook = msgspec.structs.replace(webhook, url=kept.url)
-                where = await endpoints.locate(self._services, firing.namespace, webhook)
-        except TimeoutError:  # of the API server; the receiver was not asked
-            message = f"nothing was sent: the API server did not answer in {seconds:.3g} s"
-            return references.unread(Reason.API_UNAVAILABLE, message)
-        if isinstance(where, endpoints.Destination):
-            return _Ready(webhook, where, kept)
-        if webhook.url_secret is not None:
-            message = f"the URL in Secret {webhook.url_secret.name} cannot be called"
-            return dataclasses.replace(where, message=message)  # theirs repeats the URL
-        return where
-
     # -- the request -------------------------------------------------------------------------------
 
     async def _send(
-        self, firing: target.Firing, ready: _Ready, seconds: float
+        self, firing: target.Firing, ready: preparation.Prepared, seconds: float, begun: float
     ) -> response.Answer | target.Trouble:
         """The answer, as far as it is read; or why there is none."""
-        host = ready.where.host
+        host = ready.endpoint.host
         try:
-            received = await self._pool.send(self._call(firing, ready, seconds))
+            received = await self._pool.send(self._call(firing, ready, seconds, begun))
         except connections.ConnectionLate:
-            return response.no_connection(host, seconds, is_tls=ready.where.url.scheme == "https")
+            is_tls = ready.endpoint.tls is not None
+            return response.no_connection(host, seconds, is_tls=is_tls)
         except TimeoutError:
             return response.no_answer(seconds)
         except (OSError, ValueError) as error:
             return response.trouble(error, host)
         if ready.kept is not None and received.status in _UNWELCOME:
-            self._source.forget(firing.namespace)
+            self._preparer.forget_credentials(firing.namespace)
         if self._on_reply is not None:
             self._on_reply(received)
         return response.Answer(
             status=received.status, retry_after=received.headers.get("retry-after")
         )
 
-    def _call(self, firing: target.Firing, ready: _Ready, seconds: float) -> connections.Call:
+    def _call(
+        self, firing: target.Firing, ready: preparation.Prepared, seconds: float, begun: float
+    ) -> connections.Call:
         """A connection must be had before the claim ends, and the whole within the seconds."""
-        left = firing.not_after_monotonic - self._clock.monotonic()
+        left = firing.not_after_monotonic - begun
         now = asyncio.get_running_loop().time()
-        webhook, where, kept = ready.webhook, ready.where, ready.kept
-        tls, server_name = None, where.server_name
-        if where.url.scheme == "https":
-            tls = self._tls or dialling.public_tls()
-            if kept is not None and kept.tls is not None:
-                tls = kept.tls
-                server_name = (webhook.tls.server_name if webhook.tls else None) or server_name
-        composed = request.compose(firing, webhook, kept, self._clock.now_us())
+        composed = ready.composer.compose(firing, self._clock.now_us())
         return connections.Call(
-            endpoint=connections.Endpoint(
-                host=where.host,
-                port=where.url.port or 0,
-                tls=tls,
-                server_name=server_name,
-                route=where.route,
-                namespace=firing.namespace,
-            ),
-            content=http1.request_bytes(
-                composed.method,
-                where.url.raw_path_qs,
-                [("Host", where.url.host_port_subcomponent or ""), *composed.headers],
-                composed.body,
-            ),
+            endpoint=ready.endpoint,
+            content=ready.head.request(composed.own, composed.body),
             deadline=now + seconds,
             connect_by=now + min(seconds, left),
             is_repeatable=True,  # its ``webhook-id`` shows the receiver that it has both
@@ -237,7 +173,7 @@ class WebhookTarget:
         telemetry.webhook_seconds.observe(self._clock.monotonic() - begun)
         webhook = cast("actions.WebhookAction", firing.action.target)
         if isinstance(answer, target.Trouble) and webhook.service is not None:
-            self._services.forget(firing.namespace, webhook.service.name)
+            self._preparer.forget_service(firing.namespace, webhook.service)
         return response.judge(answer, webhook, now_us=self._clock.now_us(), due_us=firing.due_us)
 
 
