@@ -106,6 +106,14 @@ class AgreedClock:
         since_us = api.distance_us - MICROSECONDS_PER_SECOND - int(_LONGEST_WAY_SECONDS / 2 * 1e6)
         return min(earliest_us, self._monotonic_us() + since_us)
 
+    def confirmed_us(self) -> int | None:
+        """The agreed UTC, also where the clocks differ by now; None before any two have agreed.
+
+        What was agreed on goes on by the monotonic clock, which no step moves, so it is as good as
+        that clock's rate.
+        """
+        return self.now_us() if self._has_agreed else None
+
     def monotonic(self) -> float:
         return self._own.monotonic()
 
@@ -223,6 +231,10 @@ class EarliestClock:
     def now_us(self) -> int:
         """As ``AgreedClock.earliest_us``."""
         return self._agreed.earliest_us()
+
+    def confirmed_us(self) -> int | None:
+        """As ``AgreedClock.confirmed_us``."""
+        return self._agreed.confirmed_us()
 
     def monotonic(self) -> float:
         return self._agreed.monotonic()

@@ -9,6 +9,7 @@ import pytest
 
 from duepoint import clock as clocks
 from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.claims import claiming
 from duepoint.delayqueue.repair import suspectpoints
 from duepoint.delayqueue.wire import nodes
 from duepoint.schedules import points
@@ -107,7 +108,7 @@ async def test_the_leader_finds_out_before_any_claim_that_the_server_is_another_
     await change_server(harness)
     await harness.arm()
     began = harness.now_us()
-    (doubted,) = await harness.queue.suspect_points.shards(clock_agrees=True, every=True)
+    (doubted,) = await harness.queue.suspect_points.shards(every=True)
     # Less for how long the connection has known the server, which is for some seconds.
     assert began - 5 * SECOND_US <= doubted.back_us <= harness.now_us() + SECOND_US
     assert (await harness.claim_one()).back_us == doubted.back_us
@@ -249,6 +250,55 @@ async def test_a_slot_that_waits_for_others_is_compared_once_in_each_doubt(harne
     await change_server(harness, "a third one")
     assert await harness.claim_all() == []
     assert [one.point.member for one in await held(harness)] == [point.member]
+
+
+async def test_a_slot_that_waits_for_others_is_set_aside_before_it_is_due(harness):
+    await harness.arm()
+    claim = await harness.claim_one()
+    waiting = a_retry(claim.points[0], due_us=harness.now_us() + HOUR_US)
+    point = dataclasses.replace(waiting.point, kind=points.PointKind.QUEUED)
+    retry = a_retry(moved(claim.points[0], -60), due_us=harness.now_us() + HOUR_US)
+    settlement = messages.Settlement(
+        chains=(moved(claim.points[0], 7_200),),
+        occurrences=(messages.Occurrence(point=point, record=waiting.record), retry),
+    )
+    await harness.queue.settlements.settle(claim, settlement)
+    suspect_points = harness.queue.suspect_points
+    not_suspect = suspectpoints.SuspectShard(shard=SHARD, back_us=0)
+    assert await suspect_points.set_aside(not_suspect, EPOCH) == 0
+    await change_server(harness)
+    assert await harness.claim_all() == []
+    (doubted,) = await suspect_points.shards()
+    assert await suspect_points.set_aside(doubted, EPOCH) == 1
+    assert await suspect_points.set_aside(doubted, EPOCH) == 0
+    assert await suspect_points.end(doubted, EPOCH) == "held"
+    (one,) = await held(harness)
+    assert (one.point.member, one.record) == (point.member, waiting.record)
+    compared = suspectpoints.PointComparison(due=[(one, None)])
+    assert await suspect_points.apply(SHARD, compared, EPOCH) == 1
+    assert await suspect_points.set_aside(doubted, EPOCH) == 0
+    await harness.pass_time(0.01)
+    assert queueing.members(await harness.claim_all()) == [point.member]
+
+
+async def test_a_slot_that_waits_for_others_and_came_after_the_doubt_is_left_alone(harness):
+    await a_look(harness)
+    await change_server(harness)
+    await a_look(harness)
+    (doubted,) = await harness.queue.suspect_points.shards()
+    await harness.pass_time(0.01)
+    await harness.arm(due_in=0.0)
+    claim = await harness.claim_one()
+    later = harness.now_us() + HOUR_US
+    waiting = a_retry(claim.points[0], due_us=later)
+    point = dataclasses.replace(waiting.point, kind=points.PointKind.QUEUED)
+    settlement = messages.Settlement(
+        chains=(moved(claim.points[0], 3600),),
+        occurrences=(messages.Occurrence(point=point, record=waiting.record),),
+    )
+    await harness.queue.settlements.settle(claim, settlement)
+    assert await harness.queue.suspect_points.set_aside(doubted, EPOCH) == 0
+    assert await held(harness) == []
 
 
 async def test_a_chain_that_waits_as_a_whole_is_put_back_with_its_runs(harness):
@@ -397,26 +447,157 @@ async def test_a_mark_that_the_server_told_itself_leaves_all_until_now_in_doubt(
     assert (await newcomer.claim_one()).back_us >= began_us - 1_000
 
 
-@pytest.mark.parametrize("agrees", [True, False], ids=["known to be right", "not compared"])
+# -- clocks that are wrong -----------------------------------------------------------------------
+
+
+class WrongClocks(clocks.SystemClock):
+    """True time is an hour before or after the server's; claims go by this machine's clock.
+
+    Attributes:
+        true_us: the true time less the server's.
+        own_us: this machine's clock less the true time.
+        is_confirmed: whether two clocks have agreed.
+    """
+
+    def __init__(self) -> None:
+        self.true_us = self.own_us = 0
+        self.is_confirmed = True
+
+    def right_us(self) -> int:
+        return super().now_us() + self.true_us
+
+    def now_us(self) -> int:
+        return min(self.right_us(), self.right_us() + self.own_us)
+
+    def confirmed_us(self) -> int | None:
+        return self.right_us() if self.is_confirmed else None
+
+
+@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
+async def wrong(request, shared_servers, shared_clusters, key_prefix):
+    """A client that met the server a moment ago, of a state of another process; and its clocks."""
+    is_cluster = request.param == "cluster"
+    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
+    former = await queueing.redis_harness(server.url, key_prefix, shards=1)
+    await a_look(former)
+    await change_server(former)
+    wrong = WrongClocks()
+    made = await queueing.redis_harness(server.url, key_prefix, shards=1, clock=wrong)
+    yield made, wrong
+    await made.close()
+    await former.close()
+
+
+async def a_claim(harness):
+    (answer,) = await harness.queue.claims.claim([SHARD], worker="w")
+    return answer
+
+
+async def stored_doubt(harness):
+    back = await harness.server.redis.hget(harness.server.shard(SHARD).meta, "back")
+    return None if back is None else int(back)
+
+
+@pytest.mark.parametrize("own_us", [0, HOUR_US], ids=["right worker", "worker ahead"])
 async def test_a_server_that_went_back_with_a_clock_ahead_holds_up_what_is_due_by_now(
-    newcomer, monkeypatch, agrees
+    wrong, own_us
 ):
-    """Without another clock that agrees, the worker's may be the wrong one."""
-    now_us = clocks.SystemClock.now_us
-    monkeypatch.setattr(clocks.SystemClock, "now_us", lambda self: now_us(self) - HOUR_US)
-    await newcomer.arm(due_in=-3_605.0)
-    shards = [SHARD]
-    (answer,) = await newcomer.queue.claims.claim(shards, worker="w", clock_agrees=agrees)
-    right_us = newcomer.now_us() - HOUR_US
-    assert right_us - SECOND_US <= answer.claim.back_us
-    assert (answer.claim.back_us <= right_us + 5 * SECOND_US) is agrees
-    await hold(newcomer, answer.claim)
-    (one,) = await held(newcomer)
+    harness, its_clocks = wrong
+    its_clocks.true_us, its_clocks.own_us = -HOUR_US, own_us
+    await harness.arm(due_in=-3_605.0)
+    claim = (await a_claim(harness)).claim
+    right_us = its_clocks.right_us()
+    assert right_us - SECOND_US <= claim.back_us <= right_us + 5 * SECOND_US
+    await hold(harness, claim)
+    (one,) = await held(harness)
     compared = suspectpoints.PointComparison(due=[(one, None)])
-    await newcomer.queue.suspect_points.apply(SHARD, compared, EPOCH)
-    names = newcomer.server.shard(SHARD)
-    due_us = await newcomer.server.redis.zscore(names.lane(int(one.lane)), one.point.member)
-    assert due_us == answer.claim.back_us + 1
+    await harness.queue.suspect_points.apply(SHARD, compared, EPOCH)
+    names = harness.server.shard(SHARD)
+    due_us = await harness.server.redis.zscore(names.lane(int(one.lane)), one.point.member)
+    assert due_us == claim.back_us + 1
+
+
+@pytest.mark.parametrize("behind_us", [3 * SECOND_US, HOUR_US], ids=["3 s", "an hour"])
+async def test_a_server_that_went_back_with_a_clock_behind_holds_up_what_may_have_run(
+    wrong, behind_us
+):
+    harness, its_clocks = wrong
+    its_clocks.true_us = behind_us
+    met_us = its_clocks.right_us()
+    await harness.arm(due_us=harness.now_us() - SECOND_US)
+    claim = (await a_claim(harness)).claim
+    assert met_us - SECOND_US <= claim.back_us <= its_clocks.right_us() + 5 * SECOND_US
+    await hold(harness, claim)
+    (doubted,) = await harness.queue.suspect_points.shards()
+    compared = suspectpoints.PointComparison(gone=await held(harness))
+    await harness.queue.suspect_points.apply(SHARD, compared, EPOCH)
+    await harness.arm(name="other", due_us=met_us - 2 * SECOND_US)
+    assert await harness.queue.suspect_points.end(doubted, EPOCH) == "due"
+
+
+async def test_a_worker_without_an_agreed_time_leaves_it_to_others_until_when_points_wait(wrong):
+    harness, its_clocks = wrong
+    its_clocks.true_us, its_clocks.is_confirmed = -HOUR_US, False
+    await harness.arm(due_in=-3_605.0)
+    meta = harness.server.shard(SHARD).meta
+    before = await harness.server.redis.hgetall(meta)
+    answer = await a_claim(harness)
+    assert answer.claim is None
+    assert 0 < answer.wait_seconds <= 1.0
+    assert "no two clocks agree" in str(answer.trouble)
+    assert await harness.server.redis.hgetall(meta) == before
+
+    its_clocks.is_confirmed = True
+    claim = (await a_claim(harness)).claim
+    assert claim.back_us <= its_clocks.right_us() + 5 * SECOND_US
+
+
+async def test_a_leader_decides_for_a_worker_without_an_agreed_time(wrong):
+    harness, its_clocks = wrong
+    its_clocks.true_us, its_clocks.is_confirmed = -HOUR_US, False
+    await harness.arm(due_in=-3_605.0)
+    assert (await a_claim(harness)).claim is None
+    its_clocks.is_confirmed = True
+    (doubted,) = await harness.queue.suspect_points.shards(every=True)
+    its_clocks.is_confirmed = False
+    assert doubted.back_us <= its_clocks.right_us() + 5 * SECOND_US
+    assert (await a_claim(harness)).claim.back_us == doubted.back_us
+
+
+async def test_another_state_is_left_to_others_too_where_claims_are_forgotten(wrong):
+    harness, its_clocks = wrong
+    its_clocks.true_us = -HOUR_US
+    await harness.arm(due_in=-3_605.0)
+    back_us = (await a_claim(harness)).claim.back_us
+    await forget_claims(harness)
+    its_clocks.is_confirmed = False
+    await harness.arm(name="other", due_in=-3_605.0)
+    assert (await a_claim(harness)).claim is None
+    assert await stored_doubt(harness) == back_us
+
+
+async def test_where_no_clocks_ever_agree_the_server_s_is_taken_in_the_end(wrong, monkeypatch):
+    harness, its_clocks = wrong
+    monkeypatch.setattr(claiming, "_UNDATED_SECONDS", 0.2)
+    its_clocks.true_us, its_clocks.is_confirmed = -HOUR_US, False
+    await harness.arm(due_in=-3_605.0)
+    assert (await a_claim(harness)).claim is None
+    await harness.pass_time(0.2)
+    claim = (await a_claim(harness)).claim
+    assert its_clocks.right_us() + HOUR_US - SECOND_US <= claim.back_us
+    await change_server(harness, "a third one")
+    await harness.arm(name="other", due_in=-3_605.0)
+    assert (await a_claim(harness)).claim is None  # it is waited for as long again
+
+
+async def test_a_new_index_needs_no_agreed_time(wrong):
+    harness, its_clocks = wrong
+    its_clocks.is_confirmed = False
+    await harness.server.redis.hdel(harness.server.shard(SHARD).meta, "server")
+    await harness.arm()
+    answer = await a_claim(harness)
+    assert answer.claim.back_us == 0
+    assert await stored_doubt(harness) is None
 
 
 async def pass_of_moving(harness, former):

@@ -111,6 +111,7 @@ SERVICES: Mapping[str, Mapping[str, str]] = {
     "collector": {},
     "suspect_points": {
         "shards": "doubted",
+        "set_aside": "set_aside",
         "held": "held_points",
         "apply": "apply_compared",
         "end": "end_doubt",
@@ -466,7 +467,6 @@ class MemoryDelayQueue:
         lease_seconds: float = claiming.LEASE_SECONDS,
         standby: Collection[messages.ShardId] = (),
         skip_suspects: bool = False,
-        clock_agrees: bool = False,  # its only clock is right
     ) -> list[messages.Claimed]:
         await asyncio.sleep(0)  # a claim is never instantaneous for the others
         answers = [
@@ -818,10 +818,8 @@ class MemoryDelayQueue:
             unarmed=tuple(unarmed),
         )
 
-    async def doubted(
-        self, *, clock_agrees: bool = False, every: bool = False
-    ) -> tuple[suspectpoints.SuspectShard, ...]:
-        del clock_agrees, every  # one clock, and every dictionary answers
+    async def doubted(self, *, every: bool = False) -> tuple[suspectpoints.SuspectShard, ...]:
+        del every  # every dictionary answers
         self._check()
         for shard in self.shards.values():
             if shard.look_at_server(self.server, 0, self._clock.now_us()):
@@ -831,6 +829,9 @@ class MemoryDelayQueue:
             for number, shard in self.shards.items()
             if shard.back_us or shard.held_points()
         )
+
+    async def set_aside(self, suspect: suspectpoints.SuspectShard, epoch: messages.Epoch) -> int:
+        return self._fenced(suspect.shard, epoch).set_aside()
 
     async def held_points(
         self, shard: messages.ShardId

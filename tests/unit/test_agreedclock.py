@@ -65,6 +65,26 @@ def test_a_machine_that_is_an_hour_wrong_goes_by_the_time_of_the_others(wrong):
     assert clock.skew_us == wrong
 
 
+def confirmed_off(clock, machine) -> int | None:
+    confirmed_us = agreedclock.EarliestClock(clock).confirmed_us()
+    return None if confirmed_us is None else confirmed_us - machine.truth.now_us()
+
+
+def test_no_time_is_confirmed_before_two_clocks_agree():
+    assert confirmed_off(*compared(own=HOUR, redis=2 * HOUR, api=None)) is None
+    assert confirmed_off(*compared(own=HOUR, redis=2 * HOUR, api=0)) is None
+
+
+@pytest.mark.parametrize("own", [0, HOUR, -HOUR], ids=["right", "ahead", "behind"])
+def test_what_was_agreed_on_stays_confirmed_where_clocks_differ_later(own):
+    clock, machine = compared(own=own)
+    assert confirmed_off(clock, machine) == 0
+    machine.off_us += 2 * HOUR
+    hear(clock, machine, redis=-HOUR, api=None)
+    assert clock.distrust
+    assert confirmed_off(clock, machine) == 0
+
+
 @pytest.mark.parametrize("wrong", [HOUR, -HOUR], ids=["ahead", "behind"])
 def test_a_redis_that_is_an_hour_wrong_is_not_believed(wrong):
     clock, machine = compared(redis=wrong)

@@ -560,7 +560,19 @@ MUTANTS = (
     _mutant(
         "fallback", "delayqueue/scripts/includes/suspects.lua",
         "a server that went back is trusted",
-        "if (has_changed and stored_server) or mark > stored_mark then", "if false then",
+        "if went_back then", "if false then",
+        "fallback",
+    ),
+    _mutant(
+        "fallback", "delayqueue/scripts/includes/suspects.lua",
+        "a server's clock that is an hour ahead says what waits",
+        "math.abs(now - confirmed) > MOST_APART", "confirmed - now > MOST_APART",
+        "fallback",
+    ),
+    _mutant(
+        "fallback", "delayqueue/scripts/includes/suspects.lua",
+        "a worker that knows no agreed time says what waits",
+        "if went_back and not confirmed and not insists then", "if false then",
         "fallback",
     ),
     _mutant(

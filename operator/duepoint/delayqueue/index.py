@@ -69,6 +69,11 @@ class Index:
             )
         return self.layout
 
+    def confirmed_time(self) -> dict[str, int]:
+        """What a script learns of the time on which two clocks agree: nothing where none have."""
+        confirmed_us = clocks.confirmed_us(self.clock)
+        return {} if confirmed_us is None else {"confirmed": confirmed_us}
+
     def shard(self, shard: messages.ShardId) -> keys_.ShardKeys:
         """Names of the keys of a shard; the layout must have been read."""
         self.known_layout()

@@ -285,7 +285,6 @@ class Claimer:
             lease_seconds=self._limits.lease_seconds,
             standby=self._wakeups.standby,
             skip_suspects=not of_suspects,
-            clock_agrees=self._watch.clock.is_own_used and not self._watch.clock.distrust,
         )
         try:
             return await claim(ask.shards, batch=ask.batch)

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 import msgspec
 
-from duepoint import agreedclock, errors, services, telemetry
+from duepoint import errors, services, telemetry
 from duepoint.controller import inventory
 from duepoint.controller.maintenance import comparing
 from duepoint.controller.status.reporter import Reporter
@@ -84,8 +84,7 @@ class Fallbacks:
             return False  # the look tells
 
     async def _doubted(self, *, every: bool = False) -> tuple[suspectpoints.SuspectShard, ...]:
-        agrees = not agreedclock.distrust(self._term.clock)
-        return await self._term.queue.suspect_points.shards(clock_agrees=agrees, every=every)
+        return await self._term.queue.suspect_points.shards(every=every)
 
     async def _until_nothing_waits(self) -> None:
         waits = _waits()
@@ -118,6 +117,7 @@ class Fallbacks:
         await self._catch_up()
         changed, left = 0, 0
         for one in doubted:
+            changed += await self._term.queue.suspect_points.set_aside(one, self._term.epoch)
             changed += await self._compare_shard(one)
             left += bool(await self._term.queue.suspect_points.end(one, self._term.epoch))
         if known and not left:

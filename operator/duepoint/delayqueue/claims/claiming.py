@@ -45,6 +45,9 @@ _MOST_LANES = 64
 _MOST_POINTS = 2_000  # two values each; unpack() carries 7,900
 #: A shard that is only on its way to another node is looked at again after so long.
 _MOVING_WAIT_SECONDS = 0.1
+#: How long a shard of a server that went back waits for a time on which two clocks agree.
+_UNDATED_SECONDS = 60.0
+_UNDATED = "its server went back in time, and no two clocks agree on when: set the clocks"
 #: A look that came too early by less than this would come too early again.
 _LEAST_WAIT_SECONDS = 0.0002
 #: Shorter members than a schedule id are unknown; they are their own key among the lanes.
@@ -75,6 +78,8 @@ class Claims:
         self._lanes: dict[messages.ShardId, list[bytes]] = {}
         self._is_outdated = False
         self._puzzling: set[messages.ShardId] = set()
+        #: Since when (monotonic) it is not known until when points of these shards wait.
+        self._undated: dict[messages.ShardId, float] = {}
         #: The highest mark of each shard; a shard whose mark is lower later went back.
         self._marks: dict[messages.ShardId, _Mark] = {}
 
@@ -87,16 +92,13 @@ class Claims:
         lease_seconds: float = LEASE_SECONDS,
         standby: Collection[messages.ShardId] = (),
         skip_suspects: bool = False,
-        clock_agrees: bool = False,
     ) -> list[messages.Claimed]:
         """Look at these shards in one round trip; one answer per shard, in their order.
 
         Shards in ``standby`` have another preferred worker: their dues are taken only when 200-500
         ms late, their expired claims 0-100 ms late. ``skip_suspects``: points that have lost two
-        owners are skipped, and the answer says so. ``clock_agrees``: another clock agrees with this
-        machine's, so a server that went back while its clock is ahead holds up nothing that is due
-        later. A shard that cannot be looked at says why in its answer, and is raised only where
-        none of them can be.
+        owners are skipped, and the answer says so. A shard that cannot be looked at says why in its
+        answer, and is raised only where none of them can be.
         """
         if self._is_outdated:
             self._is_outdated = False
@@ -124,7 +126,6 @@ class Claims:
                             lease_seconds=lease_seconds,
                             standby=shard in standby,
                             skip_suspects=skip_suspects,
-                            clock_agrees=clock_agrees,
                         )
                         for shard, id_ in zip(asked, ids, strict=True)
                     ),
@@ -146,7 +147,10 @@ class Claims:
                 elif reply[0] == b"move":
                     await self.moves.finish_overdue(shard, reply[1])
                     again.append(shard)
+                elif reply[0] == b"undated":
+                    answers[shard] = self._wait_for_a_date(shard)
                 else:
+                    self._undated.pop(shard, None)
                     answers[shard] = self._answer(shard, id_, reply, started, known.get(shard, {}))
             asked = again
         if failed and not answers:
@@ -195,6 +199,16 @@ class Claims:
             if shard not in self._puzzling:
                 self._puzzling.add(shard)
                 log.error("shard cannot be claimed from", shard=shard, error=str(trouble))
+
+    def _wait_for_a_date(self, shard: messages.ShardId) -> messages.Claimed:
+        """A server went back, and no time is agreed on that says until when its points wait."""
+        self._undated.setdefault(shard, self.index.clock.monotonic())
+        return _look_again(shard, queue_errors.Undated(_UNDATED))
+
+    def _insists(self, shard: messages.ShardId) -> bool:
+        """Whether an agreed time has been waited for long enough."""
+        since = self._undated.get(shard)
+        return since is not None and self.index.clock.monotonic() - since >= _UNDATED_SECONDS
 
     def _definitions_behind(
         self, foreseen: Mapping[messages.ShardId, _Buckets], replies: Sequence[Any]
@@ -282,7 +296,6 @@ class Claims:
         lease_seconds: float,
         standby: bool,
         skip_suspects: bool,
-        clock_agrees: bool,
     ) -> scripting.ScriptCall:
         names = self.index.shard(shard)
         lanes = self._lanes.get(shard, [])
@@ -301,7 +314,8 @@ class Claims:
             expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
             skip_suspects=skip_suspects,
             mark=mark,
-            **({"agrees": True} if clock_agrees else {}),
+            **self.index.confirmed_time(),
+            **({"insists": True} if self._insists(shard) else {}),
             **({"mark_age": _us(self.index.clock.monotonic() - marked_at)} if mark else {}),
             ran=names.ran,
         )

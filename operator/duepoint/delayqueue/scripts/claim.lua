@@ -11,8 +11,8 @@
   KEYS  then lanes
   ARGV  layout, worker, lease (us), cap (us, caller's UTC + 5 ms), batch (points), lanes (numbers,
         in the order of KEYS), due_delay, expiry_delay (us, of a worker that is not preferred),
-        skip_suspects (bool), mark (the highest that the caller has seen), mark_age (us), agrees (bool: another clock
-        than this server's agrees with cap), ran (channel; no
+        skip_suspects (bool), mark (the highest that the caller has seen), mark_age (us), confirmed (us, the UTC on which
+        two of the caller's clocks agree; absent: none do), insists (bool: without it this server's is taken), ran (channel; no
         key, since a script that names a key that is not there has to wait while its slot moves to another node),
         id (position); the last value is the run id of the server that this is sent to, or '', and
         since when that is known: see suspects.lua
@@ -24,6 +24,7 @@
            left alone (0 or 1), first claimed us, mark, back (us; 0: nothing is suspect), {member, due, ...: see next_members}}
         {'idle', wait us (-1: nothing to wait for), {lane of each head ...}, left alone (0 or 1), server time us,
            {member, due, ...: the same}}
+        {'undated'}: the server went back, and the caller has no time to say when; nothing was changed
         {'lanes', {number ...}}: these must be among KEYS; nothing was changed
         {'move', batch}: it is on its way to another shard for too long; finish it, then call again
 ]]
@@ -49,7 +50,10 @@ local keys = {}
 for i, lane in ipairs(args.lanes) do
   keys[lane] = KEYS[FIXED_KEYS + i]
 end
-local back = suspect_until(ARGV[#ARGV], args.mark or 0, args.mark_age or math.huge, now, args.agrees and args.cap or math.huge)
+local back, undated = suspect_until(ARGV[#ARGV], args.mark or 0, args.mark_age or math.huge, now, args.confirmed, args.insists)
+if undated then
+  return { 'undated' }
+end
 
 -- What of a flat {member, due, ...} list may be handed out; the rest is set aside.
 local function without_suspects(lane, found)

@@ -66,53 +66,81 @@ local function ended_answer(id, record, due)
   return fingerprint and '!' .. fingerprint or nil
 end
 
-local answers, rows, writes, gone, added = {}, 0, {}, {}, 0
+local unknown = use_numbers(args.numbers)
+if unknown then
+  return unknown
+end
+local answers, rows, gone, added = {}, 0, {}, 0
 local points, count, first_due, first_id = { '+inf', '' }, 2, math.huge, nil
-for g = 1, #groups, GROUP_LENGTH do
-  local first, last = groups[g + 1], groups[g + 2]
+
+-- The row that begins there has been stored, as a new one or in place of another.
+local function note_stored(i, stored)
+  local id, record, due = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  if not stored then
+    added = added + 1
+  elseif due ~= '=' then
+    gone[#gone + 1] = id .. version_of(stored)
+  end
+  if due ~= '' and due ~= '=' then
+    points[count + 1], points[count + 2], count = due, id .. version_of(record), count + 2
+    local due_us = tonumber(due)
+    if due_us < first_due then
+      first_due, first_id = due_us, id
+    end
+  end
+end
+
+-- Whether a row wants nothing to stand there, and cannot be of a one-off that has ended.
+local function is_plainly_new(i)
+  if is_draining or ARGV[i + 1] == '' or ARGV[i + 3] ~= '' then
+    return false
+  end
+  local due_us = tonumber(ARGV[i + 2])
+  return not due_us or due_us > now
+end
+
+-- Rows of one bucket: what stands there is read first, then all are written together.
+local function put_together(bucket, first, last)
   local ids, n = {}, 0
   for i = first, last, ROW_LENGTH do
     n = n + 1
     ids[n] = ARGV[i]
   end
-  local stored_of, fields, f = redis.call('HMGET', KEYS[groups[g]], unpack(ids)), {}, 0
+  local stored_of, fields, f = redis.call('HMGET', bucket, unpack(ids)), {}, 0
   for r = 1, n do
     local i, stored = first + (r - 1) * ROW_LENGTH, stored_of[r]
-    local record, due = ARGV[i + 1], ARGV[i + 2]
-    local answer = refused(record, ARGV[i + 3], stored) or (not stored and ended_answer(ids[r], record, due))
+    local record = ARGV[i + 1]
+    local answer = refused(record, ARGV[i + 3], stored) or (not stored and ended_answer(ids[r], record, ARGV[i + 2]))
     rows = rows + 1
     answers[rows] = answer or (stored and '=' or '+')
     if not answer then
       fields[f + 1], fields[f + 2], f = ids[r], record, f + 2
-      if not stored then
-        added = added + 1
-      elseif due ~= '=' then
-        gone[#gone + 1] = ids[r] .. version_of(stored)
-      end
-      if due ~= '' and due ~= '=' then
-        points[count + 1], points[count + 2], count = due, ids[r] .. version_of(record), count + 2
-        local due_us = tonumber(due)
-        if due_us < first_due then
-          first_due, first_id = due_us, ids[r]
-        end
-      end
+      note_stored(i, stored)
     end
   end
   if f > 0 then
-    writes[#writes + 1], writes[#writes + 2] = groups[g], fields
+    redis.call('HSET', bucket, unpack(fields))
   end
 end
-if #writes == 0 then
-  return answers
+
+for g = 1, #groups, GROUP_LENGTH do
+  local bucket, first, last = KEYS[groups[g]], groups[g + 1], groups[g + 2]
+  if last - first < ROW_LENGTH and is_plainly_new(first) then -- one command instead of two, of which a bulk write consists
+    rows = rows + 1
+    if redis.call('HSETNX', bucket, ARGV[first], ARGV[first + 1]) == 1 then
+      answers[rows] = '+'
+      note_stored(first, nil)
+    else
+      answers[rows] = redis.call('HGET', bucket, ARGV[first])
+    end
+  else
+    put_together(bucket, first, last)
+  end
+end
+if added == 0 and count == 2 and #gone == 0 then
+  return answers -- no row was stored, or no chain has changed
 end
 
-local unknown = use_numbers(args.numbers)
-if unknown then
-  return unknown
-end
-for w = 1, #writes, 2 do
-  redis.call('HSET', KEYS[writes[w]], unpack(writes[w + 1]))
-end
 if added > 0 then
   redis.call('HINCRBY', META, 'c' .. args.lane, added)
 end

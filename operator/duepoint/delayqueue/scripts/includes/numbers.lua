@@ -4,15 +4,21 @@ local function use_numbers(numbers)
   if #numbers == 0 then
     return nil
   end
-  local texts, marks = {}, {}
+  local wanted, count, marks = {}, #numbers, {}
   for i, number in ipairs(numbers) do
-    texts[i], marks[i] = 'n:' .. number, 'm:' .. number
+    wanted[i], wanted[count + i] = 'n:' .. number, 'm:' .. number
   end
-  for _, text in ipairs(redis.call('HMGET', INTERNED, unpack(texts))) do
-    if not text then
+  local found = redis.call('HMGET', INTERNED, unpack(wanted))
+  for i = 1, count do
+    if not found[i] then
       return redis.error_reply('WRONGLAYOUT what a number stood for is gone: ask for it again')
     end
+    if found[count + i] then -- hardly ever: the collector marks what it has found nothing to use
+      marks[#marks + 1] = wanted[count + i]
+    end
   end
-  redis.call('HDEL', INTERNED, unpack(marks))
+  if #marks > 0 then
+    redis.call('HDEL', INTERNED, unpack(marks))
+  end
   return nil
 end

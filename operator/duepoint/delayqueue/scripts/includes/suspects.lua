@@ -6,26 +6,39 @@
 local OCCURRENCES = { [21] = true, [25] = true }
 local MOST_APART = 5000000 -- microseconds; clocks that agree are no further apart
 
+-- The latest that the true time may be.
+local function latest_time(now, confirmed)
+  if confirmed and math.abs(now - confirmed) > MOST_APART then
+    return confirmed + MOST_APART
+  end
+  return math.max(now, confirmed or now)
+end
+
 -- Until when what was due waits; nil where nothing is suspect. `server` is the run id of the process
 -- that this runs on, '' where it is not known; `mark` the highest that the caller has seen. After a
 -- space in `server` stands for how long (us) the caller has known that process, where that is not
 -- long; `mark_age` (us) is for how long it has known the mark. No claim was made elsewhere once this
--- process had answered as a primary: what became due since then cannot have run. `latest` (us) is the caller's
--- UTC where another clock agrees with it: nothing that is due much later can have run, however far this
--- server's own clock is ahead.
-local function suspect_until(server, mark, mark_age, now, latest)
+-- process had answered as a primary: what became due since then cannot have run. `confirmed` (us) is the UTC
+-- on which two of the caller's clocks agree: where this server's own is far from it, that one is wrong, and what has
+-- run was due by `confirmed`. Without it (nil) the second value is true where a server went back, and nothing is
+-- stored; unless the caller `insists`, and this server's clock is believed.
+local function suspect_until(server, mark, mark_age, now, confirmed, insists)
   local stored_server, stored_mark, back = meta[4], tonumber(meta[5]) or 0, tonumber(meta[6])
   local met
   server, met = string.match(server, '^(%S*) ?(%d*)$')
   met = tonumber(met) or 0
   local has_changed = server ~= '' and stored_server ~= server
+  local went_back = has_changed and stored_server or mark > stored_mark
+  if went_back and not confirmed and not insists then
+    return back, true
+  end
   if has_changed then
     redis.call('HSET', META, 'server', server)
   end
-  if (has_changed and stored_server) or mark > stored_mark then
+  if went_back then
     -- A mark younger than that is of this very process: it went back with it.
     local known_for = met < mark_age and met or 0
-    back = math.max(back or 0, math.min(now, latest + MOST_APART) - known_for)
+    back = math.max(back or 0, latest_time(now, confirmed) - known_for)
     redis.call('HSET', META, 'mark', digits(math.max(mark, stored_mark)), 'back', digits(back))
     redis.call('HDEL', META, 'compared')
     redis.call('XADD', RUNS, '*', 'back', digits(back))
