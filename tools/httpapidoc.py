@@ -51,9 +51,10 @@ SubjectAccessReview, for the right that is named at the operation. Such a token 
   double, half a surrogate pair, a byte order mark and more than 100 levels are refused, as are unknown fields. `null` is
   absent. Read-only fields are passed over, so what a `GET` or an export gives can be written again.
 - **Tags.** `ETag` names the version of a member. `If-Match` refuses a change of another version (412), `If-None-Match: *`
-  one of a member that is there. A change that says the same as what stands there is `Unchanged` and keeps the tag.
+  one of a member that is there. A change that says the same as what stands there is `Unchanged` and keeps the tag. A `PATCH` leaves
+  the text of what it does not name as it is, also within the payload.
 - **Repeats.** A request with an `Idempotency-Key` is carried out once; a repeat within 24 hours by the same caller gets the
-  first answer with `Idempotency-Replayed: true`, with another body 409. If the API dies between a change and its
+  first answer with `Idempotency-Replayed: true`, with another body 409. The caller is the user, whichever of their tokens comes. If the API dies between a change and its
   record, a repeat (10 seconds later) makes the same change again: the same id, the same event id. A trigger is then a
   second run. A set takes 1,000,000 keys a day.
 - **Repeats without a key.** A `PUT`, `PATCH` or `DELETE` leads to the same state again, with two exceptions. A `delay` counts from
@@ -64,15 +65,18 @@ SubjectAccessReview, for the right that is named at the operation. Such a token 
 - **When a change is answered** Redis has it; [what a lost server can take](scheduleset.md) stands in the set's status.
   `Duepoint-Durability: replicas=1`, `aof` or both wait for more. Where no server has that, 409 comes before the change;
   where it takes longer than `timeout=` (1,000 ms), 503 `NotDurable` says that the change is stored all the same.
+- **Headers that decide** (`If-Match`, `If-None-Match`, `Idempotency-Key`, `Duepoint-Durability`) are refused by a change that does not
+  take them, as 400 `InvalidHeader`; the operations below name theirs.
 - **Rates.** `limits.changesPerSecond` of a set holds over all replicas. Beyond it a single change is 429 with
   `Retry-After`, and the rows of a stream wait. `limits.members` may be passed by what several replicas have under way.
 - **Bulk streams** are answered line by line in the order of the rows, while they are still being sent. A row that was
   answered is stored; of a stream that is cut, some rows behind the last answer may be. A line with `fatal` says why
-  nothing behind it was read.
+  nothing behind it was read. Token, rights and the set are looked at again before each batch of rows is stored: what is taken away
+  ends a stream within the same seconds as it ends requests, row by row.
 - **Lists** go on by `next`. They are not a snapshot: what is created or removed meanwhile may be missing, what stays comes
   once. A cursor belongs to one list of one set, and to the present number of shards.
 - **Bounds**: URL 4 KiB, 100 headers of 32 KiB, a head within 10 seconds, 1 KiB of a body in 10 seconds, an answer read within
-  30 seconds.
+  30 seconds; 1,000 connections a replica (`api.connections`), 256 pipelined requests on each. Trailers are passed over.
 - **What stops**: a member that is removed or changed does not take back what a worker has already claimed of it.
 """
 

@@ -99,6 +99,19 @@ async def test_another_payload_leaves_the_next_slot_alone(harness, stored_set):
     assert (found.payload, found.due_us) == (b"1", first.due_us)
 
 
+async def test_another_payload_leaves_a_slot_that_is_being_fired_alone(harness, stored_set):
+    at_us = harness.now_us() - 1_000_000
+    await harness.queue.members.put(stored_set, [a_write(rule=ONCE, at_us=at_us)])
+    assert len(await harness.claim_all()) == 1
+    (written,) = await harness.queue.members.put(
+        stored_set, [a_write(rule=ONCE, at_us=at_us, payload=b"1")]
+    )
+    assert written.outcome is Outcome.REPLACED
+    counts = await harness.queue.members.counts(stored_set)
+    assert (counts.armed, counts.in_flight) == (0, 1)
+    assert await harness.claim_all() == []
+
+
 async def test_another_expression_starts_anew(harness, stored_set):
     await harness.queue.members.put(stored_set, [a_write()])
     (before,) = await harness.queue.members.get(stored_set, ["a"])
@@ -208,6 +221,17 @@ async def test_a_set_that_is_being_deleted_takes_no_members(harness, stored_set)
     deleting = msgspec.structs.replace(stored_set, state=setrecord.SetState.DELETING)
     await harness.queue.sets.store(deleting, BLOB, queueing.EPOCH)
     assert await outcomes(harness, deleting, a_write("b")) == [Outcome.DELETING]
+
+
+async def test_a_set_that_is_being_deleted_does_not_open_again(harness, stored_set):
+    """A leader that was slow may still store what the set was before."""
+    overdue = a_write(rule=ONCE, at_us=harness.now_us() - 1_000_000)
+    await harness.queue.members.put(stored_set, [overdue])
+    deleting = msgspec.structs.replace(stored_set, state=setrecord.SetState.DELETING)
+    await harness.queue.sets.store(deleting, BLOB, queueing.EPOCH)
+    await harness.queue.sets.store(stored_set, BLOB, queueing.EPOCH)
+    assert await harness.claim_all() == []
+    assert await outcomes(harness, stored_set, a_write("b")) == [Outcome.DELETING]
 
 
 async def _all(harness, set_, **options):
@@ -342,6 +366,31 @@ async def test_a_member_that_is_due_earlier_wakes_a_sleeping_worker(harness, sto
     assert answer.claim is not None
     assert len(answer.claim.points) == 1
     await wakeups.close()
+
+
+@pytest.mark.parametrize("kind", EACH_KIND)
+async def test_a_claim_is_shared_out_by_namespace_however_many_sets_each_has(
+    kind, shared_servers, key_prefix
+):
+    harness = await queueing.redis_harness(shared_servers(kind).url, key_prefix, shards=1)
+    queue, now_us = harness.queue, harness.now_us()
+    for number in range(9):
+        of_shop = a_set(queue, name=f"set-{number}")
+        await queue.sets.store(of_shop, BLOB, queueing.EPOCH)
+        overdue = [a_write(f"m{n}", ONCE, at_us=now_us - 60_000_000) for n in range(10)]
+        await queue.members.put(of_shop, overdue)
+    for number in range(30):
+        await harness.arm(
+            namespace="bank", name=f"n{number}", uid=f"of-a-neighbour-{number}", due_in=-1
+        )
+    neighbours = {points.schedule_id(f"of-a-neighbour-{n}", "bank") for n in range(30)}
+    (answer,) = await harness.look(batch=40)
+    claimed = [point.schedule_id for point in answer.claim.points]
+    assert (len(claimed), len(neighbours.intersection(claimed))) == (40, 20)
+    (answer,) = await harness.look(batch=40)
+    claimed = [point.schedule_id for point in answer.claim.points]
+    assert (len(claimed), len(neighbours.intersection(claimed))) == (40, 10)
+    await harness.close()
 
 
 @pytest.mark.parametrize("kind", EACH_KIND)

@@ -211,6 +211,26 @@ async def test_more_lanes_than_one_script_may_touch_are_claimed_in_turns(bench):
     assert len(seen) == 100
 
 
+async def test_a_lane_behind_a_thousand_older_ones_of_a_neighbour_has_its_turn(bench):
+    """Of 1,500 lanes the later ones are looked at in every other second of the server."""
+    async with bench.client.pipeline(transaction=False) as pipe:
+        for lane in range(1, 1_501):
+            pipe.zadd(bench.names.lane(lane), {lane.to_bytes(12, "big"): lane})
+            pipe.zadd(bench.names.heads, {str(lane): lane})
+            text = b"nquiet" if lane == 1_500 else b"sset-%d/loud/0" % lane
+            pipe.hset(bench.names.interned, f"n:{lane}", text)
+        await pipe.execute()
+    claimed = []
+    for _ in range(5):  # a slow claim may miss the second
+        while (now := await bench.client.time())[0] % 2 == 0 or now[1] > 500_000:
+            pass
+        (answer,) = await bench.queue.claims.claim([0], worker="w")
+        claimed += [int.from_bytes(point.member, "big") for point in answer.claim.points]
+        if 1_500 in claimed:
+            return
+    pytest.fail(f"of the lanes {claimed} none is the neighbour's")
+
+
 async def test_racing_workers_share_what_is_due_without_overlap(redis_server, key_prefix):
     harnesses = [
         await queueing.redis_harness(redis_server.url, key_prefix, shards=1) for _ in range(4)

@@ -98,7 +98,7 @@ MUTANTS = (
     ),
     _mutant(
         "claim", _CLAIM, "a lane takes the whole batch",
-        "local share = math.ceil(left / (#known - i + 1))", "local share = left",
+        "local part = math.ceil(left / (#groups - i + 1))", "local part = left",
         "scripts", "queue",
     ),
     _mutant(

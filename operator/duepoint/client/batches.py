@@ -29,7 +29,7 @@ def line_of(row: members.MemberRow | str) -> bytes:
     Raises:
         ValueError: it is no JSON, such as a payload with a NaN or a date of another type.
     """
-    return calls.encoded({"id": row} if isinstance(row, str) else row)
+    return members.on_one_line(calls.encoded({"id": row} if isinstance(row, str) else row))
 
 
 class Batch:

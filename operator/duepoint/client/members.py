@@ -238,4 +238,11 @@ def row_of(member: msgspec.Raw | bytes) -> bytes:
         fields = _as_object.decode(member)
     except msgspec.DecodeError as error:
         raise ValueError(f"it is no member as JSON: {error}") from error
-    return msgspec.json.encode({name: fields[name] for name in fields if name not in READ_ONLY})
+    return on_one_line(
+        msgspec.json.encode({name: fields[name] for name in fields if name not in READ_ONLY})
+    )
+
+
+def on_one_line(text: bytes) -> bytes:
+    """JSON without a line break: a payload has the white space that it was written with."""
+    return text.replace(b"\n", b" ").replace(b"\r", b" ")

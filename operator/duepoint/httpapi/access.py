@@ -37,10 +37,13 @@ CHALLENGE = (("WWW-Authenticate", 'Bearer realm="duepoint"'),)
 class Caller:
     """A user whose token is valid."""
 
-    __slots__ = ("key", "user")
+    __slots__ = ("identity", "key", "user")
 
     def __init__(self, user: reviews.User) -> None:
         self.user = user
+        #: Stands for the user, whichever of their tokens they show: ``extra`` names the token.
+        whose = msgspec.json.encode((user.username, user.uid))
+        self.identity = hashlib.sha256(whose).digest()
         #: Stands for all that the API server's decision depends on.
         facts = (user.username, user.uid, sorted(user.groups or ()), user.extra or {})
         text = msgspec.json.encode(facts, order="deterministic")

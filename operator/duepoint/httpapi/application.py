@@ -149,12 +149,15 @@ class Application:
             route.id,
             calls.parameters_of(query, frozenset(operation.parameters)),
         )
+        _check_deciding(operation, headers)
         self._check_body(operation, request)
         if not operation.is_bulk:
             call.body = await request.body.read(calls.MOST_BODY_BYTES)
         if is_of_pages and self._pages is not None:
             return await self._pages.answer(operation, call, caller)
         call.own(await self._sets.find(route.namespace, route.set_name))
+        if operation.is_bulk:
+            call.look_again = lambda: self._look_again(call, operation)
         if (operation.is_change or operation.is_bulk) and (safety := call.safety()) is not None:
             await self._promise.check(safety)
         if (choose := self._choose.get(operation.name)) is not None:
@@ -163,6 +166,18 @@ class Application:
             return await self._once(operation, caller, call, key)
         return await self._operate[operation.name](call)
 
+    async def _look_again(self, call: calls.OperationCall, operation: operations.Operation) -> None:
+        """A stream that takes long has no more rights than a request that comes now."""
+        headers, namespace, name = call.request.headers, call.namespace, call.set_name
+        caller = await self._rights.caller(headers.get("authorization", ""))
+        await self._rights.check(caller, namespace, name, _verbs(operation, headers))
+        found = await self._sets.find(namespace, name)
+        if found.record.uid != call.owned.record.uid:
+            message = "the set was removed, and another one has its name now; begin again"
+            raise OperationProblem("NoSuchSet", message)
+        call.own(found)
+        found.check_open()
+
     async def _once(
         self,
         operation: operations.Operation,
@@ -170,7 +185,7 @@ class Application:
         call: calls.OperationCall,
         key: str,
     ) -> HttpResponse:
-        owner = f"{call.owned.owner}/{caller.key.hex()}"
+        owner = f"{call.owned.owner}/{caller.identity.hex()}"
         headers = call.request.headers
         conditions = (headers.get("if-match"), headers.get("if-none-match"))
         asked = (operation.name, call.id, call.body, *conditions)
@@ -250,6 +265,17 @@ def _verbs(operation: operations.Operation, headers: Mapping[str, str]) -> tuple
     if "if-none-match" in headers:
         return ("create",)
     return ("update",) if "if-match" in headers else ("create", "update")
+
+
+def _check_deciding(operation: operations.Operation, headers: Mapping[str, str]) -> None:
+    """A condition or a promise that is passed over would be broken without a word."""
+    if operation.method == "GET" or operation.needs is operations.Needs.OWN:
+        return
+    taken = operations.headers_of(operation)
+    for name in operations.DECIDING:
+        if name not in taken and name.lower() in headers:
+            message = f"this operation does not take it; it takes {', '.join(taken) or 'none'}"
+            raise OperationProblem("InvalidHeader", message, field=name)
 
 
 def _check_origin(request: HttpRequest) -> None:

@@ -5,20 +5,24 @@ Rows of members have a reader of their own, with messages for each field (``sche
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 import msgspec
 
+from duepoint import errors
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.schedules.sets import strictjson
 
 WantedT = TypeVar("WantedT")
 
+_UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
+
 
 def decoded(
     text: bytes, decoder: msgspec.json.Decoder[WantedT], shape: str, *, field: str = ""
 ) -> WantedT:
-    """The value of a text; raises Problem InvalidJson, InvalidField.
+    """The value of a text; raises Problem InvalidJson, InvalidField, UnknownField.
 
     Args:
         shape: what to write, such as ``{"ids": ["…"]}``.
@@ -29,6 +33,9 @@ def decoded(
     try:
         return decoder.decode(text)
     except msgspec.ValidationError as error:
+        if (unknown := _UNKNOWN.search(str(error))) is not None:
+            message = f"{errors.quoted(unknown[1])} is no field here; write {shape}"
+            raise OperationProblem("UnknownField", message, field=unknown[1][:60]) from None
         message = f"write {shape}: {error}"[:200]
         raise OperationProblem("InvalidField", message, field=field) from None
     except (msgspec.DecodeError, RecursionError) as error:

@@ -60,7 +60,12 @@ class _Batch(NamedTuple):
     refused: dict[int, tuple[str, OperationProblem]]
 
 
+class _Named(msgspec.Struct):
+    id: str = ""
+
+
 _removal_decoder = msgspec.json.Decoder(_Removal)
+_named_decoder = msgspec.json.Decoder(_Named)
 
 
 class Bulk:
@@ -135,7 +140,7 @@ class Bulk:
             try:
                 batch.rows.append(_removal_of(line))
             except OperationProblem as problem:
-                batch.refused[place] = "", problem
+                batch.refused[place] = _named(line), problem
             else:
                 batch.places.append(place)
         return batch
@@ -154,6 +159,7 @@ class Bulk:
             return []
         try:
             await self._rates.wait(owned.owner, owned.changes_per_second, call.namespace, len(rows))
+            owned = await self._owned_now(call)
             if removes:
                 removals = [row for row in rows if isinstance(row, values.MemberRemoval)]
                 return [*await self._members.remove(owned.record, removals, safety=safety)]
@@ -167,6 +173,13 @@ class Bulk:
             return [problem] * len(rows)
         except (errors.TryLater, errors.WorldChanged) as error:
             return [unavailable(error)] * len(rows)
+
+    @staticmethod
+    async def _owned_now(call: calls.OperationCall) -> ownsets.OwnSet:
+        """The set; raises Problem where the caller may change it no more, or nobody may."""
+        if call.look_again is not None:
+            await call.look_again()
+        return call.owned
 
     async def _put(
         self,
@@ -316,6 +329,15 @@ def _out_of_bounds(count: int) -> OperationProblem:
     else:
         message = f"a stream has at most {MOST_ROWS} rows; send the rest in another one"
     return OperationProblem("PayloadTooLarge", message)
+
+
+def _named(line: bytes) -> str:
+    """The id in a row that is refused; empty where it has none that can be."""
+    try:
+        id_ = _named_decoder.decode(line).id
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return ""
+    return id_ if memberjson.is_id(id_) else ""
 
 
 def _removal_of(line: bytes) -> values.MemberRemoval:

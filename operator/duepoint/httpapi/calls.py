@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib import parse
@@ -27,7 +27,7 @@ NDJSON: Final = "application/x-ndjson"
 MERGE_PATCH: Final = "application/merge-patch+json"
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_ETAG = re.compile(r'"([^"]*)"')
+_TAG = re.compile(r'(W/)?"([^"]*)"')
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _MOST_PARAMETERS = 16
 
@@ -40,6 +40,8 @@ class OperationCall:
         id: of the member that the URL names; may be no id at all.
         body: what was read of it; of bulk streams nothing.
         chosen: what the operation chose by itself, such as an id; a repeat keeps it.
+        look_again: of bulk streams: reads the set anew, and raises Problem where the caller may
+            not go on; None = it does not last.
     """
 
     request: requests.HttpRequest
@@ -51,6 +53,7 @@ class OperationCall:
     body: bytes = b""
     chosen: dict[str, Any] = field(default_factory=dict)
     _owned: ownsets.OwnSet | None = field(default=None)
+    look_again: Callable[[], Awaitable[None]] | None = None
 
     @property
     def owned(self) -> ownsets.OwnSet:
@@ -115,15 +118,12 @@ class OperationCall:
             return ()
         if text == "*":
             return ("*",)
-        tags, rest = [], text
-        for part in text.split(","):
-            match = _ETAG.fullmatch(part.strip().removeprefix("W/"))
-            if match is None:
-                message = f'{errors.quoted(rest)} is no tag; write it in quotes, such as "1f0a33c2"'
-                raise OperationProblem("InvalidHeader", message, field=name)
-            is_strong = not part.strip().startswith("W/")
-            tags.append(match[1] if is_strong or name == "If-None-Match" else "")
-        return tuple(tags)
+        tags, between = _TAG.findall(text), _TAG.sub("", text)
+        if not tags or between.strip(", \t") or between.count(",") < len(tags) - 1:
+            message = f'{errors.quoted(text)} is no tag; write it in quotes, such as "1f0a33c2"'
+            raise OperationProblem("InvalidHeader", message, field=name)
+        takes_weak = name == "If-None-Match"
+        return tuple(tag if takes_weak or not is_weak else "" for is_weak, tag in tags)
 
     def safety(self) -> nodes.Safety | None:
         """How safe a change has to be before it is answered; None = as safe as usual."""

@@ -39,7 +39,7 @@ class Letters:
         return views.json(200, {"items": items, "next": page.cursor})
 
     async def replay(self, call: calls.OperationCall) -> HttpResponse:
-        call.owned.check_open()
+        call.owned.check_able()
         ids = replayed_ids(call)
         owned, count = call.owned, len(ids)
         most = owned.changes_per_second

@@ -412,31 +412,25 @@ def _query(operation: Operation) -> list[Json]:
 
 
 def _headers(operation: Operation) -> list[Json]:
-    found: list[tuple[str, str]] = []
-    if operation.name in ("putMember", "patchMember", "deleteMember"):
-        found.append(("If-Match", "only where the member has this tag, or one of these; * = any"))
-    if operation.name == "putMember":
-        found.append(("If-None-Match", "`*`: only where there is no such member"))
-    if operation.name == "getMember":
-        found.append(("If-None-Match", "answer 304 where the member still has this tag"))
-    if operation.is_change:
-        about = (
+    about = {
+        "If-Match": "only where the member has this tag, or one of these; * = any",
+        "If-None-Match": (
+            "answer 304 where the member still has this tag"
+            if operation.method == "GET"
+            else "`*`: only where there is no such member"
+        ),
+        "Idempotency-Key": (
             "1 to 255 printable characters: the request is carried out once, and a repeat within "
             f"{apirequests.KEPT_SECONDS // 3_600} hours gets the first answer"
-        )
-        found.append(("Idempotency-Key", about))
-    if (operation.is_change or operation.is_bulk) and operation.needs not in (
-        Needs.TRIGGER,
-        Needs.REPLAY,
-    ):
-        about = (
+        ),
+        "Duepoint-Durability": (
             "`replicas=1`, `aof`, or both with a comma, and perhaps `timeout=500` (ms): answer "
             "when the change is as safe as that"
-        )
-        found.append(("Duepoint-Durability", about))
+        ),
+    }
     return [
-        {"name": name, "in": "header", "schema": _TEXT, "description": about}
-        for name, about in found
+        {"name": name, "in": "header", "schema": _TEXT, "description": about[name]}
+        for name in operations.headers_of(operation)
     ]
 
 

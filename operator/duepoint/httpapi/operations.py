@@ -143,6 +143,27 @@ OPERATIONS: Final = (
     ),
 )  # fmt: skip
 
+#: Headers that decide what a request means; a change that does not take one refuses it.
+DECIDING: Final = ("If-Match", "If-None-Match", "Idempotency-Key", "Duepoint-Durability")
+_CONDITIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "getMember": ("If-None-Match",),
+    "putMember": ("If-Match", "If-None-Match"),
+    "patchMember": ("If-Match",),
+    "deleteMember": ("If-Match",),
+}
+
+
+def headers_of(operation: Operation) -> tuple[str, ...]:
+    """Those of ``DECIDING`` that an operation takes."""
+    taken = _CONDITIONS.get(operation.name, ())
+    if operation.is_change:
+        taken = (*taken, "Idempotency-Key")
+    stores = operation.is_change or operation.is_bulk
+    if stores and operation.needs not in (Needs.TRIGGER, Needs.REPLAY, Needs.OWN):
+        taken = (*taken, "Duepoint-Durability")
+    return taken
+
+
 _BY_PATH: Final[dict[str, dict[str, Operation]]] = {}
 for _operation in OPERATIONS:
     _BY_PATH.setdefault(_operation.path, {})[_operation.method] = _operation

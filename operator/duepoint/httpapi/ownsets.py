@@ -42,14 +42,18 @@ class OwnSet:
 
     def check_open(self) -> None:
         """Refuse where members cannot be changed."""
+        if self.record.is_managed and self.record.state is not SetState.DELETING:
+            message = "members are kept equal to spec.rows; change the rows instead"
+            raise OperationProblem("ManagedByRows", message)
+        self.check_able()
+
+    def check_able(self) -> None:
+        """Refuse where members cannot run; those of rows can."""
         record = self.record
         if record.state is SetState.DELETING:
             raise OperationProblem(
                 "SetDeleting", "the set is being deleted; its members go with it"
             )
-        if record.is_managed:
-            message = "members are kept equal to spec.rows; change the rows instead"
-            raise OperationProblem("ManagedByRows", message)
         if record.state is SetState.STALLED:
             message = "the spec of the set is wrong; its condition Stalled says why"
             raise OperationProblem("SetStalled", message)

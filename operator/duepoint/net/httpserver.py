@@ -1,9 +1,11 @@
 """An HTTP/1.1 server for our own API, with bounds on all that a client can make it hold or wait.
 
 ``httptools`` (llhttp, strict) parses. A connection has one request under way; what is pipelined
-behind it waits, unread after some of it. What is no proper HTTP is answered once and the
-connection closed: two lengths, a length beside chunks, an upgrade, a repeated header that decides
-something. One sweep a half second ends what is too slow: heads, bodies, unread answers, idleness.
+behind it waits, unread after some of it, and while the client leaves an answer unread. What is no
+proper HTTP is answered once and the connection closed: two lengths, a length beside chunks, an
+upgrade, a repeated header that decides something. Trailers are passed over: what a front end
+removed from the head must not come in behind the body. One sweep a half second ends what is too
+slow: heads, bodies, unread answers, idleness.
 
 Why not a framework: docs/design/20261126-http-api.md.
 """
@@ -64,6 +66,8 @@ _NAMES: Final = {
 }
 _SWEEP_SECONDS = 0.5
 _LINGER_SECONDS = 1.0
+#: Requests of a connection that wait for the one under way; a single read may hold thousands.
+_MOST_WAITING: Final = 256
 _NEVER = float("inf")
 _REASONS: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
@@ -133,7 +137,7 @@ class HttpServer:
             self._tick()
             now = loop.time()
             for connection in tuple(self.connections):
-                if connection.deadline <= now:
+                if connection.is_late(now):
                     connection.time_out()
 
     def _tick(self) -> None:
@@ -154,9 +158,12 @@ class _Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._is_paused = self._is_closing = False
         self._drained: asyncio.Future[None] | None = None
+        self._answer_deadline = _NEVER  # of an answer that the client leaves unread
         self._in_head = False
+        self._begun = 0  # heads that began in what is being read
         self._head_bytes = 0
         self._body_bytes = 0
+        self._framing_bytes = 0  # of chunks and trailers, since there was some of the body
         self._is_broken = False
         self._stream: Stream | None = None
         self._begin_head()
@@ -200,6 +207,8 @@ class _Connection(asyncio.Protocol):
             self.deadline = self._loop.time() + self.limits.head_seconds
         if self._in_head:
             self._head_bytes += len(data)
+        self._framing_bytes += len(data)
+        self._begun = 0
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -215,6 +224,9 @@ class _Connection(asyncio.Protocol):
         else:
             if self._in_head and self._head_bytes > self.limits.head_bytes:
                 self._refuse(431, self._too_long)
+            elif self._body is not None and self._framing_bytes > self.limits.head_bytes:
+                what = "between two pieces of the body, or behind it"
+                self._refuse(431, f"there are more than {self.limits.head_bytes} bytes {what}")
 
     @property
     def _too_long(self) -> str:
@@ -225,6 +237,9 @@ class _Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         self._begin_head()
         self._in_head = True
+        if self._begun:  # what was read holds others; the next reads count
+            self._head_bytes = 0
+        self._begun += 1
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -238,6 +253,8 @@ class _Connection(asyncio.Protocol):
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > self.limits.head_bytes:
             raise _Refused(431, self._too_long)
+        if not self._in_head:
+            return  # of the trailer (RFC 9110, 6.5.1)
         key = _NAMES.get(name) or name.decode("latin-1").lower()
         text, headers = value.decode("latin-1").strip(), self._headers
         former = headers.get(key)
@@ -250,12 +267,19 @@ class _Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         headers = self._headers
-        is_new = self._parser.get_http_version() == "1.1"
+        version = self._parser.get_http_version()
+        if version not in ("1.0", "1.1"):
+            raise _Refused(400, f"HTTP/{version} is not spoken here; send HTTP/1.1")
+        is_new = version == "1.1"
         if is_new and "host" not in headers:
             raise _Refused(400, "the header Host is missing")
+        if not is_new and "transfer-encoding" in headers:
+            raise _Refused(400, "HTTP/1.0 has no transfer coding")
+        if len(self._waiting) > _MOST_WAITING:
+            raise _Refused(400, f"more than {_MOST_WAITING} requests wait on the connection")
         if headers.get("transfer-encoding", "chunked").lower() != "chunked":
             raise _Refused(400, "the only transfer coding known is chunked")
-        self._in_head, self._body_bytes = False, 0
+        self._in_head, self._body_bytes, self._framing_bytes = False, 0, 0
         expects = is_new and headers.get("expect", "").lower() == "100-continue"
         body = self._body = Body(self._flow, self._go_on if expects else _nothing)
         self.deadline = self._loop.time() + self.limits.body_seconds
@@ -276,6 +300,7 @@ class _Connection(asyncio.Protocol):
         if self._body is None:
             return
         self._body.feed(piece)
+        self._framing_bytes = 0
         self._body_bytes += len(piece)
         if self._body_bytes >= self.limits.body_bytes_each:
             self._body_bytes = 0
@@ -286,13 +311,15 @@ class _Connection(asyncio.Protocol):
             self._body.end()
             self._body = None
         self.deadline = _NEVER
-        if self._task is not None and len(self._waiting) > 1:
+        if len(self._waiting) > 1:
             self._flow(False)  # noqa: FBT003 - the direction
 
     # -- one request -----------------------------------------------------------------------
 
     def _begin_next(self) -> None:
-        if self._task is None and self._waiting and not self._is_closing:
+        if self._drained is not None or self._is_closing:
+            return  # not before the client has read what it was answered
+        if self._task is None and self._waiting:
             self._task = self._loop.create_task(self._serve(self._waiting[0]))
 
     async def _serve(self, request: HttpRequest) -> None:
@@ -303,7 +330,8 @@ class _Connection(asyncio.Protocol):
         if self._is_closing:
             return
         whole = body.is_whole
-        last = not (whole and request.keep_alive) or self._is_broken or self.server.is_draining
+        ends = self.server.is_draining or (self._is_broken and not self._waiting)
+        last = ends or not (whole and request.keep_alive)
         if response is not None:
             self._write(response, last=last, has_body=request.method != "HEAD")
         elif self._stream is None or not self._stream.is_ended:
@@ -311,10 +339,21 @@ class _Connection(asyncio.Protocol):
             return
         self._stream = None
         if last:
-            self._linger(is_read=whole)
+            self._linger(is_read=whole and not self._is_broken)
             return
-        self.deadline = self._loop.time() + self.limits.idle_seconds
-        self._flow(True)  # noqa: FBT003 - the direction
+        if self._drained is None:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Nothing is under way, and everything was read: go on with what waits, or wait."""
+        if self._body is not None:
+            self.deadline = self._body_deadline()
+        else:
+            limits = self.limits
+            seconds = limits.head_seconds if self._in_head else limits.idle_seconds
+            self.deadline = self._loop.time() + seconds
+        if len(self._waiting) <= 1:
+            self._flow(True)  # noqa: FBT003 - the direction
         self._begin_next()
 
     def _write(self, response: HttpResponse, *, last: bool, has_body: bool = True) -> None:
@@ -353,13 +392,18 @@ class _Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._drained = self._loop.create_future()
-        self.deadline = self._loop.time() + self.limits.answer_seconds
+        self._answer_deadline = self._loop.time() + self.limits.answer_seconds
 
     def resume_writing(self) -> None:
         waiter, self._drained = self._drained, None
-        self.deadline = self._body_deadline()
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+        if self._is_closing:
+            return
+        if self._task is None:
+            self._rest()
+        else:
+            self.deadline = self._body_deadline()
 
     def _body_deadline(self) -> float:
         is_awaited = self._body is not None and not self._is_paused
@@ -376,6 +420,10 @@ class _Connection(asyncio.Protocol):
             self._transport.pause_reading()
         if self._body is not None and self._drained is None:
             self.deadline = self._body_deadline()
+
+    def is_late(self, now: float) -> bool:
+        """Whether the client has not done in time what it has to do next."""
+        return now >= (self.deadline if self._drained is None else self._answer_deadline)
 
     def time_out(self) -> None:
         """The client did not do in time what it has to do next."""
@@ -403,11 +451,11 @@ class _Connection(asyncio.Protocol):
     def _refuse(self, status: int, message: str) -> None:
         if self._is_closing:
             return
-        if self._task is None:
+        if self._task is None and not self._waiting:
             self._write(self.server.refusal(status, message), last=True)
             self._linger(is_read=False)
             return
-        # A request is under way: its answer comes first, and says what is wrong with its body.
+        # Of what came before each is answered first; a bad body is what its own answer says.
         self._is_broken = True
         self._flow(False)  # noqa: FBT003 - the direction
         if self._body is not None:

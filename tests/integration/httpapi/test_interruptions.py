@@ -11,8 +11,8 @@ import socket
 import threading
 import time
 
-from duepoint.httpapi import bulk
-from duepoint.schedules.sets import setspec
+from duepoint.httpapi import access, bulk
+from duepoint.schedules.sets import setrecord, setspec
 from tests.support import apiscene
 
 AT = "2090-12-24T18:00:00Z"
@@ -116,6 +116,50 @@ async def test_a_row_is_answered_before_the_next_one_is_sent(scene):
     said = await asyncio.to_thread(talk)
     assert time.monotonic() - began < 5
     assert [line["id"] for line in answered(said)] == [f"m{number}" for number in range(5)]
+
+
+@contextlib.contextmanager
+def streaming(scene):
+    """A stream of rows that stays open; what it gives writes a row and waits for its answer."""
+    said = b""
+
+    def write(number):
+        nonlocal said
+        count = len(answered(said)) if said else 0
+        connection.sendall(chunk(row(number)))
+        while b"\r\n\r\n" not in said or len(answered(said)) == count:
+            said += connection.recv(65536)
+        return answered(said)[-1]
+
+    with connected(scene) as connection:
+        connection.sendall(scene.head("POST", f"{scene.base}/schedules:bulkUpsert", *CHUNKED))
+        yield write
+
+
+async def test_a_stream_follows_what_becomes_of_its_set(scene):
+    with streaming(scene) as write:
+        assert (await asyncio.to_thread(write, 0))["outcome"] == "Created"
+        await scene.store(state=setrecord.SetState.STALLED)
+        assert (await asyncio.to_thread(write, 1))["error"]["code"] == "SetStalled"
+        await scene.store(state=setrecord.SetState.READY)
+        assert (await asyncio.to_thread(write, 2))["outcome"] == "Created"
+        await scene.store(uid="5a0c3a1e-0000-4000-8000-000000000000")
+        assert (await asyncio.to_thread(write, 3))["error"]["code"] == "NoSuchSet"
+        assert await scene.members() == {}
+
+
+async def test_rights_that_are_withdrawn_end_a_stream_within_seconds(scene):
+    with streaming(scene) as write:
+        assert (await asyncio.to_thread(write, 0))["outcome"] == "Created"
+        scene.roles.revoke(scene.namespace, "editor")
+        deadline = time.monotonic() + access.TIMES.granted + 3
+        number = 1
+        while "error" not in (answer := await asyncio.to_thread(write, number)):
+            assert time.monotonic() < deadline
+            number += 1
+            await asyncio.sleep(0.2)
+        assert answer["error"]["code"] == "NotFound"
+        assert len(await scene.members()) == number
 
 
 async def test_rows_behind_the_last_allowed_one_are_not_read(

@@ -7,6 +7,7 @@ import json
 
 from duepoint.schedules.sets import setrecord
 
+NDJSON = {"Content-Type": "application/x-ndjson"}
 AT = {"at": "2090-12-24T18:00:00Z", "payload": {"customer": 4711}}
 
 
@@ -68,6 +69,62 @@ async def test_a_merge_patch_changes_what_it_names(scene):
     assert read["payload"] == {"customer": 4711, "vip": True}
     assert "jitter" not in read
     assert (read["suspend"], read["state"], read["nextDueTime"]) == (True, "Suspended", None)
+
+
+async def test_a_patch_leaves_the_text_of_what_it_does_not_name(scene):
+    """A double has fewer digits, and a receiver may check a signature over the text."""
+    path = scene.member("a")
+    payload = b'{"exact": 0.10000000000000000555, "zero":-0,\n "large":1e2, "e":"\\u00e9"}'
+    made = b'{"at":"2090-12-24T18:00:00Z","payload":' + payload + b"}"
+    json_body = {"Content-Type": "application/json"}
+    assert (await scene.ask("PUT", path, made, headers=json_body)).status == 201
+    assert (await scene.ask("PATCH", path, {"suspend": True})).status == 200
+    assert payload in (await scene.ask("GET", path)).body
+    within = b'{"payload": {"zero": null, "more": 2.50}}'
+    assert (await scene.ask("PATCH", path, within, headers=json_body)).status == 200
+    kept = b'{"exact":0.10000000000000000555,"large":1e2,"e":"\\u00e9","more":2.50}'
+    assert kept in (await scene.ask("GET", path)).body
+
+
+async def test_a_header_that_decides_is_taken_or_refused(scene):
+    path = scene.member("a")
+    await scene.ask("PUT", path, AT)
+    tag, absent, key = {"If-Match": '"00000000"'}, {"If-None-Match": "*"}, {"Idempotency-Key": "1"}
+    safe = {"Duepoint-Durability": "replicas=1"}
+    cases = [
+        ("PATCH", path, {"suspend": True}, absent),
+        ("DELETE", path, None, absent),
+        ("POST", f"{path}/trigger", {}, tag),
+        ("POST", f"{path}/trigger", {}, safe),
+        ("POST", f"{scene.base}/schedules", AT, absent),
+        ("POST", f"{scene.base}/schedules", AT, tag),
+        ("POST", f"{scene.base}/deadletters:replay", {"ids": ["1.0.1-1"]}, safe),
+        ("POST", f"{scene.base}/schedules:bulkDelete", b'{"id":"a"}', {**NDJSON, **key}),
+        ("POST", f"{scene.base}/schedules:bulkUpsert", b'{"id":"b"}', {**NDJSON, **tag}),
+    ]
+    for method, where, body, headers in cases:
+        refused = await scene.ask(method, where, body, headers=headers)
+        assert refused.code == "InvalidHeader", (method, where, headers)
+        assert refused.json["field"] in headers
+    assert list(await scene.members()) == ["a"]
+    assert (await scene.ask("GET", path, headers={**tag, **key})).status == 200
+
+
+async def test_a_repeat_with_another_token_of_the_user_is_the_same_callers(scene):
+    """The token of a Pod is another one every hour; a repeat may come a day later."""
+    key, path = {"Idempotency-Key": "order-78"}, f"{scene.base}/schedules"
+    made = await scene.ask("POST", path, {"delay": "1h"}, headers=key)
+    former = scene.tokens["editor"]
+    scene.tokens["editor"] = scene.plane.service_account_token(scene.namespace, "editor")
+    assert scene.tokens["editor"] != former
+    again = await scene.ask("POST", path, {"delay": "1h"}, headers=key)
+    assert (again.status, again.body) == (made.status, made.body)
+    assert again.headers["idempotency-replayed"] == "true"
+    scene.roles.bind(scene.namespace, "stranger", "edit")
+    other = scene.tokens | {"editor": scene.tokens["stranger"]}
+    scene.tokens = other
+    of_another = await scene.ask("POST", path, {"delay": "1h"}, headers=key)
+    assert of_another.json["id"] != made.json["id"]
 
 
 async def test_a_one_off_gets_an_id_and_a_repeat_with_its_key_the_same_answer(scene):
@@ -176,6 +233,25 @@ async def test_a_set_that_takes_no_changes_says_why(scene):
         assert (await scene.ask("DELETE", scene.member("a"))).code == code
         assert (await bulk(scene, "bulkUpsert", [{"id": "a", **AT}])).code == code
     assert await scene.members() == {}
+
+
+async def test_members_of_rows_are_triggered_and_their_letters_replayed(scene):
+    await scene.ask("PUT", scene.member("a"), AT)
+    await scene.store(is_managed=True)
+    assert (await scene.ask("POST", scene.member("a") + "/trigger")).status == 202
+    letters = {"ids": ["1.0.1-1"]}
+    replayed = await scene.ask("POST", f"{scene.base}/deadletters:replay", letters)
+    assert (replayed.status, replayed.json) == (200, {"replayed": 0, "missing": letters["ids"]})
+    assert (await scene.ask("DELETE", scene.member("a"))).code == "ManagedByRows"
+
+
+async def test_a_row_of_a_removal_that_is_refused_is_answered_with_its_id(scene):
+    rows = [{"id": "a", "ifMatch": "x"}, {"id": "b", "force": True}, {"id": "/"}, {"id": 7}]
+    answer = await bulk(scene, "bulkDelete", rows)
+    said = [(line.get("id"), line["error"]["code"]) for line in answer.lines]
+    assert said == [
+        ("a", "InvalidField"), ("b", "UnknownField"), (None, "InvalidId"), (None, "InvalidField"),
+    ]  # fmt: skip
 
 
 async def test_a_suspended_set_still_takes_changes(scene):

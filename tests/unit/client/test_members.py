@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 
+import msgspec
 import pytest
 
 from duepoint import client
-from duepoint.client import ChangeOptions, MemberRow, MemberSpec
+from duepoint.client import ChangeOptions, MemberRow, MemberSpec, batches
 
 FAR = "2090-12-24T18:00:00Z"
 DAILY = MemberSpec(schedule="0 9 * * *", payload={"order": 17}, time_zone="Europe/Rome")
@@ -195,6 +196,14 @@ def test_what_is_exported_can_be_written_again(reminders, api):
         assert {n: member[n] for n in member if n not in ("etag", "uid")} == {
             n: before[id_][n] for n in before[id_] if n not in ("etag", "uid")
         }
+
+
+def test_a_payload_that_was_written_on_several_lines_is_a_row_of_one():
+    member = b'{"id":"a","at":"2090-12-24T18:00:00Z","payload":{\r\n  "text": "a\\nb"\n}}'
+    line = client.row_of(member)
+    assert line == b'{"id":"a","at":"2090-12-24T18:00:00Z","payload":{    "text": "a\\nb" }}'
+    row = client.MemberRow(id="a", schedule="@daily", payload=msgspec.Raw(b"[\n1\n]"))
+    assert batches.line_of(row) == b'{"schedule":"@daily","payload":[ 1 ],"id":"a"}'
 
 
 def test_a_field_of_a_newer_api_survives_an_export_and_disturbs_no_reading(reminders, api):

@@ -16,8 +16,9 @@
         key, since a script that names a key that is not there has to wait while its slot moves to another node),
         id (position); the last value is the run id of the server that this is sent to, or '', and
         since when that is known: see suspects.lua
-  Of more than 64 lanes that are due the namespaces take turns, each with its oldest lanes first; of 1,024 that are
-  looked at, and a caller learns in the reply which to name the next time.
+  A batch is shared out by namespace, and a namespace's part by its lanes. Of more than 64 lanes that are due the
+  namespaces take turns, each with its oldest lanes first; a caller learns in the reply which to name the next time. 1,024
+  are looked at, of more due ones others in each second.
 
   Reply {'claimed', cap us, token us, server time us, attempts, alone, more (0 or 1), wait us,
            {lane, {member, due, ...}, ...}, {occurrence, record, ...}, {lane of each head ...},
@@ -81,24 +82,31 @@ local function namespace_of(lane, text)
   return text and (string.match(text, '^n(.+)$') or string.match(text, '^s[^/]*/([^/]+)/')) or lane
 end
 
--- As many of these lanes as a claim has, oldest first; each namespace has one before another has two.
-local function shared_out(lanes)
-  local texts, own_lanes, namespaces = {}, {}, {}
+-- These lanes by namespace, in their order.
+local function by_namespace(lanes)
+  local texts, own_lanes, groups = {}, {}, {}
   for i, lane in ipairs(lanes) do
     texts[i] = 'n:' .. lane
   end
   for i, text in ipairs(redis.call('HMGET', INTERNED, unpack(texts))) do
     local namespace = namespace_of(lanes[i], text)
-    if not own_lanes[namespace] then
-      own_lanes[namespace] = {}
-      namespaces[#namespaces + 1] = namespace
+    local group = own_lanes[namespace]
+    if group then
+      group[#group + 1] = lanes[i]
+    else
+      groups[#groups + 1] = { lanes[i] }
+      own_lanes[namespace] = groups[#groups]
     end
-    table.insert(own_lanes[namespace], lanes[i])
   end
-  local chosen = {}
+  return groups
+end
+
+-- As many of these lanes as a claim has, oldest first; each namespace has one before another has two.
+local function shared_out(lanes)
+  local groups, chosen = by_namespace(lanes), {}
   for turn = 1, #lanes do
-    for _, namespace in ipairs(namespaces) do
-      chosen[#chosen + 1] = own_lanes[namespace][turn]
+    for _, group in ipairs(groups) do
+      chosen[#chosen + 1] = group[turn]
       if #chosen == MOST_LANES then
         return chosen
       end
@@ -112,7 +120,10 @@ local chosen_lanes -- where more are due than a claim has
 local function due_lanes()
   local lanes = redis.call('ZRANGE', HEADS, '-inf', limit, 'BYSCORE', 'LIMIT', 0, MOST_LANES)
   if #lanes == MOST_LANES then
-    lanes = shared_out(redis.call('ZRANGE', HEADS, '-inf', limit, 'BYSCORE', 'LIMIT', 0, MOST_LOOKED_AT))
+    -- Other parts of them in each second: a namespace with thousands of lanes does not hide a neighbour's for ever.
+    local parts = math.ceil(redis.call('ZCOUNT', HEADS, '-inf', limit) / MOST_LOOKED_AT)
+    local first = math.floor(now / 1000000) % parts * MOST_LOOKED_AT
+    lanes = shared_out(redis.call('ZRANGE', HEADS, '-inf', limit, 'BYSCORE', 'LIMIT', first, MOST_LOOKED_AT))
     chosen_lanes = lanes
   end
   return lanes
@@ -291,18 +302,46 @@ end
 if #unknown > 0 and #known == 0 then
   return { 'lanes', unknown }
 end
-local found_by_lane, left = {}, args.batch
-for i, lane in ipairs(known) do
-  local share = math.ceil(left / (#known - i + 1))
-  if share > 0 then
-    local found = without_suspects(lane,
-      redis.call('ZRANGE', keys[lane], '-inf', limit, 'BYSCORE', 'LIMIT', 0, share, 'WITHSCORES'))
-    if #found > 0 then
-      found_by_lane[#found_by_lane + 1], found_by_lane[#found_by_lane + 2] = lane, found
-      left = left - #found / 2
-    else
-      refresh_head(lane, keys[lane])
+-- What each lane of these groups gives of the batch, which the groups share evenly, and the lanes of each its part;
+-- whether a lane has more.
+local function shared_by(groups)
+  local found_by_lane, left, is_cut = {}, args.batch, false
+  for i, lanes in ipairs(groups) do
+    local part = math.ceil(left / (#groups - i + 1))
+    left = left - part
+    for j, lane in ipairs(lanes) do
+      local share = math.ceil(part / (#lanes - j + 1))
+      local found = share > 0 and without_suspects(lane,
+        redis.call('ZRANGE', keys[lane], '-inf', limit, 'BYSCORE', 'LIMIT', 0, share, 'WITHSCORES')) or {}
+      if #found > 0 then
+        found_by_lane[#found_by_lane + 1], found_by_lane[#found_by_lane + 2] = lane, found
+        part = part - #found / 2
+      elseif share > 0 then
+        refresh_head(lane, keys[lane])
+      end
+      is_cut = is_cut or #found == 2 * share
     end
+    left = left + part
+  end
+  return found_by_lane, is_cut
+end
+
+local each = {}
+for i, lane in ipairs(known) do
+  each[i] = { lane }
+end
+local found_by_lane, is_cut = shared_by(each)
+if is_cut and #known > 1 then
+  local groups, place = by_namespace(known), {}
+  for i, group in ipairs(groups) do
+    place[group] = i
+  end
+  if #groups < #known then
+    -- Namespaces with few lanes first: what they leave of their parts goes to those with many.
+    table.sort(groups, function(one, other)
+      return #one < #other or #one == #other and place[one] < place[other]
+    end)
+    found_by_lane = shared_by(groups)
   end
 end
 if #found_by_lane > 0 then

@@ -429,7 +429,7 @@ def _policy(
         ),
         catch_up_limit=usual.catch_up_limit if limit is None else limit,
         concurrency=_choice(
-            member.concurrency_policy or None,
+            member.concurrency_policy,
             ("Allow", "Forbid"),
             usual.concurrency,
             "concurrencyPolicy",

@@ -1,0 +1,77 @@
+"""What headers and merge patches say, without a server."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+
+from duepoint.httpapi import calls, singles
+from duepoint.httpapi.problems import OperationProblem
+
+#: Examples of RFC 7396, appendix A, by what is patched and by what.
+PATCHES = [
+    (b'{"a":"b"}', b'{"a":"c"}', b'{"a":"c"}'),
+    (b'{"a":"b"}', b'{"b":"c"}', b'{"a":"b","b":"c"}'),
+    (b'{"a":"b"}', b'{"a":null}', b"{}"),
+    (b'{"a":"b","b":"c"}', b'{"a":null}', b'{"b":"c"}'),
+    (b'{"a":["b"]}', b'{"a":"c"}', b'{"a":"c"}'),
+    (b'{"a":"c"}', b'{"a":["b"]}', b'{"a":["b"]}'),
+    (b'{"a":{"b":"c"}}', b'{"a":{"b":"d","c":null}}', b'{"a":{"b":"d"}}'),
+    (b'{"a":[{"b":"c"}]}', b'{"a":[1]}', b'{"a":[1]}'),
+    (b'["a","b"]', b'["c","d"]', b'["c","d"]'),
+    (b'{"a":"b"}', b'["c"]', b'["c"]'),
+    (b'{"a":"foo"}', b"null", b"null"),
+    (b'{"e":null}', b'{"a":1}', b'{"e":null,"a":1}'),
+    (b"[1,2]", b'{"a":"b","c":null}', b'{"a":"b"}'),
+    (b"{}", b'{"a":{"bb":{"ccc":null}}}', b'{"a":{"bb":{}}}'),
+]
+
+
+@pytest.mark.parametrize(("target", "patch", "merged"), PATCHES)
+def test_a_merge_patch_is_that_of_the_rfc(target, patch, merged):
+    assert singles.merge(target, patch) == merged
+
+
+def test_a_merge_leaves_the_text_of_values_as_it_is():
+    target = b'{"a":0.10000000000000000555,"b":{"c": [ -0 ], "d":1}}'
+    patch = b'{"b":{"d":1.50,"e":[1e2 ]}}'
+    assert singles.merge(target, patch) == (
+        b'{"a":0.10000000000000000555,"b":{"c":[ -0 ],"d":1.50,"e":[1e2 ]}}'
+    )
+
+
+def call(**headers):
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = types.SimpleNamespace(headers=named)
+    return calls.OperationCall(request, "1", "shop", "reminders", "a", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [
+        ('"a"', ("a",)),
+        ('"a", "b"', ("a", "b")),
+        ('"a","b"', ("a", "b")),
+        ('"a,b", "c"', ("a,b", "c")),
+        ('"a",, "b",', ("a", "b")),
+        ('W/"a", "b"', ("", "b")),
+        ('""', ("",)),
+        ("*", ("*",)),
+    ],
+)
+def test_a_condition_lists_tags(text, tags):
+    assert call(if_match=text).tags("If-Match") == tags
+
+
+def test_a_weak_tag_is_as_good_as_another_for_a_read():
+    assert call(if_none_match='W/"a", "b"').tags("If-None-Match") == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", '"a', '"a" "b"', '"a""b"', '*, "a"', 'w/"a"', 'W/W/"a"', '"a";q=1', ","]
+)
+def test_what_is_no_tag_is_refused(text):
+    with pytest.raises(OperationProblem) as refused:
+        call(if_match=text).tags("If-Match")
+    assert (refused.value.code, refused.value.field) == ("InvalidHeader", "If-Match")

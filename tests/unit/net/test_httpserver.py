@@ -1,0 +1,159 @@
+"""The HTTP server of ours on a loopback socket: what comes in pieces, together, late and unread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from duepoint.net import httpserver
+from duepoint.net.requests import BodyCut, HttpRequest, HttpResponse, ServerLimits
+
+GET = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
+CHUNKED = b"PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+
+
+class Served:
+    """A server, the targets that it was asked for, and the headers of the last request."""
+
+    def __init__(self, answer: bytes, limits: ServerLimits) -> None:
+        self.answer = answer
+        self.targets: list[str] = []
+        self.headers: dict[str, str] = {}
+        self.server = httpserver.HttpServer(self.handle, self.refuse, limits)
+
+    async def handle(self, request: HttpRequest) -> HttpResponse:
+        try:
+            body = await request.body.read(1_000_000)
+        except BodyCut as cut:
+            return HttpResponse(cut.status, (), str(cut).encode())
+        self.targets.append(request.target)
+        self.headers = dict(request.headers)
+        return HttpResponse(200, (), self.answer or body)
+
+    @staticmethod
+    def refuse(status: int, message: str) -> HttpResponse:
+        return HttpResponse(status, (), message.encode())
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+    async def ask(self, *pieces: bytes) -> bytes:
+        """What is said to these bytes, sent piece by piece, until the server closes."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+            async with asyncio.timeout(20):
+                return await reader.read()
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+Serve = Callable[..., contextlib.AbstractAsyncContextManager[Served]]
+
+
+@pytest.fixture
+def serve() -> Serve:
+    @contextlib.asynccontextmanager
+    async def serving(answer: bytes = b"", **limits: float) -> AsyncIterator[Served]:
+        served = Served(answer, ServerLimits(**limits))  # type: ignore[arg-type]
+        await served.server.start("127.0.0.1", 0, None)
+        try:
+            yield served
+        finally:
+            await served.server.close(0.0)
+
+    return serving
+
+
+async def test_a_trailer_is_no_header(serve):
+    async with serve() as served:
+        trailer = b"Authorization: Bearer x\r\nSec-Fetch-Site: none\r\n"
+        said = await served.ask(CHUNKED + b"2\r\nok\r\n0\r\n" + trailer + b"\r\n")
+        assert said.endswith(b"\r\n\r\nok")
+        assert served.headers.keys() == {"host", "transfer-encoding", "connection"}
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [b"2\r\nok\r\n0\r\nX: ", b"2\r\nok\r\n2;", b"2\r\nok\r\n"],
+    ids=["trailer", "extension", "chunk-size"],
+)
+async def test_what_frames_a_body_does_not_go_on_for_ever(serve, endless):
+    """A line of 40 kB, of which no end comes."""
+    async with serve(head_bytes=4_096) as served:
+        filler = b"0" if endless.endswith(b"\r\n") else b"x"
+        said = await served.ask(CHUNKED + endless, filler * 300_000, filler * 300_000)
+        assert said.startswith(b"HTTP/1.1 431 ")
+        assert served.targets == []
+
+
+async def test_a_body_in_tiny_chunks_is_whole(serve):
+    """Its framing is many times as long as it is."""
+    async with serve(head_bytes=1_024) as served:
+        pieces = [b"1\r\n%d\r\n" % (n % 10) for n in range(3_000)]
+        said = await served.ask(CHUNKED, b"".join(pieces) + b"0\r\n\r\n")
+        assert said.endswith(b"0123456789")
+
+
+@pytest.mark.parametrize("version", ["0.9", "2.0"])
+async def test_other_versions_are_refused(serve, version):
+    async with serve() as served:
+        said = await served.ask(f"GET / HTTP/{version}\r\nHost: x\r\n\r\n".encode())
+        assert said.startswith(b"HTTP/1.1 400 ")
+        assert f"HTTP/{version} is not spoken here; send HTTP/1.1".encode() in said
+        assert served.targets == []
+
+
+async def test_a_client_of_http_1_0_cannot_send_chunks(serve):
+    async with serve() as served:
+        old = CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0")
+        said = await served.ask(old + b"2\r\nok\r\n0\r\n\r\n")
+        assert said.startswith(b"HTTP/1.1 400 ")
+        assert served.targets == []
+
+
+async def test_many_requests_may_come_in_one_piece_that_is_longer_than_a_head(serve):
+    """The last one of the piece is cut, and goes on when all before it were answered."""
+    async with serve(head_bytes=1_024) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        last = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        writer.write(b"".join(GET % number for number in range(200)) + last[:20])
+        for _ in range(200):
+            assert b"HTTP/1.1 200 OK" in await reader.readuntil(b"\r\n\r\n")
+        writer.write(last[20:])
+        assert b"HTTP/1.1 200 OK" in await reader.read()
+        writer.close()
+        assert served.targets == [*(f"/{number}" for number in range(200)), "/last"]
+
+
+async def test_what_came_before_a_bad_request_is_answered(serve):
+    async with serve() as served:
+        said = await served.ask(GET % 1 + GET % 2 + b"GET / HTTP/1.1\nHost: x\n\n")
+        assert said.count(b"HTTP/1.1 200 ") == 2
+        assert served.targets == ["/1", "/2"]
+
+
+async def test_of_a_flood_on_a_connection_only_so_many_wait(serve):
+    async with serve() as served:
+        said = await served.ask(b"".join(GET % number for number in range(5_000)))
+        assert said.count(b"HTTP/1.1 200 ") == len(served.targets)
+        assert 1 <= len(served.targets) <= 257
+
+
+async def test_a_client_that_reads_no_answers_is_given_no_more_of_them_and_cut(serve):
+    """20 MB of answers to 200 requests: kernel and transport take a part of them."""
+    async with serve(answer=b"x" * 100_000, answer_seconds=0.5) as served:
+        with socket.create_connection(("127.0.0.1", served.port)) as connection:
+            connection.sendall(b"".join(GET % number for number in range(200)))
+            async with asyncio.timeout(20):
+                await served.server.on_closed.wait()
+        assert 1 <= len(served.targets) < 200
