@@ -7,7 +7,6 @@ import os
 
 import pytest
 import structlog
-from hypothesis import settings
 
 from tests.support import loops
 from tests.support.controlplane import control_plane, kube_namespace
@@ -26,10 +25,6 @@ __all__ = [
     "shared_servers",
     "valkey",
 ]
-
-# How long an example takes is the machine's affair; pytest-timeout ends what hangs.
-settings.register_profile("duepoint", deadline=None)
-settings.load_profile("duepoint")
 
 loops.end_connections_with_their_loop()
 

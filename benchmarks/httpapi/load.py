@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import resource
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,9 +41,16 @@ class _Place:
 
     stack: stacks.Stack
     api: stacks.Process
+    pids: Mapping[str, int]
     folder: Path
     token: str
     created: int = 0  # by single requests
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU time so far, by process; of vegeta all that have ended."""
+        used = {name: scene.cpu_seconds(pid) for name, pid in self.pids.items()}
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return {**used, "vegeta": ended.ru_utime + ended.ru_stime}
 
     @property
     def headers(self) -> dict[str, str]:
@@ -80,10 +88,10 @@ async def run(*, small: bool) -> list[Figure]:
         async with kubemeter.metered(pids) as uses:
             for part in (_bulk, _creates, _reads):
                 fired, began = await place.fired(), time.monotonic()
-                before = scene.cpu_seconds(place.api.pid)
+                before = place.cpu_seconds()
                 found = await part(place, seconds)
                 rate = (await place.fired() - fired) / (time.monotonic() - began)
-                used = scene.cpu_seconds(place.api.pid) - before
+                used = {name: cpu - before[name] for name, cpu in place.cpu_seconds().items()}
                 for figure in found.figures(used, f"beside {rate:,.0f} firings/s"):
                     report.say(f"{figure.figure}: {figure.value:,} {figure.unit}")
                     figures.append(figure)
@@ -108,10 +116,11 @@ class _Part:
     rate_bar: str
     late_bar: str = ""
 
-    def figures(self, cpu_seconds: float, beside: str) -> Iterator[Figure]:
+    def figures(self, cpu_seconds: Mapping[str, float], beside: str) -> Iterator[Figure]:
         if self.attack.refused:
             raise SystemExit(f"{self.what}: answers were {dict(self.attack.statuses)}")
-        cpu = f"{cpu_seconds / self.count * 1e6:.1f} us of CPU for each in the API process"
+        shares = (f"{name} {cpu / self.count * 1e6:.1f}" for name, cpu in cpu_seconds.items())
+        cpu = f"us of CPU for each, the firings' included: {', '.join(shares)}"
         yield Figure(
             benchmark=_NAME, figure=self.what, unit=f"{self.unit}/s", bar=self.rate_bar,
             value=round(self.count / self.seconds), runs=self.count,
@@ -190,11 +199,15 @@ async def _reads(place: _Place, seconds: int) -> _Part:
 @contextlib.asynccontextmanager
 async def _installed() -> AsyncIterator[_Place]:
     async with scene.stack() as stack:
-        await stack.running()
+        operator, worker = await stack.running()
         api = stack.http_api()
         await api.wait_until_ready()
+        pids = {
+            "api": api.pid, "valkey": stack.redis.pid, "worker": worker.pid,
+            "operator": operator.pid,
+        }  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
-            place = _Place(stack, api, Path(folder), await stack.member_token())
+            place = _Place(stack, api, pids, Path(folder), await stack.member_token())
             await _apply(place, "busy", _FIRINGS)
             await _apply(place, "loaded", 100_000)
             yield place

@@ -101,6 +101,7 @@ class InvalidSetting(DuepointError):
     def __init__(self, name: str, message: str) -> None:
         super().__init__(f"{name}: {message}")
         self.name = name
+        self.reason = message
 
 
 class TryLater(DuepointError):

@@ -252,6 +252,55 @@ async def test_a_slot_that_waits_for_others_is_compared_once_in_each_doubt(harne
     assert [one.point.member for one in await held(harness)] == [point.member]
 
 
+async def test_a_slot_that_waits_for_others_is_set_aside_before_it_is_due(harness):
+    await harness.arm()
+    claim = await harness.claim_one()
+    waiting = a_retry(claim.points[0], due_us=harness.now_us() + HOUR_US)
+    point = dataclasses.replace(waiting.point, kind=points.PointKind.QUEUED)
+    retry = a_retry(moved(claim.points[0], -60), due_us=harness.now_us() + HOUR_US)
+    settlement = messages.Settlement(
+        chains=(moved(claim.points[0], 7_200),),
+        occurrences=(messages.Occurrence(point=point, record=waiting.record), retry),
+    )
+    await harness.queue.settlements.settle(claim, settlement)
+    suspect_points = harness.queue.suspect_points
+    not_suspect = suspectpoints.SuspectShard(shard=SHARD, back_us=0)
+    assert await suspect_points.set_aside(not_suspect, EPOCH) == 0
+    await change_server(harness)
+    assert await harness.claim_all() == []
+    (doubted,) = await suspect_points.shards()
+    assert await suspect_points.set_aside(doubted, EPOCH) == 1
+    assert await suspect_points.set_aside(doubted, EPOCH) == 0
+    assert await suspect_points.end(doubted, EPOCH) == "held"
+    (one,) = await held(harness)
+    assert (one.point.member, one.record) == (point.member, waiting.record)
+    compared = suspectpoints.PointComparison(due=[(one, None)])
+    assert await suspect_points.apply(SHARD, compared, EPOCH) == 1
+    assert await suspect_points.set_aside(doubted, EPOCH) == 0
+    await harness.pass_time(0.01)
+    assert queueing.members(await harness.claim_all()) == [point.member]
+
+
+async def test_a_slot_that_waits_for_others_and_came_after_the_doubt_is_left_alone(harness):
+    await a_look(harness)
+    await change_server(harness)
+    await a_look(harness)
+    (doubted,) = await harness.queue.suspect_points.shards()
+    await harness.pass_time(0.01)
+    await harness.arm(due_in=0.0)
+    claim = await harness.claim_one()
+    later = harness.now_us() + HOUR_US
+    waiting = a_retry(claim.points[0], due_us=later)
+    point = dataclasses.replace(waiting.point, kind=points.PointKind.QUEUED)
+    settlement = messages.Settlement(
+        chains=(moved(claim.points[0], 3600),),
+        occurrences=(messages.Occurrence(point=point, record=waiting.record),),
+    )
+    await harness.queue.settlements.settle(claim, settlement)
+    assert await harness.queue.suspect_points.set_aside(doubted, EPOCH) == 0
+    assert await held(harness) == []
+
+
 async def test_a_chain_that_waits_as_a_whole_is_put_back_with_its_runs(harness):
     rule = rules.Rule(timing=rules.Timing(schedules=("@every 1m",), max_runs=5))
     await a_look(harness)

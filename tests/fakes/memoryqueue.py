@@ -111,6 +111,7 @@ SERVICES: Mapping[str, Mapping[str, str]] = {
     "collector": {},
     "suspect_points": {
         "shards": "doubted",
+        "set_aside": "set_aside",
         "held": "held_points",
         "apply": "apply_compared",
         "end": "end_doubt",
@@ -828,6 +829,9 @@ class MemoryDelayQueue:
             for number, shard in self.shards.items()
             if shard.back_us or shard.held_points()
         )
+
+    async def set_aside(self, suspect: suspectpoints.SuspectShard, epoch: messages.Epoch) -> int:
+        return self._fenced(suspect.shard, epoch).set_aside()
 
     async def held_points(
         self, shard: messages.ShardId

@@ -214,6 +214,18 @@ class MemoryShard:
             self.members[member] = Point(self.members[member].lane, points.HELD_US)
         return [member for member in members if member not in waiting]
 
+    def set_aside(self) -> int:
+        """Slots that wait for others are set aside, whenever they are due; how many."""
+        queued = [
+            member
+            for member, one in self.members.items()
+            if one.holder is None
+            and (point := points.parse_member(member, one.due_us)) is not None
+            and point.kind is points.PointKind.QUEUED
+            and one.due_us != points.HELD_US
+        ]
+        return len(queued) - len(self._without_waiting(queued))
+
     def compare(self, compared: suspectpoints.PointComparison, now_us: int) -> int:
         changed = 0
         at_once_us = max(now_us, self.back_us + 1)

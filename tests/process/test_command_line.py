@@ -96,6 +96,36 @@ def test_a_reader_that_leaves_ends_it_quietly():
         assert process.wait(30) == 0
 
 
+@pytest.mark.parametrize("arguments", [("--help",), ("next", "* * * * *")], ids=["help", "rows"])
+def test_without_a_reader_nothing_is_wrong(arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "duepoint", *arguments]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_mistake_that_is_not_read_is_still_an_exit_code():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "duepoint", "next", "61 * * * *"]
+    done = subprocess.run(command, stdout=writer, stderr=writer, check=False, timeout=60)
+    os.close(writer)
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "code"),
+    [("next '* * * * *'", ">&-", 0), ("nxt", "2>&-", 2), ("next '* * * * *'", ">&- 2>&-", 0)],
+    ids=["output", "errors", "both"],
+)
+def test_closed_streams_crash_no_command(arguments, closed, code):
+    command = f"{sys.executable} -m duepoint {arguments} {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
 def test_a_terminal_without_utf_8_gets_escapes():
     done = run("next", "\u8a18 * * * *", PYTHONIOENCODING="ascii", LC_ALL="C", PYTHONUTF8="0")
     assert done.returncode == 2

@@ -377,6 +377,7 @@ def test_a_wrong_option_is_one_line_and_code_2(tmp_path, arguments, said):
     assert result.returncode == 2
     assert said.replace("'", '"') in result.stderr.replace("'", '"')
     assert len(result.stderr.splitlines()) == 1
+    assert result.stdout == ""
 
 
 def test_the_server_comes_with_the_extra():

@@ -331,6 +331,39 @@ async def test_a_restore_that_an_edit_overtakes_takes_nothing_back():
         assert texts(world) == ("*/9 * * * *",)
 
 
+async def test_an_edit_that_a_server_lost_is_applied_again_while_its_leader_lives():
+    """From what had ended by the status on: it is no edit that is seen now."""
+    async with World().leader() as world:
+        await world.apply(**FIVE)
+        await world.clock.advance(5)
+        before = world.queue.snapshot()
+        await world.apply(**SEVEN)
+        await world.clock.advance(5)
+        uid = world.object()["metadata"]["uid"]
+        due_us, status = world.chain_due_us(uid), world.status()
+        world.queue.fall_back(before)
+        assert texts(world) == ("*/5 * * * *",)
+        await world.clock.advance((due_us - world.clock.now_us()) / S + 1)
+        await compared(world)
+        assert texts(world) == ("*/7 * * * *",)
+        assert world.chain_due_us(uid) == due_us
+        assert world.status()["runs"] == status["runs"]
+
+
+async def test_a_deletion_that_a_server_lost_is_made_again_while_its_leader_lives():
+    async with World().leader() as world:
+        await world.apply(**FIVE)
+        await world.clock.advance(5)
+        before = world.queue.snapshot()
+        await world.delete()
+        await world.clock.advance(5)
+        assert world.definitions() == []
+        world.queue.fall_back(before)
+        assert len(world.definitions()) == 1
+        await compared(world)
+        assert world.definitions() == []
+
+
 async def test_a_refused_generation_that_was_taken_back_is_armed_again():
     async with World().leader() as world:
         await world.apply(**FIVE)

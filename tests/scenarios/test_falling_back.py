@@ -8,6 +8,8 @@ import contextlib
 
 import pytest
 
+from duepoint.controller import inventory
+from duepoint.controller.status import openslots
 from duepoint.delayqueue import messages
 from duepoint.kube import jobs, port
 from duepoint.runs import outcome as outcomes
@@ -28,10 +30,11 @@ S = 1_000_000
 
 
 class Cluster:
-    """What Jobs were made, counted by a watch of the API server; each ends half a second later."""
+    """What Jobs were made, counted by a watch of the API server; each ends a while later."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, job_seconds: float) -> None:
         self.world = world
+        self.job_seconds = job_seconds
         self.made: collections.Counter[str] = collections.Counter()
 
     async def run(self) -> None:
@@ -43,7 +46,7 @@ class Cluster:
                     endings.create_task(self._end(change.item))
 
     async def _end(self, job: jobs.Job) -> None:
-        await self.world.clock.sleep(0.5)
+        await self.world.clock.sleep(self.job_seconds)
         found = self.world.api.stored("jobs", NAMESPACE, job.metadata.name)
         if found is not None and found["metadata"]["uid"] == job.metadata.uid:
             self.world.api.end_job(NAMESPACE, job.metadata.name)
@@ -75,8 +78,8 @@ async def a_worker(world: World, webhooks: RecordingTarget | None = None, job_ta
 
 
 @contextlib.asynccontextmanager
-async def a_cluster(world: World):
-    cluster = Cluster(world)
+async def a_cluster(world: World, *, job_seconds: float = 0.5):
+    cluster = Cluster(world, job_seconds)
     task = asyncio.create_task(cluster.run())
     try:
         yield cluster
@@ -315,6 +318,70 @@ async def test_a_slot_that_a_status_lists_as_open_has_ended_when_its_job_is_ther
             await lead.enter_async_context(world.leader(epoch=2))
             await world.clock.advance(60)
         assert "openSlots" not in world.status()
+        assert [name for name, count in cluster.made.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("seconds", [22, 60], ids=["not due yet", "due"])
+async def test_the_job_of_a_slot_that_waited_for_others_is_made_once(seconds):
+    """Where its server went back it waits again, and its due may be later than its Job was."""
+    world = World(shards=1)
+    async with world.leader(), a_cluster(world, job_seconds=12) as cluster:
+        await world.apply_job(
+            schedule="@every 10s",
+            concurrencyPolicy="Queue",
+            successfulJobsHistoryLimit=0,
+            endTime="2026-03-01T12:00:45Z",
+        )
+        async with a_worker(world):
+            await world.clock.advance(31.5)
+            before = world.queue.snapshot()
+            waiting = [m for m in before[messages.ShardId(0)].members if m[12:13] == b"\x03"]
+            assert waiting
+            await world.clock.advance(seconds)
+            assert len(cluster.made) == 4
+            world.queue.fall_back(before)
+            await world.clock.advance(300)
+        assert has_settled(world)
+        assert not any(shard.members for shard in world.queue.shards.values())
+        assert len(cluster.made) == 4
+        assert [name for name, count in cluster.made.items() if count > 1] == []
+
+
+async def test_a_slot_that_has_ended_is_not_open_where_redis_goes_back_while_a_leader_reads(
+    monkeypatch,
+):
+    """The doubt is found out after the leader asked for it, and before it read the open slots."""
+    world = World(shards=1)
+    async with a_cluster(world) as cluster, contextlib.AsyncExitStack() as lead:
+        await lead.enter_async_context(world.leader())
+        await world.apply_job(
+            schedule="@every 1s", catchUpPolicy="All", successfulJobsHistoryLimit=0
+        )
+        hesitant = Hesitant(world)
+        async with a_worker(world, job_target=hesitant):
+            await world.clock.advance(10.5)
+            slot_us = world.clock.now_us() // S * S + 2 * S
+            hesitant.refuses.add(slot_us)
+            await world.clock.advance(9)
+            assert world.status()["openSlots"]["count"] == 1
+            before = world.queue.snapshot()
+            hesitant.refuses.clear()
+            await world.clock.advance(100)
+            assert "openSlots" not in world.status()
+            assert slot_us // S in slots_made(cluster)
+            await lead.aclose()
+            read = inventory.occurrences
+
+            def read_older(*args):
+                monkeypatch.setattr(openslots.inventory, "occurrences", read)
+                world.queue.fall_back(before)
+                return read(*args)
+
+            monkeypatch.setattr(openslots.inventory, "occurrences", read_older)
+            await lead.enter_async_context(world.leader(epoch=2))
+            await world.clock.advance(60)
+        assert has_settled(world)
+        assert openslots.inventory.occurrences is read
         assert [name for name, count in cluster.made.items() if count > 1] == []
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tests.simulation import overlaps, slots
 from tests.simulation.judgement import Judgement, Subject
@@ -39,10 +40,17 @@ def _slots(subject: Subject, run: ManualRun, *, may: bool) -> list[int]:
     found = {
         slot
         for spec in (specs if may else specs[:1])
-        for slot in slots.slots_of(spec, created_us, last)
+        for slot in slots.slots_of(spec, _since_us(spec, first, created_us), last)
         if first // S * S <= slot < last
     }
+    if may and first <= created_us < last:
+        found.add(created_us)  # slot 0 of a period without a start
     return sorted(found)
+
+
+def _since_us(spec: Mapping[str, Any], first_us: int, created_us: int) -> int:
+    """A period without a start has no slots before the Schedule was created; others have."""
+    return created_us if spec["schedule"].startswith("@every") else min(first_us - S, created_us)
 
 
 def _judge_run(

@@ -106,14 +106,15 @@ class Judgement:
 
         Args:
             lives: of a member that Redis lost and a repeated change made again; each has a
-                ``webhook-id`` of its own, and all have the slot's event id.
+                ``webhook-id`` of its own, and all have the slot's event id; or a Job of its own.
         """
         keys = {effect.key for effect in found}
-        if len(keys) > lives or len({effect.event for effect in found}) > 1:
+        has_several = target != "job" and len({effect.event for effect in found}) > 1
+        if len(keys) > lives or has_several:
             self.complain(name, f"slot {self.text(slot)} has several ids")
         taken = [effect for effect in found if not effect.refused]
         if target != "webhook":
-            if len(taken) > 1:
+            if len(taken) > (len(keys) if target == "job" else 1):
                 self.complain(name, f"slot {self.text(slot)} ran {len(taken)} times")
             return
         for key in sorted(keys):

@@ -90,11 +90,11 @@ def lives_of(judgement: Judgement, subject: Subject) -> int:
     """How many members may have had its id: one more for each loss of Redis before its answer.
 
     The client repeats what was not answered, and what is made again then has a uid, and so a
-    ``webhook-id``, of its own. A request that was disturbed may arrive behind the answer to its
-    repetition. Jobs and entries have no part of the uid in their names.
+    ``webhook-id`` or the name of a Job, of its own. A request that was disturbed may arrive behind
+    the answer to its repetition. Entries have no part of the uid in their names.
     """
     first = subject.wishes[0]
-    if not subject.is_member or subject.target != "webhook":
+    if not subject.is_member or subject.target not in ("webhook", "job"):
         return 1
     until_us = _FAR
     if first.ready_us is not None:

@@ -22,16 +22,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.simulation import byhand, memberrules, overlaps, slots
+from tests.simulation import byhand, memberrules, overlaps, segments, slots
 from tests.simulation.effects import Effect, Effects, all_of, effects_of
 from tests.simulation.faults import OF_CLOCKS, Kind
 from tests.simulation.history import Record
 from tests.simulation.judgement import Judgement, Subject, events_of
+from tests.simulation.plans import Wish
 from tests.simulation.slots import S
 from tests.simulation.timeline import (
     EARLY_US,
     LATENESS_US,
     RECOVERY_US,
+    is_of_member,
     segments_of,
     windows_of,
 )
@@ -40,6 +42,9 @@ from tests.simulation.timeline import (
 MUCH_LOST = 20
 #: Of the last slot, the one behind it bounds the jitter; no story has a longer period.
 _FOLLOWING_US = 100 * S
+#: The status of a Schedule that fires every second, among many: an interval of 10 s between two
+#: writes, and the wait for the part of a second that is not for slots.
+_LAG_US = 20 * S
 
 
 def judge(record: Record) -> list[str]:
@@ -131,10 +136,14 @@ def _slots(
     for segment in segments_of(wishes, judgement.windows):
         if not segment.runs:
             continue
+        begin_us = created_us if _is_first_seen(wishes, segment) else segment.begin_us
         found = slots.slots_of(segment.spec, created_us, end_us + _FOLLOWING_US)
         for slot, following in itertools.zip_longest(found, found[1:]):
             due = slot + slots.jitter_us(segment.spec, "shop", subject.name, slot, following)
-            if due > end_us or slot < segment.begin_us or due > segment.latest_end_us + LATENESS_US:
+            if due > end_us or slot < begin_us:
+                continue
+            is_over = due > segment.latest_end_us + LATENESS_US
+            if is_over and not _is_shown_again(judgement, segment, due):
                 continue
             allowed.setdefault(slot, due)
             earliest[slot] = min(earliest.get(slot, due), due)
@@ -147,6 +156,24 @@ def _slots(
             ):
                 required[slot] = due
     return required, allowed, earliest
+
+
+def _is_shown_again(judgement: Judgement, segment: segments.Segment[Wish], due: int) -> bool:
+    """Whether a server that lost the edit runs what was before, until all objects are compared."""
+    fallbacks = (at_us for at_us, _ in events_of(judgement.record, Kind.FALL_BACK))
+    return any(
+        segment.end_us <= at_us and at_us - LATENESS_US <= due <= judgement.latest(at_us)
+        for at_us in fallbacks
+    )
+
+
+def _is_first_seen(wishes: Sequence[Wish], segment: segments.Segment[Wish]) -> bool:
+    """Whether no operator may have seen an earlier edit: then it was so from the creation on."""
+    first = segment.wishes[0]
+    earlier = wishes[: wishes.index(first)]
+    return not is_of_member(first) and not any(
+        wish.ready_us is not None and wish.ready_us < first.at_us for wish in earlier
+    )
 
 
 def _judge_required(
@@ -234,7 +261,7 @@ def _judge_status(judgement: Judgement, subject: Subject, required: Mapping[int,
     if "openSlots" in status and not waiting and not queues:
         judgement.complain(name, f"slots are open in the end: {status['openSlots']}")
     spec = wishes[-1].spec or {}
-    ended = [slot for slot in required if required[slot] < end_us - 15 * S]
+    ended = [slot for slot in required if required[slot] < end_us - _LAG_US]
     if ended and not spec.get("suspend") and not waiting and not queues:
         settled = slots.instant_us(status["settledThrough"]) if "settledThrough" in status else 0
         if settled < max(ended):
@@ -254,7 +281,7 @@ def _judge_counters(
     """Each slot that started is counted once; what a server forgot may be missing."""
     runs = Counter(status.get("runs", {}))
     end_us = judgement.record.end_us
-    ran = sum(1 for slot in effects if slot < end_us - 15 * S)
+    ran = sum(1 for slot in effects if slot < end_us - _LAG_US)
     at_most = len(effects)
     if judgement.forgot:
         return

@@ -8,9 +8,15 @@ from typing import Any, Generic, Protocol, TypeVar
 
 FAR_US = 2**60
 _TIMING = (
-    "schedule", "schedules", "timeZone", "dst", "jitter", "startTime", "endTime", "suspend",
+    "schedule",
+    "schedules",
+    "timeZone",
+    "dst",
+    "jitter",
+    "startTime",
+    "endTime",
     "suspendUntil",
-)  # fmt: skip
+)
 
 
 class Wish(Protocol):
@@ -70,7 +76,8 @@ def segments(
     def timing(wish: WishT) -> object:
         if wish.spec is None:
             return None
-        return (is_job(wish), *(repr(wish.spec.get(name)) for name in _TIMING))
+        is_suspended = bool(wish.spec.get("suspend"))  # false says the same as nothing
+        return (is_job(wish), is_suspended, *(repr(wish.spec.get(name)) for name in _TIMING))
 
     groups: list[list[WishT]] = []
     for wish in wishes:

@@ -70,10 +70,19 @@ def test_a_life_has_one_id_and_all_lives_have_one_event(judge_of, found, lives, 
         ("webhook", 7.0, [6.2, 6.5], 3),
         ("webhook", None, [60.0], 2),
         ("webhook", 7.0, [5.0, 30.0], 1),
-        ("job", 7.0, [6.5], 1),
+        ("job", 7.0, [6.5], 2),
+        ("job", 7.0, [30.0], 1),
         ("stream", 7.0, [6.5], 1),
     ],
-    ids=["lost before its answer", "twice", "never answered", "before and after", "Job", "entry"],
+    ids=[
+        "lost before its answer",
+        "twice",
+        "never answered",
+        "before and after",
+        "Job",
+        "a Job's before",
+        "entry",
+    ],
 )
 def test_a_member_lives_again_only_where_redis_lost_it_before_its_answer(
     judge_of, target, answered, lost, lives

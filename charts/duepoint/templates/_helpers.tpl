@@ -18,13 +18,22 @@ app.kubernetes.io/part-of: duepoint
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- with .Values.commonLabels }}
-{{- range $label, $_ := . }}
-{{- if regexMatch "^((app\\.kubernetes\\.io|helm\\.sh)/|duepoint\\.dev/)" $label }}
-{{- fail (printf "commonLabels has %s, which the chart sets itself because selectors and upgrades depend on it; choose another name" $label) }}
-{{- end }}
-{{- end }}
+{{- include "duepoint.checkLabels" (dict "field" "commonLabels" "labels" .) }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* Fail where a label of a value is the chart's own, or no name of a label. */}}
+{{- define "duepoint.checkLabels" -}}
+{{- $field := .field -}}
+{{- range $label, $_ := .labels -}}
+{{- if regexMatch "^((app\\.kubernetes\\.io|helm\\.sh)/|duepoint\\.dev/)" $label -}}
+{{- fail (printf "%s has %s, which the chart sets itself because selectors and upgrades depend on it; choose another name" $field $label) -}}
+{{- end -}}
+{{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $label) -}}
+{{- fail (printf "%s has %q, which is no name of a label; write letters, digits, - _ and ., such as team or example.com/team" $field $label) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Labels that find the Pods of one process; they never change, a Deployment's selector cannot. */}}
@@ -245,10 +254,31 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 {{- end -}}
 {{- end -}}
 
+{{/*
+Fail where an entry of a value has a name or path that is taken: the API server would refuse the Deployment, or the
+chart's own entry would lose without a word. own: what the chart writes; extra: what the value adds; key: what identifies.
+*/}}
+{{- define "duepoint.checkUnique" -}}
+{{- $taken := dict -}}
+{{- $key := .key -}}
+{{- $field := .field -}}
+{{- range .own }}{{ $_ := set $taken (get . $key) true }}{{ end -}}
+{{- range .extra -}}
+{{- $value := get . $key -}}
+{{- if hasKey $taken $value -}}
+{{- fail (printf "%s has the %s %s, which is taken; choose another, or set what the chart's own value for it says" $field $key $value) -}}
+{{- end -}}
+{{- $_ := set $taken $value true -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What is the same in the Pods of every process: everything but name, command and settings. */}}
 {{- define "duepoint.podDefaults" -}}
 {{- $root := .root -}}
 {{- $process := .process -}}
+{{- $own := list (dict "name" "blob-key") (dict "name" "tmp") -}}
+{{- range $volume, $_ := fromYaml (include "duepoint.redisFiles" .) }}{{ $own = append $own (dict "name" $volume) }}{{ end -}}
+{{- include "duepoint.checkUnique" (dict "field" (printf "%s.extraVolumes" .component) "key" "name" "own" $own "extra" $process.extraVolumes) -}}
 # A Service called "duepoint" would inject DUEPOINT_PORT and the like, which are no settings.
 enableServiceLinks: false
 securityContext:
@@ -302,6 +332,9 @@ volumes:
 {{- end -}}
 
 {{- define "duepoint.containerDefaults" -}}
+{{- $own := list (dict "mountPath" "/etc/duepoint/blob-key") (dict "mountPath" "/tmp") -}}
+{{- range $volume, $_ := fromYaml (include "duepoint.redisFiles" .) }}{{ $own = append $own (dict "mountPath" (printf "/etc/duepoint/%s" $volume)) }}{{ end -}}
+{{- include "duepoint.checkUnique" (dict "field" (printf "%s.extraVolumeMounts" .component) "key" "mountPath" "own" $own "extra" .process.extraVolumeMounts) -}}
 image: {{ include "duepoint.image" .root }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 ports:
@@ -347,7 +380,13 @@ that everybody may read could be searched for a password. One that changes stand
 labels:
   {{- include "duepoint.selector" . | nindent 2 }}
   {{- include "duepoint.labels" .root | nindent 2 }}
+  {{- range $label, $_ := .process.podLabels }}
+  {{- if hasKey $.root.Values.commonLabels $label }}
+  {{- fail (printf "%s.podLabels has %s, and so has commonLabels; leave it out of one of them" $.component $label) }}
+  {{- end }}
+  {{- end }}
   {{- with .process.podLabels }}
+  {{- include "duepoint.checkLabels" (dict "field" (printf "%s.podLabels" $.component) "labels" .) }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 annotations:

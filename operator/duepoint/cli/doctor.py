@@ -103,6 +103,7 @@ async def _checked(place: options.Place, lease: str) -> list[Check]:
 
     namespace, _, name = lease.partition("/")
     async with cluster.session(place) as server:
+        await gathering.get(server, "/version")  # without an answer there is nothing to check
         found = await gathering.lease_facts(server, lease, is_certain=True)
         release = name.removesuffix("-operator")
         return [
@@ -329,10 +330,14 @@ async def _deployments(
     path = port.path("/apis/apps/v1", namespace, "deployments", f"{release}-worker")
     try:
         found = await gathering.get(server, path)
-    except kube_errors.ApiError:
-        text = (
-            f"you may not read the Deployment {namespace}/{release}-worker, or it has another name"
-        )
+    except kube_errors.ApiError as refused:
+        worker = f"the Deployment {namespace}/{release}-worker"
+        if isinstance(refused, kube_errors.NotFound):
+            text = f"{worker} does not exist: not installed by the chart, or under another name"
+        elif isinstance(refused, kube_errors.Forbidden):
+            text = f"you may not read {worker}"
+        else:
+            text = str(refused)
         for name in ("chart", "egress"):
             yield Check(name=name, state="unknown", found=text)
         return

@@ -1,9 +1,10 @@
 """Instants as people write them on a command line, and as we write them back.
 
 In: RFC 3339 with ``Z`` or an offset, or without one, which means the wall clock of the zone that
-was asked for; a date alone is its midnight; ``now``. A wall-clock time that daylight saving skips
-is the first instant after the gap, one that comes twice is the first of the two. Out: RFC 3339 in
-UTC and in the zone, always naming the same instant. Zones are those of the engine.
+was asked for; a date alone is its midnight; ``now``; of a slot also a time of day. A wall-clock
+time that daylight saving skips is the first instant after the gap, one that comes twice is the
+first of the two. Out: RFC 3339 in UTC and in the zone, always naming the same instant. Zones are
+those of the engine.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _WRITTEN = re.compile(
     r"(?P<offset>[Zz]|[+-]\d\d:\d\d)?)?",
     re.ASCII,
 )
+_TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
+_DAY_SECONDS = 86_400
 _EXAMPLE = "write RFC 3339, such as 2026-03-29T00:00:00Z or 2026-03-29T02:00:00+01:00"
 
 
@@ -49,6 +52,28 @@ def parse_us(text: str, *, zone: str, name: str) -> int:
     instant_us = second * expression.SECOND_US + fraction_us
     if not expression.FIRST_US <= instant_us <= expression.LAST_US:
         raise _out_of_range(name, text, "the years are 1970 to 2112")
+    return instant_us
+
+
+def parse_last_us(text: str, *, zone: str, name: str) -> int:
+    """As ``parse_us``; a time of day alone, such as ``02:30``, is the last one that has passed."""
+    if not _TIME_OF_DAY.fullmatch(text):
+        try:
+            return parse_us(text, zone=zone, name=name)
+        except errors.InvalidSetting as error:
+            if _WRITTEN.fullmatch(text.strip()):
+                raise  # a time, which does not exist
+            raise errors.InvalidSetting(
+                name, f"{error.reason}, or HH:MM for the last one"
+            ) from None
+    now = now_us()
+    second = now // expression.SECOND_US
+    today = (second + timezones.load(zone).offset_at(second)) // _DAY_SECONDS
+    for day in (today, today - 1):
+        date = (_EPOCH + dt.timedelta(days=day)).date().isoformat()
+        instant_us = parse_us(f"{date}T{text}", zone=zone, name=name)
+        if instant_us <= now:
+            break
     return instant_us
 
 

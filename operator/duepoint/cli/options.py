@@ -81,9 +81,20 @@ def whole(most: int) -> Converted:
 
 
 def _name(text: str) -> str:
-    if not text or len(text) > 253 or not text.isprintable() or " " in text:
+    is_path = "/" in text or text in (".", "..")
+    if not text or len(text) > 253 or not text.isprintable() or " " in text or is_path:
         raise ValueError(f"{errors.quoted(text)} is no name of an object")
     return text
+
+
+def _schedule_name(text: str) -> str:
+    kind, slash, name = text.rpartition("/")
+    if kind.lower() in _SCHEDULE_KINDS:
+        return _name(name)
+    if slash and kind and name and "/" not in kind:
+        shown = f"write the name alone, and a namespace with -n: {name} -n {kind}"
+        raise ValueError(f"{errors.quoted(text)}: {shown}")
+    return _name(text)
 
 
 def _zone(text: str) -> str:
@@ -116,6 +127,16 @@ def _payload(text: str) -> Any:  # noqa: ANN401 - JSON
 PAYLOAD = Converted(_payload)
 #: The name of an object.
 NAME = Converted(_name)
+#: What kubectl writes before the slash of a Schedule's name, such as in ``kubectl get -o name``.
+_SCHEDULE_KINDS = frozenset(
+    f"{kind}{group}"
+    for kind in ("schedule", "schedules", "sched", "dps")
+    for group in ("", ".duepoint.dev", ".v1alpha1.duepoint.dev")
+)
+#: The name of a Schedule, as kubectl takes it: ``nightly`` or ``schedule/nightly``.
+SCHEDULE_NAME = Converted(_schedule_name)
+#: The first argument of a command about a Schedule.
+schedule_name = click.argument("name", metavar="NAME", type=SCHEDULE_NAME)
 #: A time zone that the engine has.
 ZONE = Converted(_zone)
 #: A length of time, in microseconds.
@@ -298,7 +319,7 @@ of_cluster = together(
 )
 
 
-def _timeout_seconds(text: str) -> float | None:
+def timeout_seconds(text: str) -> float | None:
     """As kubectl has it: a duration such as 30s or 2m; 0 = as long as it takes."""
     if text in ("0", "0s"):
         return None
@@ -346,15 +367,16 @@ namespace_of_cluster = click.option(
     type=NAME,
     help="Unset: the namespace of the context.",
 )
-_patience = click.option(
+#: ``--timeout`` of a command that asks a cluster, as ``patience_seconds``.
+patience = click.option(
     "--timeout",
     "patience_seconds",
     metavar="DURATION",
-    type=Converted(_timeout_seconds),
+    type=Converted(timeout_seconds),
     help="Give up after this, such as 30s; 0 or unset: never.",
 )
 #: Where one object is, as ``place``.
-of_one = gathered("place", _place_of_one, namespace_of_cluster, of_cluster, _patience)
+of_one = gathered("place", _place_of_one, namespace_of_cluster, of_cluster, patience)
 #: Where many are, as ``place``.
 of_many = gathered(
     "place",
@@ -362,7 +384,7 @@ of_many = gathered(
     namespace_of_cluster,
     click.option("--all-namespaces", "-A", "everywhere", is_flag=True, help="In every namespace."),
     of_cluster,
-    _patience,
+    patience,
 )
 
 

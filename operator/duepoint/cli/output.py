@@ -9,11 +9,14 @@ line breaks and control characters are escaped.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from duepoint.cli import instants
@@ -100,6 +103,19 @@ def cut(text: str, most: int) -> str:
     from rich import cells  # noqa: PLC0415 - only a narrow terminal needs it
 
     return f"{cells.set_cell_size(shown, most - 3)}..."
+
+
+@contextlib.contextmanager
+def open_streams() -> Iterator[None]:
+    """Give a command without standard output or standard error (``>&-``) one that takes all."""
+    with contextlib.ExitStack() as opened:
+        for stream, redirect in (
+            (sys.stdout, contextlib.redirect_stdout),
+            (sys.stderr, contextlib.redirect_stderr),
+        ):
+            if stream is None:
+                opened.enter_context(redirect(opened.enter_context(Path(os.devnull).open("w"))))
+        yield
 
 
 def escape_what_cannot_be_shown() -> None:

@@ -1,26 +1,26 @@
 """The command without its subcommands: finds the requested one and reports what is wrong.
 
 Owns the names of the subcommands, the exit codes, and what happens to every output: a reader that
-has gone away (``| head``) ends the command quietly, characters that the terminal cannot show are
-escaped, and a mistake is one line on standard error. A subcommand's file is imported when that
-subcommand runs, or when ``--help`` lists them all.
+has gone away (``| head``) ends the command quietly, a connection that breaks is a mistake like any
+other, characters that the terminal cannot show are escaped, and a mistake is one line on standard
+error. A subcommand's file is imported when that subcommand runs, or when ``--help`` lists them all.
 """
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import importlib
 import os
+import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from duepoint import __version__, errors
-from duepoint.cli import output
+from duepoint.cli import kubectlflags, mistakes, output
 
 #: Where each subcommand is: its module below ``duepoint.cli`` and its name there.
 _HOMES = {
@@ -53,9 +53,6 @@ _HOMES = {
     "version": ("version", "version"),
 }
 
-_QUOTED = 'put the expression into quotes, such as duepoint {} "0 9 * * 1-5"'
-
-
 #: Why a disk or a quota takes no more of what is written to it.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
@@ -68,9 +65,7 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _HOMES:
-            near = difflib.get_close_matches(cmd_name, _HOMES, n=1)
-            hint = f'did you mean "{near[0]}"?' if near else f"write one of {', '.join(_HOMES)}"
-            raise click.UsageError(f"there is no command {errors.quoted(cmd_name)}; {hint}", ctx)
+            raise click.UsageError(mistakes.unknown_command(cmd_name, _HOMES), ctx)
         module, name = _HOMES[cmd_name]
         found = getattr(importlib.import_module(f"duepoint.cli.{module}"), name)
         assert isinstance(found, click.Command)  # noqa: S101 - the table above is ours
@@ -79,15 +74,23 @@ class Commands(click.Group):
     def main(self, args: Sequence[str] | None = None, *_: Any, **kept: Any) -> Any:  # noqa: ANN401 - click's signature
         """Run and end the process; the one place that turns exceptions into exit codes."""
         given = list(sys.argv[1:] if args is None else args) or ["--help"]
-        sys.exit(self._exit_code(given, kept.get("prog_name") or self.name or ""))
+        with output.open_streams():
+            sys.exit(self._exit_code(given, kept.get("prog_name") or self.name or ""))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command, rest if command is None else kubectlflags.plain(command, rest)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _while_it_is_read():  # --help and --version are printed here
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
-        try:
+        with _while_it_is_read():
             done = super().invoke(ctx)
             sys.stdout.flush()
-        except BrokenPipeError:
-            _write_no_more()  # the reader of our output has enough
-            return 0
         return done
 
     def _exit_code(self, args: list[str], program: str) -> int:
@@ -95,17 +98,14 @@ class Commands(click.Group):
         try:
             code = super().main(args, prog_name=program, standalone_mode=False)
         except errors.DuepointError as error:
-            output.complain(str(error), program)
-            return output.BAD_INPUT
+            return _refused(str(error), program)
         except click.ClickException as error:
-            output.complain(_mistake(error), program)
-            return output.BAD_INPUT
+            return _refused(mistakes.of_click(error), program)
         except OSError as error:
             if error.errno not in _FULL:
                 raise
             _write_no_more()
-            output.complain(f"could not write the output: {error.strerror}", program)
-            return output.BAD_INPUT
+            return _refused(f"could not write the output: {error.strerror}", program)
         except (KeyboardInterrupt, click.Abort):
             return output.INTERRUPTED
         return code if isinstance(code, int) else 0
@@ -141,23 +141,42 @@ def complete_for_kubectl() -> None:
         click.echo(line)
 
 
+@contextlib.contextmanager
+def _while_it_is_read() -> Iterator[None]:
+    """End quietly once standard output has no reader.
+
+    Raises:
+        click.exceptions.Exit: the reader of standard output has enough; the code is 0.
+        click.ClickException: another pipe broke, such as a connection to a server.
+    """
+    try:
+        yield
+    except BrokenPipeError as error:
+        if _has_reader():
+            message = f"a connection broke while the command used it: {error.strerror or error}"
+            raise click.ClickException(message) from error
+        _write_no_more()
+        raise click.exceptions.Exit(0) from None
+
+
+def _has_reader() -> bool:
+    """Whether what is written to standard output still goes somewhere."""
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout, 0)  # errors are reported without being asked for
+    except (OSError, ValueError):
+        return True  # no file at all, so no pipe
+    return not poll.poll(0)
+
+
+def _refused(message: str, program: str) -> int:
+    """Report a mistake; where nothing reads standard error, the exit code alone says it."""
+    with contextlib.suppress(BrokenPipeError):
+        output.complain(message, program)
+    return output.BAD_INPUT
+
+
 def _write_no_more() -> None:
     """What is still buffered must not fail at exit."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _mistake(error: click.ClickException) -> str:
-    """What click found wrong; stray words may be an expression that the shell took apart."""
-    message = error.format_message().rstrip(".")
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    if context is None:
-        return message
-    words = context.command_path.partition(" ")[2]
-    takes_expression = any(each.name == "expr" for each in context.command.params)
-    if "unexpected extra argument" in message:
-        hint = _QUOTED.format(words) if takes_expression else f"duepoint {words} -h shows its words"
-        return f"there are words too many; {hint}"
-    if takes_expression and isinstance(error, click.MissingParameter):
-        return f"the expression is missing; {_QUOTED.format(words)}"
-    return message

@@ -23,6 +23,7 @@ from duepoint.controller.scheduleruns import scheduleruns
 from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.schedulesets import setpublishing
 from duepoint.controller.term import TermContext
+from duepoint.controller.termapi import TermApi
 from duepoint.controller.termservices import (
     USUAL_TIMINGS,
     Maintenance,
@@ -64,6 +65,8 @@ class LeaseTerm(Protocol):
 
     @property
     def inherited(self) -> Mapping[str, str]: ...
+
+    def is_held(self) -> bool: ...
 
     def annotate(self, notes: Mapping[str, str]) -> None: ...
 
@@ -179,9 +182,10 @@ class Leadership:
 
     async def _run(self, layout: messages.Layout, epoch: messages.Epoch, lease: LeaseTerm) -> None:
         """Everything that a term does, until one of its services fails."""
-        recorder = events.Recorder(self._api, self._clock, "operator")
+        api = TermApi(self._api, lease.is_held)
+        recorder = events.Recorder(api, self._clock, "operator")
         term = TermContext(
-            api=self._api,
+            api=api,
             queue=self._queue,
             epoch=epoch,
             clock=self._clock,

@@ -141,6 +141,16 @@ def decide(
     if timing == spec.rule.timing and stored.rule.whole_seconds == spec.rule.whole_seconds:
         return _same_timing(spec, stored, now_us if acts_us is None else acts_us, target=target)
     started = stored.started if stored.runs_left is not None else status.started
+    if _is_lost_edit(spec, stored, status):
+        made = _armed(
+            spec,
+            not_before_us=status.settled.through_us,
+            target=target,
+            collision=stored.collision,
+            started=max(started, status.started),
+            former=stored,
+        )
+        return _reopened(made, status.settled, now_us)
     # A suspension that ended by itself is counted when its end is published.
     is_counted = has_resumed(stored, now_us) and not status.suspended
     skipped = 0 if is_counted else skipped_by_suspension(stored, now_us)
@@ -325,6 +335,16 @@ def _past_once(spec: ScheduleSpec) -> list[int]:
 
 
 # -- something stored --------------------------------------------------------------------------
+
+
+def _is_lost_edit(spec: ScheduleSpec, stored: Definition, status: PublishedStatus) -> bool:
+    """Whether the queue held this timing before it went back to that of an older generation."""
+    return (
+        stored.generation < spec.generation
+        and status.has_accepted(spec.generation)
+        and status.settled_us is not None
+        and status.timing_hash == rules.timing_hash(spec.rule)
+    )
 
 
 def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target: str) -> ArmingPlan:

@@ -176,7 +176,8 @@ def completion(known: Definition | None, started: int) -> str:
     """Why no slot is left after so many started runs."""
     most = None if known is None else known.rule.timing.max_runs
     if most is not None and started >= most:
-        return f"{started} runs have started; spec.maxRuns is {most}"
+        runs = "1 run has" if started == 1 else f"{started} runs have"
+        return f"{runs} started; spec.maxRuns is {most}"
     return "no slot is left"
 
 

@@ -203,6 +203,7 @@ class Maintenance:
         events.index_doubted.subscribe(
             self.sweeper.doubt, self.resync.request, services.fallbacks.look
         )
+        events.points_held.subscribe(self.index.look)
         events.index_damaged.subscribe(self.resync.request)
         events.layout_read.subscribe(self.partitioner.look)
         events.watch_listed.subscribe(self.resync.request)

@@ -1,9 +1,11 @@
 """Who we are to the API server, and where it is.
 
-In a cluster: the files that the kubelet mounts and rotates, read again every minute and after a
-401. Outside: a kubeconfig. What it says plainly (token, token file, certificates, proxy) is read
-here; paths inside it are relative to it. JSON, which is YAML too and which the development cluster
-writes, needs no further parser; for other YAML PyYAML is imported, and for exec plugins and
+As kubectl finds it: a kubeconfig that is named, or the files of ``$KUBECONFIG``, or
+``~/.kube/config``; where none of them exists, the files that the kubelet mounts into a Pod and
+rotates, read again every minute and after a 401. Several files count as one: of two entries with
+one name the first is used. What they say plainly (token, token file, certificates, proxy) is read
+here; paths inside a file are relative to it. JSON, which is YAML too and which the development
+cluster writes, needs no further parser; for other YAML PyYAML is imported, and for exec plugins and
 identity providers the official ``kubernetes`` package, which costs 39 MB and 0.8 s of CPU. A login
 is a value: its users ask again each time instead of keeping it.
 """
@@ -13,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import difflib
 import os
 import ssl
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -192,62 +195,129 @@ class _Broken(Exception):
 def found(
     path: Path | None, context: str | None, environment: Mapping[str, str] = os.environ
 ) -> Credentials:
-    """The credentials to use: a given file, the Pod's own account, $KUBECONFIG, ~/.kube/config.
+    """The credentials to use: of a given file, $KUBECONFIG, ~/.kube/config, or the Pod's account.
 
     Raises:
         errors.InvalidSetting: there are none.
     """
-    if path is None and (own := in_cluster(environment)) is not None:
+    if path is not None:
+        if not path.exists():
+            raise errors.InvalidSetting("--kubeconfig", f"there is no file {path}")
+        return of_kubeconfig(path, context)
+    listed = environment.get("KUBECONFIG", "").split(os.pathsep)
+    paths = [Path(part) for part in listed if part] or [Path.home() / ".kube" / "config"]
+    if existing := [each for each in paths if each.exists()]:
+        return _of_files(existing, context)
+    if (own := in_cluster(environment)) is not None:
         return own
-    if path is None:
-        listed = environment.get("KUBECONFIG", "").split(os.pathsep)
-        paths = [Path(part) for part in listed if part] or [Path.home() / ".kube" / "config"]
-        path = next((each for each in paths if each.exists()), paths[0])
-    if not path.exists():
-        raise errors.InvalidSetting(
-            "KUBECONFIG", f"no API server: not in a Pod, and there is no file {path}"
-        )
-    return of_kubeconfig(path, context)
+    message = (
+        f"no API server: not in a Pod, and there is no file {os.pathsep.join(map(str, paths))};"
+        " write --kubeconfig FILE, or set KUBECONFIG"
+    )
+    raise errors.InvalidSetting("KUBECONFIG", message)
 
 
 def of_kubeconfig(path: Path, context: str | None = None) -> Credentials:
     """Credentials of a context, the current one by default; raises InvalidSetting."""
+    return _of_files([path], context)
+
+
+def _of_files(paths: Sequence[Path], context: str | None) -> Credentials:
+    read = _Kubeconfig(paths)
     try:
-        return _of_context(path, context)
+        return _of_context(read, context)
     except _Broken as error:
-        raise errors.InvalidSetting("KUBECONFIG", f"{path}: {error}") from error
+        raise errors.InvalidSetting("KUBECONFIG", f"{read.files}: {error}") from error
 
 
-def _of_context(path: Path, context: str | None) -> Credentials:
-    document = _parsed(path)
-    name = context or document.get("current-context")
+class _Kubeconfig:
+    """One or several files that count as one."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.files = os.pathsep.join(map(str, paths))
+        self._documents = [(path.parent, _parsed(path)) for path in paths]
+
+    @property
+    def current_context(self) -> str:
+        """Of the first file that names one; empty = none does."""
+        named = (document.get("current-context") for _, document in self._documents)
+        return str(next(filter(None, named), ""))
+
+    def entry(self, kind: str, name: object, part: str) -> tuple[Path, Mapping[str, Any]]:
+        """The first entry of this name, and the folder of its file; raises _Broken."""
+        for folder, entry in self._entries(kind):
+            if entry.get("name") == name:
+                found = entry.get(part)
+                return folder, found if isinstance(found, Mapping) else {}
+        raise _Broken(f"has no {part} named {errors.quoted(name)}")
+
+    def names(self, kind: str) -> list[str]:
+        return [str(entry.get("name")) for _, entry in self._entries(kind)]
+
+    def _entries(self, kind: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+        for folder, document in self._documents:
+            entries = document.get(kind)
+            for entry in entries if isinstance(entries, Sequence) else ():
+                if isinstance(entry, Mapping):
+                    yield folder, entry
+
+
+def _of_context(read: _Kubeconfig, context: str | None) -> Credentials:
+    if context is not None and context not in (names := read.names("contexts")):
+        near = difflib.get_close_matches(context, names, n=1)
+        hint = f'did you mean "{near[0]}"?' if near else f"write one of {', '.join(names[:10])}"
+        message = f"{read.files} has no context named {errors.quoted(context)}; {hint}"
+        raise errors.InvalidSetting("--context", message)
+    name = context or read.current_context
     if not name:
-        raise _Broken("has no current-context; name one")
-    chosen = _named(document, "contexts", name, "context")
-    cluster = _named(document, "clusters", chosen.get("cluster"), "cluster")
-    user = _named(document, "users", chosen.get("user"), "user") if chosen.get("user") else {}
+        raise _Broken("has no current-context; write --context NAME")
+    _, chosen = read.entry("contexts", name, "context")
+    cluster_folder, cluster = read.entry("clusters", chosen.get("cluster"), "cluster")
+    user_folder, user = cluster_folder, _NOBODY
+    if chosen.get("user"):
+        user_folder, user = read.entry("users", chosen.get("user"), "user")
     for key in _UNSUPPORTED:
         if user.get(key):
             raise _Broken(f"uses {key!r}, which is not supported; use a token or a certificate")
     if any(user.get(key) for key in _SPECIAL):
-        return LoadedCredentials(lambda: _official(path, name, chosen))
-    return _plain(path.parent, cluster, user, str(chosen.get("namespace") or "default"))
+        return LoadedCredentials(lambda: _official(read.files, name, chosen))
+    place = _Entry(cluster_folder, cluster)
+    return _plain(place, _Entry(user_folder, user), str(chosen.get("namespace") or "default"))
 
 
-def _plain(
-    folder: Path, cluster: Mapping[str, Any], user: Mapping[str, Any], namespace: str
-) -> Credentials:
+#: A context without a user sends requests without credentials.
+_NOBODY: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What a file says of a cluster or of a user.
+
+    Attributes:
+        folder: where relative paths begin.
+    """
+
+    folder: Path
+    values: Mapping[str, Any]
+
+    def file(self, key: str) -> str | None:
+        name = self.values.get(key)
+        return str(self.folder / str(name)) if name else None
+
+
+def _plain(at: _Entry, who: _Entry, namespace: str) -> Credentials:
+    cluster, user = at.values, who.values
     login = Login(
         server=str(cluster.get("server") or "").rstrip("/"),
         namespace=namespace,
-        ca_file=_file(folder, cluster.get("certificate-authority")),
+        ca_file=at.file("certificate-authority"),
         ca_data=_data(cluster.get("certificate-authority-data")),
         server_name=cluster.get("tls-server-name") or None,
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
         proxy=cluster.get("proxy-url") or None,
         token=user.get("token") or None,
-        certificate_file=_file(folder, user.get("client-certificate")),
-        key_file=_file(folder, user.get("client-key")),
+        certificate_file=who.file("client-certificate"),
+        key_file=who.file("client-key"),
     )
     if not login.server.startswith(("https://", "http://")):
         raise _Broken("names no server of its cluster")
@@ -261,30 +331,30 @@ def _plain(
                 file.write_text(_data(user.get(name)) or "")
             certificate, key = map(str, files)
             return Credentials(replace(login, certificate_file=certificate, key_file=key))
-    token_file = _file(folder, user.get("tokenFile"))
+    token_file = who.file("tokenFile")
     if token_file and not login.token:
         return FileToken(login, Path(token_file))
     return Credentials(login)
 
 
-def _official(path: Path, context: str, chosen: Mapping[str, Any]) -> Login:
+def _official(files: str, context: str, chosen: Mapping[str, Any]) -> Login:
     """The login that the official package makes of the context; blocks, may start a program."""
     try:
         from kubernetes import client, config  # noqa: PLC0415 - costs 35 MB, hardly ever needed
     except ModuleNotFoundError as missing:
         raise errors.InvalidSetting(
             "KUBECONFIG",
-            f"{path}: context {context} logs in by a program or a provider, for which the package"
+            f"{files}: context {context} logs in by a program or a provider, for which the package"
             " kubernetes is needed: pip install 'duepoint[login]'",
         ) from missing
 
     loaded = client.Configuration()
     try:
         load = config.load_kube_config
-        load(str(path), context, client_configuration=loaded)  # type: ignore[no-untyped-call]
+        load(files, context, client_configuration=loaded)  # type: ignore[no-untyped-call]
     except Exception as error:  # a plugin of the user's may raise anything
         raise errors.InvalidSetting(
-            "KUBECONFIG", f"{path}: context {context} cannot log in: {error}"
+            "KUBECONFIG", f"{files}: context {context} cannot log in: {error}"
         ) from error
     # The key was "authorization" before version 36 of the package.
     token = loaded.get_api_key_with_prefix("BearerToken", alias="authorization") or ""
@@ -302,6 +372,7 @@ def _official(path: Path, context: str, chosen: Mapping[str, Any]) -> Login:
 
 
 def _parsed(path: Path) -> Mapping[str, Any]:
+    """What a file says; raises errors.InvalidSetting."""
     text = read_text(path)
     try:
         document: object = msgspec.json.decode(text)
@@ -311,23 +382,15 @@ def _parsed(path: Path) -> Mapping[str, Any]:
         try:
             document = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise _Broken(f"is neither JSON nor YAML: {error}") from error
+            mark = getattr(error, "problem_mark", None)
+            where = f" (line {mark.line + 1}: {getattr(error, 'problem', '')})" if mark else ""
+            message = f"{path} is neither JSON nor YAML{where}"
+            raise errors.InvalidSetting("KUBECONFIG", message) from error
+    if document is None:
+        return {}  # an empty file, as kubectl takes it
     if not isinstance(document, Mapping):
-        raise _Broken("is no kubeconfig")
+        raise errors.InvalidSetting("KUBECONFIG", f"{path} is no kubeconfig")
     return document
-
-
-def _named(document: Mapping[str, Any], kind: str, name: object, part: str) -> Mapping[str, Any]:
-    entries = document.get(kind)
-    for entry in entries if isinstance(entries, Sequence) else ():
-        if isinstance(entry, Mapping) and entry.get("name") == name:
-            found = entry.get(part)
-            return found if isinstance(found, Mapping) else {}
-    raise _Broken(f"has no {part} named {errors.quoted(name)}")
-
-
-def _file(folder: Path, name: object) -> str | None:
-    return str(folder / str(name)) if name else None
 
 
 def _data(encoded: object) -> str | None:

@@ -64,6 +64,35 @@ def test_a_blob_key_that_cannot_be_looked_up_is_an_error_that_says_what_to_write
             "give each process an account of its own",
         ),
         (
+            {"worker": {"extraEnv": [{"name": "DUEPOINT_EGRESS_MODE", "value": "open"}]}},
+            "worker.extraEnv has the name DUEPOINT_EGRESS_MODE, which is taken",
+        ),
+        (
+            {"operator": {"extraVolumes": [{"name": "tmp", "emptyDir": {}}]}},
+            "operator.extraVolumes has the name tmp, which is taken",
+        ),
+        (
+            {"worker": {"extraVolumeMounts": [{"name": "mine", "mountPath": "/tmp"}]}},
+            "worker.extraVolumeMounts has the mountPath /tmp, which is taken",
+        ),
+        (
+            {"worker": {"podLabels": {"app.kubernetes.io/name": "mine"}}},
+            "worker.podLabels has app.kubernetes.io/name, which the chart sets itself",
+        ),
+        (
+            {"commonLabels": {"team": "a"}, "worker": {"podLabels": {"team": "b"}}},
+            "worker.podLabels has team, and so has commonLabels",
+        ),
+        ({"commonLabels": {"bad key!": "a"}}, 'commonLabels has "bad key!"'),
+        ({"api": {"dashboard": {"enabled": True}}}, "set api.enabled=true"),
+        (
+            {"httpPort": 8443, "api": {"enabled": True, "tls": {"secretName": "tls"}}},
+            "api.port and httpPort are both 8443",
+        ),
+        ({"nameOverride": "UPPER"}, "/nameOverride"),
+        ({"egress": {"allowedCIDRs": ["10.0.0.0/33"]}}, "/egress/allowedCIDRs/0"),
+        ({"egress": {"deniedCIDRs": ["10.0.256.0/24"]}}, "/egress/deniedCIDRs/0"),
+        (
             {"worker": {"podDisruptionBudget": {"minAvailable": 1, "maxUnavailable": 1}}},
             "worker.podDisruptionBudget has both",
         ),
@@ -87,6 +116,17 @@ def test_a_blob_key_that_cannot_be_looked_up_is_an_error_that_says_what_to_write
     ids=[
         "account without a name",
         "one account for both",
+        "variable of the chart",
+        "volume of the chart",
+        "path of the chart",
+        "Pod label of the chart",
+        "Pod label twice",
+        "no name of a label",
+        "dashboard without the API",
+        "two ports alike",
+        "capital letters",
+        "prefix beyond the address",
+        "no address",
         "two budgets",
         "scraped twice",
         "KEDA without Prometheus",

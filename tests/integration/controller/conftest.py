@@ -69,6 +69,9 @@ class Term:
         self.inherited = dict(notes)
         self._notes = notes
 
+    def is_held(self) -> bool:
+        return True
+
     def annotate(self, notes: Mapping[str, str]) -> None:
         self._notes.update(notes)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
+import email.utils
 
 from structlog.testing import capture_logs
 
-from duepoint import errors
+from duepoint import agreedclock, clock, errors
 from duepoint.delayqueue import delayqueue, messages
+from duepoint.delayqueue.claims import claiming
 from duepoint.delayqueue.wire import subscription
 from tests.support import queueing
 from tests.support.queueing import moved
@@ -148,6 +151,27 @@ async def test_a_worker_whose_clock_is_ahead_claims_nothing_early(redis_server, 
     assert await ahead.claim_all() == []
     await true.close()
     await ahead.queue.close()
+
+
+async def test_a_worker_by_another_servers_time_is_not_ahead_by_the_way_of_its_question(
+    redis_server, key_prefix
+):
+    """Its own clock is an hour ahead, and so is that of the server that it claims from."""
+    own = clock.SystemClock()
+    agreed = agreedclock.AgreedClock(own)
+    queue = queueing.a_queue(redis_server.url, key_prefix, clock=agreedclock.EarliestClock(agreed))
+    worker = queueing.Harness(queue, own.now_us, asyncio.sleep)
+    await queue.start()
+    await queue.membership.open(4, queueing.EPOCH)
+    await worker.arm(due_in=-7_200.0)
+    right = dt.datetime.fromtimestamp((own.now_us() - HOUR_US) / 1e6, dt.UTC)
+    agreed.note_api(email.utils.format_datetime(right, usegmt=True), asked=own.monotonic())
+    agreed.note_queue(own.now_us() - HOUR_US, asked=own.monotonic() - 1.5)
+    assert not agreed.distrust
+    assert not agreed.is_own_used
+    (claim,) = await worker.claim_all()
+    assert claim.now_us <= own.now_us() - HOUR_US + claiming.CLOCK_TOLERANCE_US
+    await queue.close()
 
 
 async def test_a_worker_whose_clock_is_behind_claims_late_and_others_cover(

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import apiscene
+from tests.support import (
+    apiscene,
+    generatedcases,  # noqa: F401 - sets how cases are generated
+)
 from tests.support.servedcrds import duepoint_plane
 
 __all__ = ["duepoint_plane"]

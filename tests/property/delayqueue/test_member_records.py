@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from duepoint.delayqueue.definitions import codec
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
-from tests.unit.delayqueue.test_member_records import CREATED_US, FACTS, MIXED, RULE
+from tests.unit.delayqueue.test_member_records import FACTS, MIXED, RULE
 
 CUTTABLE = [one for one in MIXED if one and not one.endswith(b"more")]  # that cut is a whole one
 
@@ -26,7 +26,7 @@ CUTTABLE = [one for one in MIXED if one and not one.endswith(b"more")]  # that c
 def test_what_is_written_is_read_back(name, payload, once_us, inline, state):
     text = rules.text(RULE) if inline else b""
     mac = b"8 bytes!" if payload else b""
-    record = codec.member_record(
+    draft = codec.member_draft(
         **{
             **FACTS,
             "state": state,
@@ -35,11 +35,9 @@ def test_what_is_written_is_read_back(name, payload, once_us, inline, state):
             "payload_mac": mac,
             "once_us": once_us,
             "inline": text,
-            "middle": codec.member_middle(
-                CREATED_US, CREATED_US - 1, codec.kind_bytes(300, 300, 0 if inline else 5)
-            ),
         }
     )
+    record = draft.record(codec.kind_bytes(300, 300, 0 if inline else 5))
     found = codec.unpack(record)
     assert (found.name, found.payload, found.payload_mac) == (name, payload, mac)
     assert (found.once_us, found.state, found.timing_version) == (once_us, state, b"vers")

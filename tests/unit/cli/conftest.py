@@ -41,7 +41,8 @@ def duepoint():
 
     def run(*arguments: str, given: str | bytes | None = None) -> Answer:
         of_rows = arguments[:1] in (("next",), ("previous",), ("simulate",)) or (
-            arguments[:1] == ("set",) and arguments[1] in ("get", "list", "due", "stats", "put")
+            arguments[:1] == ("set",)
+            and arguments[1:2] in (("get",), ("list",), ("due",), ("stats",), ("put",))
         )
         if of_rows and not {"-o", "--output", "-h"} & set(arguments):
             arguments = (*arguments, "-o", "json")  # tests read the rows of these

@@ -194,7 +194,7 @@ def run(*arguments, code=0):
 def test_the_table_names_the_worst_minute_who_is_in_it_and_what_helps(file):
     said = run("-f", file, "--from", "2026-03-02T00:00:00Z", "--days", "2", "--suggest")
     assert "30 Schedules: 1,394 runs from 2026-03-02T00:00:00Z to 2026-03-04T00:00:00Z" in said
-    assert "Mon 2026-03-02  ██ ░░" in said
+    assert "Mon 2026-03-02  ██ ██" in said
     assert "2026-03-02T00:00:00+00:00  30, as in 1 other" in said
     assert "29  0 * * * * (Etc/UTC): team-a/s1, team-a/s2, team-a/s3, ..." in said
     assert 'write schedule: "H * * * *"' in said
@@ -242,6 +242,11 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path):
     assert "bad" in done.stderr
 
 
+def test_a_picture_that_cannot_be_written_is_one_line(file, tmp_path):
+    wanted = tmp_path / "missing" / "load.svg"
+    assert f"--svg: {wanted}: No such file" in run("-f", file, "--svg", wanted, code=2)
+
+
 def test_files_and_a_selector_exclude_each_other(file):
     assert "reads files" in run("-f", file, "-l", "team=a", code=2)
 
@@ -250,6 +255,20 @@ def test_files_and_a_selector_exclude_each_other(file):
 def test_only_shades_that_an_hour_may_have_are_explained(load, wanted):
     least, most = load
     assert tuple(drawing.Scale(least, most, 5).used()) == tuple(wanted)
+
+
+@pytest.mark.parametrize(
+    ("peaks", "wanted"), [((82, 81), [4, 4]), ((100, 60), [4, 2]), ((100, 1), [4, 1])]
+)
+def test_hours_that_hardly_differ_look_alike(peaks, wanted):
+    cells = [
+        load.Hour(day="Mon", hour=hour, first=0, runs=peak, peak=peak, worst=0)
+        for hour, peak in enumerate(peaks)
+    ]
+    shades = drawing.scale(cells, 5)
+    assert [shades.level(peak) for peak in peaks] == wanted
+    begins = [drawing.number(shades.begins(level)) for level in range(1, 5)]
+    assert len(set(begins)) == len(begins)
 
 
 def test_shades_grow_with_the_load_and_the_most_has_the_last():

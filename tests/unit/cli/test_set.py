@@ -70,7 +70,7 @@ def test_without_a_kubeconfig_a_token_is_enough(duepoint, environment):
         (["--token-file", "/nowhere/token"], "--token-file: /nowhere/token"),
         (["--ca-file", "/nowhere/ca"], "--ca-file: /nowhere/ca"),
         (["--service-account", "a/b/c"], "--service-account"),
-        (["--service-account", "a"], "--service-account"),
+        (["--service-account", "a"], "serviceaccounts/a/token"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )

@@ -129,12 +129,10 @@ def test_slot_payload_and_policy_are_passed_on(cluster, duepoint):
     [("trigger", "nightly"), ("backfill", "nightly", *RANGE, "--yes", "--no-wait")],
     ids=["trigger", "backfill"],
 )
-def test_a_timeout_without_waiting_is_refused_and_nothing_is_made(cluster, duepoint, arguments):
-    answer = duepoint(*arguments, "--timeout", "30s")
-    assert answer.code == 2
-    assert "--timeout" in answer.err
-    assert "add --wait" in answer.err
-    assert cluster.runs() == []
+@pytest.mark.parametrize("timeout", ["30s", "0"])
+def test_a_timeout_without_waiting_is_for_the_cluster(cluster, duepoint, arguments, timeout):
+    assert duepoint(*arguments, "--timeout", timeout).code == 0
+    assert len(cluster.runs()) == 1
 
 
 def test_a_payload_beyond_the_limit_is_refused_and_nothing_is_made(cluster, duepoint):

@@ -147,7 +147,7 @@ NOW_ROWS = {
     "all runs of maxRuns have started": (
         a_schedule(
             spec={"maxRuns": 1},
-            conditions=[("Ready", "True", "Completed", "1 runs have started; spec.maxRuns is 1")],
+            conditions=[("Ready", "True", "Completed", "1 run has started; spec.maxRuns is 1")],
             status={**LATE, "recentRuns": [{**SUCCESS, "scheduledTime": "2026-03-02T09:00:00Z"}]},
         ),
         "Completed",
@@ -351,6 +351,18 @@ def test_a_completed_one_says_what_ended_it():
     assert second.cause == "Completed"
     over, _ = NOW_ROWS["its time is over"]
     assert "spec.endTime was 2026-03-02T10:00:00Z" in causes.now(over, NOW).cause.text
+
+
+def test_a_pod_that_does_not_start_is_named_beside_the_slots_that_it_holds_up():
+    jobs = [
+        facts.JobFacts(name=f"report-{number}", slot_us=0, is_over=over, pod_trouble="no node")
+        for number, over in enumerate((True, False))
+    ]
+    known = a_schedule(status=a_slot("Skipped", "ConcurrencyForbidden")).known(jobs=tuple(jobs))
+    first, second = causes.now(known, NOW).findings
+    assert first.cause == "ConcurrencyForbidden"
+    assert second.cause == "PodNotStarted"
+    assert "report-1" in second.text
 
 
 def test_a_kept_job_says_that_its_end_is_not_kept_unless_the_job_is_still_there():

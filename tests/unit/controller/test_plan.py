@@ -124,6 +124,48 @@ def test_an_edit_of_the_timing_starts_from_the_moment_it_is_seen(fields):
     assert made.arming.due_us > NOW_US
 
 
+def an_accepted_edit(**fields):
+    """A second generation, and a status that has accepted it and lists open slots."""
+    wanted = edited(2, **fields)
+    shown = PublishedStatus(
+        observed_generation=2,
+        accepted=True,
+        settled_us=at("2026-03-01 14:55:00"),
+        started_us=(at("2026-03-01 14:50:00"),),
+        waiting_us=(at("2026-03-01 14:40:00"),),
+        timing_hash=rules.timing_hash(wanted.rule),
+        started=7,
+    )
+    return wanted, shown
+
+
+def test_an_edit_that_the_queue_lost_goes_on_from_the_watermark_with_its_open_slots():
+    wanted, shown = an_accepted_edit(schedule="*/10 * * * *")
+    made = decide(wanted, held(schedule="*/5 * * * *", suspend=True), shown)
+    assert made.definition.not_before_us == shown.settled_us
+    assert made.definition.timing_generation == 2
+    assert made.arming.due_us == at("2026-03-01 15:00:00")
+    assert [one.point.slot_us for one in made.arming.open] == list(shown.settled.open_us)
+    assert (made.missed, made.skipped) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"accepted": False},
+        {"observed_generation": 1},
+        {"settled_us": None},
+        {"timing_hash": "another"},
+    ],
+    ids=["refused", "not yet seen", "nothing settled", "of another timing"],
+)
+def test_an_edit_that_no_status_has_accepted_starts_from_the_moment_it_is_seen(changed):
+    wanted, shown = an_accepted_edit(schedule="*/10 * * * *")
+    made = decide(wanted, held(schedule="*/5 * * * *"), msgspec.structs.replace(shown, **changed))
+    assert made.definition.not_before_us == NOW_US
+    assert not made.arming.open
+
+
 def test_a_change_of_target_that_changes_what_a_slot_is_counts_as_timing():
     stored = held(schedule="@every 1m")
     made = decide(edited(2, schedule="@every 1m", jobTemplate=JOB_TEMPLATE), stored)

@@ -22,18 +22,20 @@ CREATED_US = 1_767_225_600_000_000
 FACTS = {
     "state": State.ARMED,
     "identity": b"vers\x01\x02\x03\x04" + uuid.UUID(int=9).bytes,
-    "middle": codec.member_middle(CREATED_US, CREATED_US - 1, codec.kind_bytes(300, 300, 70_000)),
+    "created_us": CREATED_US,
+    "not_before_us": CREATED_US - 1,
     "name": b"customer-7",
     "inline": b"",
     "once_us": None,
     "payload": b"",
     "payload_mac": b"",
 }
+KIND = codec.kind_bytes(300, 300, 70_000)
 RULE = rules.Rule(timing=rules.Timing(schedules=("0 9 * * *",)))
 
 
 def test_a_plain_member_is_a_usual_record():
-    record = codec.member_record(**FACTS)
+    record = codec.member_draft(**FACTS).record(KIND)
     assert record == bytes.fromhex(
         "010000766572730102030400000000000000000000000000000009"
         "01010080f2d6ca0601ac02ac02f0a2040a637573746f6d65722d37"
@@ -132,7 +134,7 @@ def test_a_cursor_is_read_by_its_own_list_alone():
 
 
 def _record(number, version=b"vers", **facts):
-    return codec.member_record(
+    draft = codec.member_draft(
         **{
             **FACTS,
             "name": b"m%d" % number,
@@ -140,6 +142,7 @@ def _record(number, version=b"vers", **facts):
             **facts,
         }
     )
+    return draft.record(KIND)
 
 
 MIXED = [

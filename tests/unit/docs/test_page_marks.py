@@ -47,6 +47,13 @@ def test_a_mark_leaves_out_what_it_names_and_nothing_else(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("page", pagecommands.PAGES, ids=pagecommands.name_of)
+def test_no_page_needs_openssl_which_continuous_integration_hides(page: Path) -> None:
+    commands = [each for block in pagecommands.blocks_of(page) for each in block.commands]
+
+    assert [each for each in commands if "openssl" in each] == []
+
+
+@pytest.mark.parametrize("page", pagecommands.PAGES, ids=pagecommands.name_of)
 def test_every_mark_of_a_page_leaves_something_out(page: Path) -> None:
     blocks = pagecommands.blocks_of(page)
     text = page.read_text()

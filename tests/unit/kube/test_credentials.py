@@ -144,6 +144,61 @@ def test_no_api_server_at_all_is_a_wrong_setting(tmp_path: Path):
         credentials.found(None, None, {"KUBECONFIG": str(tmp_path / "none")})
 
 
+async def test_several_files_count_as_one_and_each_keeps_its_own_paths(tmp_path: Path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    (second / "token").write_text("of the second")
+    here = a_kubeconfig(first, token="of the first")
+    there = second / "config"
+    there.write_text(
+        json.dumps(
+            {
+                "current-context": "there",
+                "contexts": [{"name": "there", "context": {"cluster": "c", "user": "v"}}],
+                "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:2"}}],
+                "users": [{"name": "v", "user": {"tokenFile": "token"}}],
+            }
+        )
+    )
+    environment = {"KUBECONFIG": os.pathsep.join(map(str, (here, tmp_path / "none", there)))}
+    current = await credentials.found(None, None, environment).login()
+    assert current.token == "of the first"
+    named = await credentials.found(None, "there", environment).login()
+    assert (named.token, named.server) == ("of the second", "http://127.0.0.1:1")
+
+
+async def test_in_a_pod_a_kubeconfig_comes_before_the_pods_own_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    own = credentials.Credentials(credentials.Login(server="http://own"))
+    monkeypatch.setattr(credentials, "in_cluster", lambda _: own)
+    path = a_kubeconfig(tmp_path, token="abc")
+    named = await credentials.found(None, None, {"KUBECONFIG": str(path)}).login()
+    assert named.server == "http://127.0.0.1:1"
+    assert credentials.found(None, None, {"KUBECONFIG": str(tmp_path / "none")}) is own
+
+
+@pytest.mark.parametrize(
+    ("context", "hint"),
+    [("anonymous-2", 'did you mean "anonymous"?'), ("x", "write one of here, anonymous")],
+)
+def test_an_unknown_context_is_named_with_those_there_are(tmp_path: Path, context: str, hint: str):
+    with pytest.raises(errors.InvalidSetting) as refused:
+        credentials.of_kubeconfig(a_kubeconfig(tmp_path, token="t"), context)
+    assert refused.value.name == "--context"
+    assert str(refused.value).endswith(hint)
+
+
+def test_a_file_that_is_no_yaml_is_named_with_its_line(tmp_path: Path):
+    path = tmp_path / "config"
+    path.write_text("a: 1\nb: [\n")
+    with pytest.raises(errors.InvalidSetting) as refused:
+        credentials.of_kubeconfig(path)
+    assert "(line 2: " in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
 async def test_the_first_file_that_exists_of_several_is_used(tmp_path: Path):
     path = a_kubeconfig(tmp_path, token="abc")
     listed = os.pathsep.join([str(tmp_path / "none"), str(path)])

@@ -180,10 +180,11 @@ def importing(context: click.Context) -> None:
     default="yaml", show_default=True,
 )  # fmt: skip
 @options.of_cluster
+@options.patience
 def cronjob(
     *, names: tuple[str, ...], files: tuple[str, ...], recursive: bool, namespace: str | None,
     everywhere: bool, selector: str | None, time_zone: str | None, form: str,
-    kubeconfig: Path | None, context: str | None,
+    kubeconfig: Path | None, context: str | None, patience_seconds: float | None,
 ) -> None:  # fmt: skip
     """Print CronJobs of files or of a cluster as Schedules, and say what will differ.
 
@@ -194,7 +195,12 @@ def cronjob(
         paths = options.files_of(files, recursive=recursive)
         found: Iterable[Manifest] = itertools.chain.from_iterable(map(manifests.read, paths))
     else:
-        place = options.Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
+        place = options.Place(
+            kubeconfig=kubeconfig,
+            context=context,
+            namespace=namespace,
+            patience_seconds=patience_seconds,
+        )
         found = asyncio.run(
             _of_cluster(place, names=names, everywhere=everywhere, selector=selector)
         )

@@ -63,9 +63,13 @@ class Scale:
 
 
 def scale(cells: Sequence[Hour], levels: int) -> Scale:
-    """Of the worst minutes of these hours."""
+    """Of the worst minutes of these hours.
+
+    Hours that differ by less than half look alike: 82 beside 81 is no peak.
+    """
     peaks = [cell.peak for cell in cells if cell.peak > 0] or [0.0]
-    return Scale(min(peaks), max(peaks), levels)
+    least, most = min(peaks), max(peaks)
+    return Scale(least if least == most else min(least, most / 2), most, levels)
 
 
 # -- the terminal --------------------------------------------------------------------------------

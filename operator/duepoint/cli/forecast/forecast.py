@@ -80,7 +80,11 @@ def forecast(
     proposals, after = suggestions.suggestions(known) if suggest else ([], None)
     cells = load.hours(known, time_zone)
     if svg is not None:
-        svg.write_text(drawing.svg(known, cells, time_zone, after), encoding="utf-8")
+        drawn = drawing.svg(known, cells, time_zone, after)
+        try:
+            svg.write_text(drawn, encoding="utf-8")
+        except OSError as error:
+            raise errors.InvalidSetting("--svg", f"{svg}: {error.strerror}") from None
     if output.is_data(form):
         output.write([_row(known, cells, proposals)], form)
     else:

@@ -2,7 +2,8 @@
 
 A ``Record`` is one JSON object of ``-o json``; its keys are the command's interface. Each kind of
 record has one line of text. ``RunLog`` turns events of runs into records, each event once: the
-operator may hear of the same start from a worker and from the API server.
+operator may hear of the same start from a worker and from the API server, and of a short Job's end
+before its start.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from duepoint.cli import output
 from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import ENDED, RunEvent, RunState
 
 Record = dict[str, Any]
 
@@ -52,6 +53,7 @@ class RunLog:
     def __init__(self, kind_of: Callable[[str, str], str]) -> None:
         self._kind_of = kind_of
         self._seen: collections.OrderedDict[tuple[Any, ...], None] = collections.OrderedDict()
+        self._ended_jobs: collections.OrderedDict[tuple[str, str], None] = collections.OrderedDict()
         self._rows: collections.OrderedDict[tuple[str, int, str], ArrivalRow] = (
             collections.OrderedDict()
         )
@@ -80,7 +82,7 @@ class RunLog:
     def record(self, event: RunEvent) -> Record | None:
         """The record of an event; None of one that was seen or that says nothing new."""
         is_silent = event.state is RunState.PENDING and not event.reason
-        if event.state in _HIDDEN or is_silent or self._is_known(event):
+        if event.state in _HIDDEN or is_silent or self._is_known(event) or self._is_over(event):
             return None
         self.failed += event.count if event.state in _ENDED_BADLY else 0
         kind = _KINDS.get(self._kind_of(event.namespace, event.name), "")
@@ -94,10 +96,15 @@ class RunLog:
         key = (event.uid, event.slot_us, event.run_uid, event.state, event.reason, event.attempts)
         if key in self._seen:
             return True
-        self._seen[key] = None
-        if len(self._seen) > _KEPT_EVENTS:
-            self._seen.popitem(last=False)
+        _remember(self._seen, key)
         return False
+
+    def _is_over(self, event: RunEvent) -> bool:
+        """Whether this is the start of a Job whose end was reported already."""
+        job = event.namespace, event.job_name
+        if event.job_name and event.state in ENDED:
+            _remember(self._ended_jobs, job)
+        return event.state is RunState.RUNNING and job in self._ended_jobs
 
     def _keep_newest(self, event: RunEvent, state: str) -> None:
         key = event.namespace, event.name
@@ -124,6 +131,13 @@ class RunLog:
         )
         if len(self._rows) > _KEPT_ROWS:
             self._rows.popitem(last=False)
+
+
+def _remember(seen: collections.OrderedDict[Any, None], key: object) -> None:
+    """Keep it among the newest ones."""
+    seen[key] = None
+    if len(seen) > _KEPT_EVENTS:
+        seen.popitem(last=False)
 
 
 def _record(event: RunEvent, kind: str) -> Record:

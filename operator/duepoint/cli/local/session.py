@@ -61,6 +61,7 @@ class RunSession:
         schedules: the rows of all Schedules, for the view.
         notices: what a person should know, for the view.
         received: webhooks that the receiver took.
+        on_begin: called once the manifests are there, before anything is reported.
     """
 
     def __init__(self, request: RunRequest, report: Callable[[Record], None]) -> None:
@@ -80,6 +81,7 @@ class RunSession:
         self._valkey: valkey.EmbeddedValkey
         self.schedules: list[ScheduleRow] = []
         self.received = 0
+        self.on_begin: Callable[[], None] = lambda: None
 
     @property
     def arrivals(self) -> list[ArrivalRow]:
@@ -101,6 +103,7 @@ class RunSession:
             listed = ", ".join(self._request.files)
             message = f"{errors.quoted(listed)} has no file that ends in .yaml, .yml or .json"
             raise errors.InvalidSetting("--filename", message)
+        self.on_begin()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
         with tempfile.TemporaryDirectory(prefix="duepoint-run-") as folder:
@@ -142,7 +145,8 @@ class RunSession:
 
     def _summary(self) -> str:
         failed = self._log.failed
-        return f"{failed} run{'s' * (failed != 1)} failed" if failed else "no run failed"
+        summary = f"{failed} run{'s' * (failed != 1)} failed" if failed else "no run failed"
+        return f"{summary}; a manifest was refused" if self._refused else summary
 
     async def _look_on(self, running: engine.Engine, applier: applying.Applier) -> bool:
         """Until it is time to end; whether everything that was to run once has ended."""

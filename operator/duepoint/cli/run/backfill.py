@@ -26,7 +26,7 @@ _ORDERS = ("OldestFirst", "NewestFirst")
 
 
 @click.command()
-@click.argument("name")
+@options.schedule_name
 @click.option("--from", "from_", metavar="TIME", required=True, help="Begin; belongs to the range.")
 @click.option("--to", metavar="TIME", required=True, help="End; does not belong to it.")
 @click.option(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import difflib
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -48,7 +49,7 @@ class RunOptions(options.Place):
     """What ``trigger`` and ``backfill`` share."""
 
     ttl_seconds: int | None
-    timeout_us: int | None
+    timeout_seconds: float | None
     wait: bool
     form: str
 
@@ -79,10 +80,11 @@ def options_of_run(*, wait: bool) -> Callable[..., Any]:
         ),
         click.option(
             "--timeout",
-            "timeout_us",
+            "timeout_seconds",
             metavar="DURATION",
-            type=options.DURATION_US,
-            help="Wait no longer than this, such as 90s or 2h.",
+            type=options.Converted(options.timeout_seconds),
+            help="Wait no longer than this, such as 90s or 2h, for its end or, with --no-wait, for"
+            " the cluster; 0 or unset: as long as it takes.",
         ),
         options.output_format,
         options.of_cluster,
@@ -334,30 +336,25 @@ def finish(
         errors.InvalidSetting: what was asked for cannot be, or the cluster says no.
         click.exceptions.Exit: with the exit code of how it ended.
     """
-    timeout_us, wait = run_options.timeout_us, run_options.wait
-    if timeout_us is not None and not wait:
-        raise errors.InvalidSetting(
-            "--timeout",
-            "limits how long the command waits, and it does not; add --wait, or leave it out",
-        )
+    seconds, wait = run_options.timeout_seconds, run_options.wait
+    place = run_options if wait else dataclasses.replace(run_options, patience_seconds=seconds)
     known: list[schedules.ScheduleRun] = []
 
     async def create_and_follow() -> None:
-        async with clusters.session(run_options) as cluster:
+        async with clusters.session(place) as cluster:
             run = await create_run(cluster)
             if run is None:
                 return
             known.append(run)
             if wait:
-                seconds = None if timeout_us is None else timeout_us / 1e6
                 known.append(await to_the_end(cluster, run, seconds))
 
     try:
         asyncio.run(create_and_follow())
-    except (KeyboardInterrupt, kube_errors.ApiError) as trouble:
+    except (KeyboardInterrupt, kube_errors.ApiError, errors.InvalidSetting) as trouble:
         if known:
             output.complain(_how_to_end(known[-1]))
-        if isinstance(trouble, KeyboardInterrupt):
+        if not isinstance(trouble, kube_errors.ApiError):
             raise
         raise errors.InvalidSetting("cluster", str(trouble)) from trouble
     if known:

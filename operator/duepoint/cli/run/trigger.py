@@ -36,8 +36,12 @@ def _payload(given: str) -> bytes:
 
 
 @click.command()
-@click.argument("name")
-@click.option("--at", metavar="TIME", help="Slot that the run carries. Unset: the creation.")
+@options.schedule_name
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="Slot that the run carries, or HH:MM for the last one. Unset: the creation.",
+)
 @click.option(
     "--payload",
     metavar="JSON|@FILE",
@@ -71,7 +75,7 @@ def trigger(
         known = await scheduleruns.schedule(server, name)
         slot = "now"
         if at is not None:
-            slot_us = instants.parse_us(at, zone=known.rule.timing.time_zone, name="--at")
+            slot_us = instants.parse_last_us(at, zone=known.rule.timing.time_zone, name="--at")
             slot_us = manualruns.fitted(slot_us, whole_seconds=known.rule.whole_seconds)
             slot = what["scheduledTime"] = instants.utc_text(slot_us)
         shown = f"{known.identity} runs with the slot {slot}"

@@ -161,6 +161,8 @@ def _of_newest(facts: ScheduleFacts) -> Iterator[Finding]:
         return
     since_us = _streak_us(facts.recent, newest.why) or newest.slot_us
     yield Finding(cause=newest.why, text=_told(newest), since_us=since_us)
+    # A slot is held up by a run; where the Pod of that run does not start, this is what to repair.
+    yield from (_of_job(job) for job in facts.jobs or () if job.pod_trouble and not job.is_over)
 
 
 def _of_completion(facts: ScheduleFacts, ready: ShownCondition, now_us: int) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from duepoint import errors
 from duepoint.cli import instants, options, output, slotrows
 from duepoint.cli.schedules import causes, facts, why
 from duepoint.cli.schedules.facts import ScheduleFacts
@@ -26,9 +27,6 @@ _PAGE = "500"
 def list_schedules(*, form: str, place: options.Place, selector: str | None) -> None:
     """List Schedules: when they run next, how they ran last, whether they are ready."""
     rows = [_row(facts.of_object(found)) for found in asyncio.run(_listed(place, selector))]
-    if not rows:
-        where = "any namespace" if place.everywhere else "this namespace"
-        output.complain(f"there is no Schedule in {where}")
     shown = ("namespace", *_COLUMNS) if place.everywhere else tuple(_COLUMNS)
     columns: output.Columns = {"namespace": "namespace", **_COLUMNS}
     output.show_rows(
@@ -45,7 +43,17 @@ async def _listed(place: options.Place, selector: str | None) -> list[dict[str, 
     from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
 
     async with cluster.session(place) as server:
-        return await listed(server, place, selector)
+        found = await listed(server, place, selector)
+        if not found:
+            output.complain(none_of(server, place, selector))
+        return found
+
+
+def none_of(server: ClusterSession, place: options.Place, selector: str | None) -> str:
+    """That there is nothing to show, and where."""
+    where = "any namespace" if place.everywhere else f"namespace {server.namespace}"
+    labelled = f" with the labels {selector}" if selector else ""
+    return f"there is no Schedule{labelled} in {where}"
 
 
 async def listed(
@@ -54,7 +62,7 @@ async def listed(
     """The Schedules of a namespace or of the cluster, with such labels.
 
     Raises:
-        errors.InvalidSetting: there is no CRD.
+        errors.InvalidSetting: there is no CRD, or the selector is wrong.
         kube_errors.ApiError: they may not be listed, or the API server does not answer.
     """
     from duepoint.cli.schedules import gathering  # noqa: PLC0415 - libraries that --help needs not
@@ -69,6 +77,11 @@ async def listed(
             page = await gathering.get(server, path, **query)
         except kube_errors.NotFound:
             raise gathering.no_crd() from None
+        except kube_errors.Invalid as refused:
+            if not selector:
+                raise
+            message = f"{errors.quoted(selector)}: {refused.server_message}"
+            raise errors.InvalidSetting("--selector", message) from refused
         found += [one for one in page.get("items") or () if isinstance(one, dict)]
         token = (page.get("metadata") or {}).get("continue")
         if not token:
@@ -122,7 +135,7 @@ _WIDE: output.Columns = {"time zone": "timeZone", "target": "target", "message":
 
 
 @click.command()
-@click.argument("name")
+@options.schedule_name
 @options.output_format
 @options.of_one
 def describe(name: str, *, form: str, place: options.Place) -> None:

@@ -15,8 +15,12 @@ _MOST_BYTES = 16 * 1024 * 1024
 
 
 @click.command()
-@click.argument("name")
-@click.option("--at", metavar="TIME", help="The slot of the run. Unset: the newest run.")
+@options.schedule_name
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="The slot of the run, or HH:MM for the last one. Unset: the newest run.",
+)
 @click.option("--container", "-c", metavar="NAME", help="Only this container. Unset: all.")
 @click.option(
     "--tail", metavar="LINES", type=options.whole(1_000_000), help="The last lines of each."
@@ -25,7 +29,10 @@ _MOST_BYTES = 16 * 1024 * 1024
 def logs(
     name: str, *, at: str | None, container: str | None, tail: int | None, place: options.Place
 ) -> None:
-    """Print the logs of a run of the Schedule NAME: its Job's Pods, container by container."""
+    """Print the logs of a run of the Schedule NAME: its Job's Pods, container by container.
+
+    describe -o json names the Job of each run: kubectl logs -f job/JOB follows one that goes on.
+    """
     asyncio.run(_print(place, name, at, container, tail))
 
 
@@ -39,7 +46,7 @@ async def _print(
         known = facts_.of_object(await gathering.schedule(server, name))
         jobs = await gathering.job_objects(server, known)
         if at is not None:
-            at_us = instants.parse_us(at, zone=known.zone, name="--at")
+            at_us = instants.parse_last_us(at, zone=known.zone, name="--at")
             jobs = [job for job in jobs if gathering.slot_us(job) == at_us]
         if not jobs:
             raise errors.InvalidSetting("NAME", _without_job(known, at))
@@ -49,8 +56,9 @@ async def _print(
             output.complain(
                 f"Job {job_name} has no Pod: kubectl duepoint why {name} -n {known.namespace}"
             )
-        for pod in pods:
-            await _print_pod(server, pod, container, tail)
+        read = [await _print_pod(server, pod, container, tail) for pod in pods]
+        if pods and not any(read):
+            raise click.exceptions.Exit(output.BAD_INPUT)
 
 
 def _without_job(known: facts_.ScheduleFacts, at: str | None) -> str:
@@ -71,7 +79,8 @@ async def _print_pod(
     pod: dict[str, Any],
     container: str | None,
     tail: int | None,
-) -> None:
+) -> bool:
+    """Print what its containers wrote; whether at least one of them could be read."""
     from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - libraries of the cluster
     from duepoint.kube import port  # noqa: PLC0415 - the same
 
@@ -81,6 +90,7 @@ async def _print_pod(
         message = f"Pod {name} has no container {errors.quoted(container)}"
         raise errors.InvalidSetting("--container", f"{message}; write {' or '.join(names)}")
     path = port.path("/api/v1", server.namespace, "pods", name)
+    is_read = False
     for each in names if container is None else [container]:
         query = {"container": each, "limitBytes": str(_MOST_BYTES)}
         if tail is not None:
@@ -90,5 +100,7 @@ async def _print_pod(
         except kube_errors.ApiError as trouble:
             output.complain(f"{name}/{each}: {trouble}")
             continue
+        is_read = True
         for line in body.decode(errors="replace").splitlines():
             output.say(f"[{name}/{each}] {line}")
+    return is_read

@@ -8,6 +8,7 @@ manager, so a GitOps tool that does not write them does not take them back.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import click
@@ -17,18 +18,28 @@ from duepoint.cli import instants, options, output
 from duepoint.expressions import durations
 
 _MANAGER = "duepoint-cli"
+#: A number with a unit, and no date.
+_STARTS_AS_DURATION = re.compile(r"\d+(\.\d+)?[A-Za-z]", re.ASCII)
 _REASON_LIMIT = 256
 
 
 def _until(text: str) -> str:
-    """An instant, or a length of time from now."""
+    """An instant that is still to come, or a length of time from now; raises ValueError."""
     try:
         return instants.utc_text(instants.now_us() + durations.parse_duration_us(text))
-    except ValueError:
-        return instants.utc_text(instants.parse_us(text, zone="Etc/UTC", name="--until"))
+    except ValueError as no_duration:
+        if _STARTS_AS_DURATION.match(text):
+            raise no_duration from None
+    try:
+        until_us = instants.parse_us(text, zone="Etc/UTC", name="--until")
+    except errors.InvalidSetting as no_time:
+        raise ValueError(f"{no_time.reason}, or a duration from now, such as 2h") from None
+    if until_us <= instants.now_us():
+        raise ValueError(f"{errors.quoted(text)} is over; write a later time, or a duration")
+    return instants.utc_text(until_us)
 
 
-_names = click.argument("names", metavar="[NAME]...", nargs=-1)
+_names = click.argument("names", metavar="[NAME]...", nargs=-1, type=options.SCHEDULE_NAME)
 _all = click.option("--all", "everything", is_flag=True, help="Every Schedule of the namespace.")
 _selector = click.option("--selector", "-l", metavar="LABELS", help="Schedules with such labels.")
 _dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done; do nothing.")
@@ -106,8 +117,6 @@ def _apply(
     if not (names or everything or selector):
         raise errors.InvalidSetting("NAME", "is missing: write names, -l LABELS or --all")
     rows = asyncio.run(_changed(change, place, names, selector))
-    if not rows:
-        output.complain("there is no such Schedule")
     columns: output.Columns = {"schedule": output.name, "result": "result"}
     output.show_rows(rows, change.form, columns)
 
@@ -124,6 +133,8 @@ async def _changed(
             found = [await gathering.schedule(server, name) for name in names]
         else:
             found = await listing.listed(server, place, selector)
+            if not found:
+                output.complain(listing.none_of(server, place, selector))
         rows = []
         for one in found:
             namespace, name = one["metadata"]["namespace"], one["metadata"]["name"]

@@ -8,7 +8,6 @@ The answer is the cause, since when, and what to do next.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator
 
 import click
@@ -16,15 +15,11 @@ import click
 from duepoint.cli import instants, options, output
 from duepoint.cli.schedules import causes, kept
 from duepoint.cli.schedules.facts import ScheduleFacts
-from duepoint.expressions import timezones
 from duepoint.schedules import advice
-
-_TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
-_DAY_US = 86_400_000_000
 
 
 @click.command()
-@click.argument("name")
+@options.schedule_name
 @click.option(
     "--at",
     metavar="TIME",
@@ -62,7 +57,9 @@ def why(
     if at is None:
         answer = causes.now(facts, now_us)
     else:
-        answer = causes.of_slot(facts, _asked_us(at, facts, now_us), now_us)
+        answer = causes.of_slot(
+            facts, instants.parse_last_us(at, zone=facts.zone, name="--at"), now_us
+        )
     show(facts, answer, form)
 
 
@@ -73,22 +70,6 @@ async def gathered(place: options.Place, name: str, lease: str | None) -> Schedu
 
     async with cluster.session(place) as server:
         return await gathering.facts(server, name, lease=lease)
-
-
-def _asked_us(text: str, facts: ScheduleFacts, now_us: int) -> int:
-    """The instant; a time of day alone is the last one that has passed."""
-    parts = _TIME_OF_DAY.fullmatch(text)
-    if parts is None:
-        return instants.parse_us(text, zone=facts.zone, name="--at")
-    zone = timezones.load(facts.zone)
-    offset = zone.offset_at(now_us // 1_000_000)
-    for days in (0, 1):
-        midnight = (now_us // 1_000_000 + offset) // 86_400 - days
-        day = instants.utc_text(midnight * _DAY_US)[:10]
-        at_us = instants.parse_us(f"{day}T{text}", zone=facts.zone, name="--at")
-        if at_us <= now_us:
-            return at_us
-    return at_us
 
 
 # -- showing -------------------------------------------------------------------------------------

@@ -117,6 +117,7 @@ class Fallbacks:
         await self._catch_up()
         changed, left = 0, 0
         for one in doubted:
+            changed += await self._term.queue.suspect_points.set_aside(one, self._term.epoch)
             changed += await self._compare_shard(one)
             left += bool(await self._term.queue.suspect_points.end(one, self._term.epoch))
         if known and not left:

@@ -2,9 +2,10 @@
 
 An emptied Redis has no layout; one that was away may have come back older than it was, and so is
 one whose replica took over. Looked at every few seconds, which is also the keepalive of our
-connections: an empty index is made again, and after each of them everything is compared anew. A
-server that may forget or evict what it holds is reported here, too. Raises queue_errors.Fenced
-where a newer leader has been here.
+connections, and at once where another service has met such a server: until everything is compared
+anew, a Schedule that was edited or deleted in the lost time runs as it was before. A server that
+may forget or evict what it holds is reported here, too. Raises queue_errors.Fenced where a newer
+leader has been here.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
+from duepoint import clock as clocks
 from duepoint import errors, telemetry
 from duepoint.controller.term import TermContext
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, serverhealth
 
 LOOK_SECONDS = 8.0
+#: Between two looks, whatever other services meet and however often a look fails.
+_LEAST_LOOK_SECONDS = 1.0
 #: Looks from one judgement of a fit server to the next; an unfit one is judged at each look.
 _LOOKS_PER_JUDGEMENT = 8
 #: Looks from one sign of life of this installation to the next.
@@ -47,13 +51,18 @@ class IndexWatch:
         self._outages = outages
         self._look_seconds = look_seconds
         self._is_unfit = True  # until the first judgement
+        self._asked = asyncio.Event()
+
+    def look(self) -> None:
+        """A server may not be the one it was: look soon, if a service has met such a one."""
+        self._asked.set()
 
     async def run(self) -> None:
         """Look until cancelled."""
         known_outages = self._outages()
         is_doubted = False
         for look in itertools.count(1):
-            await self._term.clock.sleep(self._look_seconds)
+            await self._wait(known_outages, is_doubted=is_doubted)
             try:
                 if await self._is_lost():
                     is_doubted = True
@@ -72,6 +81,17 @@ class IndexWatch:
                 is_doubted = False
                 self._term.health.well("queue")
                 self._term.events.index_doubted()
+
+    async def _wait(self, known_outages: int, *, is_doubted: bool) -> None:
+        """Until the next look, which comes early after one that failed and for a new outage."""
+        clock = self._term.clock
+        until = clock.monotonic() + self._look_seconds
+        await clock.sleep(min(_LEAST_LOOK_SECONDS, self._look_seconds))
+        while (seconds := until - clock.monotonic()) > 0:
+            if is_doubted or self._outages() != known_outages:
+                return
+            self._asked.clear()
+            await clocks.wait_for(self._asked, seconds, clock)
 
     async def _judge(self, look: int) -> None:
         """Whether the server is fit for what it holds; it is used all the same."""

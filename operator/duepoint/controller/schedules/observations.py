@@ -178,11 +178,10 @@ class Observations:
         came_back = not seen.deleted and self._deleted.get(seen.uid, deletions) < deletions
         if came_back:
             del self._deleted[seen.uid]
-        went_back = False
-        if known is None:
-            went_back = self._is_behind_again(seen)
-            # Armed since the definitions were read, or lost: looking again tells. A list that is
-            # older than what was applied says nothing.
+        went_back = known is None and self._is_behind_again(seen)
+        if known is None or known.generation < seen.generation:
+            # Armed since the definitions were read, or lost by a server that went back: looking
+            # again tells. A list that is older than what was applied says nothing.
             if went_back or self._applied.get(seen.uid) == seen.generation:
                 self._applied.pop(seen.uid, None)
         elif known.generation > seen.generation:
@@ -216,9 +215,11 @@ class Observations:
         return behind == seen.generation
 
     def offer_absent(self, namespace: str, name: str, uid: str) -> None:
-        """A complete list shows that the object is gone."""
-        if uid not in self._deleted:
-            self.bury(observed.of_name(namespace, name, uid, deleted=True))
+        """A complete list shows that the object is gone, and the queue has it.
+
+        It may have been removed before, by a deletion that a server which went back has lost.
+        """
+        self.bury(observed.of_name(namespace, name, uid, deleted=True))
 
     def refuse(self, namespace: str, name: str, uid: str, refusal: Report) -> None:
         """This generation is refused after it was armed: it leaves the queue until an edit."""

@@ -45,8 +45,8 @@ class OpenSlotReader:
         """The reporter knows every slot that is open now; raises QueueUnavailable."""
         began_us = self._term.clock.now_us()
         held: dict[str, list[OpenSlot]] = {}
-        doubted = await self._term.queue.suspect_points.shards()
-        suspect = {each.shard for each in doubted}
+        suspect = await self._suspect_shards()
+        old: list[tuple[messages.ShardId, str, OpenSlot]] = []
         kept = inventory.occurrences(self._term.queue, _KINDS)
         async for shard, occurrence, definition in kept:
             if plan.is_superseded(occurrence, definition):
@@ -54,15 +54,28 @@ class OpenSlotReader:
             if occurrence.kind is PointKind.HELD:
                 from_us = occurrence.record.from_us or occurrence.slot_us
                 self._reporter.hold(definition.uid, from_us)
-            elif not (shard in suspect and self._is_old(occurrence, definition)):
-                slot = _open_slot(occurrence, definition, began_us)
+                continue
+            slot = _open_slot(occurrence, definition, began_us)
+            if self._is_old(occurrence, definition):
+                old.append((shard, definition.uid, slot))
+            else:
                 held.setdefault(definition.uid, []).append(slot)
+        # Once more: a server may have gone back after the first question and before it was read.
+        suspect |= await self._suspect_shards(every=True) if old else frozenset()
+        for shard, uid, slot in old:
+            if shard not in suspect:
+                held.setdefault(uid, []).append(slot)
         self._reporter.compare_open(held, began_us)
 
-    def _is_old(self, occurrence: occurrences.StoredOccurrence, known: Definition) -> bool:
-        """Whether the server went back to before the end of the slot.
+    async def _suspect_shards(self, *, every: bool = False) -> frozenset[messages.ShardId]:
+        doubted = await self._term.queue.suspect_points.shards(every=every)
+        return frozenset(each.shard for each in doubted)
 
-        If it counted as open, the status would soon say so, and the slot would run once more.
+    def _is_old(self, occurrence: occurrences.StoredOccurrence, known: Definition) -> bool:
+        """Whether the slot has ended by the published status.
+
+        Where its server went back, that was to before the end of the slot. If it counted as open,
+        the status would soon say so, and the slot would run once more.
         """
         is_replayed = occurrence.record.replayed_us > 0
         return not is_replayed and self._reporter.states.is_published_as_ended(

@@ -11,7 +11,6 @@ kinds (namespace, rule, target) are cached; kinds are dropped with the numbers o
 
 from __future__ import annotations
 
-import binascii
 import collections
 import contextlib
 import functools
@@ -135,7 +134,7 @@ def _usual_columns(usual: Sequence[int], found: Sequence[tuple[bytes, ...]]) -> 
     number_of = {varint: codec.varint_number(varint) for varint in set(generations)}
     return Columns(
         indexes=usual,
-        uids=_uuid_texts(uids),
+        uids=codec.uuid_texts(uids),
         names=b"\n".join(names).decode().split("\n"),
         generations=list(map(number_of.__getitem__, generations)),
         created_us=_Instants(created),
@@ -162,7 +161,7 @@ def _member_columns(records: Sequence[bytes | None], versions: Sequence[bytes]) 
     uids, generations, created, kinds, names, once_us, payloads, macs = zip(*rows, strict=True)
     return Columns(
         indexes=indexes,
-        uids=_uuid_texts(uids),
+        uids=codec.uuid_texts(uids),
         names=[name.decode() for name in names],
         generations=list(map(codec.varint_number, generations)),
         created_us=_Instants(created),
@@ -185,15 +184,6 @@ def _joined(usual: Columns, members: Columns) -> Columns:
         both = [*getattr(filled, name), *getattr(members, name)]
         joined[name] = [both[row] for row in order]
     return Columns(**joined)
-
-
-_HEX_UID = struct.Struct("8s4s4s4s12s")
-
-
-def _uuid_texts(uids: Sequence[bytes]) -> Sequence[str]:
-    """``codec.uuid_text`` of each."""
-    parts = _HEX_UID.iter_unpack(binascii.hexlify(b"".join(uids)))
-    return b"\n".join(map(b"-".join, parts)).decode().split("\n")
 
 
 class _Instants(Sequence[int]):

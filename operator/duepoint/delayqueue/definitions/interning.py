@@ -142,6 +142,7 @@ class Numbering:
 
         With the script ``adopt`` it gives new ones all the same.
         """
+        of_cached = self.interned.incarnation(shard)
         cached = {text: self.interned.number(shard, text) for text in texts}
         missing = [text for text, number in cached.items() if number is None]
         known = {text: number for text, number in cached.items() if number is not None}
@@ -157,10 +158,9 @@ class Numbering:
                 raise
             reply = found
         incarnation = reply[0].decode()
-        if self.interned.incarnation(shard) not in (None, incarnation):
-            self.interned.see(shard, incarnation)  # what was cached is of a former life
-            return await self.intern(shard, texts, epoch, script=script)
         self.interned.see(shard, incarnation)
+        if known and of_cached != incarnation:  # what was cached is of a former life
+            return await self.intern(shard, texts, epoch, script=script)
         for text, number in zip(missing, reply[1:], strict=True):
             self.interned.learn(shard, number, text)
             known[text] = number

@@ -14,6 +14,7 @@ import functools
 import hashlib
 import hmac
 import zlib
+from collections.abc import Iterable
 
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
@@ -64,9 +65,19 @@ class SignedBlobs:
 
     def payload_mac(self, namespace: str, uid: str, name: str, payload: bytes) -> bytes:
         """What proves who stored a member's payload: for this life of this member alone."""
-        rest = f"{uid} {name}\n".encode() + payload
-        mac = self._finished(self._members_of(namespace), rest)
-        return mac[: definitions.PAYLOAD_MAC_LENGTH]
+        (mac,) = self.payload_macs(namespace, [(uid, name, payload)])
+        return mac
+
+    def payload_macs(self, namespace: str, listed: Iterable[tuple[str, str, bytes]]) -> list[bytes]:
+        """``payload_mac`` of each uid, name and payload."""
+        begin_inner, begin_outer = self._members_of(namespace).copy, self._outer.copy
+        macs = []
+        for uid, name, payload in listed:
+            inner, outer = begin_inner(), begin_outer()
+            inner.update(f"{uid} {name}\n".encode() + payload)
+            outer.update(inner.digest())
+            macs.append(outer.digest()[: definitions.PAYLOAD_MAC_LENGTH])
+        return macs
 
     def _begun_of_members(self, namespace: str) -> hashlib._Hash:
         """The inner hash of ``mac``, with what the contents of all members begin with."""

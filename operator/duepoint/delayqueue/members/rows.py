@@ -37,6 +37,7 @@ class Shared(NamedTuple):
     Attributes:
         text: as it is interned; None: it stands in the record itself, as ``inline``.
         due_us: the next due, where it does not depend on the member; see ``is_alike``.
+        is_exact: its members fire once each, armed and due at their very instants.
         since_us, until_us: state and due are those of a write from the former on, before the
             latter.
     """
@@ -47,6 +48,7 @@ class Shared(NamedTuple):
     state: definitions.State
     due_us: int | None
     is_alike: bool
+    is_exact: bool
     since_us: int
     until_us: int
 
@@ -105,12 +107,14 @@ class Ids:
 
     def __init__(self, owner: setidentity.SetIdentity, buckets: int) -> None:
         self._buckets = buckets
-        self._prefix = f"{owner.uid}/".encode()
+        self._begun = hashlib.sha256(f"{owner.uid}/".encode())
         self._own, self._of_set = points.member_bits(owner.uid, owner.spread)
 
     def of(self, name: bytes) -> tuple[points.ScheduleId, int, int]:
         """As ``points.member_id``, with its last 16 bits and its bucket (``keys.place_of``)."""
-        digest = hashlib.sha256(self._prefix + name).digest()
+        hashed = self._begun.copy()
+        hashed.update(name)
+        digest = hashed.digest()
         low = int.from_bytes(digest[6:8]) & self._own | self._of_set
         high = digest[:6]
         bucket = (low >> 2) * self._buckets + int.from_bytes(high) % self._buckets
@@ -136,7 +140,8 @@ def shared_by(rule: rules.Rule, owner: setidentity.SetIdentity, now_us: int) -> 
             until_us = min(until_us, now_us // SECOND_US * SECOND_US + SECOND_US)
     interned = None if is_inline else interning.entry(interning.TextKind.RULE, text)
     inline = text if is_inline else b""
-    return Shared(rule, interned, inline, state, due_us, is_alike, now_us, until_us)
+    is_exact = once and not is_alike and rule.timing.jitter_ms == 0
+    return Shared(rule, interned, inline, state, due_us, is_alike, is_exact, now_us, until_us)
 
 
 class KnownRules:
@@ -167,7 +172,7 @@ def due_of(
         return shared.state, shared.due_us
     if at_us is None:
         due_us = _next_due(shared.rule, owner, row.write.id, now_us, created_us)
-    elif shared.rule.timing.jitter_ms == 0:
+    elif shared.is_exact:
         return definitions.State.ARMED, at_us
     else:
         due_us = _next_due(rules.at_instant(shared.rule, at_us), owner, row.write.id, at_us - 1)
@@ -207,14 +212,15 @@ class NewFacts:
         return MemberFacts(self._random[first:last], created_us, not_before_us, state)
 
 
-def record(row: Row, facts: MemberFacts, kind: bytes, payload_mac: bytes) -> bytes:
-    """The bytes to be stored; ``kind``: those of the numbers of set, target and rule."""
+def draft(row: Row, facts: MemberFacts, payload_mac: bytes) -> codec.MemberDraft:
+    """The record of the row, but for the numbers of its shard."""
     write = row.write
-    return codec.member_record(
-        state=facts.state,
-        identity=facts.identity,
-        middle=codec.member_middle(facts.created_us, facts.not_before_us, kind),
-        name=row.name,
+    return codec.member_draft(
+        facts.state,
+        facts.identity,
+        facts.created_us,
+        facts.not_before_us,
+        row.name,
         inline=row.shared.inline,
         once_us=write.at_us,
         payload=write.payload,

@@ -76,12 +76,17 @@ class _Sent(NamedTuple):
 
 @dataclass(eq=False)
 class _Batch:
-    """One call of ``put``: what its rows share, and their answers so far."""
+    """One call of ``put``: what its rows share, their answers so far, and what is sent of them.
+
+    Attributes:
+        drafts: of the records, by the places of the rows; None of those that only ask.
+    """
 
     owner: setidentity.SetIdentity
     now_us: int
     answers: list[values.MemberWritten | None]
     facts: rows.NewFacts
+    drafts: list[codec.MemberDraft | None]
 
     def answer(
         self,
@@ -118,9 +123,9 @@ class MemberWriter:
     ) -> list[values.MemberWritten]:
         """Store members; the answers are in the order of the rows."""
         now_us = self.index.clock.now_us()
-        batch = _Batch(
-            set_.identity, now_us, [None] * len(wanted), rows.NewFacts(len(wanted), now_us)
-        )
+        count = len(wanted)
+        facts = rows.NewFacts(count, now_us)
+        batch = _Batch(set_.identity, now_us, [None] * count, facts, [None] * count)
         for wave in routing.waves(self._rows(wanted, batch)):
             tasks = [_first(row, batch) for row in wave]
             for _ in range(_RACES):
@@ -144,12 +149,14 @@ class MemberWriter:
             if at_us is not None and not records.is_due(at_us):
                 raise errors.Bug(f"{write.id}: an instant of {at_us} us cannot be stored")
             name = write.id.encode()
-            listed.append(rows.Row(place, *ids.of(name), name, write, shared))
+            id_, low, bucket = ids.of(name)
+            listed.append(rows.Row(place, id_, low, bucket, name, write, shared))
         return listed
 
     async def _round(self, tasks: list[_Task], batch: _Batch) -> list[_Task]:
         """Send every task once; the tasks of a further round are returned."""
         again: list[_Task] = []
+        self._draft(tasks, batch)
 
         async def send_to(layout: messages.Layout, left: list[_Task]) -> routing.Left[_Task]:
             return await self._send(layout, left, batch, again)
@@ -158,6 +165,26 @@ class MemberWriter:
         for task in rest:
             batch.answer(task.row, Outcome.GONE)
         return again
+
+    def _draft(self, tasks: Sequence[_Task], batch: _Batch) -> None:
+        """Make what is the same of the records in every shard.
+
+        Rows are taken in the order in which they lie in memory: sorted by shard, each one lies
+        somewhere else, and the same work takes longer.
+        """
+        stored = [(task.row, task.facts) for task in tasks if task.facts is not None]
+        signed = [(row, facts) for row, facts in stored if row.write.payload]
+        macs: dict[int, bytes] = {}
+        if signed:
+            uids = codec.uuid_texts([facts.uid for _, facts in signed])
+            listed = (
+                (uid, row.write.id, row.write.payload)
+                for uid, (row, _) in zip(uids, signed, strict=True)
+            )
+            proofs = self.signed_blobs.payload_macs(batch.owner.namespace, listed)
+            macs = {row.place: mac for (row, _), mac in zip(signed, proofs, strict=True)}
+        for row, facts in stored:
+            batch.drafts[row.place] = rows.draft(row, facts, macs.get(row.place, b""))
 
     async def _send(
         self,
@@ -223,7 +250,7 @@ class MemberWriter:
         return found
 
     def _call(self, sent: _Sent, lane: int, batch: _Batch) -> scripting.ScriptCall:
-        shard, namespace, signed = sent.shard, batch.owner.namespace, self.signed_blobs
+        shard = sent.shard
         kinds = {key: codec.kind_bytes(lane, lane, n) for key, n in sent.numbers.items()}
         call = self.index.call(
             "putmembers",
@@ -237,20 +264,15 @@ class MemberWriter:
         listed: list[bytes] = []
         buckets: list[str] = []
         names, of_population = self.index.shard(shard), self.index.buckets
+        drafts = batch.drafts
         last = -1
         position, _ = call.run(())
         key = call.new_keys(())
         for task in sent.tasks:
-            row, facts = task.row, task.facts
-            made = b""
-            if facts is not None:
-                payload = row.write.payload
-                mac = b""
-                if payload:
-                    uid = codec.uuid_text(facts.uid)
-                    mac = signed.payload_mac(namespace, uid, row.write.id, payload)
-                made = rows.record(row, facts, kinds[id(row.shared)], mac)
-            listed += (row.id, made, task.due, task.expected)
+            row = task.row
+            draft = drafts[row.place]
+            record = b"" if draft is None else draft.record(kinds[id(row.shared)])
+            listed += (row.id, record, task.due, task.expected)
             if row.bucket != last:
                 last = row.bucket
                 groups += (key + len(buckets), position, 0)
@@ -392,6 +414,8 @@ def _first(row: rows.Row, batch: _Batch) -> _Task:
 
 
 def _new(row: rows.Row, batch: _Batch) -> _Task:
+    if row.shared.is_exact and (at_us := row.write.at_us) is not None:
+        return _Task(row, batch.facts.of(row, definitions.State.ARMED), b"%d" % at_us, b"")
     state, due_us = rows.due_of(row, batch.owner, batch.now_us, batch.now_us)
     return _Task(row, batch.facts.of(row, state), _due_text(due_us), b"")
 

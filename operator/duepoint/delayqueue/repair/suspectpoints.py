@@ -114,6 +114,58 @@ class SuspectPoints:
                 found.append(SuspectShard(shard=shard, back_us=back_us))
         return tuple(found)
 
+    async def set_aside(self, suspect: SuspectShard, epoch: messages.Epoch) -> int:
+        """Slots that wait for others wait to be compared, too; how many were set aside now.
+
+        A claim sets aside what it finds due. A slot that waits for others may be due long after the
+        doubt has ended, and have been called up before its server went back.
+        """
+        if not suspect.back_us:
+            return 0
+        names, changed = self.index.shard(suspect.shard), 0
+        lanes = {text: lane for lane, text in (await self.reader.namespaces(suspect.shard)).items()}
+        async for part in self._queued(suspect):
+            known = await self.reader.read_definitions(
+                suspect.shard, {point.schedule_id for point in part}
+            )
+            by_lane: dict[int, list[bytes]] = {}
+            for point in part:
+                definition = known.get(point.schedule_id)
+                lane = None if definition is None else lanes.get(definition.namespace)
+                if lane is not None:
+                    by_lane.setdefault(lane, []).append(point.member)
+            call = self.index.call(
+                "setaside",
+                suspect.shard,
+                *map(names.lane, by_lane),
+                epoch=epoch,
+                lanes=[str(lane) for lane in by_lane],
+            )
+            call.put(members=[call.run(listed) for listed in by_lane.values()])
+            (count,) = await self.index.scripts.run(call)
+            changed += int(count)
+        return changed
+
+    async def _queued(self, suspect: SuspectShard) -> AsyncIterator[list[points.DuePoint]]:
+        """Slots up to ``back`` that wait for others, in parts; their dues are not read."""
+        names, begin = self.index.shard(suspect.shard), b"-"
+        while True:
+            page_of = ("ZRANGE", names.occ, begin, "+", "BYLEX", "LIMIT", 0, _PAGE)
+            (page,) = await self.index.read("read what waits", page_of)
+            parsed = [points.parse_member(member, 0) for member in page]
+            found = [
+                point
+                for point in parsed
+                if point is not None
+                and point.kind is points.PointKind.QUEUED
+                and point.slot_us <= suspect.back_us
+            ]
+            for first in range(0, len(found), PART):
+                yield found[first : first + PART]
+            if len(page) < _PAGE:
+                return
+            begin = b"(" + page[-1]
+
     async def held(self, shard: messages.ShardId) -> AsyncIterator[Sequence[HeldPoint]]:
         """Every point of a shard that waits to be compared, in parts."""
         names = self.index.shard(shard)

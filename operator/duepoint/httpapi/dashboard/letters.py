@@ -1,9 +1,10 @@
 """Operations on the dead letters of Schedules: list those of a namespace, and run them again.
 
-Who may list the Schedules of a namespace sees its letters; the verb ``run`` on a Schedule, which
-running it by hand needs, replays its letters. Ids can be guessed: who may neither see a letter nor
-replay it gets the answer for a letter that does not exist. Letters of members belong to their sets
-and are left out: ``httpapi.letters`` has them.
+Who may list the Schedules of a namespace sees its letters; with the verb ``run`` on a Schedule,
+which running it by hand needs, the same person replays its letters. Ids can be guessed: who may not
+see the letters of a namespace gets the answer for letters that do not exist, and gets it before any
+of them is looked up, so that the time it takes says nothing either. Letters of members belong to
+their sets and are left out: ``httpapi.letters`` has them.
 """
 
 from __future__ import annotations
@@ -47,8 +48,11 @@ class ScheduleLetters:
     async def replay(self, asked: UserCall) -> HttpResponse:
         """Run slots again; what became of each letter by its id."""
         ids = letters.replayed_ids(asked.call)
-        await self._queue.layouts.read()
-        results = {letter_id: await self._replay(asked, letter_id) for letter_id in ids}
+        if not await queueviews.may_list(self._rights, asked, asked.call.namespace):
+            results = dict.fromkeys(ids, "gone")
+        else:
+            await self._queue.layouts.read()
+            results = {letter_id: await self._replay(asked, letter_id) for letter_id in ids}
         counts = Counter(results.values())
         missing = [letter_id for letter_id, result in results.items() if result != "replayed"]
         return reads.answer(
@@ -66,8 +70,7 @@ class ScheduleLetters:
         name = letter.entry.get("name", "")
         wanted = asking.attributes("run", schedules.PLURAL, asked.call.namespace, name)
         if not await self._rights.may(asked.caller, wanted):
-            may_see = await queueviews.may_list(self._rights, asked, asked.call.namespace)
-            return "forbidden" if may_see else "gone"
+            return "forbidden"
         slot = deadletters.slot_of(letter)
         if slot is None:
             return "unreadable"

@@ -75,7 +75,9 @@ OPERATIONS: Final = (
     Operation(
         "replayScheduleLetters", "POST", "/deadletters:replay", Needs.OWN,
         "Run slots of Schedules again that were given up", body="Replay",
-        answers={200: "ReplayedLetters"}, rights=f"{_RUN} of each letter", base=_OF_NAMESPACE,
+        answers={200: "ReplayedLetters"},
+        rights=f"`list` on `schedules` of the namespace, and {_RUN} of each letter",
+        base=_OF_NAMESPACE,
     ),
 )  # fmt: skip
 

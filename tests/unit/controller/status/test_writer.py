@@ -383,6 +383,45 @@ async def test_a_server_that_took_over_is_noticed_at_the_next_look():
         assert len(doubts) == 1
 
 
+async def test_a_server_that_another_service_has_met_is_looked_at_at_once():
+    clock = FakeClock()
+    queue, doubts, outages = MemoryDelayQueue(clock), [], []
+    watch = await an_index_watch(clock, queue, doubts, outages=outages)
+    async with running(clock, watch.run()):
+        await clock.advance(3)
+        watch.look()
+        await clock.advance(1)
+        assert doubts == []  # nothing has happened to it
+        outages.append("another server")
+        watch.look()
+        await clock.advance(0.1)
+        assert len(doubts) == 1
+        for _ in range(5):
+            watch.look()
+        await clock.advance(4)
+        assert len(doubts) == 1
+
+
+async def test_a_look_that_fails_is_repeated_soon_and_not_in_a_burst():
+    clock = FakeClock()
+    queue, doubts = MemoryDelayQueue(clock), []
+    watch = await an_index_watch(clock, queue, doubts)
+    asked, keepalive = [], queue.health.keepalive
+
+    async def counted():
+        asked.append(clock.monotonic())
+        return await keepalive()
+
+    queue.health.keepalive = counted
+    async with running(clock, watch.run()):
+        queue.available = False
+        await clock.advance(11.5)
+        assert 3 <= len(asked) <= 5
+        queue.available = True
+        await clock.advance(1.5)
+        assert len(doubts) == 1
+
+
 async def test_a_server_that_becomes_unfit_is_told_of_until_it_is_fit_again():
     clock = FakeClock()
     queue, health = MemoryDelayQueue(clock), services.Health()

@@ -96,8 +96,10 @@ function amount(value) {
 
 function scaleOf(peaks) {
   const some = peaks.filter((peak) => peak > 0);
-  const least = Math.min(...some);
   const most = Math.max(...some);
+  const lowest = Math.min(...some);
+  // Hours that differ by less than half look alike: 82 beside 81 is no peak.
+  const least = lowest === most ? lowest : Math.min(lowest, most / 2);
   return {
     level(value) {
       if (value <= 0) return 0;

@@ -1,0 +1,93 @@
+"""What to write instead of a wrong word, an unknown option, or a word that is missing.
+
+Owns the messages for what click finds wrong before a command runs: one line each, with the nearest
+word that exists, or the word of this program for one of kubectl or of another scheduler.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+import click
+
+from duepoint import errors
+
+#: Words of kubectl and of other schedulers -> what to write here.
+MEANT = {
+    "get": "list",
+    "ls": "list",
+    "status": "describe",
+    "show": "describe",
+    "history": "describe",
+    "runs": "describe",
+    "events": "why",
+    "reason": "why",
+    "pause": "suspend",
+    "disable": "suspend",
+    "stop": "suspend",
+    "hold": "suspend",
+    "unpause": "resume",
+    "unsuspend": "resume",
+    "enable": "resume",
+    "start": "trigger",
+    "fire": "trigger",
+    "execute": "trigger",
+    "create": "trigger",
+    "catchup": "backfill",
+    "log": "logs",
+    "replay": "dlq replay",
+    "deadletters": "dlq list",
+    "check": "validate",
+    "lint": "validate",
+    "diagnose": "doctor",
+    "health": "doctor",
+    "help": "--help",
+}
+
+_QUOTED = 'put the expression into quotes, such as duepoint {} "0 9 * * 1-5"'
+
+
+def unknown_command(word: str, commands: Iterable[str]) -> str:
+    """That there is no such command, with the one that was probably meant."""
+    known = list(commands)
+    near = [MEANT[word]] if word in MEANT else difflib.get_close_matches(word, known, n=1)
+    hint = f'did you mean "{near[0]}"?' if near else f"write one of {', '.join(known)}"
+    return f"there is no command {errors.quoted(word)}; {hint}"
+
+
+def of_click(error: click.ClickException) -> str:
+    """What click found wrong; stray words may be an expression that the shell took apart."""
+    message = error.format_message().rstrip(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return message
+    words = context.command_path.removeprefix(context.find_root().command_path).strip()
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        assert isinstance(context.command, click.Group)  # noqa: S101 - only groups raise it here
+        some = " or ".join(context.command.list_commands(context))
+        return f"a word is missing behind {words}: write {some}; duepoint {words} -h explains them"
+    if isinstance(error, click.NoSuchOption):
+        return _unknown_option(error, context)
+    takes_expression = any(each.name == "expr" for each in context.command.params)
+    if "unexpected extra argument" in message:
+        hint = _QUOTED.format(words) if takes_expression else f"duepoint {words} -h shows its words"
+        return f"there are words too many; {hint}"
+    if takes_expression and isinstance(error, click.MissingParameter):
+        return f"the expression is missing; {_QUOTED.format(words)}"
+    return message
+
+
+def _unknown_option(error: click.NoSuchOption, context: click.Context) -> str:
+    """An option that the command does not have, with the one that was probably meant."""
+    named = error.option_name
+    has = [
+        each
+        for param in context.command.get_params(context)
+        for each in (*param.opts, *param.secondary_opts)
+        if each.startswith("--")
+    ]
+    begun = [each for each in has if named.startswith("--") and each.startswith(named)]
+    near = begun or [each for each in error.possibilities or () if each != "--help"]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"{context.command_path} -h lists them"
+    return f"there is no option {errors.quoted(named)}; {hint}"

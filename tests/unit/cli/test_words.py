@@ -1,0 +1,291 @@
+"""Words, options and names as people write them who know kubectl, and what wrong ones are told."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from aiohttp import web
+
+from duepoint import cli
+from duepoint.cli import instants, kubectlflags, mistakes, output
+from tests.support import background, pagecommands, scriptedapi
+
+ITEM = {
+    "metadata": {"name": "nightly", "namespace": "shop", "uid": "u", "generation": 1},
+    "spec": {"schedule": "0 2 * * *", "timeZone": "Etc/UTC", "webhook": {"url": "https://a.io/"}},
+}
+COLLECTION = "/apis/duepoint.dev/v1alpha1/namespaces/shop/schedules"
+
+
+class Cluster:
+    """An API server with one Schedule; ``answers`` says path -> status and body."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, tuple[int, Any]] = {
+            COLLECTION: (200, {"items": [ITEM], "metadata": {}}),
+            f"{COLLECTION}/nightly": (200, ITEM),
+        }
+        self.changes: list[Any] = []
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A cluster that the kubeconfig of the environment names."""
+    found = Cluster()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.method == "PATCH":
+            found.changes.append(await request.json())
+        status, body = found.answers.get(request.path, (404, {}))
+        return web.json_response(body, status=status)
+
+    with background.living(lambda: scriptedapi.serving(answer)) as (server, _):
+        write_kubeconfig(tmp_path / "config", server.url)
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        yield found
+
+
+def write_kubeconfig(path: Path, url: str) -> None:
+    context = {"cluster": "c", "user": "u", "namespace": "shop"}
+    document = {
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": context}],
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    path.write_text(json.dumps(document))
+
+
+# -- words and options ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("get", "list"), ("pause", "suspend"), ("unpause", "resume"), ("history", "describe"),
+        ("replay", "dlq replay"), ("help", "--help"), ("descrbe", "describe"),
+    ],
+)  # fmt: skip
+def test_a_word_of_other_programs_leads_to_ours(refused, word, meant):
+    assert f'did you mean "{meant}"?' in refused(word)
+
+
+def test_every_word_that_is_suggested_exists():
+    context = click.Context(cli.commands)
+    for words in set(mistakes.MEANT.values()) - {"--help"}:
+        first, _, second = words.partition(" ")
+        command = cli.commands.get_command(context, first)
+        assert not second or second in command.list_commands(context)
+
+
+@pytest.mark.parametrize("group", ["dlq", "queue", "set", "webhook"])
+def test_a_group_without_its_word_names_the_words_in_one_line(refused, group):
+    message = refused(group)
+    assert f"a word is missing behind {group}: write " in message
+    assert "Usage" not in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("list", "--al"), "did you mean --all-namespaces?"),
+        (("list", "--request-timeout", "5s"), "did you mean --timeout?"),
+        (("dlq", "list", "--al"), "duepoint dlq list -h lists them"),
+        (("list", "-x"), "duepoint list -h lists them"),
+    ],
+)
+def test_an_unknown_option_is_named_with_the_nearest(refused, arguments, hint):
+    message = refused(*arguments)
+    assert 'there is no option "-' in message
+    assert hint in message
+
+
+@pytest.mark.parametrize(
+    ("flags", "result"),
+    [
+        (("--dry-run=client",), "would be suspended"),
+        (("--dry-run=server",), "would be suspended"),
+        (("--dry-run=true",), "would be suspended"),
+        (("--dry-run=none",), "suspended"),
+    ],
+)
+def test_flags_take_the_values_that_kubectl_gives_them(duepoint, cluster, flags, result):
+    answer = duepoint("suspend", "nightly", "-o", "json", *flags)
+    assert answer.column("result") == [result]
+    assert bool(cluster.changes) == (result == "suspended")
+
+
+def test_a_flag_that_is_set_to_false_is_left_out(duepoint, cluster):
+    answer = duepoint("list", "--all-namespaces=false", "-o", "json")
+    assert answer.column("name") == ["nightly"]
+    assert kubectlflags.plain(
+        cli.commands.get_command(click.Context(cli.commands), "trigger"),
+        ["a", "--wait=false", "--", "--wait=false"],
+    ) == ["a", "--no-wait", "--", "--wait=false"]
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["nightly", "schedule/nightly", "schedules.duepoint.dev/nightly"])
+def test_a_name_may_have_its_kind_as_kubectl_prints_it(duepoint, cluster, name):
+    answer = duepoint("describe", name, "-o", "json")
+    assert answer.column("name") == ["nightly"]
+
+
+@pytest.mark.parametrize("command", ["describe", "why", "logs", "trigger", "suspend"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("", 'NAME: "" is no name of an object'),
+        ("..", 'NAME: ".." is no name of an object'),
+        ("a/b/c", 'NAME: "a/b/c" is no name of an object'),
+        ("shop/nightly", "write the name alone, and a namespace with -n: nightly -n shop"),
+    ],
+)
+def test_what_is_no_name_is_refused_before_the_cluster_is_asked(refused, command, name, said):
+    assert said in refused(command, name)
+
+
+def test_a_namespace_is_no_path(refused):
+    assert '--namespace: "a/b" is no name of an object' in refused("list", "-n", "a/b")
+
+
+# -- times ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("until", "said"),
+    [
+        ("2020-01-01", '"2020-01-01" is over'),
+        ("now", '"now" is over'),
+        ("yesterday", "or a duration from now, such as 2h"),
+        ("2w", 'did you mean "14d"?'),
+    ],
+)
+def test_a_suspension_ends_in_the_future(refused, until, said):
+    assert said in refused("suspend", "nightly", "--until", until)
+
+
+def test_a_time_of_day_is_the_last_one_in_the_zone(monkeypatch):
+    monkeypatch.setattr(instants, "now_us", lambda: instants.strict_us("2026-03-02T00:30:00Z"))
+    for text, wanted in (
+        ("01:30", "2026-03-02T00:30:00Z"),
+        ("01:31", "2026-03-01T00:31:00Z"),
+        ("00:00:05", "2026-03-01T23:00:05Z"),
+    ):
+        found = instants.parse_last_us(text, zone="Europe/Rome", name="--at")
+        assert instants.utc_text(found) == wanted, text
+
+
+@pytest.mark.parametrize("command", ["why", "logs", "trigger"])
+def test_a_time_of_day_that_is_none_is_refused_with_both_forms(refused, cluster, command):
+    jobs = "/apis/batch/v1/namespaces/shop/jobs"
+    cluster.answers[jobs] = (200, {"items": []})
+    message = refused(command, "nightly", "--at", "25:00")
+    assert '--at: "25:00" is no time; write RFC 3339' in message
+    assert "HH:MM for the last one" in message
+
+
+# -- the cluster ---------------------------------------------------------------------------------
+
+
+def test_an_empty_list_says_where_and_with_which_labels(duepoint, cluster):
+    cluster.answers[COLLECTION] = (200, {"items": [], "metadata": {}})
+    answer = duepoint("list", "-l", "team=a", "-o", "json")
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err.endswith("there is no Schedule with the labels team=a in namespace shop\n")
+
+
+def test_a_wrong_selector_is_named_by_its_option(refused, cluster):
+    cluster.answers[COLLECTION] = (400, {"message": "unable to parse requirement"})
+    assert '--selector: "a in (": unable to parse requirement' in refused("list", "-l", "a in (")
+
+
+@pytest.mark.parametrize("command", [("list",), ("doctor",), ("why", "x"), ("trigger", "x")])
+def test_a_cluster_that_does_not_answer_is_one_line_and_no_verdict(
+    refused, tmp_path, monkeypatch, command
+):
+    write_kubeconfig(tmp_path / "config", "http://127.0.0.1:1")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    message = refused(*command)
+    assert "cluster: http://127.0.0.1:1 does not answer" in message
+    assert "is this the right --context?" in message
+
+
+@pytest.mark.parametrize("command", [("list",), ("doctor",)])
+def test_credentials_that_are_over_are_one_line(refused, cluster, command):
+    cluster.answers[COLLECTION] = cluster.answers["/version"] = (401, {"message": "Unauthorized"})
+    message = refused(*command)
+    assert "does not accept these credentials" in message
+    assert "log in again" in message
+
+
+def give_a_run(cluster: Cluster, namespace: str, name: str) -> str:
+    """A Schedule with a Job and its Pod; the path of the Pod's log."""
+    metadata = {**ITEM["metadata"], "name": name, "namespace": namespace}
+    schedule = {"metadata": metadata, "spec": {"schedule": "0 2 * * *", "jobTemplate": {}}}
+    owner = {"controller": True, "uid": "u"}
+    job = {"metadata": {"name": "j", "ownerReferences": [owner]}}
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}}
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    cluster.answers |= {
+        f"{COLLECTION.replace('shop', namespace)}/{name}": (200, schedule),
+        f"/apis/batch/v1/namespaces/{namespace}/jobs": (200, {"items": [job]}),
+        pods: (200, {"items": [pod]}),
+    }
+    return f"{pods}/p/log"
+
+
+def test_logs_that_cannot_be_read_are_no_success(duepoint, cluster):
+    log = give_a_run(cluster, "shop", "nightly")
+    cluster.answers[log] = (400, {"message": "container is waiting to start"})
+    answer = duepoint("logs", "nightly")
+    assert (answer.code, answer.out) == (2, "")
+    assert "container is waiting to start" in answer.err
+
+
+@pytest.mark.parametrize("page", ["howto/twenty-tasks", "runbooks/DuepointRunsFailing"])
+def test_the_logs_that_a_page_asks_for_are_shown(duepoint, cluster, page):
+    cluster.answers[give_a_run(cluster, "team-a", "report")] = (200, "hello")
+    [path] = [each for each in pagecommands.PAGES if pagecommands.name_of(each) == page]
+    commands = [each for block in pagecommands.blocks_of(path) for each in block.left_out]
+    [words] = [shlex.split(each) for each in commands if "duepoint logs " in each]
+    answer = duepoint(*words[words.index("logs") :])
+    assert (answer.code, answer.out) == (0, '[p/main] "hello"\n')
+
+
+# -- output --------------------------------------------------------------------------------------
+
+
+def test_each_command_that_asks_a_server_can_be_limited(refused, tmp_path, monkeypatch):
+    write_kubeconfig(tmp_path / "config", "http://127.0.0.1:1")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    for name in ("DUEPOINT_API_TOKEN", "DUEPOINT_API_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        write_kubeconfig(tmp_path / "config", url)
+        for command in (
+            ("set", "stats", "reminders", "--server", url),
+            ("import", "cronjob", "--all-namespaces"),
+            ("trigger", "nightly"),
+            ("list",),
+        ):
+            assert "--timeout: " in refused(*command, "--timeout", "100ms"), command
+
+
+def test_a_connection_that_breaks_is_no_reader_that_has_left(refused, monkeypatch):
+    def breaks(*_: object, **__: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(output, "write", breaks)
+    message = refused("next", "* * * * *")
+    assert "a connection broke while the command used it: Broken pipe" in message
