@@ -28,7 +28,8 @@ def test_a_shipped_user_may_touch_our_keys_and_channels_alone(role):
     channels = [] if role == "viewer" else ["&dp:*"]  # it only looks
     assert [word for word in words if word.startswith("&")] == channels
     assert "-@all" in words
-    assert not any(word.startswith("+@") for word in words)
+    categories = [word for word in words if word.startswith("+@")]
+    assert categories == (["+@connection"] if role == "api" else [])  # see ``redisusers.rights``
     assert "nopass" not in words
 
 
