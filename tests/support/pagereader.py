@@ -157,7 +157,8 @@ class Reader:
                     process.send_signal(signal.SIGINT)
                     break
             said += process.stdout.read()
-            assert process.wait() in (0, 130, -signal.SIGINT), f"{command}\n{said}"
+            code = process.wait()
+            assert code in (0, 130, -signal.SIGINT), f"{command}: {code}\n{said}"
             assert text in said, f"{command}\n{said}"
         finally:
             guard.cancel()
