@@ -774,10 +774,13 @@ class MemoryDelayQueue:
     async def unlink_closed(self, shard: messages.ShardId) -> None:
         self._shard(shard)
 
-    async def end_partition(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
-        layout = self._known_layout()
+    async def open_own(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
         for shard in sharding.own_shards(layout):
             self._fenced(shard, epoch).state = "open"
+
+    async def end_partition(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
+        layout = self._known_layout()
+        await self.open_own(layout, epoch)
         self._layout = messages.Layout(number=layout.number, shards=layout.shards)
         self._moves = memorymoves.Record(moved=moved, knows=self._moves.knows)
         return self._layout

@@ -167,6 +167,8 @@ class Leadership:
                 layout = await self._queue.membership.open(
                     shards, epoch, noted=noted, by=self._others.own
                 )
+                if layout.former is None:
+                    await self._queue.resharding.open_own(layout, epoch)
             except (errors.TryLater, kube_errors.ApiError) as trouble:
                 if self._health.unwell("queue", str(trouble)):
                     telemetry.logger.warning("index cannot be opened", error=str(trouble))

@@ -9,6 +9,7 @@ import pytest
 
 from duepoint import errors
 from duepoint.controller.maintenance import partitioner
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from tests.integration.partitioning.scene import Killed, Scene, crash_at
 from tests.support import queueing
@@ -208,4 +209,29 @@ async def test_what_has_moved_is_counted_on_through_an_interruption(valkey, key_
     await scene.partition(mover, 8)
     assert interrupted
     assert (await queue.resharding.progress()).moved == 40
+    await scene.close()
+
+
+async def test_a_layout_that_was_lost_while_a_move_began_takes_schedules_in_the_next_term(
+    valkey, key_prefix
+):
+    """The next leader knows the layout before; its shard was made again for the move."""
+    scene = Scene(valkey.url, key_prefix)
+    queue = await scene.open(read=False)
+    before = await queue.membership.open(1, queueing.EPOCH)
+    await queue.resharding.announce(4, queueing.EPOCH)
+    for shard in sharding.all_shards(before):
+        await queue.export.move(shard, None, queueing.EPOCH)
+    with valkey.client() as client:
+        client.delete(f"{key_prefix}{{ctl}}:layout")
+    scene.epoch = queueing.EPOCH + 1
+    successor, term = await scene.open(read=False), messages.Epoch(scene.epoch)
+    layout = await successor.membership.open(1, term, noted=before)
+    assert layout == before
+    with pytest.raises(queue_errors.LayoutChanged):
+        await scene.arm(successor, "daily", due_us=4_000_000_000_000_000)
+    await successor.resharding.open_own(layout, term)
+    await scene.arm(successor, "daily", due_us=4_000_000_000_000_000)
+    (shard,) = sharding.all_shards(layout)
+    assert await successor.resharding.shard_state(shard) == "open"
     await scene.close()

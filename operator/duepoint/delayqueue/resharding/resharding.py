@@ -163,17 +163,23 @@ class Resharding:
 
     async def end(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
         """Every former shard is closed: the new layout stands alone."""
-        layout = self.index.known_layout()
-        shards = sharding.own_shards(layout)
+        await self.open_own(self.index.known_layout(), epoch)
+        return self.layouts.remember(
+            await self.record_progress(epoch, phase=Phase.STABLE, moved=moved, left=0, done=True)
+        )
+
+    async def open_own(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
+        """Every shard of a layout that stands alone takes schedules.
+
+        A server that lost the layout alone, or everything while a move began, has shards of that
+        move beside the layout before it: nothing would ever end their state.
+        """
         replies = await self.index.scripts.run_many(
-            [self.index.call("filled", shard, epoch=epoch) for shard in shards]
+            [self.index.call("filled", shard, epoch=epoch) for shard in sharding.own_shards(layout)]
         )
         for reply in replies:
             if isinstance(reply, errors.DuepointError):
                 raise reply
-        return self.layouts.remember(
-            await self.record_progress(epoch, phase=Phase.STABLE, moved=moved, left=0, done=True)
-        )
 
     # -- one former shard --------------------------------------------------------------------------
 
