@@ -19,7 +19,9 @@ _ALL_RUN_US = 60 * S
 def judge(judgement: Judgement, subject: Subject, runs: Sequence[overlaps.Run]) -> None:
     """Every run of a ScheduleRun happened once, and nothing else was run by hand."""
     asked = [run for run in judgement.record.runs if run.uid == subject.uid]
-    allowed = Counter(slot for run in asked for slot in _slots(subject, run, may=True))
+    # What began with no former Schedule of the name begins with this one.
+    may = [run for run in judgement.record.runs if _precedes(judgement, run, subject)]
+    allowed = Counter(slot for run in (*asked, *may) for slot in _slots(subject, run, may=True))
     for slot, found in sorted(subject.by_hand.items()):
         name = f"{subject.name} by hand"
         if not allowed[slot]:
@@ -28,6 +30,13 @@ def judge(judgement: Judgement, subject: Subject, runs: Sequence[overlaps.Run]) 
             judgement.judge_count(name, slot, subject.target, found)
     for run in asked:
         _judge_run(judgement, subject, run, runs)
+
+
+def _precedes(judgement: Judgement, run: ManualRun, subject: Subject) -> bool:
+    """Whether it was asked for while the Schedule's name was another's, before this one."""
+    of_name = {wish.uid for wish in judgement.record.wishes[subject.name]}
+    is_former = run.uid != subject.uid and run.uid in of_name
+    return is_former and run.at_us <= subject.wishes[0].at_us
 
 
 def _slots(subject: Subject, run: ManualRun, *, may: bool) -> list[int]:
