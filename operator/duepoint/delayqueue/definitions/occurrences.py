@@ -89,6 +89,7 @@ class Occurrences:
             *(names.lane(lane), names.bucket_of(definition.id, self.index.buckets)),
             epoch=epoch,
             lane=str(lane),
+            at=self.index.clock.now_us(),
             id=definition.id,
             uid=codec.packed_uid(definition.uid),
         )

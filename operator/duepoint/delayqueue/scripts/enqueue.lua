@@ -4,7 +4,7 @@
   Points, claims and the chain of the schedule are left alone. Called again (the reply was lost) it changes
   nothing, for as long as the occurrences wait.
 
-  ARGV  layout, epoch, lane (number), id, uid: positions in ARGV,
+  ARGV  layout, epoch, lane (number), at (us: the time by the caller's agreed clock), id, uid: positions in ARGV,
         members {from, to} in ARGV, records {from, to}: of each member its record
   Reply {APPLIED | UNCHANGED (it is there) for each member} | GONE (no definition of this uid)
         | BUSY (on its way to another shard) | ABSENT (not in this draining shard: see the new one)
@@ -17,9 +17,10 @@
 -- include wake
 -- include wanteddefinition
 
--- A microsecond apart, so that they are claimed in this order; the last one is due now, and none is
--- due before what was enqueued earlier, because a script takes longer than that for each of them.
-local now, before = server_time(), shard_head()
+-- A microsecond apart, so that they are claimed in this order; the last one is due now. Now is the earlier of
+-- two times: a server whose clock is an hour ahead would keep them waiting once its clock is right again.
+local server_now, before = server_time(), shard_head()
+local now = math.min(server_now, args.at)
 local first, last = args.members[1], args.members[2]
 local reply, added, records = {}, {}, {}
 for i = first, last do
@@ -35,6 +36,6 @@ if #added > 0 then
   redis.call('ZADD', OCC, unpack(added))
   redis.call('HSET', OCCREC, unpack(records))
   refresh_head(args.lane, LANE)
-  announce_head(before, now)
+  announce_head(before, server_now)
 end
 return reply
