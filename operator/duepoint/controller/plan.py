@@ -151,7 +151,7 @@ def decide(
             started=max(started, status.started),
             former=stored,
         )
-        return _reopened(made, status.settled, now_us)
+        return _reopened(_undoing(made, status.settled), status.settled, now_us)
     # A suspension that ended by itself is counted when its end is published.
     is_counted = has_resumed(stored, now_us) and not status.suspended
     skipped = 0 if is_counted else skipped_by_suspension(stored, now_us)
@@ -346,6 +346,14 @@ def _is_lost_edit(spec: ScheduleSpec, stored: Definition, status: PublishedStatu
         and status.settled_us is not None
         and status.timing_hash == rules.timing_hash(spec.rule)
     )
+
+
+def _undoing(made: ArmingPlan, settled: Watermark) -> ArmingPlan:
+    """The plan without what the former timing has begun again for slots that are to come now."""
+    if made.arming is None:
+        return made
+    arming = msgspec.structs.replace(made.arming, undone_after_us=settled.through_us)
+    return msgspec.structs.replace(made, arming=arming)
 
 
 def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target: str) -> ArmingPlan:
