@@ -254,10 +254,7 @@ def _judge_status(judgement: Judgement, subject: Subject, required: Mapping[int,
     ready = conditions.get("Ready", {})
     if ready.get("status") != "True" or status.get("observedGeneration") != wishes[-1].generation:
         judgement.complain(name, f"is not Ready in the end: {ready}")
-    waiting = any(
-        found[-1].refused and found[-1].at_us + overlaps.WAIT_US > end_us
-        for found in effects.values()
-    )
+    waiting = any(may_be_open(found, end_us) for found in effects.values())
     queues = (wishes[-1].spec or {}).get("concurrencyPolicy") == "Queue"
     if "openSlots" in status and not waiting and not queues:
         judgement.complain(name, f"slots are open in the end: {status['openSlots']}")
@@ -271,6 +268,13 @@ def _judge_status(judgement: Judgement, subject: Subject, required: Mapping[int,
                 f"settledThrough is {judgement.text(settled)}, below {judgement.text(max(ended))}",
             )
     _judge_counters(judgement, name, status, effects)
+
+
+def may_be_open(found: Sequence[Effect], end_us: int) -> bool:
+    """Whether a slot waits for its next attempt, or had it so late that no status says so yet."""
+    if not any(effect.refused for effect in found):
+        return False
+    return found[-1].at_us + (overlaps.WAIT_US if found[-1].refused else _LAG_US) > end_us
 
 
 def _judge_counters(

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.simulation import faults, memberrules, page
+from tests.simulation import faults, memberrules, oracle, page
 from tests.simulation.cluster import MadeJob
 from tests.simulation.effects import Effect
 from tests.simulation.faults import Kind
@@ -129,6 +129,23 @@ def test_a_job_made_after_its_schedules_deletion_counts_unless_it_is_collected(
     subject = Subject(name="one", target="job", uid="one", wishes=wishes, effects={}, by_hand={})
     found = [Effect(job.at_us, job.name, job.name) for job in jobs]
     assert len(without_collected(judge, subject, found)) == counts
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_open"),
+    [
+        ([(100, True)], True),
+        ([(85, True), (100, True)], True),
+        ([(155, True), (159, False)], True),
+        ([(100, True), (101, False)], False),
+        ([(159, False)], False),
+        ([(90, True)], False),
+    ],
+    ids=["waits", "waits again", "just ended", "ended long ago", "at once", "too long"],
+)
+def test_a_slot_may_be_open_in_the_end_only_after_a_refusal(answers, is_open):
+    found = [Effect(at * S, "a", "a", refused) for at, refused in answers]
+    assert oracle.may_be_open(found, 159 * S) is is_open
 
 
 def test_the_page_says_what_was_counted_and_keeps_its_text(tmp_path):
