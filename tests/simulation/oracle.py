@@ -26,7 +26,7 @@ from tests.simulation import byhand, memberrules, overlaps, segments, slots
 from tests.simulation.effects import Effect, Effects, all_of, effects_of
 from tests.simulation.faults import OF_CLOCKS, Kind
 from tests.simulation.history import Record
-from tests.simulation.judgement import Judgement, Subject, events_of
+from tests.simulation.judgement import Judgement, Subject, events_of, without_collected
 from tests.simulation.plans import Wish
 from tests.simulation.slots import S
 from tests.simulation.timeline import (
@@ -105,7 +105,8 @@ def _judge_subject(judgement: Judgement, subject: Subject) -> None:
             judgement, name, slot, due, found, not_before=earliest.get(slot, due), may_wait=waited
         )
         memberrules.judge_holds(judgement, name, slot, found, holds)
-        judgement.judge_count(name, slot, subject.target, found, lives=lives)
+        kept = without_collected(judgement, subject, found)
+        judgement.judge_count(name, slot, subject.target, kept, lives=lives)
     if not judgement.forgot:
         for one, other in overlaps.together(subject.spec, subject.target, runs):
             judgement.complain(

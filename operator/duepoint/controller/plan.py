@@ -75,12 +75,13 @@ class PublishedStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def is_new(self) -> bool:
         """Whether no generation of this object was ever armed or refused.
 
-        The first one may have been looked at, while Redis was away: its slots still count from the
-        creation. A later one counts from the edit, also where the first was refused.
+        One may have been looked at, while Redis was away: its slots still count from the creation.
+        An edit that is seen after that counts from there, also where the spec was refused before:
+        its status has a watermark although it waits.
         """
         if self.observed_generation < 0:
             return True
-        return self.waits and self.observed_generation == 1 and self.settled_us is None
+        return self.waits and self.settled_us is None
 
     def has_accepted(self, generation: int) -> bool:
         """Whether this generation is the one that was accepted."""
