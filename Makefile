@@ -153,11 +153,12 @@ test-api-servers: $(STAMP) ## the tests of everything that an API server may ref
 	done
 
 .PHONY: test-redis-server
-test-redis-server: $(STAMP) ## the tests that run on Debian's redis-server as well, where it is installed
-	@if command -v redis-server >/dev/null; \
-	then $(PY) -m tools.devcluster run --tool helm -- \
-	  $(BIN)/pytest -n $(WORKERS) --dist loadgroup -k redis-server $(PYTEST_ARGS); \
-	else echo "No redis-server on the PATH: its tests are left out" >&2; fi
+test-redis-server: $(STAMP) ## the tests of the embedded Valkey on Redis 7.0: the redis-server of the PATH, or one that Maven fetches
+	@if command -v redis-server >/dev/null; then tool=; \
+	elif command -v mvn >/dev/null; then tool="--tool redis-server"; \
+	else echo "Neither redis-server nor mvn on the PATH: tests on Redis are left out" >&2; exit; fi; \
+	$(PY) -m tools.devcluster run --tool helm $$tool -- \
+	  $(BIN)/pytest -n $(WORKERS) --dist loadgroup -k redis-server $(PYTEST_ARGS)
 
 .PHONY: fuzz
 fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most 5 ms (COUNT=, SEED=)
