@@ -96,7 +96,7 @@ def test_a_run_by_hand_that_got_no_answer_and_whose_end_comes_late_runs_once(
     wrong_of, played, kind
 ):
     """The operator does not know whether the run is in the queue, nor yet that it has ended."""
-    story = a_story("stream")
+    story = a_story("stream", seconds=60.0)
     at = messages_of(played(story), "worker", 20.0, 30.0)[0]
     run = faults.usual(Kind.RUN, at)
     record = played(scopes.with_events(story, run))
@@ -105,7 +105,7 @@ def test_a_run_by_hand_that_got_no_answer_and_whose_end_comes_late_runs_once(
     record = played(scopes.with_events(story, run, unanswered))
     reads = [
         number
-        for number in scopes.points(record, 20.0, 24.0)
+        for number in scopes.points(record, 20.0, 20.5)
         if number > enqueued and "XREADGROUP" in record.messages[number].text
     ]
     plans = [[run, unanswered, faults.usual(kind, number)] for number in reads]
