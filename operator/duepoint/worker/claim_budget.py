@@ -58,14 +58,14 @@ class ClaimBudget:
     Attributes:
         in_hand: points, by the namespaces that their shards hold (``sharding.namespaces_of``).
         deep: how many points more were due in each shard than its last claim could take.
+        crowded_since: when shards with many points began to wait for room; a claim ends that.
     """
 
     def __init__(self) -> None:
         self._together_until = float("-inf")
         self.in_hand: collections.Counter[int] = collections.Counter()
         self.deep: dict[messages.ShardId, int] = {}
-        #: Since when shards with many points wait for room.
-        self._crowded_since: dict[messages.ShardId, float] = {}
+        self.crowded_since: dict[messages.ShardId, float] = {}
         #: Shards with many points that have let others go first.
         self._stood_back: set[messages.ShardId] = set()
 
@@ -96,14 +96,6 @@ class ClaimBudget:
             return set()
         self._stood_back |= many
         return many
-
-    def note(self, shard: messages.ShardId, more: int) -> None:
-        """A claim of this shard has left so many points that are due."""
-        self._crowded_since.pop(shard, None)
-        if more:
-            self.deep[shard] = more
-        else:
-            self.deep.pop(shard, None)
 
     def few(
         self,
@@ -186,7 +178,7 @@ class ClaimBudget:
 
     def _has_waited(self, shard: messages.ShardId, now: float) -> bool:
         """Whether a shard with many points has waited for long; asked when it might have a few."""
-        since = self._crowded_since.setdefault(shard, now)
+        since = self.crowded_since.setdefault(shard, now)
         return now - since >= _FEW_OF_MANY_SECONDS
 
 

@@ -272,7 +272,8 @@ class Claimer:
             claims = [answer.claim for answer in answers if answer.claim is not None]
             for answer in answers:
                 self._wakeups.note(answer)
-                self._budget.note(answer.shard, answer.more)
+                self._budget.deep[answer.shard] = answer.more
+                self._budget.crowded_since.pop(answer.shard, None)
             for claim in claims:
                 self._hand_over(claim, is_only=len(claims) == 1)
         finally:

@@ -26,8 +26,7 @@ def test_shards_beyond_the_room_wait():
 def test_while_points_go_together_a_shard_with_many_is_asked_for_all_that_there_is_room_for():
     made = claim_budget.ClaimBudget()
     made.fired_together(0.0)
-    for shard in SHARDS[:6]:
-        made.note(shard, 700)
+    made.deep.update(dict.fromkeys(SHARDS[:6], 700))
     (quiet, whole), later = made.asks(SHARDS, 500, batch=500, now=0.5)
     assert quiet.shards == SHARDS[6:]
     assert (whole.shards, whole.batch) == (SHARDS[:2], 500)
@@ -45,8 +44,7 @@ def test_shards_that_are_to_give_many_are_asked_whole_a_few_at_a_time():
 def test_a_shard_that_has_given_all_is_asked_for_its_share():
     made = claim_budget.ClaimBudget()
     made.fired_together(0.0)
-    made.note(SHARDS[0], 700)
-    made.note(SHARDS[0], 0)
+    made.deep[SHARDS[0]] = 0
     (ask,), _ = made.asks(SHARDS, 300, batch=500, now=0.5)
     assert (ask.shards, ask.batch) == (SHARDS, 100)
 
@@ -97,7 +95,7 @@ def test_of_a_shard_with_many_points_few_are_asked_for_when_it_has_waited():
         for now in (0.0, 0.09, 0.11)
     ]
     assert [ask.shards for ask in asked] == [SHARDS[1:2], SHARDS[1:2], SHARDS[:2]]
-    made.note(SHARDS[0], 64)
+    made.crowded_since.clear()  # it was asked
     again = made.few(SHARDS[:1], most=512, left=0, batch=500, now=0.12, expected=expected)
     assert again is None
 
