@@ -128,10 +128,21 @@ class MemoryShard:
             self.members.pop(old.id + old.timing_version, None)
         if arming.due_us is not None:
             self.members[new.id + new.timing_version] = Point(new.namespace, arming.due_us)
+        if arming.undone_after_us is not None:
+            self._drop_undone(new, arming.undone_after_us)
         for one in arming.open:
             if one.point.member not in self.members:
                 self.members[one.point.member] = Point(new.namespace, one.point.due_us)
                 self.records[one.point.member] = one.record
+
+    def _drop_undone(self, new: _Definition, after_us: int) -> None:
+        for member in [member for member in self.records if member.startswith(new.id)]:
+            point = points.parse_member(member, 0)
+            is_timed = (
+                point is not None and not point.run_tag and point.kind is not points.PointKind.CHECK
+            )
+            if is_timed and point.timing_version != new.timing_version and point.slot_us > after_us:
+                self.drop(member)
 
     def enqueue(
         self,

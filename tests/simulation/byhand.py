@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.simulation import overlaps, slots
-from tests.simulation.judgement import Judgement, Subject
+from tests.simulation.judgement import Judgement, Subject, without_collected
 from tests.simulation.plans import ManualRun
 from tests.simulation.slots import S
 from tests.simulation.timeline import RECOVERY_US
@@ -27,7 +27,8 @@ def judge(judgement: Judgement, subject: Subject, runs: Sequence[overlaps.Run]) 
         if not allowed[slot]:
             judgement.complain(name, f"slot {judgement.text(slot)} ran, and must not")
         elif allowed[slot] == 1:
-            judgement.judge_count(name, slot, subject.target, found)
+            kept = without_collected(judgement, subject, found)
+            judgement.judge_count(name, slot, subject.target, kept)
     for run in asked:
         _judge_run(judgement, subject, run, runs)
 

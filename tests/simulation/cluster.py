@@ -26,6 +26,9 @@ ItemT = TypeVar("ItemT", bound=port.KubeObject)
 NAMESPACE = "shop"
 SYSTEM_NAMESPACE = "duepoint-system"
 
+#: The garbage collector needs so long for an object whose owner is gone.
+COLLECTED_SECONDS = 0.5
+
 #: Hears the ``Date`` of an answer, and when it was asked for.
 HearTime = Callable[[str, float], None]
 
@@ -72,6 +75,7 @@ class Cluster:
         self.server = local.LocalApi(now_us, namespaces=(NAMESPACE, SYSTEM_NAMESPACE))
         self.down_until_us = 0
         self.made: list[MadeJob] = []
+        self._gone: set[str] = set()
         self._job_seconds = job_seconds
 
     @property
@@ -92,6 +96,11 @@ class Cluster:
                 self.network.loop.in_world_at(
                     end_us, lambda made=made: self.network.loop.spawn(self._end(made))
                 )
+                if any(owner.uid in self._gone for owner in job.metadata.owner_references or ()):
+                    gone_us = self.network.loop.now_us + round(COLLECTED_SECONDS * 1e6)
+                    self.network.loop.in_world_at(
+                        gone_us, lambda made=made: self.network.loop.spawn(self._collect(made))
+                    )
             elif change.type is port.ChangeType.DELETED:
                 by_uid[job.metadata.uid].gone_us = self.now_us()
                 self.network.note("kube", f"Job {job.metadata.name} is deleted")
@@ -128,6 +137,13 @@ class Cluster:
         except errors.NotFound:
             return
 
+    async def _collect(self, made: MadeJob) -> None:
+        """The server deletes what an object owns with it; this was made after that."""
+        path = f"{jobs.collection(NAMESPACE)}/{made.name}"
+        found = await self.document(path)
+        if found is not None and found["metadata"]["uid"] == made.uid:
+            await self.server.request("DELETE", path)
+
     async def request(self, verb: str, path: str, body: bytes | None, **options: Any) -> bytes:
         """What a process asks for; every token is valid, and its owner may do anything."""
         if path.endswith("/tokenreviews"):
@@ -157,6 +173,11 @@ class Cluster:
         answer = await self.server.request("PATCH", path, change, content_type=port.MERGE_PATCH)
         changed: dict[str, Any] = msgspec.json.decode(answer)
         return changed
+
+    async def delete(self, path: str, uid: str) -> None:
+        """An object of ours, and all that it owns."""
+        await self.server.request("DELETE", path)
+        self._gone.add(uid)
 
     async def document(self, path: str) -> dict[str, Any] | None:
         """An object as it is now."""

@@ -11,7 +11,7 @@ from tests.simulation.faults import OF_USERS, Event, Kind
 from tests.simulation.history import Record
 from tests.simulation.plans import Wish
 from tests.simulation.slots import S
-from tests.simulation.timeline import LATENESS_US, RECOVERY_US, Window
+from tests.simulation.timeline import LATENESS_US, RECOVERY_US, Window, seen_by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,3 +125,23 @@ class Judgement:
 
 def events_of(record: Record, *kinds: Kind) -> list[tuple[int, Event]]:
     return [(at_us, event) for at_us, event in record.events if event.kind in kinds]
+
+
+def without_collected(
+    judgement: Judgement, subject: Subject, found: Sequence[Effect]
+) -> Sequence[Effect]:
+    """Effects without Jobs that Kubernetes collects because their Schedule is gone.
+
+    A worker that holds a point while the Schedule is deleted may make its Job after that. Where the
+    slot had run before and Redis lost that, the former Job is gone with the Schedule already.
+    """
+    deleted = subject.wishes[-1]
+    if subject.target != "job" or subject.is_member or deleted.spec is not None:
+        return found
+    seen_us = seen_by(deleted, judgement.windows)
+    gone = {(job.name, job.at_us) for job in judgement.record.made if job.gone_us is not None}
+    return [
+        effect
+        for effect in found
+        if not deleted.at_us <= effect.at_us <= seen_us or (effect.key, effect.at_us) not in gone
+    ]

@@ -26,7 +26,7 @@ from tests.simulation import byhand, memberrules, overlaps, segments, slots
 from tests.simulation.effects import Effect, Effects, all_of, effects_of
 from tests.simulation.faults import OF_CLOCKS, Kind
 from tests.simulation.history import Record
-from tests.simulation.judgement import Judgement, Subject, events_of
+from tests.simulation.judgement import Judgement, Subject, events_of, without_collected
 from tests.simulation.plans import Wish
 from tests.simulation.slots import S
 from tests.simulation.timeline import (
@@ -105,7 +105,8 @@ def _judge_subject(judgement: Judgement, subject: Subject) -> None:
             judgement, name, slot, due, found, not_before=earliest.get(slot, due), may_wait=waited
         )
         memberrules.judge_holds(judgement, name, slot, found, holds)
-        judgement.judge_count(name, slot, subject.target, found, lives=lives)
+        kept = without_collected(judgement, subject, found)
+        judgement.judge_count(name, slot, subject.target, kept, lives=lives)
     if not judgement.forgot:
         for one, other in overlaps.together(subject.spec, subject.target, runs):
             judgement.complain(
@@ -253,10 +254,7 @@ def _judge_status(judgement: Judgement, subject: Subject, required: Mapping[int,
     ready = conditions.get("Ready", {})
     if ready.get("status") != "True" or status.get("observedGeneration") != wishes[-1].generation:
         judgement.complain(name, f"is not Ready in the end: {ready}")
-    waiting = any(
-        found[-1].refused and found[-1].at_us + overlaps.WAIT_US > end_us
-        for found in effects.values()
-    )
+    waiting = any(may_be_open(found, end_us) for found in effects.values())
     queues = (wishes[-1].spec or {}).get("concurrencyPolicy") == "Queue"
     if "openSlots" in status and not waiting and not queues:
         judgement.complain(name, f"slots are open in the end: {status['openSlots']}")
@@ -270,6 +268,13 @@ def _judge_status(judgement: Judgement, subject: Subject, required: Mapping[int,
                 f"settledThrough is {judgement.text(settled)}, below {judgement.text(max(ended))}",
             )
     _judge_counters(judgement, name, status, effects)
+
+
+def may_be_open(found: Sequence[Effect], end_us: int) -> bool:
+    """Whether a slot waits for its next attempt, or had it so late that no status says so yet."""
+    if not any(effect.refused for effect in found):
+        return False
+    return found[-1].at_us + (overlaps.WAIT_US if found[-1].refused else _LAG_US) > end_us
 
 
 def _judge_counters(

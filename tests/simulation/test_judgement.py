@@ -6,10 +6,11 @@ import dataclasses
 
 import pytest
 
-from tests.simulation import faults, memberrules, page
+from tests.simulation import faults, memberrules, oracle, page
+from tests.simulation.cluster import MadeJob
 from tests.simulation.effects import Effect
 from tests.simulation.faults import Kind
-from tests.simulation.judgement import Judgement, Subject
+from tests.simulation.judgement import Judgement, Subject, without_collected
 from tests.simulation.plans import Wish
 from tests.simulation.slots import S
 
@@ -100,6 +101,51 @@ def test_what_redis_lost_before_a_member_was_asked_for_excuses_nothing(judge_of)
     assert memberrules.allowed(judge, a_member(judge), usual) == usual
     later = judge_of((9.0, Kind.FLUSH))
     assert memberrules.required(later, a_member(later), usual, []) == {}
+
+
+@pytest.mark.parametrize(
+    ("made_at", "is_gone", "counts"),
+    [(10.2, True, 1), (10.2, False, 2), (13.0, True, 2), (5.5, True, 2)],
+    ids=["after the deletion", "and stays", "long after it", "before it"],
+)
+def test_a_job_made_after_its_schedules_deletion_counts_unless_it_is_collected(
+    judge_of, made_at, is_gone, counts
+):
+    judge = judge_of()
+    begin_us = judge.record.begin_us
+    first, again = (begin_us + round(at * S) for at in (5.0, made_at))
+    jobs = [
+        MadeJob("one-5", uid, "one", first, at_us, "Schedule", gone_us=gone_us)
+        for uid, at_us, gone_us in (
+            ("a", first, begin_us + 10 * S),
+            ("b", again, again + S if is_gone else None),
+        )
+    ]
+    judge.record = dataclasses.replace(judge.record, made=jobs)
+    wishes = [
+        Wish(begin_us, "one", 1, {"schedule": "*/5 * * * * *", "jobTemplate": {}}, begin_us + S),
+        Wish(begin_us + 10 * S, "one", 1, None, None),
+    ]
+    subject = Subject(name="one", target="job", uid="one", wishes=wishes, effects={}, by_hand={})
+    found = [Effect(job.at_us, job.name, job.name) for job in jobs]
+    assert len(without_collected(judge, subject, found)) == counts
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_open"),
+    [
+        ([(100, True)], True),
+        ([(85, True), (100, True)], True),
+        ([(155, True), (159, False)], True),
+        ([(100, True), (101, False)], False),
+        ([(159, False)], False),
+        ([(90, True)], False),
+    ],
+    ids=["waits", "waits again", "just ended", "ended long ago", "at once", "too long"],
+)
+def test_a_slot_may_be_open_in_the_end_only_after_a_refusal(answers, is_open):
+    found = [Effect(at * S, "a", "a", refused) for at, refused in answers]
+    assert oracle.may_be_open(found, 159 * S) is is_open
 
 
 def test_the_page_says_what_was_counted_and_keeps_its_text(tmp_path):

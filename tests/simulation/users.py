@@ -95,7 +95,7 @@ class Users:
     async def _delete(self, name: str) -> None:
         found = await self._cluster.document(self._path(name))
         if found is not None and not found["metadata"].get("deletionTimestamp"):
-            await self._cluster.server.request("DELETE", self._path(name))
+            await self._cluster.delete(self._path(name), found["metadata"]["uid"])
             self._note_wish(name, found, None)
 
     async def _recreate(self, name: str) -> None:

@@ -75,12 +75,13 @@ class PublishedStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def is_new(self) -> bool:
         """Whether no generation of this object was ever armed or refused.
 
-        The first one may have been looked at, while Redis was away: its slots still count from the
-        creation. A later one counts from the edit, also where the first was refused.
+        One may have been looked at, while Redis was away: its slots still count from the creation.
+        An edit that is seen after that counts from there, also where the spec was refused before:
+        its status has a watermark although it waits.
         """
         if self.observed_generation < 0:
             return True
-        return self.waits and self.observed_generation == 1 and self.settled_us is None
+        return self.waits and self.settled_us is None
 
     def has_accepted(self, generation: int) -> bool:
         """Whether this generation is the one that was accepted."""
@@ -150,7 +151,7 @@ def decide(
             started=max(started, status.started),
             former=stored,
         )
-        return _reopened(made, status.settled, now_us)
+        return _reopened(_undoing(made, status.settled), status.settled, now_us)
     # A suspension that ended by itself is counted when its end is published.
     is_counted = has_resumed(stored, now_us) and not status.suspended
     skipped = 0 if is_counted else skipped_by_suspension(stored, now_us)
@@ -345,6 +346,14 @@ def _is_lost_edit(spec: ScheduleSpec, stored: Definition, status: PublishedStatu
         and status.settled_us is not None
         and status.timing_hash == rules.timing_hash(spec.rule)
     )
+
+
+def _undoing(made: ArmingPlan, settled: Watermark) -> ArmingPlan:
+    """The plan without what the former timing has begun again for slots that are to come now."""
+    if made.arming is None:
+        return made
+    arming = msgspec.structs.replace(made.arming, undone_after_us=settled.through_us)
+    return msgspec.structs.replace(made, arming=arming)
 
 
 def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target: str) -> ArmingPlan:

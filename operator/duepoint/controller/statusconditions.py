@@ -158,12 +158,17 @@ def stalled(generation: int, reason: Reason, message: str) -> Report:
     )
 
 
-def waiting(generation: int, reason: Reason, message: str) -> Report:
-    """This generation is not in the queue yet, for a reason that may pass."""
+def waiting(generation: int, reason: Reason, message: str, *, settled_us: int = 0) -> Report:
+    """This generation is not in the queue yet, for a reason that may pass.
+
+    Args:
+        settled_us: when it was first seen, where an older one was seen and never armed; else 0.
+    """
     return Report(
         generation=generation,
         conditions=conditions.reconciling(reason, message),
         is_settled=False,
+        settled_us=settled_us,
     )
 
 

@@ -54,6 +54,10 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             One that is in the queue already stays as it is. Not together with ``keep_chain``.
         replaces: fingerprint of the definition that this replaces though its generation is no
             newer; empty = only an older generation is replaced.
+        undone_after_us: occurrences of other timings whose slots are after this instant are
+            dropped, also from under a claim: the queue had lost this timing, and what it did
+            since then for a former one comes again with this one. None = nothing is dropped. What
+            a ScheduleRun wants, and checks of what runs, stay.
     """
 
     definition: definition.Definition
@@ -62,6 +66,7 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     keep_chain: bool = False
     open: tuple[Occurrence, ...] = ()
     replaces: bytes = b""
+    undone_after_us: int | None = None
 
 
 class Armed(enum.StrEnum):

@@ -331,7 +331,7 @@ def _is_regular(event: RunEvent) -> bool:
 def _is_old(summary: Summary, event: RunEvent, *, replayed: bool, is_over: bool) -> bool:
     """Whether the event is of a run that was counted, and has ended, before."""
     floors = summary.floors
-    has_ended = _is_regular(event) and floors.settled.has_ended(event.slot_us)
+    has_ended = _has_ended(floors, event)
     if event.state in ENDED:
         if has_ended and not summary.running.unlisted:
             return True
@@ -350,6 +350,17 @@ def _is_old(summary: Summary, event: RunEvent, *, replayed: bool, is_over: bool)
     return was_counted and not summary.running.unlisted
 
 
+def _has_ended(floors: Floors, event: RunEvent) -> bool:
+    """Whether the regular slot of the event had ended, and was counted, by the loaded status.
+
+    That of a Job is listed as started only where the Job was seen, which counted it.
+    """
+    if not _is_regular(event):
+        return False
+    was_seen = bool(event.job_name) and event.slot_us in floors.settled.started_us
+    return was_seen or floors.settled.has_ended(event.slot_us)
+
+
 def _is_covered(summary: Summary, event: RunEvent) -> bool:
     """Whether the loaded status may have counted this start.
 
@@ -357,7 +368,7 @@ def _is_covered(summary: Summary, event: RunEvent) -> bool:
     """
     floors = summary.floors
     if _is_regular(event):
-        if floors.settled.has_ended(event.slot_us):
+        if _has_ended(floors, event):
             return True
         if event.job_uid or event.slot_us > floors.slot_us:
             return event.slot_us <= floors.slot_us

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 #: A turn is waited for in memory for about so long.
 PATIENCE_SECONDS = 0.25
+#: And while turns keep coming free, as long as this is expected to be enough.
+_MOST_PATIENCE_SECONDS = 1.0
 #: Bounds of what a delivery is put off by.
 LEAST_SECONDS, MOST_SECONDS = 0.2, 30.0
 #: So far from one another do those come back that were put off, at least.
@@ -50,6 +52,17 @@ class Pace:
         """How long one more would wait behind so many others, as it looks now."""
         stood = now - self.moved_at
         return (stood if stood > PATIENCE_SECONDS else self._interval) * (waiting + 1)
+
+    def patience(self, waiting: int, now: float) -> float:
+        """Seconds that one more may wait for its turn behind so many others; 0.0 = it is put off.
+
+        While turns keep coming free it waits for longer: to put off and claim again costs more than
+        a request does, and with them a burst that two cores could carry grows.
+        """
+        expected = self.seconds_to_wait(waiting, now)
+        if now - self.moved_at > PATIENCE_SECONDS or expected > _MOST_PATIENCE_SECONDS:
+            return 0.0
+        return max(PATIENCE_SECONDS, 2 * expected)
 
     def put_off(self, now: float, owner: str = "") -> float:
         """Seconds after which the next one that gets no turn is to come back.

@@ -50,10 +50,6 @@ _BYTES_PER_SECOND = 512 * 1024
 #: The API server and its controllers are busy with so large a Job for some hundred milliseconds.
 _LONG_BYTES = 128 * 1024
 
-#: While places for receivers keep coming free, one is waited for as long as this: of a burst that
-#: is soon over each slot that is put off would cost more than all the rest of it.
-_MOST_WAIT_SECONDS = 1.0
-
 #: A namespace with so many requests that have been open for so long has receivers that hang.
 _MANY_OPEN = 32
 _LONG_OPEN_SECONDS = 1.0
@@ -335,17 +331,16 @@ class ReceiverSlots:
             return 0.0
         now = self._clock.monotonic()
         known = self._paces.setdefault(namespace, pace.Pace(now))
-        expected = known.seconds_to_wait(self._places.waiting(namespace), now)
-        stands_still = now - known.moved_at > pace.PATIENCE_SECONDS
+        seconds = known.patience(self._places.waiting(namespace), now)
         has_any = self._places.held(namespace) or self._places.waiting(namespace)
         if not has_any:  # the next place is its own: the pace is that of others
-            expected = 0.0
-        elif stands_still or expected > _MOST_WAIT_SECONDS:
+            seconds = pace.PATIENCE_SECONDS
+        elif not seconds:
             # To put off hundreds takes as long as to fire as many: not while others are due.
             await self._clock.sleep(clocks.seconds_to_lull(self._clock.now_us()))
             has_place = self._places.take(namespace)
             return 0.0 if has_place else known.put_off(self._clock.monotonic())
-        if await self._places.wait(namespace, max(pace.PATIENCE_SECONDS, 2 * expected)):
+        if await self._places.wait(namespace, seconds):
             return 0.0
         return known.put_off(self._clock.monotonic())
 

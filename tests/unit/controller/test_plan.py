@@ -146,6 +146,7 @@ def test_an_edit_that_the_queue_lost_goes_on_from_the_watermark_with_its_open_sl
     assert made.definition.timing_generation == 2
     assert made.arming.due_us == at("2026-03-01 15:00:00")
     assert [one.point.slot_us for one in made.arming.open] == list(shown.settled.open_us)
+    assert made.arming.undone_after_us == shown.settled_us
     assert (made.missed, made.skipped) == (0, 0)
 
 
@@ -164,6 +165,7 @@ def test_an_edit_that_no_status_has_accepted_starts_from_the_moment_it_is_seen(c
     made = decide(wanted, held(schedule="*/5 * * * *"), msgspec.structs.replace(shown, **changed))
     assert made.definition.not_before_us == NOW_US
     assert not made.arming.open
+    assert made.arming.undone_after_us is None
 
 
 def test_a_change_of_target_that_changes_what_a_slot_is_counts_as_timing():

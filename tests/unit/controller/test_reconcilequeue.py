@@ -499,3 +499,40 @@ async def test_an_edit_seen_while_redis_was_away_counts_from_the_edit_although_n
         await world.clock.advance(2)
         assert world.ready() == ("True", "Armed")
         assert world.chain_due_us(uid) == at("2026-03-01 12:14:00")
+
+
+async def test_an_object_edited_before_it_was_first_seen_counts_from_its_creation_in_an_outage():
+    world = World()
+    async with world.leader():
+        world.watches = False
+        uid = (await world.apply(schedule="@at 2026-03-01T12:10:00Z"))["metadata"]["uid"]
+        await world.apply(schedule="@at 2026-03-01T12:10:00Z", payload={"edited": True})
+        world.queue.available = False
+        world.observations.offer(seen_of(world.object()))
+        await world.clock.advance(5)
+        assert world.ready() == ("Unknown", "QueueUnavailable")
+        assert "settledThrough" not in world.status()
+    await world.clock.advance(900)
+    world.queue.available = True
+    async with world.leader(epoch=2):
+        await world.clock.advance(2)
+        assert world.ready() == ("True", "Armed")
+        assert world.chain_due_us(uid) == at("2026-03-01 12:10:00")
+
+
+async def test_a_spec_corrected_while_redis_was_away_counts_from_the_edit():
+    world = World()
+    async with world.leader():
+        uid = (await world.apply(schedule="0 0 31 2 *"))["metadata"]["uid"]
+        await world.clock.advance(400)
+        world.queue.available = False
+        await world.apply(schedule="@at 2026-03-01T12:06:00Z")
+        await world.clock.advance(30)
+        assert world.ready() == ("Unknown", "QueueUnavailable")
+        assert world.status()["settledThrough"] == "2026-03-01T12:06:40Z"
+        assert "countedThrough" not in world.status()
+    world.queue.available = True
+    async with world.leader(epoch=2):
+        await world.clock.advance(2)
+        assert world.ready() == ("True", "Completed")
+        assert world.chain_due_us(uid) is None

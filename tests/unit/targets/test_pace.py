@@ -54,6 +54,23 @@ def test_where_nothing_moves_they_do_not_come_back_together(stood):
     assert in_the_first_second <= 30  # of thirty seconds
 
 
+@pytest.mark.parametrize(
+    ("every", "waiting"), [(0.0012, 224), (0.004, 224), (0.03, 20)], ids=["fast", "usual", "slow"]
+)
+def test_while_turns_keep_coming_free_they_are_waited_for(every, waiting):
+    """A worker has 256 places; that many behind 32 turns is a burst, and no receiver that hangs."""
+    known, now = freeing(every)
+    patience = known.patience(waiting, now)
+    assert patience >= max(pace.PATIENCE_SECONDS, (waiting + 1) * every)
+    assert known.patience(waiting, now + pace.PATIENCE_SECONDS + 0.01) == 0.0
+
+
+@pytest.mark.parametrize(("every", "waiting"), [(0.03, 40), (0.25, 4)])
+def test_what_would_wait_for_longer_than_a_second_is_put_off(every, waiting):
+    known, now = freeing(every)
+    assert known.patience(waiting, now) == 0.0
+
+
 def test_what_one_namespace_has_put_off_does_not_hold_up_another():
     known, now = freeing(0.25)
     assert max(known.put_off(now, "flood") for _ in range(200)) > 20

@@ -340,7 +340,12 @@ class ReconcileQueue:
         known = self._reporter.states.get(seen.uid)
         if seen.deleted or (known is not None and known.answered >= seen.generation):
             return
-        self._reporter.report(seen.uid, statusconditions.waiting(seen.generation, reason, message))
+        settled_us = 0
+        is_edit = known is not None and 0 <= known.observed < seen.generation
+        if known is not None and is_edit and not known.runs().settled_us:
+            settled_us = task.since_us  # else the next look would take the edit for a creation
+        report = statusconditions.waiting(seen.generation, reason, message, settled_us=settled_us)
+        self._reporter.report(seen.uid, report)
 
     def _object_wait(self, uid: str) -> float:
         return next(self._object_waits.setdefault(uid, _backoff(_OBJECT_WAITS)))

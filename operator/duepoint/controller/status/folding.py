@@ -38,6 +38,8 @@ def fold(
             _open(state, runs, event, now_us)
         else:
             state.open.end(event.slot_us, since_us=event.since_us)
+    elif event.job_name and event.trigger in REGULAR:
+        state.open.count(event.slot_us)
     state.summary = summaries.fold(
         runs,
         event,

@@ -86,6 +86,8 @@ class _Head(msgspec.Struct, rename="camel"):
 _NONE_OPEN = _OpenSlots()
 #: Stands in the text of a status whose generation waits for something; few do.
 _UNKNOWN = b'"Unknown"'
+#: Stands in that of one with a watermark.
+_SETTLED = b'"settledThrough"'
 _decoder = msgspec.json.Decoder(_Status)
 _acceptances_decoder = msgspec.json.Decoder(_Acceptances)
 _head_decoder = msgspec.json.Decoder(_Head)
@@ -133,12 +135,13 @@ def of(status: bytes) -> PublishedStatus:
 def answered_generation(status: bytes) -> int:
     """The newest generation that was accepted or refused; -1 = none.
 
-    A generation that was observed and waits for something was neither.
+    A generation that was observed and waits for something was neither; nor were those before it,
+    where the status has no watermark.
     """
     observed = observed_generation(status)
     if _UNKNOWN not in status or (ready := _ready(status)) is None or ready.status != "Unknown":
         return observed
-    return observed - 1 if observed > 1 else -1
+    return observed - 1 if observed > 1 and _SETTLED in status else -1
 
 
 def has_accepted(status: bytes, generation: int) -> bool:

@@ -333,7 +333,8 @@ def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
         skipped=runs.counts.skipped + report.skipped,
     )
     known = report.definition
-    since_us = known.created_us if known is not None else 0
+    # Nothing ran of what the queue never held.
+    since_us = known.created_us if known is not None else report.settled_us
     runs = summaries.passed(replace(runs, counts=counts), report.settled_us, since_us=since_us)
     if known is None:
         return runs

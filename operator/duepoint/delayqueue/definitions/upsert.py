@@ -268,8 +268,8 @@ class DefinitionWriter:
             key = call.key(names.bucket_at(bucket, self.index.buckets))
             groups += (key, lane, first, last)
             for place, row in enumerate(rows):
-                if row.arming.keep_chain or row.arming.replaces or row.arming.open:
-                    options[first + _ROW_LENGTH * place] = _options(row.arming, call)
+                if chosen := _options(row.arming, call):
+                    options[first + _ROW_LENGTH * place] = chosen
         keyed = [(str(number), call.key(names.lane(number))) for number in lanes]
         call.put(groups=groups, lanes=keyed, options=options)
         return call
@@ -333,6 +333,8 @@ def _options(arming: messages.Arming, call: scripting.ScriptCall) -> dict[str, o
         options = {"keep_chain": True, "after": arming.after_us}
     if arming.replaces:
         options["replaces"] = call.position(arming.replaces)
+    if arming.undone_after_us is not None:
+        options["undone_after"] = arming.undone_after_us
     if arming.open:
         options["open"] = call.run(
             itertools.chain.from_iterable(

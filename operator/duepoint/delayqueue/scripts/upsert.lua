@@ -17,6 +17,8 @@
           rows that are theirs; a row is id, record, due of its chain (us; '' for none), no id twice,
         options {position of an id: {keep_chain (bool), after (us; with keep_chain): due is that of the
           first slot after this instant, replaces (position): the fingerprint that is to be replaced,
+          undone_after (us): occurrences of other timings whose slots are after this instant are dropped, but for
+            what a ScheduleRun wants and checks; a claim that holds them loses them,
           open {from, to}: due, member, record of each occurrence}} of the rows that have any
   Reply {answer of each row}: APPLIED | UNCHANGED | COLLISION
         | CHANGED (keep_chain, but the chain is not as assumed)
@@ -106,11 +108,26 @@ local function decide(id, record, due, stored, options, lane)
   return record, answer or due
 end
 
+-- What a former timing began after an instant from which another one is to count.
+local function drop_undone(lane_key, id, version, after)
+  local undone = {}
+  for _, member in ipairs(occurrences_of(id, -1)) do
+    local is_timed = #member == OCCURRENCE_LENGTH and string.byte(member, KIND_POSITION) ~= CHECK
+    local is_former = string.sub(member, ID_LENGTH + 1, CHAIN_LENGTH) ~= version
+    if is_timed and is_former and slot_of(member) > after then
+      undone[#undone + 1] = member
+    end
+  end
+  if #undone > 0 then
+    drop_occurrences(lane_key, undone)
+  end
+end
+
 local groups, stored_of = args.groups, read_stored(args.groups)
 if not stored_of then
   return { 'BUSY' }
 end
-local lanes, answers, definitions, opened = {}, {}, {}, {}
+local lanes, answers, definitions, opened, undone = {}, {}, {}, {}, {}
 for n, lane in ipairs(args.lanes) do
   lanes[n] = { number = lane[1], key = KEYS[lane[2]], gone = {}, points = { '+inf', '' }, count = 2 }
 end
@@ -134,6 +151,9 @@ for g = 1, #groups, GROUP_LENGTH do
         if due_us < first_due then
           first_due, first_id = due_us, id
         end
+      end
+      if options.undone_after then
+        undone[#undone + 1] = { lane = lane.key, id = id, version = version_of(record), after = options.undone_after }
       end
       if options.open then
         opened[#opened + 1] = { lane = lane.key, from = options.open[1], to = options.open[2] }
@@ -162,6 +182,9 @@ for _, lane in ipairs(lanes) do
   if lane.is_touched then
     redis.call('ZADD', lane.key, unpack(lane.points))
   end
+end
+for _, row in ipairs(undone) do
+  drop_undone(row.lane, row.id, row.version, row.after)
 end
 for _, open in ipairs(opened) do
   for i = open.from, open.to, 3 do

@@ -9,7 +9,7 @@ gone all the same, and if it is delivered the Schedule goes on: that is how to r
 edit.
 
 ``HostLimits`` gives turns. One is waited for only where it is to be had soon: a burst at a receiver
-that answers passes through in milliseconds. At one that hangs no delivery waits, because it would
+that answers passes through. At one that hangs no delivery waits, because it would
 hold one of the worker's places; such a delivery is put off to when its turn would come (``pace``).
 For the same reason the receivers of a namespace share two thirds of what it may have evenly once
 those are scarce, and no namespace gets more than its share of all (``duepoint.shares``): what one
@@ -247,9 +247,10 @@ class HostLimits:
             if known is None:  # refused for the others' sake
                 return pace.LEAST_SECONDS
             now = self._clock.monotonic()
-            if known.pace.seconds_to_wait(len(known.waiting), now) > pace.PATIENCE_SECONDS:
+            patience = known.pace.patience(len(known.waiting), now)
+            if not patience:
                 return known.pace.put_off(now)
-            if await self._has_turn(host, known):
+            if await self._has_turn(host, known, patience):
                 break
         return 0.0
 
@@ -301,12 +302,12 @@ class HostLimits:
         if not self._called[known.namespace]:
             del self._called[known.namespace]
 
-    async def _has_turn(self, host: str, known: _Host) -> bool:
-        """Wait for a turn as long as patience lasts."""
+    async def _has_turn(self, host: str, known: _Host, patience: float) -> bool:
+        """Wait for a turn for so many seconds."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         known.waiting.append(turn)
         try:
-            await asyncio.wait({turn}, timeout=pace.PATIENCE_SECONDS)
+            await asyncio.wait({turn}, timeout=patience)
         except asyncio.CancelledError:
             if turn.done():  # it goes to the next one
                 self._take_back(known)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import pytest
+
 from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
@@ -74,6 +76,35 @@ async def test_a_status_lists_the_slot_that_is_put_off_while_later_ones_end():
         assert "openSlots" not in world.status()
         assert world.status()["settledThrough"] == "2026-03-01T12:10:00Z"
         assert world.status()["runs"]["started"] == 2
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ended", "running"])
+async def test_a_run_whose_job_was_seen_before_the_word_of_the_queue_is_counted_once(ends):
+    """The leader that saw the Job was replaced before it had read that the slot has ended."""
+    world = World()
+    async with world.leader():
+        made = await world.apply_job()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(910)
+        await world.tell(uid, put_off(made, FIRST))
+        await world.tell(uid, event(made, SECOND_SLOT))
+        name = await world.create_job(made, FIRST)
+        if ends:
+            world.api.end_job("reports", name)
+        await world.clock.advance(5)
+        assert world.status()["runs"]["started"] == 2
+        assert world.status()["openSlots"] == {
+            "count": 1,
+            "oldest": "2026-03-01T12:05:00Z",
+            "started": "2026-03-01T12:05:00Z",
+        }
+    created = event(made, FIRST, RunState.RUNNING, reason="Created", job_name=name)
+    await world.tell(uid, created)
+    async with world.leader(epoch=2):
+        await world.clock.advance(5)
+        assert world.status()["runs"]["started"] == 2
+        assert world.status()["runs"]["succeeded"] == (2 if ends else 1)
+        assert "openSlots" not in world.status()
 
 
 async def test_a_slot_put_off_once_more_after_it_has_ended_holds_nothing_up():
