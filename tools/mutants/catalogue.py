@@ -467,7 +467,7 @@ MUTANTS = (
     ),
     _mutant(
         "members", "delayqueue/scripts/putmembers.lua", "a replaced member keeps its former chain",
-        "if #gone > 0 then\n  redis.call('ZREM', LANE, unpack(gone))\nend", "",
+        "if #gone > 0 then\n    redis.call('ZREM', LANE, unpack(gone))\n  end", "",
         "members",
     ),
     _mutant(
@@ -479,7 +479,7 @@ MUTANTS = (
     _mutant(
         "members", "delayqueue/scripts/putmembers.lua",
         "a set that is being deleted takes members",
-        "elseif string.sub(entry, 1, 1) == 'd' then\n  return { 'DELETING' }", "",
+        "elseif string.sub(entry, 1, 1) == 'd' then\n    return { 'DELETING' }", "",
         "members",
     ),
     _mutant(
