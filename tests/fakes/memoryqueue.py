@@ -938,7 +938,7 @@ class MemoryDelayQueue:
             shard=shard.number,
             claim=self._as_claim(shard, claim_id, members, now) if members else None,
             wait_seconds=None if wait is None else wait / 1_000_000,
-            more=bool(members) and shard.is_due(now_us=now, cap_us=cap, without=left),
+            more=shard.count_due(now_us=now, cap_us=cap, without=left) if members else 0,
             has_suspects=bool(left),
         )
 

@@ -325,12 +325,14 @@ class MemoryShard:
         ]
         return max(1_000, min(waits)) if waits else None
 
-    def is_due(
+    def count_due(
         self, *, now_us: int, cap_us: int, without: Collection[messages.ClaimId] = ()
-    ) -> bool:
-        return any(
+    ) -> int:
+        """Points that are due, and one more for claims that have ended."""
+        due = sum(
             point.holder is None and point.due_us <= cap_us for point in self.members.values()
-        ) or any(
+        )
+        return due + any(
             lease.expiry_us <= now_us
             for other, lease in self.leases.items()
             if other not in without

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import itertools
+
 import pytest
 
-from tests.simulation import faults, scopes
+from tests.simulation import faults, receiver, scopes
 from tests.simulation.faults import Kind
 from tests.simulation.plans import Planned, Story
 
@@ -87,6 +91,28 @@ def test_what_is_run_by_hand_runs_once(wrong_of, played, target, kind):
     assert wrong_of(story, plans) == {}
 
 
+@pytest.mark.parametrize("kind", [Kind.LOSE_REPLY, Kind.LATE_REPLY])
+def test_a_run_by_hand_that_got_no_answer_and_whose_end_comes_late_runs_once(
+    wrong_of, played, kind
+):
+    """The operator does not know whether the run is in the queue, nor yet that it has ended."""
+    story = a_story("stream", seconds=60.0)
+    at = messages_of(played(story), "worker", 20.0, 30.0)[0]
+    run = faults.usual(Kind.RUN, at)
+    record = played(scopes.with_events(story, run))
+    (enqueued,) = messages_of(record, "operator", 20.0, 24.0, "enqueue")
+    unanswered = faults.usual(Kind.RESET_REPLY, enqueued)
+    record = played(scopes.with_events(story, run, unanswered))
+    reads = [
+        number
+        for number in scopes.points(record, 20.0, 20.5)
+        if number > enqueued and "XREADGROUP" in record.messages[number].text
+    ]
+    plans = [[run, unanswered, faults.usual(kind, number)] for number in reads]
+    assert plans
+    assert wrong_of(story, plans) == {}
+
+
 def test_an_answer_that_comes_late_settles_nothing_twice(quiet, wrong_of):
     numbers = scopes.of_firing(quiet("stream"))
     plans = [[faults.usual(Kind.LATE_REPLY, number, 9.0)] for number in numbers]
@@ -96,6 +122,30 @@ def test_an_answer_that_comes_late_settles_nothing_twice(quiet, wrong_of):
 def test_a_receiver_that_was_away_gets_what_was_due(quiet, wrong_of):
     at = messages_of(quiet("webhook"), "worker")[0]
     assert wrong_of(scopes.one_slot("webhook"), [[faults.usual(Kind.RECEIVER_OUTAGE, at)]]) == {}
+
+
+def test_what_a_receiver_refuses_is_tried_as_often_as_its_spec_says(played):
+    webhook = {"url": receiver.URL, "retry": {"maxAttempts": 3}}
+    story = dataclasses.replace(
+        a_story(schedule="*/20 * * * * *", webhook=webhook), answers=dict.fromkeys(range(100), 503)
+    )
+    attempts = collections.defaultdict(list)
+    for seen in played(story).seen:
+        attempts[seen.slot].append(seen.attempt)
+    assert max(map(len, attempts.values())) == 3
+    assert all(made == [1, 2, 3][: len(made)] for made in attempts.values())
+
+
+def test_jobs_of_which_redis_knows_no_more_keep_others_from_starting(played):
+    """Each Job takes longer than it takes to arm what Redis forgot, with the Job that runs."""
+    story = dataclasses.replace(a_story("job", concurrencyPolicy="Forbid"), job_seconds=40.0)
+    for number in messages_of(played(story), "worker", 21.0, 29.0):
+        record = played(scopes.with_events(story, faults.usual(Kind.FLUSH, number)))
+        made = sorted(record.made, key=lambda job: job.at_us)
+        assert len(made) > 1
+        for job, following in itertools.pairwise(made):
+            assert job.ended_us is not None
+            assert job.ended_us <= following.at_us
 
 
 @pytest.mark.parametrize("target", ["job", "webhook", "stream"])
@@ -116,6 +166,19 @@ def test_a_change_of_a_set_or_a_member_holds_when_it_is_answered(wrong_of, playe
     change = faults.usual(kind, at, name=name)
     resume = faults.usual(Kind.RESUME, at + 120, name=name)
     assert wrong_of(story, [[change], [change, resume]]) == {}
+
+
+def test_workers_leave_the_members_of_a_suspended_set_alone(played):
+    """They do not claim again and again what they must not fire."""
+    story = dataclasses.replace(members_story(), seconds=34.0)
+    quiet = played(story)
+    at = messages_of(quiet, "worker", 20.0, 30.0)[0]
+    suspended = played(scopes.with_events(story, faults.usual(Kind.SUSPEND, at, name="set")))
+    claims = [
+        [n for n in scopes.points(record, 26.0, 33.0) if "claim" in record.messages[n].text]
+        for record in (quiet, suspended)
+    ]
+    assert len(claims[0]) > len(claims[1])
 
 
 @pytest.mark.parametrize("kind", [Kind.KILL_BEFORE, Kind.KILL_AFTER, Kind.LOSE_REPLY])
@@ -143,6 +206,28 @@ def test_a_member_that_fired_once_is_not_made_again_by_a_repeated_request(wrong_
     story = Story(schedules=[planned], seconds=80.0)
     at = messages_of(played(story), "client", 6.0, 6.1)[-1]
     assert wrong_of(story, [[faults.usual(Kind.LOSE_REPLY, at)]]) == {}
+
+
+def test_a_member_is_not_made_again_by_a_request_that_is_repeated_after_long(played, wrong_of):
+    """While its client stands still others end, and that it has ended is forgotten."""
+    planned = [
+        Planned(
+            name=f"set/{name}",
+            target="stream",
+            timing={
+                "schedule": f"@at {scopes.clock_text(seconds)}",
+                "startingDeadlineSeconds": 3_600,
+            },
+            apply_seconds=applied,
+        )
+        for name, applied, seconds in (
+            ("zero", 6.0, 10.0), ("one", 50.0, 60.0), ("two", 6.0, 75.0), ("three", 6.0, 137.0),
+        )
+    ]  # fmt: skip
+    story = Story(schedules=planned, seconds=220.0)
+    at = messages_of(played(story), "client", 50.0, 50.1)[-1]
+    events = [faults.usual(Kind.LOSE_REPLY, at), faults.usual(Kind.PAUSE_AFTER, at, 95.0)]
+    assert wrong_of(story, [events]) == {}
 
 
 def test_a_member_that_redis_forgot_is_another_delivery_of_the_same_event(played, wrong_of):

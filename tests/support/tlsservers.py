@@ -1,6 +1,6 @@
 """Servers that are spoken to over TLS, of each kind.
 
-Debian's redis-server does it itself. The embedded Valkey is built without TLS, so a ``TlsEnd``
+Redis does it itself. The embedded Valkey is built without TLS, so a ``TlsEnd``
 stands in front of it: the handshake, the certificates and the names are those that a client would
 meet anywhere, what is behind them is a real server.
 """

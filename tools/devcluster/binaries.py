@@ -3,11 +3,11 @@
 In order: the folder `KUBEBUILDER_ASSETS` names, the cache, the project's own release where its
 checksum is pinned (`releases`), a Go build; the last two fill the cache. A recipe is a Go module
 under `tools/controlplane/` (go.mod and go.sum pin every byte) and the commands built from it;
-modules are separate because together they would push one another's dependencies. Kubernetes has a
-module for each version that is tested; `DUEPOINT_KUBERNETES` chooses another than the newest.
-`ensure` gives paths that exist and have been verified; running them is left to `programs`. Two
-modules are built at a time: what one of them waits for (its sources, a linker that uses one core)
-costs no time then.
+modules are separate because together they would push one another's dependencies. Redis, which is no
+Go, comes out of a jar (`redisserver`). Kubernetes has a module for each version that is tested;
+`DUEPOINT_KUBERNETES` chooses another than the newest. `ensure` gives paths that exist and have been
+verified; running them is left to `programs`. Two modules are built at a time: what one of them
+waits for (its sources, a linker that uses one core) costs no time then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tools.devcluster import cache, progress, releases, toolchain
+from tools.devcluster import cache, progress, redisserver, releases, toolchain
 from tools.devcluster.errors import DevClusterError
 
 MODULES = Path(__file__).parent.parent / "controlplane"
@@ -140,6 +140,8 @@ def ensure(names: Iterable[str], environment: Mapping[str, str] = os.environ) ->
     """The path of each named program, built first where needed."""
     wanted = list(names)
     found = provided(environment, wanted)
+    if redisserver.NAME in set(wanted) - set(found):
+        found[redisserver.NAME] = redisserver.ensure(environment)
     recipes = needed(set(wanted) - set(found), environment)
     _build_missing([each for each in recipes if not _is_cached(each, environment)], environment)
     for recipe in recipes:

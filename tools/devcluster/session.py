@@ -29,11 +29,13 @@ Handler: TypeAlias = Callable[[int, FrameType | None], None]
 def run(parent: Path, command: Sequence[str], tools: Sequence[str] = ()) -> int:
     """The exit code of `command`, run beside a cluster under `parent`.
 
-    `tools` are programs to have ready as well, their paths in DUEPOINT_TEST_<NAME>.
+    `tools` are programs to have ready as well, their paths in DUEPOINT_TEST_<NAME>, such as
+    DUEPOINT_TEST_REDIS_SERVER.
     """
     sweep(parent)
     extra = {
-        f"DUEPOINT_TEST_{name.upper()}": str(path) for name, path in binaries.ensure(tools).items()
+        f"DUEPOINT_TEST_{name.upper().replace('-', '_')}": str(path)
+        for name, path in binaries.ensure(tools).items()
     }
     me = processes.started_at(os.getpid()) or "0"
     state = State(parent / f"{PREFIX}{os.getpid()}-{me}")

@@ -61,6 +61,7 @@ def main() -> None:
     survivors = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = pathlib.Path(folder) / "project"
+        commit = _commit()
         _copy(copy)
         for number, mutant in enumerate(chosen, 1):
             began = time.monotonic()
@@ -70,12 +71,24 @@ def main() -> None:
                 f"{number}/{len(chosen)} {mutant.area}: {mutant.name}: {result} ({seconds:.0f} s)",
                 flush=True,
             )
-            table.record(ROOT, mutant.name, result.test)
+            caught = table.Caught(result.test, commit) if result.test else None
+            table.record(ROOT, mutant.name, caught)
             if not result.test:
                 survivors.append(mutant.name)
     print(f"{len(chosen) - len(survivors)} caught, {len(survivors)} survived")
     if survivors:
         sys.exit(1)
+
+
+def _commit() -> str:
+    """What is copied; a + where files differ from the commit, our page apart."""
+    git = ["git", "-C", str(ROOT)]
+    head = subprocess.run(
+        [*git, "rev-parse", "--short=8", "HEAD"], check=True, capture_output=True, text=True
+    )
+    others = ["--", ".", f":!{table.PAGE}"]
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", *others], check=False)
+    return head.stdout.strip() + "+" * changed.returncode
 
 
 def _copy(copy: pathlib.Path) -> None:
@@ -98,7 +111,8 @@ def _try(copy: pathlib.Path, mutant: catalogue.Mutant) -> Result:
             f"{mutant.name}: its text stands {whole.count(mutant.before)} times in {path.name}"
         )
     path.write_text(whole.replace(mutant.before, mutant.after))
-    former = table.read(ROOT).get(mutant.name, "")
+    known = table.read(ROOT).get(mutant.name)
+    former = known.test if known else ""
     suites = [catalogue.SUITES[suite] for suite in mutant.suites]
     troubles = []
     try:

@@ -467,7 +467,7 @@ MUTANTS = (
     ),
     _mutant(
         "members", "delayqueue/scripts/putmembers.lua", "a replaced member keeps its former chain",
-        "if #gone > 0 then\n  redis.call('ZREM', LANE, unpack(gone))\nend", "",
+        "if #gone > 0 then\n    redis.call('ZREM', LANE, unpack(gone))\n  end", "",
         "members",
     ),
     _mutant(
@@ -479,7 +479,7 @@ MUTANTS = (
     _mutant(
         "members", "delayqueue/scripts/putmembers.lua",
         "a set that is being deleted takes members",
-        "elseif string.sub(entry, 1, 1) == 'd' then\n  return { 'DELETING' }", "",
+        "elseif string.sub(entry, 1, 1) == 'd' then\n    return { 'DELETING' }", "",
         "members",
     ),
     _mutant(
@@ -612,8 +612,8 @@ MUTANTS = (
     ),
     _mutant(
         "combinations", "delayqueue/scripts/upsert.lua",
-        "the former chain fires beside the new one",
-        "if stored and not options.keep_chain then", "if false then",
+        "an edit arms nothing in place of the former chain",
+        "if due ~= '' then", "if due ~= '' and not stored then",
         "simulated",
     ),
     _mutant(
@@ -641,8 +641,9 @@ MUTANTS = (
         "simulated",
     ),
     _mutant(
-        "combinations", _SETTLE, "a settlement whose answer came late is carried out again",
-        "if state[1] and args.number <= tonumber(state[1]) then", "if false then",
+        "combinations", "delayqueue/scripts/admit.lua",
+        "Forbid looks for no Jobs after Redis forgot which run",
+        "if args.is_job and args.listed ~= mark then", "if false then",
         "simulated",
     ),
     _mutant(

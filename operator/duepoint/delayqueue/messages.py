@@ -205,7 +205,7 @@ class Claimed:
     Attributes:
         claim: None when nothing was due.
         wait_seconds: time to the next due or claim expiry, >= 0.001; None when the shard is empty.
-        more: more points are due than the batch could take.
+        more: so many points are due that the batch could not take, as far as is known.
         has_suspects: there are points here that have lost two owners, and the caller skipped them.
         trouble: why this shard could not be looked at, though others could.
     """
@@ -213,7 +213,7 @@ class Claimed:
     shard: ShardId
     claim: Claim | None
     wait_seconds: float | None
-    more: bool = False
+    more: int = 0
     has_suspects: bool = False
     trouble: errors.TryLater | None = None
 

@@ -2,10 +2,11 @@
 
 What one worker holds no other can fire, so usually it holds twice what it can try at a time. Points
 that are fired together are gone in milliseconds: while some are, there is room for whole batches
-more, and a shard that had more than it could give (a *deep* one) is asked for a whole batch instead
-of its share. The other shards keep being asked for their share each time, so that a burst in one
-namespace does not keep the others waiting. Where there is no room, namespaces that have few points
-in hand get some all the same. Pure; instants are monotonic seconds.
+more, and a shard with many points is asked for all of them instead of its share, as far as there is
+room: a claim costs a millisecond, whether it brings eight points or eighty. The other shards keep
+being asked for their share each time, so that a burst in one namespace does not keep the others
+waiting. Where there is no room, namespaces that have few points in hand get some all the same.
+Pure; instants are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _FEW_OF_ROOM = 1 / 16
 _BEYOND = 128
 #: A shard with so many points is asked after those with fewer.
 MANY = 8
+#: Of a shard with many points, a few are asked for beyond the room when it has waited for so long.
+_FEW_OF_MANY_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,8 @@ class Ask:
     batch: int
 
 
+#: How many points a shard will probably give.
+Expect = Callable[[messages.ShardId], int]
 #: Claims to make now, and the shards to look at again because there is no room for them.
 Asks = tuple[list[Ask], Sequence[messages.ShardId]]
 
@@ -52,13 +57,15 @@ class ClaimBudget:
 
     Attributes:
         in_hand: points, by the namespaces that their shards hold (``sharding.namespaces_of``).
-        deep: shards that had more than they could give when they were claimed from last.
+        deep: how many points more were due in each shard than its last claim could take.
+        crowded_since: when shards with many points began to wait for room; a claim ends that.
     """
 
     def __init__(self) -> None:
         self._together_until = float("-inf")
         self.in_hand: collections.Counter[int] = collections.Counter()
-        self.deep: set[messages.ShardId] = set()
+        self.deep: dict[messages.ShardId, int] = {}
+        self.crowded_since: dict[messages.ShardId, float] = {}
         #: Shards with many points that have let others go first.
         self._stood_back: set[messages.ShardId] = set()
 
@@ -73,7 +80,7 @@ class ClaimBudget:
     def stand_back(
         self,
         due: Sequence[messages.ShardId],
-        expected: Callable[[messages.ShardId], int],
+        expected: Expect,
         *,
         others_soon: Callable[[], bool],
     ) -> set[messages.ShardId]:
@@ -91,16 +98,29 @@ class ClaimBudget:
         return many
 
     def few(
-        self, due: Sequence[messages.ShardId], *, most: int, left: int, batch: int
+        self,
+        due: Sequence[messages.ShardId],
+        *,
+        most: int,
+        left: int,
+        batch: int,
+        now: float,
+        expected: Expect = lambda _: 0,
     ) -> Ask | None:
         """What to claim although room is scarce; None where no namespace has so little in hand.
 
         Args:
             most: points that should be in hand.
             left: how many of these may still be taken; below 0 where more are in hand.
+            expected: how many points a shard will probably give.
         """
         few = min(FEW, int(most * _FEW_OF_ROOM), batch)
-        quiet = [shard for shard in due if self.in_hand[sharding.namespaces_of(shard)] < few]
+        quiet = [
+            shard
+            for shard in due
+            if self.in_hand[sharding.namespaces_of(shard)] < few
+            and (self._count(shard, expected) < MANY or self._has_waited(shard, now))
+        ]
         if not quiet:
             return None
         shards = tuple(quiet[: max(0, left + _BEYOND) // few])
@@ -113,7 +133,7 @@ class ClaimBudget:
         *,
         batch: int,
         now: float,
-        expected: Callable[[messages.ShardId], int] = lambda _: 0,
+        expected: Expect = lambda _: 0,
     ) -> Asks:
         """What to claim of the shards that are due, a point at least; of none, nothing.
 
@@ -123,22 +143,47 @@ class ClaimBudget:
         if not due:
             return [], ()
         free = max(1, self.free(usual, batch=batch, now=now))
-        deep = [shard for shard in due if shard in self.deep]
-        if now >= self._together_until or free >= batch * len(due) or not deep:
+        crowded = [shard for shard in due if self._count(shard, expected) >= MANY]
+        if now >= self._together_until or free >= batch * len(due) or not crowded:
             # The batch is per shard: together they may fill the room, not each of them.
             first, later = due[:free], due[free:]
             size = min(batch, free // len(first))
             return [Ask(shards=part, batch=size) for part in _few_first(first, expected)], later
-        quiet = tuple(shard for shard in due if shard not in self.deep)
-        whole = max(1, free // batch)
-        asks = [Ask(shards=tuple(deep[:whole]), batch=batch)]
+        whole = self._whole(crowded, free, batch, expected)
+        quiet = tuple(shard for shard in due if shard not in crowded)
+        asks = [whole]
         if quiet:
             asks.insert(0, Ask(shards=quiet, batch=max(1, free // len(due))))
-        return asks, deep[whole:]
+        return asks, crowded[len(whole.shards) :]
+
+    def _whole(
+        self,
+        crowded: Sequence[messages.ShardId],
+        free: int,
+        batch: int,
+        expected: Expect,
+    ) -> Ask:
+        """As many of these shards as there is room for with all that is due there."""
+        chosen, size = 0, 0
+        for shard in crowded:
+            needed = max(size, min(batch, self._count(shard, expected)))
+            if chosen and needed * (chosen + 1) > free:
+                break
+            chosen, size = chosen + 1, needed
+        return Ask(shards=tuple(crowded[:chosen]), batch=size)
+
+    def _count(self, shard: messages.ShardId, expected: Expect) -> int:
+        """About how many points of a shard are due."""
+        return max(self.deep.get(shard, 0), expected(shard))
+
+    def _has_waited(self, shard: messages.ShardId, now: float) -> bool:
+        """Whether a shard with many points has waited for long; asked when it might have a few."""
+        since = self.crowded_since.setdefault(shard, now)
+        return now - since >= _FEW_OF_MANY_SECONDS
 
 
 def _few_first(
-    shards: Sequence[messages.ShardId], expected: Callable[[messages.ShardId], int]
+    shards: Sequence[messages.ShardId], expected: Expect
 ) -> Iterator[tuple[messages.ShardId, ...]]:
     """The shards in a part or two: an answer with many points keeps no few points waiting.
 

@@ -174,33 +174,46 @@ class Claimer:
 
     async def _turn(self, beating: asyncio.Task[None], draining: asyncio.Task[Any]) -> None:
         """Sleep until something is due, claim it, hand it over."""
-        due = self._few_first(await self._wait_until_due(beating, draining))
+        due = await self._wait_until_due(beating, draining)
+        expected = {shard: self._queue.claims.expected(shard) for shard in due}.__getitem__
+        due = self._few_first(due, expected)
         if not due:
             return
         if self._free() < claim_budget.FEW:
-            due = await self._claim_few(due)
+            due = await self._claim_few(due, expected)
             if self._free() <= 0:
                 # What is under way may also stand still, which nothing announces.
                 self._wakeups.look_again(due, after_seconds=_LOOK_FOR_ROOM_SECONDS)
                 self._waiting.update(due)
                 return
-        asks, later = self._asks(due)
+        asks, later = self._asks(due, expected)
         self._wakeups.look_again(later)
         for ask in asks:
             await self._claim(ask)
 
-    def _few_first(self, due: tuple[messages.ShardId, ...]) -> tuple[messages.ShardId, ...]:
+    def _few_first(
+        self, due: tuple[messages.ShardId, ...], expected: claim_budget.Expect
+    ) -> tuple[messages.ShardId, ...]:
         """The shards to ask now; those with many points let others go first."""
         soon = functools.partial(self._wakeups.is_due_within, _FEW_FIRST_SECONDS)
-        later = self._budget.stand_back(due, self._queue.claims.expected, others_soon=soon)
+        later = self._budget.stand_back(due, expected, others_soon=soon)
         self._wakeups.look_again(later, after_seconds=_FEW_FIRST_SECONDS)
         return tuple(shard for shard in due if shard not in later)
 
-    async def _claim_few(self, due: tuple[messages.ShardId, ...]) -> tuple[messages.ShardId, ...]:
+    async def _claim_few(
+        self, due: tuple[messages.ShardId, ...], expected: claim_budget.Expect
+    ) -> tuple[messages.ShardId, ...]:
         """Claim a few points for namespaces that have few in hand; returns the other shards."""
         most = self._limits.under_way
         left = self._pipeline.jobs.left(most - self._under_way)
-        ask = self._budget.few(due, most=most, left=left, batch=self._limits.batch)
+        ask = self._budget.few(
+            due,
+            most=most,
+            left=left,
+            batch=self._limits.batch,
+            now=self._clock.monotonic(),
+            expected=expected,
+        )
         if ask is None:
             return due
         await self._claim(ask)
@@ -211,14 +224,16 @@ class Claimer:
         now = self._clock.monotonic()
         return self._budget.free(self._usual_room(), batch=self._limits.batch, now=now)
 
-    def _asks(self, due: Sequence[messages.ShardId]) -> claim_budget.Asks:
+    def _asks(
+        self, due: Sequence[messages.ShardId], expected: claim_budget.Expect
+    ) -> claim_budget.Asks:
         now = self._clock.monotonic()
         return self._budget.asks(
             due,
             self._usual_room(),
             batch=self._limits.batch,
             now=now,
-            expected=self._queue.claims.expected,
+            expected=expected,
         )
 
     def _look_ahead(
@@ -231,7 +246,8 @@ class Claimer:
         claimed by it; trouble shows again in the claim that follows.
         """
         expected = self._queue.claims.expected
-        asks, _ = self._asks([shard for shard in shards if expected(shard) < claim_budget.MANY])
+        few = [shard for shard in shards if expected(shard) < claim_budget.MANY]
+        asks, _ = self._asks(few, expected)
         for ask in asks:
             look = asyncio.create_task(self._claim(ask))
             looks.add(look)
@@ -256,8 +272,8 @@ class Claimer:
             claims = [answer.claim for answer in answers if answer.claim is not None]
             for answer in answers:
                 self._wakeups.note(answer)
-                keep = self._budget.deep.add if answer.more else self._budget.deep.discard
-                keep(answer.shard)
+                self._budget.deep[answer.shard] = answer.more
+                self._budget.crowded_since.pop(answer.shard, None)
             for claim in claims:
                 self._hand_over(claim, is_only=len(claims) == 1)
         finally:

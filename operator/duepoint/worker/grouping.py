@@ -154,11 +154,12 @@ def group(
         steps = [of_kind[kind] for kind in found.kinds]
     else:
         steps = [known[key] for key in zip(found.kinds, own, strict=True)]
-    if any(kind.is_anchored for kind in kinds.values()):
-        for row, key in enumerate(found.kinds):
-            kind = kinds.get(key)
-            if kind is not None and kind.is_anchored:
-                steps[row] = known.decide(kind, own[row], found.created_us[row])
+    if anchored := {key: kind for key, kind in kinds.items() if kind.is_anchored}:
+        decided = functools.cache(known.decide)  # of a burst few are distinct
+        keys = zip(found.kinds, own, found.created_us, strict=True)
+        for row, (key, due_us, created_us) in enumerate(keys):
+            if (kind := anchored.get(key)) is not None:
+                steps[row] = decided(kind, due_us, created_us)
     for row, step in enumerate(steps):
         if step is not None:
             step.rows.append(row)

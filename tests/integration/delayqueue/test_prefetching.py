@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -28,14 +30,20 @@ async def test_a_claim_of_a_chain_we_moved_on_brings_its_definition(harness):
 
 async def test_who_is_woken_for_a_new_schedule_has_its_definition_with_the_claim(harness):
     wakeups = harness.queue.wakeups()
+    assert await wakeups.wait_until_due(0.0)  # every shard, as at first
     await wakeups.start()
-    while await wakeups.wait_until_due(0.2):  # subscribed: every shard is looked at once
-        await harness.look()
+    assert await wakeups.wait_until_due(60.0)  # and once more, now that it is subscribed
+    await harness.look()
     await harness.arm(due_in=0.3)
-    due = await wakeups.wait_until_due(10.0)
-    (claimed,) = await harness.queue.claims.claim(due, worker="w1")
+    claim = None
+    async with asyncio.timeout(60):
+        while claim is None:
+            due = await wakeups.wait_until_due(60.0)
+            (claimed,) = await harness.queue.claims.claim(due, worker="w1")
+            wakeups.note(claimed)
+            claim = claimed.claim
     known = harness.definition()
-    assert claimed.claim.definitions == {known.id: known}
+    assert claim.definitions == {known.id: known}
     await wakeups.close()
 
 

@@ -23,14 +23,30 @@ def test_shards_beyond_the_room_wait():
     assert later == SHARDS[3:]
 
 
-def test_while_points_go_together_a_deep_shard_is_asked_for_a_whole_batch():
+def test_while_points_go_together_a_shard_with_many_is_asked_for_all_that_there_is_room_for():
     made = claim_budget.ClaimBudget()
     made.fired_together(0.0)
-    made.deep.update(SHARDS[:6])
-    (quiet, deep), later = made.asks(SHARDS, 500, batch=500, now=0.5)
+    made.deep.update(dict.fromkeys(SHARDS[:6], 700))
+    (quiet, whole), later = made.asks(SHARDS, 500, batch=500, now=0.5)
     assert quiet.shards == SHARDS[6:]
-    assert (deep.shards, deep.batch) == (SHARDS[:2], 500)
+    assert (whole.shards, whole.batch) == (SHARDS[:2], 500)
     assert tuple(later) == SHARDS[2:6]
+
+
+def test_shards_that_are_to_give_many_are_asked_whole_a_few_at_a_time():
+    made = claim_budget.ClaimBudget()
+    made.fired_together(0.0)
+    asks, later = made.asks(SHARDS, 0, batch=500, now=0.5, expected=lambda _: 80)
+    assert asks == [claim_budget.Ask(shards=SHARDS[:6], batch=80)]
+    assert tuple(later) == SHARDS[6:]
+
+
+def test_a_shard_that_has_given_all_is_asked_for_its_share():
+    made = claim_budget.ClaimBudget()
+    made.fired_together(0.0)
+    made.deep[SHARDS[0]] = 0
+    (ask,), _ = made.asks(SHARDS, 300, batch=500, now=0.5)
+    assert (ask.shards, ask.batch) == (SHARDS, 100)
 
 
 def test_a_second_after_the_last_ones_the_room_is_the_usual_one():
@@ -68,19 +84,31 @@ def test_shards_alike_are_asked_together():
 def test_namespaces_with_few_points_in_hand_get_some_where_there_is_no_room():
     made = claim_budget.ClaimBudget()
     made.in_hand.update({0: 500, 1: claim_budget.FEW - 1})  # shards 0 to 3, and 4 to 7
-    ask = made.few(SHARDS, most=512, left=0, batch=500)
+    ask = made.few(SHARDS, most=512, left=0, batch=500, now=0.0)
     assert ask == claim_budget.Ask(shards=SHARDS[4:], batch=claim_budget.FEW)
+
+
+def test_of_a_shard_with_many_points_few_are_asked_for_when_it_has_waited():
+    made, expected = claim_budget.ClaimBudget(), lambda shard: 80 * (shard == SHARDS[0])
+    asked = [
+        made.few(SHARDS[:2], most=512, left=0, batch=500, now=now, expected=expected)
+        for now in (0.0, 0.09, 0.11)
+    ]
+    assert [ask.shards for ask in asked] == [SHARDS[1:2], SHARDS[1:2], SHARDS[:2]]
+    made.crowded_since.clear()  # it was asked
+    again = made.few(SHARDS[:1], most=512, left=0, batch=500, now=0.12, expected=expected)
+    assert again is None
 
 
 def test_what_a_worker_takes_beyond_its_room_is_bounded():
     made, shards = claim_budget.ClaimBudget(), tuple(map(messages.ShardId, range(64)))
-    assert len(made.few(shards, most=512, left=0, batch=500).shards) == 8
-    assert len(made.few(shards, most=512, left=-112, batch=500).shards) == 1
-    assert made.few(shards, most=512, left=-128, batch=500) is None
+    assert len(made.few(shards, most=512, left=0, batch=500, now=0.0).shards) == 8
+    assert len(made.few(shards, most=512, left=-112, batch=500, now=0.0).shards) == 1
+    assert made.few(shards, most=512, left=-128, batch=500, now=0.0) is None
 
 
 def test_of_little_room_and_of_a_small_batch_no_more_is_taken():
     made = claim_budget.ClaimBudget()
-    assert made.few(SHARDS, most=64, left=0, batch=500).batch == 4
-    assert made.few(SHARDS, most=512, left=0, batch=1).batch == 1
-    assert made.few(SHARDS, most=2, left=0, batch=500) is None
+    assert made.few(SHARDS, most=64, left=0, batch=500, now=0.0).batch == 4
+    assert made.few(SHARDS, most=512, left=0, batch=1, now=0.0).batch == 1
+    assert made.few(SHARDS, most=2, left=0, batch=500, now=0.0) is None

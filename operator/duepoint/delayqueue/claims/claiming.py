@@ -107,8 +107,12 @@ class Claims:
         failed: dict[messages.ShardId, errors.DuepointError] = {}
         asked = list(shards)
         until_us = self.index.clock.now_us() + CLOCK_TOLERANCE_US
-        dues = {each: due for each in shards if (due := self.prefetch.take(each, until_us))}
-        expected = {shard: self.reader.by_bucket(shard, tuple(ids)) for shard, ids in dues.items()}
+        taken = {each: self.prefetch.take(each, until_us) for each in shards}
+        expected = {
+            shard: self.reader.by_bucket(shard, tuple(few))
+            for shard, due in taken.items()
+            if (few := due.few)
+        }
         for _ in range(_ROUNDS):
             if not asked:
                 break
@@ -155,9 +159,9 @@ class Claims:
             asked = again
         if failed and not answers:
             raise next(iter(failed.values()))
-        for shard, taken in dues.items():
+        for shard, due in taken.items():
             if (answer := answers.get(shard)) is not None and answer.claim is None:
-                self.prefetch.give_back(shard, taken)
+                self.prefetch.give_back(shard, due)
         # Claims that were made are handed out first; the next look tells that a shard is no more.
         troubles = failed.values()
         self._is_outdated = any(
@@ -166,7 +170,7 @@ class Claims:
         return [answers.get(shard) or _look_again(shard, failed.get(shard)) for shard in shards]
 
     def expected(self, shard: messages.ShardId) -> int:
-        """About how many points a shard gives next; of more than 64, and of retries, fewer."""
+        """About how many points a shard gives next; of retries fewer."""
         return self.prefetch.known(shard, self.index.clock.now_us() + CLOCK_TOLERANCE_US)
 
     def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
@@ -371,7 +375,7 @@ class Claims:
             shard=shard,
             claim=claim,
             wait_seconds=_seconds(wait, passed),
-            more=bool(more),
+            more=more,
             has_suspects=bool(left),
         )
 

@@ -31,8 +31,6 @@ RUNS_AGE_SECONDS = 7 * 86_400
 _ID_LENGTH = 8
 #: Schedules in one command that writes last slots: a few values each, and unpack() carries 7,900.
 _RECORDS_TOGETHER = 1_000
-#: The definitions of a larger batch are read in a round trip of their own.
-_MOST_EXPECTED = 64
 
 
 def runs_bytes(shards: int) -> int:
@@ -96,9 +94,13 @@ class Settlements:
     def _expect(self, shard: messages.ShardId, settlement: messages.Settlement) -> None:
         for chain in settlement.chains:
             self.prefetch.expect(shard, chain.schedule_id, chain.due_us)
-        if len(settlement.next_dues) <= _MOST_EXPECTED:
-            for member, due_us in settlement.next_dues:
-                self.prefetch.expect(shard, points.ScheduleId(member[:_ID_LENGTH]), due_us)
+        if len(settlement.next_dues) > prefetch.FEW:
+            dues = collections.Counter([due_us for _, due_us in settlement.next_dues])
+            for due_us, count in dues.items():
+                self.prefetch.expect_many(shard, due_us, count)
+            return
+        for member, due_us in settlement.next_dues:
+            self.prefetch.expect(shard, points.ScheduleId(member[:_ID_LENGTH]), due_us)
 
     async def split(
         self, claim: messages.Claim, splits: Sequence[messages.Planning]

@@ -5,8 +5,8 @@ than the server. Here one script collects the records, and one match finds the p
 ones (no flag, the name of plain ASCII), in a tenth of the time of reading one by one; those of
 members with a payload or an instant of their own are read one by one. Records of another form are
 left out: ``codec.unpack`` reads them.
-Records are not cached, because a match costs less than a look into a cache. Names of buckets and
-kinds (namespace, rule, target) are cached; kinds are dropped with the numbers of their shard.
+Records are not cached, because a match costs less than a look into a cache. Kinds
+(namespace, rule, target) are cached, and dropped with the numbers of their shard.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import contextlib
 import functools
 import itertools
 import struct
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast, overload
 
@@ -24,7 +24,6 @@ import msgspec
 
 from duepoint.delayqueue import index, messages
 from duepoint.delayqueue.definitions import codec, interning, reading
-from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
 from duepoint.schedules.sets import entries as setentries
@@ -197,6 +196,12 @@ class _Instants(Sequence[int]):
     def __len__(self) -> int:
         return len(self._stored)
 
+    def __iter__(self) -> Iterator[int]:
+        """Of many rows few are distinct."""
+        stored = self._stored
+        instant_of = {each: codec.varint_number(each) * 1_000_000 for each in set(stored)}
+        return map(instant_of.__getitem__, stored)
+
     @overload
     def __getitem__(self, index: int) -> int: ...
     @overload
@@ -207,17 +212,10 @@ class _Instants(Sequence[int]):
         return codec.varint_number(self._stored[index]) * 1_000_000
 
 
-#: Names of buckets that are remembered, of all shards together, and kinds of each shard.
-_REMEMBERED = 65_536
+#: Kinds of each shard that are remembered.
 _REMEMBERED_KINDS = 4_096
-_VERSION_AT = 8
-_NAMESPACE_BITS = 0xFFFC
-_BUCKET_BITS = 48
 #: The id of a chain as a number, and its timing version.
 _MEMBER = struct.Struct(">Q4s")
-
-#: A shard, and where in it a bucket is: the bits of an id that choose it.
-_Place = tuple[messages.ShardId, int]
 
 
 @dataclass(eq=False)
@@ -228,9 +226,6 @@ class ColumnReader:
     reader: reading.DefinitionReader
     interned: interning.Interned
 
-    def __post_init__(self) -> None:
-        self._named_buckets: dict[_Place, str] = {}
-
     async def read_columns(self, shard: messages.ShardId, chains: Sequence[bytes]) -> Columns:
         """The newest definitions in short, for these chain members.
 
@@ -239,11 +234,9 @@ class ColumnReader:
         ``read_definitions``.
         """
         numbers, versions = zip(*_MEMBER.iter_unpack(b"".join(chains)), strict=True)
-        by_place = _by_place(numbers, self.index.buckets)
-        buckets = [
-            self._bucket_name((shard, place), chains[indexes[0]])
-            for place, indexes in by_place.items()
-        ]
+        names, of_population = self.index.shard(shard), self.index.buckets
+        by_place = _by_place(numbers, of_population)
+        buckets = [names.bucket_at(place, of_population) for place in by_place]
         call = self.index.call("definitions", shard, *buckets)
         # The members of a bucket go as one value: a script costs both sides by its arguments.
         call.run([b"".join([chains[index] for index in indexes]) for indexes in by_place.values()])
@@ -261,16 +254,6 @@ class ColumnReader:
             indexes=order,
             kind_of=await self._kinds(shard, set(cast("Sequence[bytes]", read.kinds)), entries),
         )
-
-    def _bucket_name(self, place: _Place, chain: bytes) -> str:
-        name = self._named_buckets.get(place)
-        if name is None:
-            if len(self._named_buckets) >= _REMEMBERED:
-                self._named_buckets.clear()
-            known = points.ScheduleId(chain[:_VERSION_AT])
-            name = self.index.shard(place[0]).bucket_of(known, self.index.buckets)
-            self._named_buckets[place] = name
-        return name
 
     async def _kinds(
         self,
@@ -347,9 +330,8 @@ def _of_set(known: DefinitionKind, target: str) -> DefinitionKind:
 def _by_place(numbers: Sequence[int], buckets: int) -> dict[int, list[int]]:
     """Rows by bucket, the buckets of one namespace side by side."""
     by_place: collections.defaultdict[int, list[int]] = collections.defaultdict(list)
-    places = [
-        (number & _NAMESPACE_BITS) << _BUCKET_BITS | (number >> 16) % buckets for number in numbers
-    ]
+    # keys.place_of_number, spelled out: a call for each row costs more than the row
+    places = [((number >> 2) & 0x3FFF) * buckets + (number >> 16) % buckets for number in numbers]
     for row, place in enumerate(places):
         by_place[place].append(row)
     return dict(sorted(by_place.items()))

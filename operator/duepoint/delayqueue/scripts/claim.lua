@@ -20,7 +20,7 @@
   namespaces take turns, each with its oldest lanes first; a caller learns in the reply which to name the next time. 1,024
   are looked at, of more due ones others in each second.
 
-  Reply {'claimed', cap us, token us, server time us, attempts, alone, more (0 or 1), wait us,
+  Reply {'claimed', cap us, token us, server time us, attempts, alone, more (points that are due besides, 1 at least; 0: none), wait us,
            {lane, {member, due, ...}, ...}, {occurrence, record, ...}, {lane of each head ...},
            left alone (0 or 1), first claimed us, mark, back (us; 0: nothing is suspect), {member, due, ...: see next_members}}
         {'idle', wait us (-1: nothing to wait for), {lane of each head ...}, left alone (0 or 1), server time us,
@@ -189,6 +189,15 @@ local function idle(waited)
   return { 'idle', waited, first_lanes(), math.min(left_alone, 1), digits(now), next_members() }
 end
 
+-- How many points are left in these lanes that are due.
+local function count_due(found_by_lane)
+  local count = 0
+  for i = 1, #found_by_lane, 2 do
+    count = count + redis.call('ZCOUNT', keys[found_by_lane[i]], '-inf', limit)
+  end
+  return count
+end
+
 local function own(found_by_lane, attempts, suspects, first)
   local token = free_token(now + args.lease)
   local occurrences = {}
@@ -216,9 +225,11 @@ local function own(found_by_lane, attempts, suspects, first)
   for i, record in ipairs(#occurrences > 0 and redis.call('HMGET', OCCREC, unpack(occurrences)) or {}) do
     records[2 * i - 1], records[2 * i] = occurrences[i], record or ''
   end
-  local more = shard_head() <= limit
-    or redis.call('ZCOUNT', CLAIMS, '-inf', now - args.expiry_delay) > left_alone
-  return { 'claimed', digits(cap), digits(token), digits(now), attempts, alone, more and 1 or 0, wait(), found_by_lane,
+  local more = redis.call('ZCOUNT', CLAIMS, '-inf', now - args.expiry_delay) > left_alone and 1 or 0
+  if shard_head() <= limit then
+    more = math.max(1, more + count_due(found_by_lane))
+  end
+  return { 'claimed', digits(cap), digits(token), digits(now), attempts, alone, more, wait(), found_by_lane,
     records, first_lanes(), math.min(left_alone, 1), digits(first),
     digits(redis.call('HINCRBY', META, 'mark', 1)), digits(back or 0), next_members() }
 end

@@ -1,23 +1,26 @@
 #!lua
 --[[
-  Members of a set in one shard, each with its chain point. A row says what it expects under its id: nothing, or the
+  Members of a set in shards of one server. A row says what it expects under its id: nothing, or the
   record with a fingerprint. As expected, it is stored whole; otherwise nothing changes, and what stands there is the
   answer, so that the caller decides anew. A row without a record only asks. No id twice. A one-off of the past that
-  has ended and left a short while ago (ended.lua) is not stored again: the request was repeated.
+  has ended and left a short while ago (ended.lua) is not stored again: the request was repeated. Each shard is a part:
+  what is wrong with one is its own answer, and the others are written.
 
-  KEYS  then lane and buckets
-  ARGV  layout, incarnation, lane (number), numbers {number ...}: those of the rules in the records,
-        groups {bucket (position in KEYS), from, to, ...}; a row is id, record, due of its chain (us; '' for none, '=':
-        the chain is left alone), the fingerprint that is expected ('': nothing stands there)
-  Reply {answer of each row}: '+' (stored, new) | '=' (stored, in place of another) | '-' (nothing here, in a draining
-        shard: see the new one) | '' (nothing stands there) | the record that stands there
+  KEYS  for each part meta, heads, wake, leases, interned, ended_even, ended_odd, lane; buckets
+  ARGV  parts {{keys (position of the first in KEYS), layout, incarnation, lane (number), numbers {number ...}: those of
+        the rules in the records, groups {bucket (position in KEYS), from, to, ...}}}; a row is id, record, due of its
+        chain (us; '' for none, '=': the chain is left alone), the fingerprint that is expected ('': nothing stands there)
+  Reply for each part {answer of each row}: '+' (stored, new) | '=' (stored, in place of another) | '-' (nothing here, in
+        a draining shard: see the new one) | '' (nothing stands there) | the record that stands there
         | '!' and the fingerprint of a one-off that has ended;
         or {BUSY}: a row is on its way to another shard | {GONE}: the shard does not know the set
-        | {DELETING}: its members are being removed; nothing was written
-  Error WRONGLAYOUT (also: a number stands for no text any more), OOM
+        | {DELETING}: its members are being removed; nothing was written; or the text of an error: UNINIT, FOREIGN,
+        WRONGLAYOUT (also: a number stands for no text any more); nothing was written
+  Error OOM
 ]]
--- keys meta heads wake leases interned ended_even ended_odd
--- include shard
+local META, HEADS, WAKE, LEASES, INTERNED, ENDED_EVEN, ENDED_ODD, LANE -- of the part that is being written
+local PART_KEYS = 8
+-- include shardcheck
 -- include time
 -- include wake
 -- include definition
@@ -25,24 +28,9 @@
 -- include moves
 -- include numbers
 
-local GROUP_LENGTH, ROW_LENGTH, LANE = 3, 4, KEYS[8]
-local entry = redis.call('HGET', META, 's' .. args.lane)
-if not entry then
-  return { 'GONE' }
-elseif string.sub(entry, 1, 1) == 'd' then
-  return { 'DELETING' }
-end
-
-local groups, is_draining = args.groups, shard_state == 'draining'
-if is_draining then
-  for g = 1, #groups, GROUP_LENGTH do
-    for i = groups[g + 1], groups[g + 2], ROW_LENGTH do
-      if where_else(ARGV[i], true) then
-        return { 'BUSY' }
-      end
-    end
-  end
-end
+local args = cmsgpack.unpack(ARGV[1])
+local GROUP_LENGTH, ROW_LENGTH = 3, 4
+local now, is_draining = server_time(), false
 
 -- The answer where nothing is written, or nil.
 local function refused(record, expected, stored)
@@ -59,19 +47,25 @@ local function refused(record, expected, stored)
 end
 
 -- The answer where this one-off has ended; one of the future cannot have.
-local now = server_time()
 local function ended_answer(id, record, due)
   local due_us = tonumber(due)
   local fingerprint = due_us and due_us <= now and ended_as(id, record)
   return fingerprint and '!' .. fingerprint or nil
 end
 
-local unknown = use_numbers(args.numbers)
-if unknown then
-  return unknown
+local function is_any_moving(groups)
+  for g = 1, #groups, GROUP_LENGTH do
+    for i = groups[g + 1], groups[g + 2], ROW_LENGTH do
+      if where_else(ARGV[i], true) then
+        return true
+      end
+    end
+  end
+  return false
 end
-local answers, rows, gone, added = {}, 0, {}, 0
-local points, count, first_due, first_id = { '+inf', '' }, 2, math.huge, nil
+
+-- What the rows of this part have changed so far.
+local answers, rows, gone, added, points, count, first_due, first_id
 
 -- The row that begins there has been stored, as a new one or in place of another.
 local function note_stored(i, stored)
@@ -123,38 +117,75 @@ local function put_together(bucket, first, last)
   end
 end
 
-for g = 1, #groups, GROUP_LENGTH do
-  local bucket, first, last = KEYS[groups[g]], groups[g + 1], groups[g + 2]
-  if last - first < ROW_LENGTH and is_plainly_new(first) then -- one command instead of two, of which a bulk write consists
-    rows = rows + 1
-    if redis.call('HSETNX', bucket, ARGV[first], ARGV[first + 1]) == 1 then
-      answers[rows] = '+'
-      note_stored(first, nil)
+local function put_rows(groups)
+  for g = 1, #groups, GROUP_LENGTH do
+    local bucket, first, last = KEYS[groups[g]], groups[g + 1], groups[g + 2]
+    if last - first < ROW_LENGTH and is_plainly_new(first) then -- one command instead of two, of which a bulk write consists
+      rows = rows + 1
+      if redis.call('HSETNX', bucket, ARGV[first], ARGV[first + 1]) == 1 then
+        answers[rows] = '+'
+        note_stored(first, nil)
+      else
+        answers[rows] = redis.call('HGET', bucket, ARGV[first])
+      end
     else
-      answers[rows] = redis.call('HGET', bucket, ARGV[first])
+      put_together(bucket, first, last)
     end
-  else
-    put_together(bucket, first, last)
   end
 end
-if added == 0 and count == 2 and #gone == 0 then
-  return answers -- no row was stored, or no chain has changed
+
+-- Counts and points of what was stored.
+local function put_points(lane)
+  if added == 0 and count == 2 and #gone == 0 then
+    return -- no row was stored, or no chain has changed
+  end
+  if added > 0 then
+    redis.call('HINCRBY', META, 'c' .. lane, added)
+  end
+  -- A point that comes no earlier than those that are there leaves the head of its lane as it is.
+  local head = #gone == 0 and tonumber(redis.call('ZSCORE', HEADS, lane) or nil)
+  if #gone > 0 then
+    redis.call('ZREM', LANE, unpack(gone))
+  end
+  if count > 2 then
+    redis.call('ZADD', LANE, unpack(points))
+  end
+  if not head or first_due < head then
+    local before = shard_head()
+    refresh_head(lane, LANE)
+    announce_head(before, now, first_id, first_due)
+  end
 end
 
-if added > 0 then
-  redis.call('HINCRBY', META, 'c' .. args.lane, added)
+local function put_part(part)
+  local trouble = shard_trouble(META, part, args.owner)
+  if trouble then
+    return trouble
+  end
+  local entry = redis.call('HGET', META, 's' .. part.lane)
+  if not entry then
+    return { 'GONE' }
+  elseif string.sub(entry, 1, 1) == 'd' then
+    return { 'DELETING' }
+  end
+  is_draining = shard_state == 'draining'
+  if is_draining and is_any_moving(part.groups) then
+    return { 'BUSY' }
+  end
+  local unknown = use_numbers(part.numbers)
+  if unknown then
+    return unknown
+  end
+  answers, rows, gone, added = {}, 0, {}, 0
+  points, count, first_due, first_id = { '+inf', '' }, 2, math.huge, nil
+  put_rows(part.groups)
+  put_points(part.lane)
+  return answers
 end
--- A point that comes no earlier than those that are there leaves the head of its lane as it is.
-local head = #gone == 0 and tonumber(redis.call('ZSCORE', HEADS, args.lane) or nil)
-if #gone > 0 then
-  redis.call('ZREM', LANE, unpack(gone))
+
+local replies = {}
+for i, part in ipairs(args.parts) do
+  META, HEADS, WAKE, LEASES, INTERNED, ENDED_EVEN, ENDED_ODD, LANE = unpack(KEYS, part.keys, part.keys + PART_KEYS - 1)
+  replies[i] = put_part(part)
 end
-if count > 2 then
-  redis.call('ZADD', LANE, unpack(points))
-end
-if not head or first_due < head then
-  local before = shard_head()
-  refresh_head(args.lane, LANE)
-  announce_head(before, now, first_id, first_due)
-end
-return answers
+return replies

@@ -168,7 +168,7 @@ end
 
 local gone = use_numbers(args.numbers)
 if gone then
-  return gone
+  return redis.error_reply(gone)
 end
 store_blobs()
 for g, fields in pairs(definitions) do

@@ -339,6 +339,11 @@ def translated(error: Exception, attempted: str) -> errors.DuepointError:
     return errors.Bug(message)
 
 
+def reported(text: bytes, attempted: str) -> errors.DuepointError:
+    """Our error for the text of one that stands within the reply of a script."""
+    return translated(redis.exceptions.ResponseError(text.decode(errors="replace")), attempted)
+
+
 #: Calls of one round trip, at most; each takes the server some 0.05 ms.
 _MOST = 64
 
