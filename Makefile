@@ -155,8 +155,8 @@ test-api-servers: $(STAMP) ## the tests of everything that an API server may ref
 .PHONY: test-redis-server
 test-redis-server: $(STAMP) ## the tests of the embedded Valkey on Redis 7.0: the redis-server of the PATH, or one that Maven fetches
 	@if command -v redis-server >/dev/null; then tool=; \
-	elif command -v mvn >/dev/null; then tool="--tool redis-server"; \
-	else echo "Neither redis-server nor mvn on the PATH: tests on Redis are left out" >&2; exit; fi; \
+	elif $(PY) -m tools.devcluster tool redis-server >/dev/null; then tool="--tool redis-server"; \
+	else echo "No Redis here, see above: the tests on it are left out" >&2; exit; fi; \
 	$(PY) -m tools.devcluster run --tool helm $$tool -- \
 	  $(BIN)/pytest -n $(WORKERS) --dist loadgroup -k redis-server $(PYTEST_ARGS)
 
@@ -193,13 +193,14 @@ mutants: $(STAMP) ## deliberate bugs, one at a time, each with the tests that mu
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m tools.mutants $(if $(AREA),"$(AREA)")
 
 .PHONY: checks
-checks: servers lint types contract docs test-pythons test-redis-server ## what `make ci` does before it runs `make test`
+checks: servers lint types contract docs test-pythons ## what `make ci` does before it runs `make test`
 
 # A compiler, a type checker and the installation of an environment leave one another cores; what
-# each says comes when it has ended.
+# each says comes when it has ended. Tests on servers run alone.
 .PHONY: ci
 ci: $(STAMP) ## exactly what continuous integration runs
 	@$(MAKE) --jobs=3 --output-sync=target checks
+	@$(MAKE) test-redis-server
 	@$(PY) -m tools.without redis-server openssl kubectl -- $(MAKE) test
 
 ##@ Documentation

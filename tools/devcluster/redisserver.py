@@ -24,6 +24,8 @@ VERSION = "7.0.15"
 ARTIFACT = "org.signal:embedded-redis:0.9.0"
 SHA256 = "790e09f20ec60feb48832802e397c4aec3d65eb2c6b0a523b47070dc426d76d1"
 _FETCH_SECONDS = 15
+#: A mirror that does not answer must not hold up everything else.
+_MOST_SECONDS = 180
 
 
 def ensure(environment: Mapping[str, str]) -> Path:
@@ -50,9 +52,14 @@ def _fetch(folder: Path, environment: Mapping[str, str]) -> None:
 def _jar(maven: str, folder: Path, environment: Mapping[str, str]) -> Path:
     command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={ARTIFACT}"]
     command += ["-Dtransitive=false", f"-DoutputDirectory={folder}"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=folder, env=dict(environment)
-    )
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=folder,
+            env=dict(environment), timeout=_MOST_SECONDS,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        message = f"Maven has not fetched {ARTIFACT} within {_MOST_SECONDS} s"
+        raise DevClusterError(message) from None
     found = list(folder.glob("*.jar"))
     if done.returncode or not found:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])

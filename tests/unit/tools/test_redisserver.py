@@ -78,6 +78,14 @@ def test_what_maven_says_is_passed_on(environment, jar):
         binaries.ensure(["redis-server"], environment)
 
 
+def test_a_maven_that_does_not_end_is_not_waited_for(environment, tmp_path, monkeypatch):
+    monkeypatch.setattr(redisserver, "_MOST_SECONDS", 0.2)
+    (tmp_path / "programs" / "mvn").write_text("#!/bin/sh\nexec sleep 60\n")
+
+    with pytest.raises(DevClusterError, match=r"has not fetched org\.signal.* within 0\.2 s"):
+        binaries.ensure(["redis-server"], environment)
+
+
 def test_without_maven_it_is_said_what_would_do(environment, tmp_path):
     with pytest.raises(DevClusterError, match="no mvn on the PATH; install Maven, or put"):
         binaries.ensure(["redis-server"], {**environment, "PATH": str(tmp_path)})
