@@ -165,7 +165,7 @@ class SimulatedServers(cluster.ServerChanges):
         pass
 
 
-def _library_error(error: Exception) -> Exception:
+def _library_error(error: BaseException) -> BaseException:
     if isinstance(error, redis.exceptions.RedisError):
         return error
     return redis.exceptions.ConnectionError(str(error))
@@ -196,11 +196,18 @@ class Listener:
         self.process: Process = running_process.get()
 
     async def ssubscribe(self, *channels: str) -> None:
+        """As the library does, this only sends: confirmations are messages, and so are errors."""
         side = self._redis
         if side.is_down:
             await asyncio.sleep(0.001)
             raise redis.exceptions.ConnectionError("Error 111 connecting to redis:6379.")
-        await side.network.ask("redis", "SSUBSCRIBE", lambda: self._subscribed(channels))
+        side.network.ask_nowait(
+            "redis", "SSUBSCRIBE", lambda: self._subscribed(channels), self._hear_trouble
+        )
+
+    def _hear_trouble(self, reply: asyncio.Future[None]) -> None:
+        if not reply.cancelled() and (error := reply.exception()) is not None:
+            self.hear(_library_error(error))
 
     def _subscribed(self, channels: Sequence[str]) -> None:
         if self._redis.is_down:

@@ -51,3 +51,66 @@ async def test_a_listener_that_failed_is_not_closed_in_silence():
     await asyncio.sleep(0)
     with pytest.raises(LookupError):
         await subscription.close()
+
+
+class LossyPubSub:
+    """A connection whose first request may be lost, while a keepalive on it is answered."""
+
+    def __init__(self, *, loses: bool) -> None:
+        self._loses = loses
+        self._answers: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+
+    async def ssubscribe(self, *channels):
+        for _ in () if self._loses else channels:
+            self._answers.put_nowait({"type": "ssubscribe"})
+
+    async def ping(self):
+        self._answers.put_nowait({"type": "pong"})
+
+    async def get_message(self, timeout):  # noqa: ASYNC109 - as the library names it
+        await asyncio.sleep(0)
+        return None if self._answers.empty() else self._answers.get_nowait()
+
+    async def aclose(self):
+        pass
+
+
+class LossyServers(SlowServers):
+    """One server; the first connection to it loses what is asked."""
+
+    is_cluster = False
+
+    def __init__(self) -> None:
+        self.connections: list[LossyPubSub] = []
+
+    def homes(self, names):
+        return {"home": list(names)}
+
+    def listener(self, _home):
+        return self
+
+    def pubsub(self):
+        self.connections.append(LossyPubSub(loses=not self.connections))
+        return self.connections[-1]
+
+    async def wait_for_change(self, _seen):
+        await asyncio.Event().wait()
+
+    async def refresh(self):
+        pass
+
+    async def aclose(self, **_):
+        pass
+
+
+async def test_a_subscription_that_is_not_confirmed_is_asked_for_again():
+    """Whoever waits would hear of nothing, though the connection answers each keepalive."""
+    servers, subscribed = LossyServers(), asyncio.Event()
+    subscription = Subscription(
+        servers, ["a", "b"], on_subscribed=subscribed.set, on_message=lambda *_: None
+    )
+    await subscription.start()
+    async with asyncio.timeout(30):
+        await subscribed.wait()
+    assert len(servers.connections) == 2
+    await subscription.close()

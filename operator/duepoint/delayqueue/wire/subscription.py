@@ -134,7 +134,7 @@ class Subscription:
             await self._subscribe(pubsub, channels)
             await faults.reach(FaultPoint.AFTER_SUBSCRIPTION)
             while True:
-                message = await self._next(pubsub)
+                message = await self._next(pubsub, is_confirmed=confirmed >= len(channels))
                 if message["type"] == "ssubscribe":
                     confirmed += 1
                     if confirmed == len(channels):
@@ -163,8 +163,18 @@ class Subscription:
         for channel in channels:
             await pubsub.ssubscribe(channel)
 
-    async def _next(self, pubsub: redis.asyncio.client.PubSub) -> dict[str, Any]:
-        message = await pubsub.get_message(timeout=KEEPALIVE_SECONDS)
+    async def _next(
+        self, pubsub: redis.asyncio.client.PubSub, *, is_confirmed: bool
+    ) -> dict[str, Any]:
+        """The next message; raises where a confirmation, or the answer to a keepalive, is missing.
+
+        An answered keepalive does not stand for a confirmation: a proxy may have lost the request
+        alone, and whoever waits for wake-ups would wait for ever.
+        """
+        seconds = KEEPALIVE_SECONDS if is_confirmed else ANSWER_SECONDS
+        message = await pubsub.get_message(timeout=seconds)
+        if message is None and not is_confirmed:
+            raise redis.exceptions.TimeoutError("no answer to the subscription")
         if message is None:
             await pubsub.ping()
             message = await pubsub.get_message(timeout=ANSWER_SECONDS)
