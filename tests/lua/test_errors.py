@@ -24,6 +24,8 @@ WITHOUT_SHARD = {
     ),
     *("circuits", "stay", "enlist", "prepare", "setrecord"),
     *("request", "requestdone", "takechanges"),  # of the HTTP API; they touch no shard
+    "putmembers",  # of several shards, see below
+    "readmembers",  # as any command that reads: a shard that is not there has none
 }
 OF_A_SHARD = sorted(set(scripting.names()) - WITHOUT_SHARD)
 FENCED = {
@@ -71,6 +73,47 @@ async def test_the_shard_of_another_cluster_is_refused(bench, name):
     with pytest.raises(queue_errors.Foreign, match=r"redis\.prefix"):
         await _call(bench, name, owner="ours")
     assert await _untouched(bench)
+
+
+@pytest.mark.parametrize(
+    ("meta", "known", "said"),
+    [
+        (None, {}, b"UNINIT"),
+        ({}, {"layout": 2}, b"WRONGLAYOUT"),
+        ({"state": "closed"}, {}, b"WRONGLAYOUT"),
+        ({}, {"incarnation": "another"}, b"WRONGLAYOUT"),
+        ({"owner": "theirs"}, {}, b"FOREIGN"),
+    ],
+    ids=["emptied", "another layout", "closed", "made anew", "of another cluster"],
+)
+async def test_members_of_a_shard_that_is_another_are_not_written_and_others_are(
+    bench, meta, known, said
+):
+    """One script has parts of several shards: here both are of one, as its caller knows it."""
+    n = bench.names
+    unused = [f"{n.tag}:unused{number}" for number in range(8)]
+    good = f"{n.tag}:good"
+    await bench.client.copy(n.meta, good)
+    for shard in (n.meta, good):
+        await bench.client.hset(shard, "s5", "e")
+    if meta is None:
+        await bench.client.delete(n.meta)
+    elif meta:
+        await bench.client.hset(n.meta, mapping=meta)
+    row = ["12345678", "a record", "", ""]
+    parts = [
+        {"keys": 1, "layout": 1, "lane": "5", "numbers": [], "groups": [9, 2, 5], **known},
+        {"keys": 10, "layout": 1, "lane": "5", "numbers": [], "groups": [18, 2, 5]},
+    ]
+    keys = [n.meta, *unused, good, *unused[:7], f"{n.tag}:bucket"]
+    call = scripting.ScriptCall("putmembers", keys, layout=1, owner="ours")
+    call.put(parts=parts)
+    call.run(row)
+    refused, written = await bench.run(call)
+    assert refused.startswith(said)
+    assert written == [b"+"]
+    assert await _untouched(bench)
+    assert await bench.client.hgetall(f"{n.tag}:bucket") == {b"12345678": b"a record"}
 
 
 @pytest.mark.parametrize("name", sorted(FENCED | {"init"}))

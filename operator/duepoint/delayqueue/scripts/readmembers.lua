@@ -11,9 +11,9 @@
 local args = cmsgpack.unpack(ARGV[1])
 local places, answers, sub = args.places, {}, string.sub
 for i = 1, #ARGV - 1 do
-  local id = ARGV[i + 1]
-  local record = redis.call('HGET', KEYS[places[2 * i]], id)
+  local lane, bucket, id = KEYS[places[2 * i - 1]], KEYS[places[2 * i]], ARGV[i + 1]
+  local record = redis.call('HGET', bucket, id)
   answers[2 * i - 1] = record
-  answers[2 * i] = record and redis.call('ZSCORE', KEYS[places[2 * i - 1]], id .. sub(record, 4, 7))
+  answers[2 * i] = record and redis.call('ZSCORE', lane, id .. sub(record, 4, 7))
 end
 return answers
