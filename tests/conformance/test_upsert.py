@@ -281,3 +281,24 @@ async def test_what_a_former_timing_began_goes_where_the_queue_had_lost_an_edit(
     )
     assert settled.applied == 2
     assert await harness.claim_all() == []
+
+
+async def test_a_long_catch_up_of_a_former_timing_goes_as_a_whole(harness):
+    """The largest ``catchUpLimit`` is 10,000, more than one command of a script can name."""
+    await harness.arm(due_in=-10.0)
+    (claim,) = await harness.claim_all()
+    (chain,) = claim.points
+    slots = tuple(queueing.a_planned(chain, chain.slot_us + n) for n in range(10_000))
+    next_due_us = chain.due_us + 3_600 * queueing.SECOND_US
+    planning = messages.Planning(chain=chain, slots=slots, next_due_us=next_due_us)
+    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
+
+    edit = harness.arming(generation=2, due_in=3_600)
+    edit = msgspec.structs.replace(edit, undone_after_us=chain.slot_us)
+    assert await harness.queue.writer.upsert([(edit, BLOB)], EPOCH) == [APPLIED]
+    left = [
+        one.slot_us
+        for shard in await harness.shards()
+        async for one in harness.queue.occurrences.all_occurrences(shard)
+    ]
+    assert left == [chain.slot_us]

@@ -150,8 +150,9 @@ def decide(
             collision=stored.collision,
             started=max(started, status.started),
             former=stored,
+            undone_after_us=status.settled.through_us,
         )
-        return _reopened(_undoing(made, status.settled), status.settled, now_us)
+        return _reopened(made, status.settled, now_us)
     # A suspension that ended by itself is counted when its end is published.
     is_counted = has_resumed(stored, now_us) and not status.suspended
     skipped = 0 if is_counted else skipped_by_suspension(stored, now_us)
@@ -348,14 +349,6 @@ def _is_lost_edit(spec: ScheduleSpec, stored: Definition, status: PublishedStatu
     )
 
 
-def _undoing(made: ArmingPlan, settled: Watermark) -> ArmingPlan:
-    """The plan without what the former timing has begun again for slots that are to come now."""
-    if made.arming is None:
-        return made
-    arming = msgspec.structs.replace(made.arming, undone_after_us=settled.through_us)
-    return msgspec.structs.replace(made, arming=arming)
-
-
 def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target: str) -> ArmingPlan:
     """The chain goes on; where the same texts may name other slots, from the next of those.
 
@@ -419,6 +412,7 @@ def _armed(
     skipped: int = 0,
     started: int = 0,
     former: Definition | None = None,
+    undone_after_us: int | None = None,
 ) -> ArmingPlan:
     """A definition whose timing counts from this generation on, with the chain it wants.
 
@@ -446,8 +440,11 @@ def _armed(
         wanted = msgspec.structs.replace(wanted, state=State.COMPLETED)
     is_no_edit = former is not None and spec.generation <= former.generation
     replaces = former.fingerprint if former is not None and is_no_edit else b""
+    arming = messages.Arming(
+        definition=wanted, due_us=due_us, replaces=replaces, undone_after_us=undone_after_us
+    )
     return ArmingPlan(
-        arming=messages.Arming(definition=wanted, due_us=due_us, replaces=replaces),
+        arming=arming,
         definition=wanted,
         missed=missed,
         skipped=skipped,

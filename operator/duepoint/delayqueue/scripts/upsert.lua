@@ -40,6 +40,7 @@
 
 local now, is_draining = server_time(), shard_state == 'draining'
 local GROUP_LENGTH, ROW_LENGTH, NO_OPTIONS = 4, 3, {}
+local MOST_DROPPED = 2000 -- unpack() carries some 7,900; a catch-up may have 10,000
 
 -- What is stored under the ids of each group; nil where a row is on its way.
 local function read_stored(groups)
@@ -118,8 +119,8 @@ local function drop_undone(lane_key, id, version, after)
       undone[#undone + 1] = member
     end
   end
-  if #undone > 0 then
-    drop_occurrences(lane_key, undone)
+  for first = 1, #undone, MOST_DROPPED do
+    drop_occurrences(lane_key, { unpack(undone, first, math.min(first + MOST_DROPPED - 1, #undone)) })
   end
 end
 
