@@ -177,13 +177,13 @@ def _twice(one: _Object, disturbances: Disturbances) -> Iterator[Violation]:
             yield one.violation(Rule.DELIVERED_TWICE, slot, what)
 
 
-def _early(one: _Object, _: Disturbances) -> Iterator[Violation]:
+def _early(one: _Object, disturbances: Disturbances) -> Iterator[Violation]:
     for slot, found in one.effects.items():
         due = one.line.allowed.get(slot, slot)
         if one.target == "job":
             due = due // 1_000_000 * 1_000_000  # the API server writes whole seconds
         first = min(effect.since_us for effect in found)
-        if first < due:
+        if first < due - disturbances.early_us(first):
             yield one.violation(Rule.EARLY, slot, f"ran {(due - first) / 1e6:.6f} s early")
 
 

@@ -12,9 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tests.chaos.history import Fault, History, Stall
+from tests.chaos.plan import FaultKind
 
 #: What a server that went back may lack: it goes back by less than this.
 FORGOTTEN_US = 15_000_000
+#: While a clock is wrong, a slot may run so much early: "When a due has come" in semantics.md.
+CLOCK_TOLERANCE_US = 5_000
+_WRONG_CLOCKS = (FaultKind.REDIS_CLOCK, FaultKind.WRONG_CLOCK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,15 @@ class Disturbances:
     def ongoing(self, first_us: int, last_us: int) -> bool:
         """Whether a fault or stall went on at some time between these two, recovery left out."""
         return any(one.begin_us <= last_us and one.end_us >= first_us for one in self._disturbing)
+
+    def early_us(self, instant_us: int) -> int:
+        """By how much a slot that ran then may have been early."""
+        is_wrong = any(
+            one.kind in _WRONG_CLOCKS
+            and one.begin_us <= instant_us <= one.end_us + self.recovery_us
+            for one in self.faults
+        )
+        return CLOCK_TOLERANCE_US if is_wrong else 0
 
     def forgot_between(self, first_us: int, last_us: int) -> Fault | None:
         """A fault between these two that made Redis forget; one is enough."""

@@ -187,6 +187,19 @@ def test_v4_nothing_runs_before_its_time():
     assert broken(made) == {Rule.EARLY}
 
 
+@pytest.mark.parametrize(
+    ("kind", "early_us", "expected"),
+    [("redis-clock", 5_000, set()), ("wrong-clock", 5_000, set()),
+     ("redis-clock", 5_001, {Rule.EARLY}), ("kill-worker", 1, {Rule.EARLY})],
+)  # fmt: skip
+def test_v4_a_wrong_clock_makes_a_slot_five_milliseconds_early_at_most(kind, early_us, expected):
+    made = clean()
+    made.faults = [dataclasses.replace(FAULT, kind=kind)]
+    at_us = T + 9 * S - early_us
+    replaced(made, 9, at_us=at_us, since_us=at_us)
+    assert broken(made) == expected
+
+
 def test_v4_jitter_belongs_to_the_time():
     made = with_spec(clean(), jitter="900ms")
     assert Rule.EARLY in broken(made)
