@@ -31,7 +31,7 @@ async def test_nothing_is_lost_or_doubled_when_the_leader_is_killed_in_the_middl
     for name in names:
         await stack.wait_for_deliveries(2, name)
 
-    command = _partition(stack, "--shards", "16", "--timeout", "90")
+    command = _partition(stack, "--shards", "16", "--timeout", "90s")
     try:
         await asyncio.to_thread(_wait_until_under_way, command)
         await first.kill()

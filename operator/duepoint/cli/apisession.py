@@ -23,7 +23,7 @@ import click
 import msgspec
 
 from duepoint import client, errors
-from duepoint.cli import options, output
+from duepoint.cli import limits, options
 from duepoint.client import tokens
 from duepoint.kube import credentials
 from duepoint.kube import errors as kube_errors
@@ -117,27 +117,13 @@ def asking(ask: Ask) -> Callable[..., None]:
     @functools.wraps(ask)
     def command(*, set_name: str, place: ApiPlace, **given: Any) -> None:  # noqa: ANN401 - click's values
         async def run() -> int:
-            async with limited(place), opened(place, set_name) as asked:
+            async with limits.limited(place.patience_seconds), opened(place, set_name) as asked:
                 return await ask(asked, **given)
 
         if code := asyncio.run(run()):
             raise click.exceptions.Exit(code)
 
     return command
-
-
-@contextlib.asynccontextmanager
-async def limited(place: options.Place) -> AsyncIterator[None]:
-    """No longer than ``--timeout``; raises errors.InvalidSetting when it is over."""
-    try:
-        async with asyncio.timeout(place.patience_seconds) as limit:
-            yield
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        waited = output.span(place.patience_seconds or 0)
-        message = f"it was not done within {waited}; write a longer one"
-        raise errors.InvalidSetting("--timeout", message) from None
 
 
 @contextlib.asynccontextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 
 import pytest
 from click.testing import CliRunner
@@ -65,6 +66,14 @@ async def _with_queue(url, do):
 def change(own_server):
     """Do something to the index that the commands look at."""
     return lambda do: asyncio.run(_with_queue(own_server.url, do))
+
+
+@pytest.mark.parametrize("command", [("queue", "stats"), ("queue", "peek"), ("dlq", "list")])
+def test_a_server_that_says_nothing_is_waited_for_as_long_as_asked(command):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        said = Command(url)(*command, "--timeout", "100ms", code=2)
+    assert "--timeout: it was not done within 100ms; write a longer one" in said
 
 
 # -- stats ---------------------------------------------------------------------------------------

@@ -98,6 +98,16 @@ def test_a_receiver_that_refuses_is_exit_code_1(duepoint):
     assert "answered 400: no thanks" in answer.err
 
 
+def test_a_receiver_that_says_nothing_is_waited_for_as_long_as_asked(duepoint):
+    with listening(receiver.hang) as hears:
+        url = f"http://127.0.0.1:{hears.port}/"
+        answer = duepoint(
+            "webhook", "test", "-", "--url", url, "--timeout", "100ms", *GIVEN, given=SIGNED
+        )
+    assert answer.code == 2
+    assert "--timeout: it was not done within 100ms; write a longer one" in answer.err
+
+
 def test_a_dry_run_sends_nothing_and_verifies(duepoint):
     shown = duepoint("webhook", "test", "-", "--dry-run", "-o", "json", *GIVEN, given=SIGNED)
     assert shown.rows[0]["accepted"] is None

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from duepoint import cli
+from duepoint.cli import options as cli_options
 from duepoint.cli.queue import connection
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
@@ -26,6 +27,7 @@ def test_every_option_has_a_row_and_every_row_an_option(name):
 
     @click.command()
     @connection.reaching
+    @cli_options.patience
     def where(**_):
         pass
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from duepoint import clock, settings
-from duepoint.cli import options
+from duepoint.cli import limits, options
 
 _FIELDS = dataclasses.fields(settings.QueueSettings)
 #: Blobs are not opened here, so nothing needs the installation's key.
@@ -27,36 +27,46 @@ reaching = options.of_settings(_FIELDS)
 Look = Callable[..., Coroutine[Any, Any, int]]
 
 
-def looking(check: Callable[..., None] | None = None) -> Callable[[Look], Callable[..., None]]:
-    """Makes a command of a coroutine ``look(opened, **options)``.
+def looking(
+    check: Callable[..., None] | None = None, *, has_own_timeout: bool = False
+) -> Callable[[Look], Callable[..., None]]:
+    """Makes a command of a coroutine ``look(opened, **options)``, with ``--timeout``.
 
     Args:
         check: called with the command's options before Redis is asked; raises InvalidSetting.
+        has_own_timeout: what ``--timeout`` means is the command's to say.
     """
 
     def decorate(look: Look) -> Callable[..., None]:
         @reaching
+        @(_no_option if has_own_timeout else options.patience)
         @functools.wraps(look)
         def command(**given: Any) -> None:  # noqa: ANN401 - click's values
+            patience_seconds = None if has_own_timeout else given.pop("patience_seconds")
             where = {field.name: given.pop(field.name) for field in _FIELDS}
             if check is not None:
                 check(**given)
             chosen = settings.from_environment(settings.QueueSettings, where)
-            asyncio.run(_look(chosen, functools.partial(look, **given)))
+            asyncio.run(_look(chosen, functools.partial(look, **given), patience_seconds))
 
         return command
 
     return decorate
 
 
-async def _look(chosen: settings.QueueSettings, look: Look) -> None:
+def _no_option(command: Callable[..., None]) -> Callable[..., None]:
+    return command
+
+
+async def _look(chosen: settings.QueueSettings, look: Look, patience_seconds: float | None) -> None:
     from duepoint import telemetry  # noqa: PLC0415 - only these commands pay for it
     from duepoint.delayqueue import delayqueue  # noqa: PLC0415 - only these commands pay for it
 
     queue = delayqueue.open_queue(chosen, clock.SystemClock(), _NO_KEY)
     try:
         with telemetry.silence():
-            await queue.layouts.read()
-            await look(queue)
+            async with limits.limited(patience_seconds):
+                await queue.layouts.read()
+                await look(queue)
     finally:
         await queue.close()

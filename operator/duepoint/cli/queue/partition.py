@@ -63,19 +63,19 @@ def _check(*, shards: int | None, status: bool, **_: object) -> None:
 @click.option(
     "--timeout",
     "patience",
-    metavar="SECONDS",
-    type=options.whole(10**7),
-    help="Wait so long at most; it goes on all the same.",
+    metavar="DURATION",
+    type=options.Converted(options.timeout_seconds),
+    help="Wait so long at most, such as 10m; it goes on all the same.",
 )
 @options.output_format
-@connection.looking(_check)
+@connection.looking(_check, has_own_timeout=True)
 async def partition(
     opened: DelayQueue,
     *,
     shards: int | None,
     status: bool,
     no_wait: bool,
-    patience: int | None,
+    patience: float | None,
     form: str,
 ) -> int:
     """Change the number of shards of the queue while it works.
@@ -108,7 +108,7 @@ async def partition(
 
 
 async def _watch(
-    opened: DelayQueue, shown: _Shown, wanted: int | None, patience: int | None
+    opened: DelayQueue, shown: _Shown, wanted: int | None, patience: float | None
 ) -> str:
     """Show it until it is done; else why no longer: patience ended, or it is cut otherwise."""
     began = time.monotonic()

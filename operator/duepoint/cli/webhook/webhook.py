@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from duepoint import errors
-from duepoint.cli import instants, options, output
+from duepoint.cli import instants, limits, options, output
 from duepoint.cli.check import validate
 from duepoint.schedules import actions
 from duepoint.schedules.spec import ScheduleSpec
@@ -77,6 +77,7 @@ def webhook() -> None:
     help="The slot that the sample is of.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the request and send nothing.")
+@options.patience
 @options.output_format
 def test(
     *,
@@ -91,6 +92,7 @@ def test(
     kubeconfig: Path | None,
     context: str | None,
     scheduled_time: str,
+    patience_seconds: float | None,
     form: str,
     dry_run: bool,
 ) -> None:
@@ -118,7 +120,12 @@ def test(
         token=None if token_file is None else options.text("--token-file", token_file),
         place=place if kubeconfig or context else None,
     )
-    sent = asyncio.run(sample.run(wanted, send=not dry_run))
+
+    async def run() -> sample.SampleResult:
+        async with limits.limited(patience_seconds):
+            return await sample.run(wanted, send=not dry_run)
+
+    sent = asyncio.run(run())
     sample.show(sent, form)
     if sent.accepted is False:
         raise click.exceptions.Exit(output.FAILED)
