@@ -559,6 +559,18 @@ async def test_outcomes_that_were_not_acknowledged_are_recovered(harness):
     assert await ledger.recover_outcomes("status", "next") == []
 
 
+async def test_however_many_were_not_acknowledged_all_are_recovered(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    ran = [f"ran {number}".encode() for number in range(250)]
+    for number, outcomes in enumerate(ran, start=1):
+        await harness.queue.settlements.settle(claim, Settlement(outcomes=outcomes, number=number))
+    ledger = harness.queue.ledger()
+    assert len(await ledger.read_outcomes("status", "crashed", count=250)) == len(ran)
+    recovered = await ledger.recover_outcomes("status", "next")
+    assert [entry.outcomes for entry in recovered] == ran
+
+
 async def test_a_partial_settlement_leaves_the_rest_claimed(harness):
     first, second = await _two_in_one_claim(harness)
     settled = await harness.queue.settlements.settle(

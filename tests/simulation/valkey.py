@@ -286,10 +286,11 @@ class SimulatedValkey:
 
     def _claimed_entries(self, command: Command) -> Any:
         """XAUTOCLAIM by the simulated clock."""
-        _, stream, group, consumer, idle_ms, *_ = command
-        (pending,) = self._send([("XPENDING", stream, group, "-", "+", 100)])
+        _, stream, group, consumer, idle_ms, start, _, count = command
+        (pending,) = self._send([("XPENDING", stream, group, start, "+", int(count) + 1)])
         if isinstance(pending, Exception):
             return pending
+        pending, rest = pending[: int(count)], pending[int(count) :]
         now_us = self._now_us() + self.clock_offset_us
         least_us = now_us - int(idle_ms) * 1_000
         ids = [
@@ -302,7 +303,8 @@ class SimulatedValkey:
             (entries,) = self._send([("XCLAIM", stream, group, consumer, 0, *ids)])
             for id_ in ids:
                 self._read_at[stream, group, id_] = now_us
-        return self._callbacks["XAUTOCLAIM"]([b"0-0", entries, []])
+        cursor = rest[0][0] if rest else b"0-0"
+        return self._callbacks["XAUTOCLAIM"]([cursor, entries, []])
 
     def published(self) -> list[tuple[str, bytes]]:
         """Messages since the last call: channel and data."""
