@@ -38,8 +38,6 @@ def looking(
     """
 
     def decorate(look: Look) -> Callable[..., None]:
-        @reaching
-        @(_no_option if has_own_timeout else options.patience)
         @functools.wraps(look)
         def command(**given: Any) -> None:  # noqa: ANN401 - click's values
             patience_seconds = None if has_own_timeout else given.pop("patience_seconds")
@@ -49,13 +47,10 @@ def looking(
             chosen = settings.from_environment(settings.QueueSettings, where)
             asyncio.run(_look(chosen, functools.partial(look, **given), patience_seconds))
 
-        return command
+        limited = command if has_own_timeout else options.patience(command)
+        return reaching(limited)
 
     return decorate
-
-
-def _no_option(command: Callable[..., None]) -> Callable[..., None]:
-    return command
 
 
 async def _look(chosen: settings.QueueSettings, look: Look, patience_seconds: float | None) -> None:
