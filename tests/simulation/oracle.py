@@ -36,6 +36,7 @@ from tests.simulation.timeline import (
     is_of_member,
     segments_of,
     windows_of,
+    woke_up_at,
 )
 
 #: A server that falls back by so many commands may lack a Schedule, so it is filled by its status.
@@ -52,6 +53,9 @@ def judge(record: Record) -> list[str]:
     judgement = Judgement(record, windows_of(record))
     judgement.problems += [f"failure: {text}" for text in record.failures]
     for at_us, name in record.exits:
+        # What stood still while its term was to stop leaves when it wakes up: its time was over.
+        if woke_up_at(record, name, at_us):
+            continue
         judgement.complain(name, f"ended itself at {judgement.text(at_us)}: a part does not stop")
     known: set[tuple[str, int]] = set()
     found = effects_of(record)

@@ -74,6 +74,18 @@ def _lasting_us(event: Event) -> int:
     return max(_LEAST_US.get(event.kind, 0), amount_us)
 
 
+def woke_up_at(record: Record, process: str, at_us: int) -> bool:
+    """Whether this process had stood still until less than a second before."""
+    for begin_us, event in record.events:
+        if event.kind not in (Kind.PAUSE_BEFORE, Kind.PAUSE_AFTER):
+            continue
+        end_us = begin_us + round(event.amount * S)
+        sender = record.messages[event.at].process.name
+        if sender == process and end_us <= at_us < end_us + S:
+            return True
+    return False
+
+
 def segments_of(wishes: Sequence[Wish], windows: Sequence[Window]) -> list[segments.Segment[Wish]]:
     """Of one object, or of one member, in order."""
     return segments.segments(

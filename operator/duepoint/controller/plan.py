@@ -51,7 +51,8 @@ class PublishedStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         stalled: why that generation is refused; empty where it is not.
         waits: that generation was looked at, and neither accepted nor refused.
         started: runs of regular slots so far, as the status counts them.
-        timing_hash: of the timing that the watermark and the open slots belong to; empty = none.
+        timing_hash: of the timing that the watermark and the open slots belong to; where there are
+            none, of the one that was looked at and waits. Empty = not known.
     """
 
     observed_generation: int = -1
@@ -76,8 +77,8 @@ class PublishedStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Whether no generation of this object was ever armed or refused.
 
         One may have been looked at, while Redis was away: its slots still count from the creation.
-        An edit that is seen after that counts from there, also where the spec was refused before:
-        its status has a watermark although it waits.
+        An edit of its timing that is seen after that counts from there, also where the spec was
+        refused before: its status has a watermark although it waits.
         """
         if self.observed_generation < 0:
             return True
@@ -260,9 +261,9 @@ def has_resumed(known: Definition, now_us: int) -> bool:
 def _first(
     spec: ScheduleSpec, status: PublishedStatus, now_us: int, *, target: str, collision: int
 ) -> ArmingPlan:
-    if status.is_new:
-        return _new(spec, now_us, target=target, collision=collision)
     is_same_timing = status.timing_hash == rules.timing_hash(spec.rule)
+    if status.is_new and (is_same_timing or not status.timing_hash):
+        return _new(spec, now_us, target=target, collision=collision)
     goes_on = status.has_accepted(spec.generation) or is_same_timing
     is_known = goes_on and status.settled_us is not None
     settled = status.settled if is_known else Watermark(now_us, status.started_us)

@@ -33,6 +33,8 @@ class Report:
         definition: what the queue holds; None where it holds nothing of this generation.
         target: the target in one line; None leaves the line that is shown.
         settled_us: every slot up to here is none of this generation's; 0 = says nothing.
+        timing_hash: of a spec that was looked at and that the queue does not hold; "" = says
+            nothing.
         missed, skipped: slots that ended without a run by this very change.
         keeps: the history limits of a spec that is refused, where it says any.
         awaits_check: the conditions hold once a worker has found what the spec refers to; until
@@ -45,6 +47,7 @@ class Report:
     definition: Definition | None = None
     target: str | None = None
     settled_us: int = 0
+    timing_hash: str = ""
     missed: int = 0
     skipped: int = 0
     awaits_check: bool = False
@@ -158,17 +161,27 @@ def stalled(generation: int, reason: Reason, message: str) -> Report:
     )
 
 
-def waiting(generation: int, reason: Reason, message: str, *, settled_us: int = 0) -> Report:
+def waiting(
+    generation: int,
+    reason: Reason,
+    message: str,
+    *,
+    settled_us: int = 0,
+    timing_hash: str = "",
+) -> Report:
     """This generation is not in the queue yet, for a reason that may pass.
 
     Args:
-        settled_us: when it was first seen, where an older one was seen and never armed; else 0.
+        settled_us: when it was first seen, where one with another timing was seen and never armed;
+            else 0.
+        timing_hash: of its timing, where nothing of the object was ever armed; "" = says nothing.
     """
     return Report(
         generation=generation,
         conditions=conditions.reconciling(reason, message),
         is_settled=False,
         settled_us=settled_us,
+        timing_hash=timing_hash,
     )
 
 

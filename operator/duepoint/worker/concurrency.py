@@ -56,10 +56,13 @@ class Start:
     Attributes:
         run: as it counts; None where its Job exists already and nothing is counted.
         replaced: Jobs that were deleted in its favour.
+        exists: its Job was seen, and is not asked for again: it may have been deleted since, in
+            favour of a newer slot, and would be made twice.
     """
 
     run: activeruns.ActiveRun | None
     replaced: tuple[str, ...] = ()
+    exists: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +110,14 @@ def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> Closing:
         completed=attempt.completes and attempt.is_regular,
     )
     return Closing(finished=(attempt.point.member,), events=(event,))
+
+
+def made_before(firing: target.Firing, now_us: int) -> outcomes.Delivered:
+    """What stands for the answer to a request where the slot's Job was seen."""
+    # Another request of the attempt that made it may be under way.
+    return outcomes.Delivered(
+        accepted_us=now_us, running=True, job_name=_job_name(firing), may_come_again=True
+    )
 
 
 def leaving(closed: Closing, attempt: Attempt, firing: target.Firing, verdict: Answer) -> Closing:
@@ -206,9 +217,10 @@ class _Question:
         self._policy = policy_of(attempt)
         self._job = job
         self._active: frozenset[str] | None = None
+        self._exists = False
 
     async def ask(self) -> Answer:
-        ended = await self._ended_by_a_newer_job()
+        ended = await self._made_or_ended_before()
         return await self._admitted() if ended is None else ended
 
     async def _admitted(self) -> Answer:
@@ -225,7 +237,7 @@ class _Question:
                         return trouble
                     names = tuple(one.job for one in answer.runs)
                     if len(names) < activeruns.PIECE:
-                        return Start(run=entry.run, replaced=names)
+                        return Start(run=entry.run, replaced=names, exists=self._exists)
                     # A piece of the many replaced runs is forgotten: the next one comes.
                     await self._queue.concurrency.leave(
                         self._settler.claim, self._known, jobs=names
@@ -285,9 +297,9 @@ class _Question:
 
     async def _listed(self, facts: AdmissionFacts, mark: str) -> AdmissionFacts | Answer:
         listed = await self._list()
-        own = next((job for job in listed if job.name == self._job), None)
-        if own is not None and own.state is JobState.OVER:
-            return Start(run=None)
+        own = self._own(listed)
+        if own is JobState.OVER:
+            return Start(run=None, exists=True)
         if self._is_replaced(listed):
             return await self._replaced()
         version, schedule = self._attempt.point.timing_version, self._known.name
@@ -300,17 +312,34 @@ class _Question:
         )
         verified = frozenset(one.run for one in seen)
         return dataclasses.replace(
-            facts, listed=mark, seen=seen, verified=verified, checked=own is None
+            facts,
+            listed=mark,
+            seen=seen,
+            verified=verified,
+            checked=own is JobState.ABSENT,
         )
+
+    def _own(self, listed: Sequence[activejobs.Listed]) -> JobState:
+        """How the slot's own Job stands; from then on it is known whether it exists."""
+        slot_us = self._attempt.slot_us
+        states = (job.state for job in listed if (job.name, job.slot_us) == (self._job, slot_us))
+        state = next(states, JobState.ABSENT)
+        self._exists = state is not JobState.ABSENT
+        return state
+
+    async def _look_at_own(self) -> JobState:
+        state = await self._jobs.of_slot(*self._place, self._job, self._attempt.slot_us)
+        self._exists = state is not JobState.ABSENT
+        return state
 
     async def _looked_at(
         self, facts: AdmissionFacts, runs: tuple[activeruns.ActiveRun, ...]
     ) -> AdmissionFacts | Start:
-        own = {self._job} if self._job and not facts.checked else set()
-        states = await self.states({one.job for one in runs} | own)
-        if own and states[self._job] is not JobState.ABSENT:
-            # It started before, although its news may be lost: firing it again finds its Job.
-            return Start(run=None)
+        if self._job and not facts.checked:
+            await self._look_at_own()
+            if self._exists:  # it started before, although its news may be lost
+                return Start(run=None, exists=True)
+        states = await self.states({one.job for one in runs})
         is_active = {one: states[one.job] is JobState.ACTIVE for one in runs}
         return dataclasses.replace(
             facts,
@@ -367,8 +396,8 @@ class _Question:
 
         The queue has lost who replaced whom. A replaced Job is deleted, so that it is absent does
         not mean that the slot never started. The Job of the newer slot shows it, active or over.
-        Where that was not made yet, a slot that has started and has a due successor is over, too:
-        its Job may have been deleted in favour of that.
+        Where that was not made yet, a slot that has started, has no Job and has a due successor is
+        over, too: its Job may have been deleted in favour of that.
         """
         attempt = self._attempt
         if self._policy != activeruns.REPLACE or not attempt.is_regular:
@@ -376,7 +405,7 @@ class _Question:
         if any(job.slot_us > attempt.slot_us for job in listed):
             return True
         has_started = attempt.point.kind is PointKind.RETRY
-        if not has_started or self._known.rule.policy.catch_up == "None":
+        if self._exists or not has_started or self._known.rule.policy.catch_up == "None":
             return False
         return self._is_behind()
 
@@ -387,27 +416,37 @@ class _Question:
         newest_us = timeline.at_or_before(self._settler.now_us())
         return newest_us is not None and newest_us > self._attempt.slot_us
 
-    async def _ended_by_a_newer_job(self) -> Answer | None:
-        """How an overdue slot ends of which a newer one has a Job; None where none has.
+    async def _made_or_ended_before(self) -> Answer | None:
+        """How a slot ends that ended before; None where it has not, and may have a Job.
 
-        After a loss of Redis the newest slot may be judged first. It lists the Jobs, so the queue
-        has all active runs from then on; but a Job that this slot had, and that was deleted in
-        favour of a newer one, is in no list. That newer one's is, active or over.
+        An overdue slot lists the Jobs. After a loss of Redis the newest slot may be judged first,
+        and the queue has all active runs from then on; but a Job that this slot had, and that was
+        deleted in favour of a newer one, is in no list. That newer one's is, active or over.
+
+        Of a slot that may have been tried, its own Job is looked at before it is admitted: what is
+        deleted in favour of a newer one afterwards is not there to be made again.
         """
         attempt = self._attempt
-        if self._policy != activeruns.REPLACE or not attempt.is_regular or not self._job:
+        if self._policy != activeruns.REPLACE or not self._job:
             return None
-        if not self._is_behind():
-            return None
+        is_overdue = attempt.is_regular and self._is_behind()
         try:
+            if not is_overdue:
+                if self._may_have_been_tried():
+                    await self._look_at_own()
+                return None
             listed = await self._list()
         except kube_errors.ApiError as trouble:
             return _unasked(trouble)
-        if any(job.name == self._job and job.state is JobState.OVER for job in listed):
-            return Start(run=None)
+        if self._own(listed) is JobState.OVER:
+            return Start(run=None, exists=True)
         if any(job.slot_us > attempt.slot_us for job in listed):
             return await self._replaced()
         return None
+
+    def _may_have_been_tried(self) -> bool:
+        claim = self._settler.claim
+        return self._attempt.is_retry or claim.reclaimed > 0
 
     async def _replaced(self) -> Answer:
         """A newer slot has its place; a Job that came into being meanwhile goes."""
@@ -418,14 +457,14 @@ class _Question:
             message = "a newer slot took its place; it is not tried again"
             return End(state=RunState.REPLACED, reason=Reason.REPLACED, message=message)
         try:
-            states = await self._jobs.states(*self._place, [self._job])
+            state = await self._look_at_own()
         except kube_errors.ApiError as trouble:
             return _unasked(trouble)
-        if states[self._job] is JobState.ABSENT:
+        if state is JobState.ABSENT:
             return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=message)
         # Its Job exists, and the watch sees how it ended.
         refused = await self.delete((_run(self._attempt, self._job),), _BY_A_NEWER_ONE)
-        return refused or Start(run=None)
+        return refused or Start(run=None, exists=True)
 
     def _ended(self, verdict: Verdict) -> Answer:
         policy = self._known.rule.policy

@@ -311,6 +311,10 @@ class Firer:
                 closed = concurrency.closing(attempt, verdict, now_us=settler.now_us())
                 results.count_ended(closed.events)
                 return concurrency.leaving(closed, attempt, firing, verdict)
+            case concurrency.Start(exists=True):
+                started_us = settler.now_us()
+                answer = concurrency.made_before(firing, started_us)
+                await self._gate.started(settler, attempt, verdict, answer)
             case _:
                 started_us = settler.begin(attempt, firing.action)
                 if self._traces is not None:

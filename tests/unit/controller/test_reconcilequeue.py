@@ -494,11 +494,51 @@ async def test_an_edit_seen_while_redis_was_away_counts_from_the_edit_although_n
         await world.apply(schedule="*/7 * * * *")
         await world.clock.advance(30)
         assert world.status()["observedGeneration"] == 2
+        assert world.status()["settledThrough"] == "2026-03-01T12:06:40Z"
     world.queue.available = True
     async with world.leader(epoch=2):
         await world.clock.advance(2)
         assert world.ready() == ("True", "Armed")
-        assert world.chain_due_us(uid) == at("2026-03-01 12:14:00")
+        assert world.chain_due_us(uid) == at("2026-03-01 12:07:00")
+
+
+async def test_an_edit_of_the_timing_seen_when_redis_is_back_counts_from_the_edit():
+    world = World()
+    async with world.leader():
+        world.queue.available = False
+        uid = (await world.apply())["metadata"]["uid"]
+        await world.clock.advance(400)
+        assert world.ready() == ("Unknown", "QueueUnavailable")
+    await world.apply(schedule="*/3 * * * *")
+    world.queue.available = True
+    async with world.leader(epoch=2):
+        await world.clock.advance(2)
+        assert world.ready() == ("True", "Armed")
+        assert world.chain_due_us(uid) == at("2026-03-01 12:09:00")
+
+
+@pytest.mark.parametrize("is_written", [True, False], ids=["read", "not read yet"])
+async def test_a_one_off_counts_from_its_creation_where_what_was_edited_says_the_same(is_written):
+    """It was looked at while Redis was away; ``suspend: false`` says what its absence says.
+
+    The edit counted as one of the timing, and the one-off did not run.
+    """
+    world = World()
+    async with world.leader():
+        world.queue.available = False
+        once = "@at 2026-03-01T12:06:00Z"
+        uid = (await world.apply(schedule=once))["metadata"]["uid"]
+        await world.clock.advance(30 if is_written else 0)
+        await world.apply(schedule=once, suspend=False)
+        await world.clock.advance(400)
+        assert world.ready() == ("Unknown", "QueueUnavailable")
+        assert world.status()["observedGeneration"] == 2
+        assert "settledThrough" not in world.status()
+    world.queue.available = True
+    async with world.leader(epoch=2):
+        await world.clock.advance(2)
+        assert world.ready() == ("True", "Armed")
+        assert world.chain_due_us(uid) == at("2026-03-01 12:06:00")
 
 
 async def test_an_object_edited_before_it_was_first_seen_counts_from_its_creation_in_an_outage():

@@ -360,6 +360,81 @@ async def test_a_replaced_job_is_not_made_again_where_a_newer_slot_is_judged_fir
     ]
 
 
+class _CountedJobs:
+    """The target, with the slots of the Jobs that it made; a deletion may precede a request."""
+
+    def __init__(self, place: JobWorkplace) -> None:
+        self.place, self.target = place, place.target.job
+        self.made: list[int] = []
+        self.deleted_before = 0
+
+    async def check(self, firing):
+        return await self.target.check(firing)
+
+    async def fire(self, firing):
+        slot = (firing.slot_us - NOON) // SECOND
+        if slot == self.deleted_before:
+            await self.place.api.request("DELETE", jobs.path("default", name(slot)), {})
+        before = set(self.place.jobs_there())
+        answer = await self.target.fire(firing)
+        if name(slot) in set(self.place.jobs_there()) - before:
+            self.made.append(slot)
+        return answer
+
+
+def counted(place: JobWorkplace) -> _CountedJobs:
+    made = _CountedJobs(place)
+    place.target = dataclasses.replace(place.target, job=made)
+    return made
+
+
+async def test_a_job_that_runs_is_not_made_again_when_redis_went_back_behind_it(place):
+    """The queue has its slot as started and to be tried again, while a newer slot is due.
+
+    It was deleted as a replaced one, and then asked for: so the slot had two Jobs.
+    """
+    known = await place.schedule("Replace")
+    jobs_made = counted(place)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+    assert jobs_made.made == [10]
+    await place.lose_redis()
+    await place.clock.advance(9.5)
+    await place.rearm_started(known, 10, settled=30)
+    async with place.working(place.a_worker("b")):
+        await place.clock.advance(1)
+        assert place.jobs_there() == [name(10)]
+        await place.clock.advance(20)
+    assert jobs_made.made == [10, 40]
+
+
+async def test_a_job_that_was_seen_is_not_asked_for_again(place):
+    """A newer slot may delete it in between."""
+    known = await place.schedule("Replace", schedule="@every 60s")
+    jobs_made = counted(place)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(61)
+    await place.lose_redis()
+    await place.arm(known, JOB)
+    jobs_made.deleted_before = 60
+    async with place.working(place.a_worker("b")):
+        await place.clock.advance(5)
+    assert jobs_made.made == [60]
+    assert (60, RunState.RUNNING, Reason.CREATED) in await place.told()
+
+
+async def test_a_job_whose_creation_was_not_answered_is_looked_for_before_it_is_asked_for(place):
+    await place.schedule("Replace", schedule="@every 60s")
+    jobs_made = counted(place)
+    place.api.fail_next(DOWN, verb="POST", resource="jobs", applied=True)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(60.1)
+        assert jobs_made.made == [60]
+        jobs_made.deleted_before = 60  # the next request comes after a newer slot's deletion
+        await place.clock.advance(20)
+    assert jobs_made.made == [60]
+
+
 async def test_a_started_job_without_a_due_successor_is_made_after_redis_lost_everything(place):
     known = await place.schedule("Replace")
     await place.clock.advance(11)

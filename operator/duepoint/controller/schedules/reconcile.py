@@ -31,6 +31,7 @@ from duepoint.delayqueue import messages, sharding
 from duepoint.faults import FaultPoint
 from duepoint.kube import jobcreation
 from duepoint.schedules import actions, ownstreams, points, spec
+from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 
@@ -115,6 +116,13 @@ class Reconcile:
     def fingerprint(self, seen: Observed) -> bytes:
         """Of what a definition of this state would be made from."""
         return fingerprints.of(seen.spec, self._key, own_streams=self._own_streams.enabled)
+
+    def timing_hash(self, seen: Observed) -> str:
+        """Of the object's timing; "" where its spec is wrong."""
+        try:
+            return rules.timing_hash(self._parsed(seen, plan.PublishedStatus()).rule)
+        except errors.InvalidSpec:
+            return ""
 
     async def apply(self, looks: Sequence[Look], *, is_alone: bool) -> list[Applied | None]:
         """The queue holds these generations, or nothing of those that are refused.

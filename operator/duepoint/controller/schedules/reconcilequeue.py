@@ -245,6 +245,14 @@ class ReconcileQueue:
         """What the status says, and what has ended since by what this process knows."""
         written = published.of(seen.status)
         known = self._reporter.states.get(seen.uid)
+        if known is not None and known.waiting_timing and written.observed_generation < 0:
+            # It was looked at, and the object was read before its status said so.
+            written = msgspec.structs.replace(
+                written,
+                observed_generation=known.observed,
+                waits=True,
+                timing_hash=known.waiting_timing,
+            )
         remembered = None if known is None else known.settled_if_folded()
         if remembered is None or not remembered.through_us:
             return written
@@ -340,11 +348,15 @@ class ReconcileQueue:
         known = self._reporter.states.get(seen.uid)
         if seen.deleted or (known is not None and known.answered >= seen.generation):
             return
-        settled_us = 0
-        is_edit = known is not None and 0 <= known.observed < seen.generation
-        if known is not None and is_edit and not known.runs().settled_us:
-            settled_us = task.since_us  # else the next look would take the edit for a creation
-        report = statusconditions.waiting(seen.generation, reason, message, settled_us=settled_us)
+        settled_us, timing_hash = 0, ""
+        if known is None or not known.runs().settled_us:  # nothing of it was ever armed
+            timing_hash = self._reconcile.timing_hash(seen)
+            is_later = known is not None and 0 <= known.observed < seen.generation
+            if known is not None and is_later and known.is_edit(timing_hash):
+                settled_us = task.since_us  # else the next look would take it for a creation
+        report = statusconditions.waiting(
+            seen.generation, reason, message, settled_us=settled_us, timing_hash=timing_hash
+        )
         self._reporter.report(seen.uid, report)
 
     def _object_wait(self, uid: str) -> float:

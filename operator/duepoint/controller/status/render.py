@@ -135,9 +135,11 @@ def _active(state: ScheduleState, runs: summaries.Summary, last: dict[str, Any])
 
 
 def _timing_hash(state: ScheduleState, last: dict[str, Any]) -> str:
-    """The timing that the watermark belongs to; empty where the queue holds no definition."""
+    """The timing that the watermark belongs to, or that waits to be armed; empty if refused."""
     if state.definition is not None:
         return rules.timing_hash(state.definition.rule)
+    if state.waiting_timing:
+        return state.waiting_timing
     return "" if state.holds_nothing else str(last.get("timingHash") or "")
 
 

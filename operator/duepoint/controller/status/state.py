@@ -55,6 +55,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         conditions: of the newest report; None = those published stay.
         definition: the definition in the queue, once known.
         holds_nothing: the queue holds nothing of this Schedule, because it was refused.
+        waiting_timing: hash of the timing that waits to be armed for the first time; "" = none.
         keeps: the history limits; they also hold for a refused Schedule.
         summary: the fold of its runs; None until it is needed.
         open: slots that have not ended although later ones may have.
@@ -87,6 +88,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     target: str | None = None
     definition: Definition | None = None
     holds_nothing: bool = False
+    waiting_timing: str = ""
     keeps: Policy = _USUAL_POLICY
     summary: summaries.Summary | None = None
     open: OpenSlots = msgspec.field(default_factory=OpenSlots)
@@ -161,6 +163,11 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         if self.conditions is not None:
             return self.conditions
         return tuple(_reported(published.conditions_of(self.last())))
+
+    def is_edit(self, timing_hash: str) -> bool:
+        """Whether this is another timing than the one that was looked at before, and waits."""
+        former = self.waiting_timing or published.of(self.published).timing_hash
+        return not timing_hash or timing_hash != former
 
     # -- runs ------------------------------------------------------------------------------------
 
@@ -296,7 +303,9 @@ def apply_report(state: ScheduleState, report: Report) -> bool:
     elif (known := report.definition or state.definition) is not None:
         state.keeps = known.rule.policy
     state.observed = max(state.observed, report.generation)
+    state.waiting_timing = report.timing_hash or state.waiting_timing
     if report.is_settled:
+        state.waiting_timing = ""
         state.answered = max(state.answered, report.generation)
         state.holds_nothing = report.definition is None
         if state.holds_nothing:

@@ -57,6 +57,12 @@ class ScheduleJobs(Protocol):
         """How these Jobs stand now, each name answered for."""
         ...
 
+    async def of_slot(
+        self, namespace: str, schedule: str, uid: str, name: str, slot_us: int
+    ) -> JobState:
+        """How the Job of this name and slot stands now; absent where it names another slot."""
+        ...
+
     async def delete(self, namespace: str, schedule: str, uid: str, name: str) -> None:
         """The Job, if it is this Schedule's and has not finished, is deleted."""
         ...
@@ -128,6 +134,14 @@ class ActiveJobs:
             for name, job in zip(names, found, strict=True)
         }
 
+    async def of_slot(
+        self, namespace: str, schedule: str, uid: str, name: str, slot_us: int
+    ) -> JobState:
+        job = await self._read(namespace, name)
+        if job is None or jobs.slot_us(job) != slot_us:
+            return JobState.ABSENT
+        return _state(job, jobs.JobOwner(namespace, schedule, uid))
+
     async def delete(self, namespace: str, schedule: str, uid: str, name: str) -> None:
         job = await self._read(namespace, name)
         owner = jobs.JobOwner(namespace, schedule, uid)
@@ -145,10 +159,10 @@ class ActiveJobs:
 class _NoJobs:
     """Of who has no API server: slots that depend on Jobs are put off."""
 
-    async def _refuse(self, *place: Any, **_: Any) -> Any:  # noqa: ANN401 - for all three methods
+    async def _refuse(self, *place: Any, **_: Any) -> Any:  # noqa: ANN401 - for all methods
         raise errors.Unavailable(f"Jobs of {place[0]}/{place[1]}: no API server", sent=False)
 
-    of_schedule = states = delete = _refuse
+    of_schedule = states = of_slot = delete = _refuse
 
 
 NO_JOBS: ScheduleJobs = _NoJobs()
