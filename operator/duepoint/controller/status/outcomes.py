@@ -69,6 +69,8 @@ class Outcomes:
         self._reading = asyncio.Lock()
         self._has_begun = asyncio.Event()
         self._outstanding: set[_EntryKey] = set()
+        #: Acknowledged since the newest reading began, which may have seen them before.
+        self._acknowledged: set[_EntryKey] = set()
         self._upheavals = term.queue.health.upheavals
         #: The newest entry of each shard that was handed on, now and when a server went back last.
         self._newest: dict[messages.ShardId, _EntryId] = {}
@@ -133,6 +135,7 @@ class Outcomes:
     ) -> bool:
         """One reader at a time: what one reads is passed on before the next finds nothing new."""
         async with self._reading:
+            self._acknowledged.clear()
             # What a reading took that broke off is older than what follows.
             if anew or self._is_interrupted:
                 entries = await self._ledger.recover_outcomes(GROUP, self._consumer)
@@ -168,8 +171,8 @@ class Outcomes:
             self._notes.clear()
         for entry in entries:
             key = (entry.shard, entry.id)
-            if key in self._outstanding:
-                continue  # ours, folded already and waiting for its statuses
+            if key in self._outstanding or key in self._acknowledged:
+                continue  # ours, folded already; its statuses wait, or were written meanwhile
             self._outstanding.add(key)
             ack = Acknowledgement(when_done=functools.partial(self._finished, entry))
             if not self._was_handed_on(entry):
@@ -227,7 +230,9 @@ class Outcomes:
             except errors.WorldChanged:
                 pass  # the index was made anew, the entries went with the old one
             waits = _waits()
-            self._outstanding.difference_update((entry.shard, entry.id) for entry in done)
+            keys = [(entry.shard, entry.id) for entry in done]
+            self._outstanding.difference_update(keys)
+            self._acknowledged.update(keys)
 
 
 def _id_of(entry: ledger.OutcomeEntry) -> _EntryId:

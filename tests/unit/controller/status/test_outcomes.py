@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 
 from duepoint.controller.status.outcomes import Outcomes
@@ -104,3 +105,26 @@ async def test_outcomes_of_a_promoted_server_whose_clock_is_behind_are_not_taken
         stream.next = [told("1000-0", "first"), note("1001-0"), told("1002-0", "third")]
         await outcomes.catch_up()
     assert folded == ["first", "second", "third"]
+
+
+async def test_outcomes_that_are_acknowledged_while_they_are_recovered_are_not_counted_again():
+    """A takeover recovers thousands, page by page, while it writes what the first pages showed."""
+    clock, stream, folded = FakeClock(), Stream(), []
+    stream.clock = clock
+    queue = SimpleNamespace(ledger=lambda: stream, health=SimpleNamespace(upheavals=0))
+    reporter = SimpleNamespace(event=lambda event, **_: folded.append(event.name))
+    outcomes = outcomes_of(stream, reporter, queue, clock)
+
+    async def recover_slowly(*_of, **_named):
+        await clock.sleep(5)
+        return [told("1000-0", "first"), told("1001-0", "second")]
+
+    async with running(clock, outcomes.run()):
+        await clock.advance(1)
+        stream.next = [told("1000-0", "first")]
+        await outcomes.catch_up()
+        stream.recover_outcomes = recover_slowly
+        catching_up = asyncio.create_task(outcomes.catch_up())
+        await clock.advance(6)
+        assert catching_up.done()
+    assert folded == ["first", "second"]
