@@ -95,8 +95,12 @@ def at_text(instant_us: int) -> str:
     """The expression of one instant, in its canonical form."""
     seconds, rest = divmod(instant_us, 1_000_000)
     fraction = f".{rest:06}".rstrip("0") if rest else ""
-    moment = dt.datetime.fromtimestamp(seconds, dt.UTC)
-    return f"@at {moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
+    return f"{_at_second(seconds)}{fraction}Z"
+
+
+@functools.lru_cache(maxsize=1024)  # many members of a set share their second
+def _at_second(seconds: int) -> str:
+    return f"@at {dt.datetime.fromtimestamp(seconds, dt.UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def at_instant(rule: Rule, instant_us: int) -> Rule:

@@ -88,18 +88,24 @@ class Planner:
         return grouping.group(found, chains.members, chains.dues, kinds, claim.now_us)
 
     def _with_proven_payloads(self, found: columns.Columns) -> columns.Columns:
-        """Without the rows whose payload is not ours: planned alone, they are reported."""
+        """Without the rows whose payload is not ours: planned alone, they are reported.
+
+        Only of those that the queue appends: before a request each is proven by itself.
+        """
         if not found.payloads:
             return found
+        appending = {
+            key: kind
+            for key, kind in found.kind_of.items()
+            if self._appends(kind.namespace, kind.target)
+        }
         signed = self._queue.signed_blobs
         rows = zip(found.payloads, found.kinds, found.uids, found.names, strict=True)
         is_proven = [
             not payload.text
-            or (
-                (kind := found.kind_of.get(key)) is not None
-                and hmac.compare_digest(
-                    signed.payload_mac(kind.namespace, uid, name, payload.text), payload.mac
-                )
+            or (kind := appending.get(key)) is None
+            or hmac.compare_digest(
+                signed.payload_mac(kind.namespace, uid, name, payload.text), payload.mac
             )
             for payload, key, uid, name in rows
         ]
