@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.simulation import faults, memberrules, oracle, page
+from tests.simulation import faults, memberrules, oracle, overlaps, page
 from tests.simulation.cluster import MadeJob
 from tests.simulation.effects import Effect
 from tests.simulation.faults import Kind
@@ -184,3 +184,22 @@ def test_a_process_may_leave_when_it_wakes_up_and_at_no_other_time(
     )
     said = [text for text in oracle.judge(doctored) if "ended itself" in text]
     assert said == [] if is_allowed else len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "older", "is_withdrawn", "is_wrong"),
+    [
+        ("Replace", 10, True, False),
+        ("Replace", 30, True, True),
+        ("Replace", 10, False, True),
+        ("Forbid", 10, True, True),
+    ],
+    ids=["under way", "of a newer slot", "it runs on", "not to be replaced"],
+)
+def test_a_job_that_was_replaced_on_its_way_may_exist_for_a_moment(
+    policy, older, is_withdrawn, is_wrong
+):
+    newer = overlaps.Run(20, 1_000_000, 9_000_000)
+    other = overlaps.Run(older, 1_200_000, 1_300_000, is_withdrawn=is_withdrawn)
+    found = overlaps.together({"concurrencyPolicy": policy}, "job", [newer, other])
+    assert bool(found) is is_wrong
