@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation.effects import Effect
 from tests.simulation.history import Record
 from tests.simulation.judgement import Subject
 from tests.simulation.slots import S
 
-#: A webhook that was refused waits at most so long for its next attempt in a story.
-WAIT_US = 60 * S
+#: A webhook that was refused a few times waits at most so long for its next attempt; one that was
+#: refused n times, by what is usual of a Schedule, for 5 s times 2^(n-1).
+_WAIT_US = 60 * S
+_BACKOFF_US = 5 * S
 _FAR = 2**60
 #: A Job that was replaced before it existed is deleted so soon.
 _WITHDRAWN_US = 2 * S
@@ -48,10 +51,18 @@ def runs_of(record: Record, subject: Subject) -> list[Run]:
         ]
     else:
         found = [
-            Run(slot, tried[0].at_us, tried[-1].at_us + (WAIT_US if tried[-1].refused else 0))
+            Run(slot, tried[0].at_us, tried[-1].at_us + wait_us(tried))
             for slot, tried in (*subject.effects.items(), *subject.by_hand.items())
         ]
     return sorted(found, key=lambda run: run.begin_us)
+
+
+def wait_us(tried: Sequence[Effect]) -> int:
+    """How long a delivery may wait for its next attempt; 0 where the last one was taken."""
+    if not tried[-1].refused:
+        return 0
+    refusals = sum(each.refused for each in tried)
+    return max(_WAIT_US, _BACKOFF_US << (refusals - 1))
 
 
 def excuses(spec: Mapping[str, Any], runs: Sequence[Run], slot: int, due: int, by_us: int) -> bool:

@@ -140,8 +140,19 @@ def test_a_job_made_after_its_schedules_deletion_counts_unless_it_is_collected(
         ([(100, True), (101, False)], False),
         ([(159, False)], False),
         ([(90, True)], False),
+        ([(at, True) for at in (75, 80, 82, 85, 90)], True),
+        ([(at, True) for at in (80, 82, 85, 90)], False),
     ],
-    ids=["waits", "waits again", "just ended", "ended long ago", "at once", "too long"],
+    ids=[
+        "waits",
+        "waits again",
+        "just ended",
+        "ended long ago",
+        "at once",
+        "too long",
+        "the fifth refusal waits for longer",
+        "the fourth does not",
+    ],
 )
 def test_a_slot_may_be_open_in_the_end_only_after_a_refusal(answers, is_open):
     found = [Effect(at * S, "a", "a", refused) for at, refused in answers]
