@@ -3,7 +3,9 @@
 What one worker holds no other can fire, so usually it holds twice what it can try at a time. Points
 that are fired together are gone in milliseconds: while some are, there is room for whole batches
 more, and a shard with many points is asked for all of them instead of its share, as far as there is
-room: a claim costs a millisecond, whether it brings eight points or eighty. The other shards keep
+room: a claim costs a millisecond, whether it brings eight points or eighty. For the same reason
+little room is not shared out point by point where many are due: it is waited for a moment until
+there is more, and shards with many points are asked in turn. The other shards keep
 being asked for their share each time, so that a burst in one namespace does not keep the others
 waiting. Where there is no room, namespaces that have few points in hand get some all the same.
 Pure; instants are monotonic seconds.
@@ -34,6 +36,10 @@ _FEW_OF_ROOM = 1 / 16
 _BEYOND = 128
 #: A shard with so many points is asked after those with fewer.
 MANY = 8
+#: Where more is due, this part of all the room is waited for, and no longer than this: a point that
+#: ends would else be replaced by a claim of a single one, which is as expensive as one of many.
+_ENOUGH_OF_ROOM = 1 / 4
+_SHORT_SECONDS = 0.05
 #: Of a shard with many points, a few are asked for beyond the room when it has waited for so long.
 _FEW_OF_MANY_SECONDS = 0.1
 
@@ -59,6 +65,7 @@ class ClaimBudget:
         in_hand: points, by the namespaces that their shards hold (``sharding.namespaces_of``).
         deep: how many points more were due in each shard than its last claim could take.
         crowded_since: when shards with many points began to wait for room; a claim ends that.
+        wanted: as much room as those that wait for it were promised, at most.
     """
 
     def __init__(self) -> None:
@@ -66,6 +73,8 @@ class ClaimBudget:
         self.in_hand: collections.Counter[int] = collections.Counter()
         self.deep: dict[messages.ShardId, int] = {}
         self.crowded_since: dict[messages.ShardId, float] = {}
+        self.wanted = 1
+        self._short_since: float | None = None
         #: Shards with many points that have let others go first.
         self._stood_back: set[messages.ShardId] = set()
 
@@ -76,6 +85,33 @@ class ClaimBudget:
     def free(self, usual: int, *, batch: int, now: float) -> int:
         """How many points more may be claimed, where it would usually be so many."""
         return usual + (_MORE_BATCHES * batch if now < self._together_until else 0)
+
+    def waits_for_room(
+        self,
+        due: Sequence[messages.ShardId],
+        free: int,
+        *,
+        most: int,
+        batch: int,
+        now: float,
+        expected: Expect = lambda _: 0,
+    ) -> bool:
+        """Whether to claim nothing yet, because there is little room and more comes soon.
+
+        Args:
+            free: as ``free`` says.
+            most: points that should be in hand.
+            expected: how many points a shard will probably give.
+        """
+        enough = min(batch, max(1, int(most * _ENOUGH_OF_ROOM)))
+        self.wanted = min(enough, sum(max(1, self._count(shard, expected)) for shard in due))
+        if free < self.wanted:
+            since = now if self._short_since is None else self._short_since
+            if now - since < _SHORT_SECONDS:
+                self._short_since = since
+                return True
+        self._short_since = None
+        return False
 
     def stand_back(
         self,
@@ -144,17 +180,23 @@ class ClaimBudget:
             return [], ()
         free = max(1, self.free(usual, batch=batch, now=now))
         crowded = [shard for shard in due if self._count(shard, expected) >= MANY]
-        if now >= self._together_until or free >= batch * len(due) or not crowded:
+        is_together = now < self._together_until
+        share = free // len(due)
+        if not crowded or share >= (batch if is_together else FEW):
             # The batch is per shard: together they may fill the room, not each of them.
             first, later = due[:free], due[free:]
             size = min(batch, free // len(first))
             return [Ask(shards=part, batch=size) for part in _few_first(first, expected)], later
-        whole = self._whole(crowded, free, batch, expected)
         quiet = tuple(shard for shard in due if shard not in crowded)
-        asks = [whole]
+        if is_together:
+            large = self._whole(crowded, free, batch, expected)
+        else:
+            large = self._in_turn(crowded, free - share * len(quiet), batch)
+        asks = [large]
         if quiet:
-            asks.insert(0, Ask(shards=quiet, batch=max(1, free // len(due))))
-        return asks, crowded[len(whole.shards) :]
+            asks.insert(0, Ask(shards=quiet[:free], batch=max(1, share)))
+        left = tuple(shard for shard in crowded if shard not in large.shards)
+        return asks, (*left, *quiet[free:])
 
     def _whole(
         self,
@@ -171,6 +213,15 @@ class ClaimBudget:
                 break
             chosen, size = chosen + 1, needed
         return Ask(shards=tuple(crowded[:chosen]), batch=size)
+
+    def _in_turn(self, crowded: Sequence[messages.ShardId], free: int, batch: int) -> Ask:
+        """A few points of as many of these shards as there is room for; the others are next.
+
+        Those of namespaces that have the fewest points in hand come first.
+        """
+        shards = sorted(crowded, key=lambda shard: self.in_hand[sharding.namespaces_of(shard)])
+        chosen = shards[: max(1, free // FEW)]
+        return Ask(shards=tuple(chosen), batch=min(batch, max(1, free // len(chosen))))
 
     def _count(self, shard: messages.ShardId, expected: Expect) -> int:
         """About how many points of a shard are due."""

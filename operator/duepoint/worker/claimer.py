@@ -179,9 +179,10 @@ class Claimer:
         due = self._few_first(due, expected)
         if not due:
             return
-        if self._free() < claim_budget.FEW:
+        is_short = self._is_short(due, expected)
+        if is_short or self._free() < claim_budget.FEW:
             due = await self._claim_few(due, expected)
-            if self._free() <= 0:
+            if is_short or self._free() <= 0:
                 # What is under way may also stand still, which nothing announces.
                 self._wakeups.look_again(due, after_seconds=_LOOK_FOR_ROOM_SECONDS)
                 self._waiting.update(due)
@@ -223,6 +224,17 @@ class Claimer:
         """Points for which there is room."""
         now = self._clock.monotonic()
         return self._budget.free(self._usual_room(), batch=self._limits.batch, now=now)
+
+    def _is_short(self, due: tuple[messages.ShardId, ...], expected: claim_budget.Expect) -> bool:
+        """Whether more room is waited for."""
+        return self._budget.waits_for_room(
+            due,
+            self._free(),
+            most=self._limits.under_way,
+            batch=self._limits.batch,
+            now=self._clock.monotonic(),
+            expected=expected,
+        )
 
     def _asks(
         self, due: Sequence[messages.ShardId], expected: claim_budget.Expect
@@ -394,7 +406,7 @@ class Claimer:
     def _give_room(self, points: int) -> None:
         """So many points less are in hand; with 0, perhaps fewer are Jobs."""
         self._under_way -= points
-        if self._waiting and self._free() > 0:
+        if self._waiting and self._free() >= self._budget.wanted:
             self._wakeups.look_again(self._waiting)
             self._waiting.clear()
         self._isolation.note_change()

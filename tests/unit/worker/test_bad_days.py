@@ -285,6 +285,28 @@ async def test_thousands_of_outcomes_are_settled_in_several_parts(place, monkeyp
     assert max(sizes) <= settler.MOST_CLOSINGS
 
 
+@pytest.mark.parametrize(("points", "expected"), [(3, [1, 1, 1]), (40, [4, 4, 4, 4, 4])])
+async def test_ends_that_come_one_by_one_are_settled_together_in_a_large_claim(
+    place, monkeypatch, points, expected
+):
+    await place.arm(every("60s"))
+    (claim,) = [answer.claim for answer in await _claim_at(place, 60) if answer.claim]
+    claim = dataclasses.replace(claim, points=[claim.points[0]] * points)
+    settle, sizes = place.queue.settlements.settle, []
+
+    async def counted(claim, settlement):
+        sizes.append(len(settlement.finished))
+        return await settle(claim, settlement)
+
+    monkeypatch.setattr(place.queue.settlements, "settle", counted)
+    settling = settler.Settler(place.queue, place.clock, claim)
+    for number in range(sum(expected)):
+        settling.add(closing.Closing(finished=(claim.points[0].schedule_id + b"%04d" % number,)))
+        await place.clock.advance(0.026)
+    await place.clock.advance(0.1)
+    assert sizes == expected
+
+
 async def test_chains_with_a_thousand_overdue_slots_are_split_in_several_parts(place, monkeypatch):
     rule = a_rule("@every 1s", policy={"catch_up": "All", "catch_up_limit": 300})
     for number in range(4):

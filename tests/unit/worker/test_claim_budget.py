@@ -112,3 +112,54 @@ def test_of_little_room_and_of_a_small_batch_no_more_is_taken():
     assert made.few(SHARDS, most=64, left=0, batch=500, now=0.0).batch == 4
     assert made.few(SHARDS, most=512, left=0, batch=1, now=0.0).batch == 1
     assert made.few(SHARDS, most=2, left=0, batch=500, now=0.0) is None
+
+
+def test_little_room_goes_to_shards_with_many_points_in_turn_and_not_point_by_point():
+    made = claim_budget.ClaimBudget()
+    made.deep.update(dict.fromkeys(SHARDS[1:], 50))
+    (quiet, large), later = made.asks(SHARDS, 64, batch=500, now=0.0)
+    assert quiet == claim_budget.Ask(shards=SHARDS[:1], batch=8)
+    assert large == claim_budget.Ask(shards=SHARDS[1:4], batch=18)
+    assert tuple(later) == SHARDS[4:]
+
+
+def test_of_shards_with_many_points_those_of_namespaces_with_few_in_hand_come_first():
+    made = claim_budget.ClaimBudget()
+    made.deep.update(dict.fromkeys(SHARDS, 50))
+    made.in_hand.update({0: 30, 1: 3})  # shards 0 to 3, and 4 to 7
+    (large,), later = made.asks(SHARDS, 32, batch=500, now=0.0)
+    assert large == claim_budget.Ask(shards=SHARDS[4:6], batch=16)
+    assert tuple(later) == (*SHARDS[:4], *SHARDS[6:])
+
+
+def test_more_quiet_shards_than_there_is_room_for_wait():
+    made = claim_budget.ClaimBudget()
+    made.deep[SHARDS[0]] = 50
+    (quiet, large), later = made.asks(SHARDS, 2, batch=500, now=0.0)
+    assert (quiet.shards, large.shards) == (SHARDS[1:3], SHARDS[:1])
+    assert tuple(later) == SHARDS[3:]
+
+
+def waits(made, free, now, *, each=50):
+    return made.waits_for_room(SHARDS, free, most=512, batch=500, now=now, expected=lambda _: each)
+
+
+def test_where_more_is_due_a_quarter_of_the_room_is_waited_for_a_moment():
+    made = claim_budget.ClaimBudget()
+    assert [waits(made, 3, now) for now in (0.0, 0.04, 0.06, 0.07)] == [True, True, False, True]
+    assert made.wanted == 128
+    assert not waits(made, 128, 0.08)
+    assert waits(made, 0, 0.2)
+
+
+def test_no_more_room_is_waited_for_than_is_needed():
+    made = claim_budget.ClaimBudget()
+    assert not waits(made, 8, 0.0, each=1)
+    assert waits(made, 7, 0.0, each=1)
+    assert made.wanted == len(SHARDS)
+
+
+def test_a_small_batch_is_enough_room():
+    made = claim_budget.ClaimBudget()
+    one = made.waits_for_room(SHARDS, 1, most=512, batch=1, now=0.0, expected=lambda _: 50)
+    assert not one
