@@ -165,7 +165,7 @@ fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most
 	@PYTHONPATH=operator:. $(PY) -m tests.property.expressions.fuzzing $(or $(COUNT),1000000) $(or $(SEED),fuzz)
 
 .PHONY: simulate
-simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|storms|crowds|singles|pairs|kinds, STORY=, PART=1/4, MINUTES=, SHOW=seed, KEEP=1, RECORD=1)
+simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|storms|crowds|replacing|singles|pairs|kinds, STORY=, PART=1/4, MINUTES=, SHOW=seed, KEEP=1, RECORD=1)
 	@PYTHONPATH=operator:. $(PY) -m tests.simulation $(if $(SHOW),--show $(SHOW)) \
 	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(STORY),--story $(STORY)) \
 	  $(if $(PART),--part $(PART)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KEEP),--keep) \

@@ -22,6 +22,7 @@ _OF_SEEDS = {
     "random": stories.of_seed,
     "storms": stories.of_storm,
     "crowds": stories.of_crowd,
+    "replacing": stories.of_replacing,
 }
 _SCOPES = (*_OF_SEEDS, "singles", "pairs", "kinds")
 
@@ -40,7 +41,7 @@ def main() -> int:
         "--show",
         metavar="SEED",
         type=int,
-        help="play one seed of storms, crowds or (usual) random and print its trace",
+        help="play one seed of storms, crowds, replacing or (usual) random, and print its trace",
     )
     parser.add_argument(
         "--keep", action="store_true", help="shrink failures and keep them in found/"

@@ -190,7 +190,7 @@ def _judge_required(
     found = subject.effects.get(slot, ())
     if any(not effect.refused for effect in found):
         return
-    if found and found[-1].at_us + overlaps.WAIT_US > judgement.record.end_us:
+    if found and found[-1].at_us + overlaps.wait_us(found) > judgement.record.end_us:
         return  # it waits for its next attempt
     if found and judgement.had(Kind.NEW_KEY):
         return  # what waits for its next attempt is signed with the former key
@@ -278,7 +278,7 @@ def may_be_open(found: Sequence[Effect], end_us: int) -> bool:
     """Whether a slot waits for its next attempt, or had it so late that no status says so yet."""
     if not any(effect.refused for effect in found):
         return False
-    return found[-1].at_us + (overlaps.WAIT_US if found[-1].refused else _LAG_US) > end_us
+    return found[-1].at_us + (overlaps.wait_us(found) or _LAG_US) > end_us
 
 
 def _judge_counters(

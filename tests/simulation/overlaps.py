@@ -7,38 +7,62 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation.effects import Effect
 from tests.simulation.history import Record
 from tests.simulation.judgement import Subject
 from tests.simulation.slots import S
 
-#: A webhook that was refused waits at most so long for its next attempt in a story.
-WAIT_US = 60 * S
+#: A webhook that was refused a few times waits at most so long for its next attempt; one that was
+#: refused n times, by what is usual of a Schedule, for 5 s times 2^(n-1).
+_WAIT_US = 60 * S
+_BACKOFF_US = 5 * S
 _FAR = 2**60
+#: A Job that was replaced before it existed is deleted so soon.
+_WITHDRAWN_US = 2 * S
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run, from its first effect until it was over, as the world saw it."""
+    """A run, from its first effect until it was over, as the world saw it.
+
+    Attributes:
+        is_withdrawn: its Job was deleted as soon as it existed.
+    """
 
     slot_us: int
     begin_us: int
     end_us: int
+    is_withdrawn: bool = False
 
 
 def runs_of(record: Record, subject: Subject) -> list[Run]:
     """The runs of an object, those by hand too, in the order in which they began."""
     if subject.target == "job":
         found = [
-            Run(job.slot_us, job.at_us, min(job.ended_us or _FAR, job.gone_us or _FAR))
+            Run(
+                job.slot_us,
+                job.at_us,
+                min(job.ended_us or _FAR, job.gone_us or _FAR),
+                is_withdrawn=not job.ended_us
+                and 0 < (job.gone_us or 0) - job.at_us < _WITHDRAWN_US,
+            )
             for job in record.made
             if job.owner_uid == subject.uid
         ]
     else:
         found = [
-            Run(slot, tried[0].at_us, tried[-1].at_us + (WAIT_US if tried[-1].refused else 0))
+            Run(slot, tried[0].at_us, tried[-1].at_us + wait_us(tried))
             for slot, tried in (*subject.effects.items(), *subject.by_hand.items())
         ]
     return sorted(found, key=lambda run: run.begin_us)
+
+
+def wait_us(tried: Sequence[Effect]) -> int:
+    """How long a delivery may wait for its next attempt; 0 where the last one was taken."""
+    if not tried[-1].refused:
+        return 0
+    refusals = sum(each.refused for each in tried)
+    return max(_WAIT_US, _BACKOFF_US << (refusals - 1))
 
 
 def excuses(spec: Mapping[str, Any], runs: Sequence[Run], slot: int, due: int, by_us: int) -> bool:
@@ -53,7 +77,16 @@ def excuses(spec: Mapping[str, Any], runs: Sequence[Run], slot: int, due: int, b
 
 
 def together(spec: Mapping[str, Any], target: str, runs: Sequence[Run]) -> list[tuple[Run, Run]]:
-    """Pairs of Jobs that ran at the same time, and must not."""
-    if target != "job" or spec.get("concurrencyPolicy", "Allow") == "Allow":
+    """Pairs of Jobs that ran at the same time, and must not.
+
+    A Job whose creation is under way when it is replaced begins after the newer one, and goes.
+    """
+    policy = spec.get("concurrencyPolicy", "Allow")
+    if target != "job" or policy == "Allow":
         return []
-    return [(one, other) for one, other in itertools.pairwise(runs) if other.begin_us < one.end_us]
+    return [
+        (one, other)
+        for one, other in itertools.pairwise(runs)
+        if other.begin_us < one.end_us
+        and not (policy == "Replace" and other.is_withdrawn and other.slot_us < one.slot_us)
+    ]

@@ -56,6 +56,49 @@ def _of_some(dice: random.Random, counts: Sequence[int]) -> Story:
     )
 
 
+#: Of stories about ``Replace``: what makes a slot be tried again while its Job runs.
+_REPLACING_WEIGHTS = {
+    Kind.FALL_BACK: 8, Kind.FLUSH: 5, Kind.TAKEOVER: 5, Kind.PAUSE_BEFORE: 3, Kind.PAUSE_AFTER: 3,
+    Kind.KILL_BEFORE: 2, Kind.KILL_AFTER: 3, Kind.LOSE_REPLY: 3, Kind.RESET_REPLY: 3,
+    Kind.LATE_REQUEST: 2, Kind.LATE_REPLY: 2, Kind.API_OUTAGE: 2,
+}  # fmt: skip
+_REPLACING_AMOUNTS = {
+    Kind.FALL_BACK: (5, 20, 60, 200, 400),
+    Kind.PAUSE_BEFORE: (2, 5, 8, 12),
+    Kind.PAUSE_AFTER: (2, 5, 8, 12),
+    Kind.LATE_REQUEST: (0.1, 1, 3),
+    Kind.LATE_REPLY: (1, 3),
+    Kind.API_OUTAGE: (2, 8),
+}
+_REPLACING_LAST_MESSAGE = 1500
+
+
+def of_replacing(seed: int) -> Story:
+    """Jobs that replace one another every few seconds, and outlast several slots."""
+    dice = random.Random(f"replacing of {seed}")
+    timing = {
+        "schedule": f"@every {dice.choice((2, 3))}s",
+        "catchUpPolicy": "All",
+        "concurrencyPolicy": "Replace",
+        "successfulJobsHistoryLimit": dice.choice((0, 2)),
+    }
+    events = []
+    for _ in range(dice.choice((8, 12, 16))):
+        kind = dice.choices(list(_REPLACING_WEIGHTS), list(_REPLACING_WEIGHTS.values()))[0]
+        amounts = _REPLACING_AMOUNTS.get(kind)
+        amount = float(dice.choice(amounts)) if amounts else None
+        at = dice.randint(_FIRST_MESSAGE, _REPLACING_LAST_MESSAGE)
+        events.append(faults.usual(kind, at, amount))
+    return Story(
+        schedules=[Planned(name="s0", target="job", timing=timing)],
+        seconds=SECONDS,
+        calm_seconds=CALM_SECONDS,
+        workers=3,
+        job_seconds=dice.choice((3.0, 12.0)),
+        events=sorted(events),
+    )
+
+
 #: Periods of a crowd, and how many messages a second each of its Schedules causes, about.
 _CROWD_PERIODS = (1, 1, 2, 3, 5)
 _CROWD_SIZES = (40, 80, 120)

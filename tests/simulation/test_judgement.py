@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.simulation import faults, memberrules, oracle, page
+from tests.simulation import faults, memberrules, oracle, overlaps, page
 from tests.simulation.cluster import MadeJob
 from tests.simulation.effects import Effect
 from tests.simulation.faults import Kind
@@ -140,8 +140,19 @@ def test_a_job_made_after_its_schedules_deletion_counts_unless_it_is_collected(
         ([(100, True), (101, False)], False),
         ([(159, False)], False),
         ([(90, True)], False),
+        ([(at, True) for at in (75, 80, 82, 85, 90)], True),
+        ([(at, True) for at in (80, 82, 85, 90)], False),
     ],
-    ids=["waits", "waits again", "just ended", "ended long ago", "at once", "too long"],
+    ids=[
+        "waits",
+        "waits again",
+        "just ended",
+        "ended long ago",
+        "at once",
+        "too long",
+        "the fifth refusal waits for longer",
+        "the fourth does not",
+    ],
 )
 def test_a_slot_may_be_open_in_the_end_only_after_a_refusal(answers, is_open):
     found = [Effect(at * S, "a", "a", refused) for at, refused in answers]
@@ -184,3 +195,22 @@ def test_a_process_may_leave_when_it_wakes_up_and_at_no_other_time(
     )
     said = [text for text in oracle.judge(doctored) if "ended itself" in text]
     assert said == [] if is_allowed else len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "older", "is_withdrawn", "is_wrong"),
+    [
+        ("Replace", 10, True, False),
+        ("Replace", 30, True, True),
+        ("Replace", 10, False, True),
+        ("Forbid", 10, True, True),
+    ],
+    ids=["under way", "of a newer slot", "it runs on", "not to be replaced"],
+)
+def test_a_job_that_was_replaced_on_its_way_may_exist_for_a_moment(
+    policy, older, is_withdrawn, is_wrong
+):
+    newer = overlaps.Run(20, 1_000_000, 9_000_000)
+    other = overlaps.Run(older, 1_200_000, 1_300_000, is_withdrawn=is_withdrawn)
+    found = overlaps.together({"concurrencyPolicy": policy}, "job", [newer, other])
+    assert bool(found) is is_wrong

@@ -386,10 +386,19 @@ class _Question:
             return target.not_started()
         try:
             for one in replaced:
-                await self._jobs.delete(*self._place, one.job)
+                await self._delete(one.job)
         except kube_errors.ApiError as trouble:
             return _unasked(trouble)
         return None
+
+    async def _delete(self, job: str) -> None:
+        try:
+            await self._jobs.delete(*self._place, job)
+        except kube_errors.ApiError as trouble:
+            if not kube_errors.may_be_carried_out(trouble):
+                raise
+            # Mostly it is gone. Until the newer Job exists, nothing but Redis shows that this was.
+            await self._jobs.delete(*self._place, job)
 
     def _is_replaced(self, listed: Sequence[activejobs.Listed]) -> bool:
         """Whether a newer slot has had the place of this one, or is about to take it.

@@ -11,7 +11,7 @@ import pytest
 
 from duepoint import telemetry
 from duepoint.delayqueue import activeruns, messages
-from duepoint.kube import jobbuilder, jobs
+from duepoint.kube import errors, jobbuilder, jobs
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, definition, points
@@ -358,6 +358,17 @@ async def test_a_replaced_job_is_not_made_again_where_a_newer_slot_is_judged_fir
     assert [one for one in await place.told() if one[0] == 10] == [
         (10, RunState.SKIPPED, Reason.REPLACED)
     ]
+
+
+async def test_a_newer_job_follows_a_deletion_whose_answer_was_lost_at_once(place):
+    """Until it exists, nothing but Redis shows that the older slot had a Job."""
+    await place.schedule("Replace", schedule="@every 60s")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(61)
+        lost = errors.Unavailable("no answer", sent=True)
+        place.api.fail_next(lost, verb="DELETE", resource="jobs", applied=True)
+        await place.clock.advance(59.1)
+    assert place.jobs_there() == [name(120)]
 
 
 class _CountedJobs:
