@@ -15,6 +15,7 @@ again were passed on before and are only acknowledged.
 from __future__ import annotations
 
 import asyncio
+import collections
 import functools
 from collections.abc import Iterator
 
@@ -118,22 +119,26 @@ class Outcomes:
         """Every outcome up to the call has been passed on; raises QueueUnavailable.
 
         What a read that broke off has taken from the stream is among them. However much is
-        outstanding: who waits for this may be the one that settles it.
+        outstanding: who waits for this may be the one that settles it. And however much is reported
+        meanwhile: a shard that gave less than it was asked for has no older outcome.
         """
         await self._has_begun.wait()
-        anew = True
-        while await self._read_once(None, anew=anew):
-            anew = False
+        left = await self._read_once(None, anew=True)
+        while left:
+            left = await self._read_once(left)
 
     async def _read_all(self, shards: tuple[messages.ShardId, ...]) -> None:
         await self._wait_for_room()
-        while await self._read_once(shards):
+        while shards := await self._read_once(shards):
             await self._wait_for_room()
 
     async def _read_once(
         self, shards: tuple[messages.ShardId, ...] | None, *, anew: bool = False
-    ) -> bool:
-        """One reader at a time: what one reads is passed on before the next finds nothing new."""
+    ) -> tuple[messages.ShardId, ...]:
+        """The shards that may have more.
+
+        One reader at a time: what one reads is passed on before the next finds nothing new.
+        """
         async with self._reading:
             self._acknowledged.clear()
             # What a reading took that broke off is older than what follows.
@@ -149,7 +154,8 @@ class Outcomes:
                 await faults.reach(FaultPoint.AFTER_OUTCOMES_READ)
             self._is_interrupted = False
             self._take(entries, replayed=False)
-            return bool(entries)
+            given = collections.Counter(entry.shard for entry in entries)
+            return tuple(shard for shard, count in given.items() if count >= _BATCH)
 
     async def _wait_for_room(self) -> None:
         while len(self._outstanding) >= _MOST_OUTSTANDING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from types import SimpleNamespace
 
 from duepoint.controller.status.outcomes import Outcomes
@@ -128,3 +129,30 @@ async def test_outcomes_that_are_acknowledged_while_they_are_recovered_are_not_c
         await clock.advance(6)
         assert catching_up.done()
     assert folded == ["first", "second"]
+
+
+async def test_what_was_reported_before_is_caught_up_with_however_much_is_reported_meanwhile():
+    """Held slots waited for a moment in which no worker reported anything."""
+    clock, stream, folded = FakeClock(), Stream(), []
+    stream.clock = clock
+    queue = SimpleNamespace(ledger=lambda: stream, health=SimpleNamespace(upheavals=0))
+    reporter = SimpleNamespace(event=lambda event, **_: folded.append(event.name))
+    outcomes = outcomes_of(stream, reporter, queue, clock)
+    former = [f"{number}-0" for number in range(1, 251)]
+    newer = itertools.count(1000)
+
+    async def read(*_of, shards=None, count, **_named):
+        if shards is None or shards == (SHARD,):
+            await clock.sleep(0.1)
+            former.append(f"{next(newer)}-0")
+        read, former[:count] = former[:count], []
+        return [told(entry_id, entry_id) for entry_id in read]
+
+    async with running(clock, outcomes.run()):
+        await clock.advance(1)
+        former[:0] = [f"{number}-0" for number in range(300, 550)]
+        stream.read_outcomes = read
+        catching_up = asyncio.create_task(outcomes.catch_up())
+        await clock.advance(2)
+        assert catching_up.done()
+    assert {f"{number}-0" for number in range(300, 550)} <= set(folded)
