@@ -104,10 +104,10 @@ class ClaimBudget:
             expected: how many points a shard will probably give.
         """
         enough = min(batch, max(1, int(most * _ENOUGH_OF_ROOM)))
-        self.wanted = min(enough, sum(max(1, self._count(shard, expected)) for shard in due))
-        if free < self.wanted:
+        if free < enough:  # mostly there is room, and nothing has to be counted
+            self.wanted = min(enough, sum(max(1, self._count(shard, expected)) for shard in due))
             since = now if self._short_since is None else self._short_since
-            if now - since < _SHORT_SECONDS:
+            if free < self.wanted and now - since < _SHORT_SECONDS:
                 self._short_since = since
                 return True
         self._short_since = None
