@@ -78,6 +78,16 @@ def outcomes_of(stream: Stream, reporter, queue, clock: FakeClock, *, has_open=N
     return outcomes
 
 
+def folding():
+    """Outcomes of a stream, and the names of those that were handed on."""
+    clock, stream, folded = FakeClock(), Stream(), []
+    stream.clock = clock
+    queue = SimpleNamespace(ledger=lambda: stream, health=SimpleNamespace(upheavals=0))
+    reporter = SimpleNamespace(event=lambda event, **_: folded.append(event.name))
+    outcomes = outcomes_of(stream, reporter, queue, clock)
+    return clock, stream, folded, queue, outcomes
+
+
 async def test_schedules_are_not_asked_for_open_slots_with_every_outcome():
     """There may be 100,000 of them."""
     clock, stream, asked = FakeClock(), Stream(), []
@@ -92,11 +102,7 @@ async def test_schedules_are_not_asked_for_open_slots_with_every_outcome():
 
 
 async def test_outcomes_of_a_promoted_server_whose_clock_is_behind_are_not_taken_for_read_ones():
-    clock, stream, folded = FakeClock(), Stream(), []
-    stream.clock = clock
-    queue = SimpleNamespace(ledger=lambda: stream, health=SimpleNamespace(upheavals=0))
-    reporter = SimpleNamespace(event=lambda event, **_: folded.append(event.name))
-    outcomes = outcomes_of(stream, reporter, queue, clock)
+    clock, stream, folded, queue, outcomes = folding()
     async with running(clock, outcomes.run()):
         await clock.advance(1)
         stream.next = [told("1000-0", "first"), told("9000-0", "second")]
@@ -110,11 +116,7 @@ async def test_outcomes_of_a_promoted_server_whose_clock_is_behind_are_not_taken
 
 async def test_outcomes_that_are_acknowledged_while_they_are_recovered_are_not_counted_again():
     """A takeover recovers thousands, page by page, while it writes what the first pages showed."""
-    clock, stream, folded = FakeClock(), Stream(), []
-    stream.clock = clock
-    queue = SimpleNamespace(ledger=lambda: stream, health=SimpleNamespace(upheavals=0))
-    reporter = SimpleNamespace(event=lambda event, **_: folded.append(event.name))
-    outcomes = outcomes_of(stream, reporter, queue, clock)
+    clock, stream, folded, _, outcomes = folding()
 
     async def recover_slowly(*_of, **_named):
         await clock.sleep(5)
@@ -133,26 +135,20 @@ async def test_outcomes_that_are_acknowledged_while_they_are_recovered_are_not_c
 
 async def test_what_was_reported_before_is_caught_up_with_however_much_is_reported_meanwhile():
     """Held slots waited for a moment in which no worker reported anything."""
-    clock, stream, folded = FakeClock(), Stream(), []
-    stream.clock = clock
-    queue = SimpleNamespace(ledger=lambda: stream, health=SimpleNamespace(upheavals=0))
-    reporter = SimpleNamespace(event=lambda event, **_: folded.append(event.name))
-    outcomes = outcomes_of(stream, reporter, queue, clock)
-    former = [f"{number}-0" for number in range(1, 251)]
-    newer = itertools.count(1000)
+    clock, stream, folded, _, outcomes = folding()
+    former = [f"{number}-0" for number in range(250)]
+    reported, newer = [*former], itertools.count(1000)
 
-    async def read(*_of, shards=None, count, **_named):
-        if shards is None or shards == (SHARD,):
-            await clock.sleep(0.1)
-            former.append(f"{next(newer)}-0")
-        read, former[:count] = former[:count], []
+    async def read(*_of, count, **_named):
+        await clock.sleep(0.1)
+        reported.append(f"{next(newer)}-0")
+        read, reported[:count] = reported[:count], []
         return [told(entry_id, entry_id) for entry_id in read]
 
     async with running(clock, outcomes.run()):
         await clock.advance(1)
-        former[:0] = [f"{number}-0" for number in range(300, 550)]
         stream.read_outcomes = read
         catching_up = asyncio.create_task(outcomes.catch_up())
         await clock.advance(2)
         assert catching_up.done()
-    assert {f"{number}-0" for number in range(300, 550)} <= set(folded)
+    assert set(former) <= set(folded)
