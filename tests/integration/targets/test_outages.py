@@ -140,7 +140,7 @@ async def test_a_receiver_that_is_gone_is_asked_once_whatever_is_due(url, key_pr
     async with webhookscene.scene(url, key_prefix, wants) as scene:
         watched = Watched(scene, mood=GONE)
         async with webhookscene.receiving(watched) as hears, scene.working():
-            known = await arm(scene, hears, schedules=2, every="200ms", seconds=2.0)
+            known = await arm(scene, hears, schedules=2, every="500ms", seconds=2.0)
             await asyncio.sleep(2.8)
             board = await scene.queue.circuits.read()
     assert set(board.gone) == {one.uid for one in known}

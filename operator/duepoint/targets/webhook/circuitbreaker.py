@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 
@@ -87,6 +88,8 @@ class CircuitBreaker:
         self._calls: dict[str, list[int]] = {}
         self._causes: dict[str, str] = {}
         self._gone_news: list[circuit.GoneReceiver] = []
+        #: Those in reports that wait for their answers, by the number of the report.
+        self._gone_reported: dict[int, Sequence[circuit.GoneReceiver]] = {}
         self._asking: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._will_report = False
@@ -185,12 +188,18 @@ class CircuitBreaker:
 
     def note_gone(self, uid: str, generation: int) -> None:
         """The receiver of this Schedule said that it is gone; 0 = it is there again."""
-        if generation:
-            self._gone[uid] = generation
-        elif self._gone.pop(uid, None) is None:
+        if not generation and uid not in self._gone:
             return
-        self._gone_news.append(circuit.GoneReceiver(uid=uid, generation=generation))
+        news = circuit.GoneReceiver(uid=uid, generation=generation)
+        self._remember_gone(news)
+        self._gone_news.append(news)
         self._report_now()
+
+    def _remember_gone(self, news: circuit.GoneReceiver) -> None:
+        if news.generation:
+            self._gone[news.uid] = news.generation
+        else:
+            self._gone.pop(news.uid, None)
 
     # -- the board -------------------------------------------------------------------------------
 
@@ -227,7 +236,11 @@ class CircuitBreaker:
         self._looked_at = self._clock.monotonic()
         self._asked += 1
         number = self._asked
-        board = await self._shared.report(news, gone, known=self._version, rule=self._rule)
+        self._gone_reported[number] = gone
+        try:
+            board = await self._shared.report(news, gone, known=self._version, rule=self._rule)
+        finally:
+            del self._gone_reported[number]
         if board.hosts is not None and number > self._taken:
             self._taken = number
             self._apply(board)
@@ -251,6 +264,9 @@ class CircuitBreaker:
             if older.circuit.is_open and host not in self._hosts:
                 telemetry.logger.info("circuit closed", receiver=host)
         self._gone = dict(board.gone or {})
+        # The board was read before these arrived: without them a Schedule would be sent once more.
+        for news in itertools.chain(*self._gone_reported.values(), self._gone_news):
+            self._remember_gone(news)
         self._version = board.version
 
     def _in_background(self, reporting: Coroutine[None, None, None]) -> asyncio.Task[None]:

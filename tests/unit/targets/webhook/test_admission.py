@@ -333,6 +333,41 @@ async def test_after_410_a_schedule_is_not_delivered_until_it_is_edited():
         assert isinstance(edited, outcome.Delivered)
 
 
+class Slow(Shared):
+    """Reports are answered, one after the other, once the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Semaphore(0)
+        self.waiting = asyncio.Semaphore(0)
+
+    async def tell_circuits(self, *args, **kwargs):
+        board = await super().tell_circuits(*args, **kwargs)
+        self.waiting.release()
+        await self.answers.acquire()
+        return board
+
+
+@pytest.mark.parametrize("reported", [False, True], ids=["not reported yet", "under way"])
+async def test_an_answer_that_is_older_does_not_make_a_worker_forget_that_it_is_gone(reported):
+    shared = Slow()
+    breaker = circuitbreaker.CircuitBreaker(shared.circuits, clock.SystemClock(), RULE)
+    breaker.note_gone("first", 1)
+    await shared.waiting.acquire()
+    breaker.note_gone("second", 1)
+    if reported:
+        await shared.waiting.acquire()
+    shared.answers.release()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert breaker.is_gone("first", 1)
+    assert breaker.is_gone("second", 1)
+    shared.answers.release()
+    await breaker.close()
+    assert breaker.is_gone("first", 1)
+    assert breaker.is_gone("second", 1)
+
+
 async def test_another_schedule_of_that_receiver_goes_on():
     async with workers(answer=receiver.status(410)) as (hears, targets, shared):
         await targets[0].fire(a_firing(hears))
