@@ -558,3 +558,36 @@ async def test_a_held_point_that_is_found_late_keeps_no_watermark_for_ever():
         await world.tell(uid, event(made, first_us))
         await world.clock.advance(10)
         assert world.states.watermark_us(uid) == first_us
+
+
+async def test_an_edit_of_the_payload_loses_none_of_the_slots_that_are_held():
+    """Its report is no reason to pass them, also where the comparison is left to the next term."""
+    world = World(shards=1)
+    webhooks = RecordingTarget(world.clock)
+    fields = {"schedule": "@every 1s", "catchUpPolicy": "All"}
+    async with contextlib.AsyncExitStack() as lead:
+        await lead.enter_async_context(world.leader())
+        made = await world.apply(**fields)
+        uid = made["metadata"]["uid"]
+        async with a_worker(world, webhooks):
+            await world.clock.advance(10)
+        before = world.queue.snapshot()
+        await world.clock.advance(3)
+        world.queue.fall_back(before)
+        async with a_worker(world, webhooks):
+            await world.clock.advance(1.4)
+            (shard,) = world.queue.shards.values()
+            (held_us,) = [
+                point.slot_us for _, point in shard.held_points() if point.kind is PointKind.HELD
+            ]
+            await world.apply(**fields, payload={"edited": True})
+            await world.clock.advance(0.4)
+            assert world.reporter.holds() == {uid: 1}  # the comparison comes after two seconds
+            assert world.states.watermark_us(uid) < held_us
+            await lead.aclose()
+            await lead.enter_async_context(world.leader(epoch=2))
+            await world.clock.advance(30)
+            fired = {one.slot_us for one in webhooks.fired}
+            assert has_settled(world)
+            assert held_us in fired
+            assert len(fired) == (max(fired) - min(fired)) // S + 1

@@ -318,6 +318,11 @@ MUTANTS = (
         "runs",
     ),
     _mutant(
+        "watermark", "runs/summary.py", "a report passes slots that are held",
+        "ceiling_us = max(through_us, summary.settled_us)", "pass",
+        "runs", "scenarios",
+    ),
+    _mutant(
         "watermark", "runs/watermark.py", "an old status replaces what was counted since",
         "if remembered is None or remembered.through_us < written.through_us:",
         "if remembered is None or remembered.through_us <= written.through_us:",

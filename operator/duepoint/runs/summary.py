@@ -211,8 +211,11 @@ def passed(
         summary: before it.
         through_us: every slot up to here has ended for the queue.
         since_us: no slot lies before this; where nothing was settled yet, nothing up to here ran.
-        ceiling_us: as ``settled`` takes it; None where a decision ends the open slots.
+        ceiling_us: as ``settled`` takes it; None where a decision ends the slots up to there, and
+            those only: what the watermark had to stay below, it stays below.
     """
+    if ceiling_us is None:
+        ceiling_us = max(through_us, summary.settled_us)
     after = settled(summary, through_us, ceiling_us=ceiling_us)
     counted_us = summary.counted_us
     if counted_us is None:

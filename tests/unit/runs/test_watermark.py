@@ -220,6 +220,13 @@ def test_a_second_edit_leaves_what_was_counted_where_it_is():
     assert (edited.settled_us, edited.counted_us) == (350 * S, 100 * S)
 
 
+def test_a_decision_ends_the_slots_up_to_it_and_none_that_the_watermark_had_to_stay_below():
+    before = folded(event(300, settled_us=300 * S), ceiling_us=200 * S)
+    assert summaries.passed(before, 100 * S).settled_us == 200 * S
+    assert summaries.passed(before, 250 * S).settled_us == 250 * S
+    assert summaries.settled(summaries.passed(before, 250 * S), 0).settled_us == 300 * S
+
+
 def test_nothing_is_kept_apart_where_the_watermark_does_not_rise():
     before = folded(event(100, settled_us=100 * S))
     assert summaries.passed(before, 100 * S).counted_us is None
