@@ -328,6 +328,11 @@ MUTANTS = (
         "if remembered is None or remembered.through_us <= written.through_us:",
         "runs", "scenarios",
     ),
+    _mutant(
+        "watermark", "runs/floors.py", "a start that the last slots lack counts as counted",
+        "return event.slot_us > self.history[-1].order[0]", "return False",
+        "runs",
+    ),
     # -- history ---------------------------------------------------------------------------------
     _mutant(
         "history", "controller/jobs/history.py", "a Job goes before its slot has ended",

@@ -128,6 +128,21 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     schedule_id: bytes = b""
 
     @property
+    def is_regular(self) -> bool:
+        """Whether the slot is one of the schedule's own."""
+        return self.trigger in REGULAR
+
+    @property
+    def begun_us(self) -> int:
+        """When the run started, as far as is known."""
+        return self.started_us or self.at_us
+
+    @property
+    def ended_us(self) -> int:
+        """When the run ended, as far as is known."""
+        return self.finished_us or self.at_us
+
+    @property
     def is_open(self) -> bool:
         """Whether the slot goes on: put off, or tried without success and to be tried again.
 

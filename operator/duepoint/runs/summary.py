@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 from duepoint.runs import history as histories
 from duepoint.runs import receiver as receivers
 from duepoint.runs import running as runnings
+from duepoint.runs.floors import UNKNOWN, Floors
 from duepoint.runs.run import ENDED, REGULAR, RunEvent, RunState
 from duepoint.runs.running import Key, Running
-from duepoint.runs.watermark import NOTHING, Watermark
+from duepoint.runs.watermark import Watermark
 from duepoint.schedules.conditions import Reason
 
 #: Slots remembered by name; the floors cover older ones.
@@ -30,8 +31,6 @@ _RUN = ENDED | {RunState.RUNNING}
 #: The Schedule's author wants these slots missed.
 _BY_POLICY = (Reason.CATCH_UP_POLICY, Reason.CATCH_UP_LIMIT)
 _UNRUN = (RunState.MISSED.value, RunState.SKIPPED.value, RunState.SUPERSEDED.value)
-
-_SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,21 +92,6 @@ class MissedSlot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Floors:
-    """What the loaded status already covered: newest slot, start and ends, and which had ended.
-
-    ``settled`` reaches as far as runs were counted, which may be less than the status's watermark.
-    """
-
-    slot_us: int = 0
-    started_us: int = 0
-    success_us: int = 0
-    failure_us: int = 0
-    replaced_us: int = 0
-    settled: Watermark = NOTHING
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """What has happened to one schedule.
 
@@ -139,7 +123,7 @@ class Summary:
     completed: bool = False
     missed: MissedSlot | None = None
     receiver: receivers.ReceiverState = receivers.WELL
-    floors: Floors = Floors()
+    floors: Floors = UNKNOWN
     running: Running = runnings.NONE
     recent: tuple[tuple[Key, RunState], ...] = ()
     history: histories.History = ()
@@ -174,6 +158,7 @@ def loaded(summary: Summary, settled: Watermark | None = None) -> Summary:
         failure_us=summary.last_failure_us,
         replaced_us=summary.last_replaced_us,
         settled=known,
+        history=summary.history,
     )
     return replace(summary, floors=floors)
 
@@ -312,79 +297,43 @@ def _fold_run(
     if key not in running:
         if _is_old(summary, event, replayed=replayed, is_over=is_over):
             return summary
-        if running.unlisted and (event.again or (replayed and _is_covered(summary, event))):
+        if running.unlisted and (
+            event.again or (replayed and summary.floors.may_have_counted_start(event))
+        ):
             running = runnings.recognised(running)
         else:
-            manual = counts.manual + (not _is_regular(event))
+            manual = counts.manual + (not event.is_regular)
             counts = replace(counts, started=counts.started + 1, manual=manual)
     after = replace(
         summary,
         counts=counts,
         running=runnings.begun(running, key, event.job_name),
         last_run=_newest(summary.last_run, event),
-        last_slot_us=max(summary.last_slot_us, event.slot_us if _is_regular(event) else 0),
+        last_slot_us=max(summary.last_slot_us, event.slot_us if event.is_regular else 0),
     )
     return _fold_end(after, event) if event.state in ENDED else after
 
 
-def _is_regular(event: RunEvent) -> bool:
-    return event.trigger in REGULAR
-
-
 def _is_old(summary: Summary, event: RunEvent, *, replayed: bool, is_over: bool) -> bool:
     """Whether the event is of a run that was counted, and has ended, before."""
-    floors = summary.floors
-    has_ended = _has_ended(floors, event)
+    floors, is_unlisted = summary.floors, bool(summary.running.unlisted)
     if event.state in ENDED:
-        if has_ended and not summary.running.unlisted:
+        if floors.has_ended(event) and not is_unlisted:
             return True
-        floor_us = {
-            RunState.SUCCEEDED: floors.success_us,
-            RunState.REPLACED: floors.replaced_us,
-        }.get(event.state, floors.failure_us)
-        is_listed = _is_regular(event) and floors.settled.is_open(event.slot_us)
-        return replayed and not is_listed and _ended_us(event) <= floor_us
+        return floors.may_have_counted_end(event, replayed=replayed)
     if is_over:
         return True
     # A Job that is seen to run has not ended: it is a new one, or one that was not listed. The
     # start of another may arrive, for the first time even, after it was seen to run and to end.
-    may_be_counted = not event.job_uid and (replayed or bool(event.job_name) or has_ended)
-    was_counted = may_be_counted and _is_covered(summary, event)
-    return was_counted and not summary.running.unlisted
-
-
-def _has_ended(floors: Floors, event: RunEvent) -> bool:
-    """Whether the regular slot of the event had ended, and was counted, by the loaded status.
-
-    That of a Job is listed as started only where the Job was seen, which counted it.
-    """
-    if not _is_regular(event):
-        return False
-    was_seen = bool(event.job_name) and event.slot_us in floors.settled.started_us
-    return was_seen or floors.settled.has_ended(event.slot_us)
-
-
-def _is_covered(summary: Summary, event: RunEvent) -> bool:
-    """Whether the loaded status may have counted this start.
-
-    A Job that was seen says when the API server made it, by its clock and in whole seconds.
-    """
-    floors = summary.floors
-    if _is_regular(event):
-        if _has_ended(floors, event):
-            return True
-        if event.job_uid or event.slot_us > floors.slot_us:
-            return event.slot_us <= floors.slot_us
-    return _started_us(event) // _SECOND_US <= floors.started_us // _SECOND_US
-
-
-def _ended_us(event: RunEvent) -> int:
-    return event.finished_us or event.at_us
+    may_be_counted = not event.job_uid and (
+        replayed or bool(event.job_name) or floors.has_ended(event)
+    )
+    return may_be_counted and floors.may_have_counted_start(event) and not is_unlisted
 
 
 def _fold_end(summary: Summary, event: RunEvent) -> Summary:
     """The run, which is running, has ended."""
-    at_us, counts = _ended_us(event), summary.counts
+    at_us, counts = event.ended_us, summary.counts
     summary = replace(summary, running=runnings.over(summary.running, _key(event)))
     match event.state:
         case RunState.SUCCEEDED:
@@ -429,7 +378,7 @@ def _newest(shown: LastRun | None, event: RunEvent) -> LastRun:
     )
     if is_same:
         return _updated(shown, event)
-    is_newer = (_started_us(event), event.slot_us) > (shown.started_us, shown.slot_us)
+    is_newer = (event.begun_us, event.slot_us) > (shown.started_us, shown.slot_us)
     return _run_of(event) if is_newer else shown
 
 
@@ -456,7 +405,7 @@ def _run_of(event: RunEvent) -> LastRun:
         outcome=event.state,
         reason=event.reason,
         message=event.message,
-        started_us=_started_us(event),
+        started_us=event.begun_us,
         finished_us=event.finished_us,
         job_name=event.job_name,
         http_status=event.http_status,
@@ -464,15 +413,11 @@ def _run_of(event: RunEvent) -> LastRun:
     )
 
 
-def _started_us(event: RunEvent) -> int:
-    return event.started_us or event.at_us
-
-
 # -- slots without a run -----------------------------------------------------------------------
 
 
 def _fold_unrun(summary: Summary, event: RunEvent, *, replayed: bool) -> Summary:
-    if replayed and event.slot_us <= summary.floors.settled.through_us:
+    if summary.floors.has_counted_unrun(event, replayed=replayed):
         return summary
     counts = summary.counts
     if event.state is RunState.MISSED:
@@ -483,7 +428,7 @@ def _fold_unrun(summary: Summary, event: RunEvent, *, replayed: bool) -> Summary
 def _fold_missed(summary: Summary, event: RunEvent) -> Summary:
     known = summary.missed
     if event.state in _RUN:
-        is_later = known is not None and event.slot_us > known.slot_us and _is_regular(event)
+        is_later = known is not None and event.slot_us > known.slot_us and event.is_regular
         return replace(summary, missed=None) if is_later else summary
     # Many retried slots are buried with the same reason as a policy has, and with a message.
     is_wanted = event.reason in _BY_POLICY and not event.message
