@@ -80,9 +80,9 @@ class Floors:
         }.get(event.state, self.failure_us)
         return event.ended_us <= floor_us
 
-    def has_counted_unrun(self, event: RunEvent, *, replayed: bool) -> bool:
+    def has_counted_unrun(self, event: RunEvent) -> bool:
         """Whether a slot that ended without a run, or several that did, were counted."""
-        if replayed and self.settled.has_ended(event.slot_us):
+        if self.settled.has_ended(event.slot_us):
             return True
         return self._reaches(event) and self._outcome(event) == event.state
 

@@ -248,7 +248,7 @@ def fold(
     if event.state in _RUN:
         after = _fold_run(summary, event, known, replayed=replayed, is_over=is_over)
     if event.state in (RunState.MISSED, RunState.SKIPPED) and known is None:
-        after = _fold_unrun(after, event, replayed=replayed)
+        after = _fold_unrun(after, event)
     if event.completed and event.generation >= timing_generation and not after.completed:
         after = replace(after, completed=True)
     if (history := histories.fold(after.history, event)) is not after.history:
@@ -416,8 +416,8 @@ def _run_of(event: RunEvent) -> LastRun:
 # -- slots without a run -----------------------------------------------------------------------
 
 
-def _fold_unrun(summary: Summary, event: RunEvent, *, replayed: bool) -> Summary:
-    if summary.floors.has_counted_unrun(event, replayed=replayed):
+def _fold_unrun(summary: Summary, event: RunEvent) -> Summary:
+    if summary.floors.has_counted_unrun(event):
         return summary
     counts = summary.counts
     if event.state is RunState.MISSED:

@@ -7,11 +7,12 @@ import pytest
 
 from duepoint import telemetry
 from duepoint.clock import SystemClock
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import errors, messages, sharding
 from duepoint.delayqueue.definitions import codec
 from duepoint.delayqueue.wire import scripting
-from duepoint.schedules import actions
+from duepoint.schedules import actions, points
 from duepoint.worker import pipeline
+from tests.conformance.test_members import BLOB, ONCE, a_set, a_write
 from tests.fakes import recordingtarget
 from tests.support import queueing, workplace
 
@@ -40,6 +41,32 @@ async def test_a_definition_that_cannot_be_read_is_not_taken_for_a_deleted_one(h
     found = await harness.queue.definitions.read_definitions(shard, [broken.id])
     assert (dict(found), found.unreadable) == ({}, {broken.id})
     assert telemetry.unreadable_total.labels("definition")._value.get() == before + 1
+
+
+async def test_a_text_that_is_forgotten_while_a_set_is_read_is_not_taken_for_lost(
+    harness, monkeypatch
+):
+    """Another connection may find out just then that the server is another."""
+    made = a_set(harness.queue)
+    await harness.queue.sets.store(made, BLOB, queueing.EPOCH)
+    row = a_write(at_us=harness.now_us() + 60_000_000, rule=ONCE)
+    await harness.queue.members.put(made, [row])
+    member = points.member_id(made.identity, row.id)
+    shard = sharding.home(member, harness.queue.index.known_layout())
+    reader = harness.queue.definitions
+    usual = reader.set_entries
+
+    async def forgetting(*args):
+        found = await usual(*args)
+        reader.interned.forget_all()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reader, "set_entries", forgetting)
+        with pytest.raises(errors.LayoutChanged):
+            await reader.read_definitions(shard, [member])
+    found = await reader.read_definitions(shard, [member])
+    assert (set(found), found.unreadable) == ({member}, frozenset())
 
 
 async def test_its_point_is_a_dead_letter_once_and_the_neighbours_fire(harness, broken):

@@ -543,3 +543,21 @@ def test_a_stored_history_is_read_as_it_was():
 def test_what_is_no_history_is_refused(lines, text):
     with pytest.raises(ValueError, match=text):
         history.read(lines)
+
+
+def test_v9_a_job_that_came_and_went_without_a_word_may_be_uncounted():
+    made = clean("job")
+    made.statuses = [a_status(slots=SECONDS - 2, skipped=1)]
+    died = dataclasses.replace(FAULT, begin_us=T + 8 * S, end_us=T + 8 * S + 1)
+    killed = dataclasses.replace(
+        FAULT, kind="kill-leader", what="operator-0", begin_us=T + 8 * S + 100_000, end_us=T + 9 * S
+    )
+    led = LeaseSeen(at_us=T + 11 * S, holder="operator-1", epoch=2)
+    made.faults, made.leases = [died, killed], [*made.leases, led]
+    assert Rule.UNEXPLAINED not in broken(made)
+    made.statuses = [a_status(slots=SECONDS - 5, skipped=4)]
+    assert Rule.UNEXPLAINED in broken(made)  # more than were made in that time
+    made.statuses = [a_status(slots=SECONDS - 2, skipped=1)]
+    for missing in ([died], [killed]):
+        made.faults = missing
+        assert Rule.UNEXPLAINED in broken(made)

@@ -63,3 +63,10 @@ def test_a_skipped_slot_that_the_last_slots_show_is_not_counted_again():
     before = restarted(folded(event(100), event(200, RunState.SKIPPED, settled_us=0)))
     again = event(200, RunState.SKIPPED, settled_us=0)
     assert folded(again, into=before).counts.skipped == 1
+
+
+def test_a_miss_far_below_the_watermark_is_not_counted_again_when_it_is_read_as_a_new_entry():
+    events = [event(slot, settled_us=slot * S) for slot in range(200, 200 + MOST)]
+    missed = event(100, RunState.MISSED, count=7, settled_us=100 * S)
+    before = restarted(folded(missed, *events))
+    assert folded(missed, into=before).counts.missed == 7

@@ -130,8 +130,10 @@ class DefinitionReader:
             numbers = {number for each in packed.values() for number in each.numbers()}
             if await self.learn_numbers(shard, numbers):
                 break
+        learnt = self._in_memory(shard, numbers)
         of_sets = self.set_lanes_among(shard, {record.namespace for record in packed.values()})
         entries = await self.set_entries(shard, of_sets, self.entries_among(shard, meta[3:]))
+        self._refuse_forgotten(shard, learnt)
         known, gone = self._resolve_all(shard, packed, entries)
         found = messages.FoundDefinitions(known)
         found.unreadable = frozenset(
@@ -390,7 +392,10 @@ class DefinitionReader:
         self.interned.see(shard, incarnation.decode())
 
     async def learn_numbers(self, shard: messages.ShardId, numbers: set[int]) -> bool:
-        """Whether each stands for a text; which one is in memory then."""
+        """Whether each stands for a text; which one is in memory then.
+
+        Raises QueueUnavailable, or LayoutChanged where the server may have changed meanwhile.
+        """
         missing = [n for n in numbers if self.interned.text(shard, n) is None]
         if not missing:
             return True
@@ -404,10 +409,23 @@ class DefinitionReader:
         self.check_meta(shard, meta)
         if self.interned.incarnation(shard) != before:
             raise queue_errors.LayoutChanged(f"shard {shard} was created anew while it was read")
+        self._refuse_forgotten(shard, numbers.difference(missing))
         for number, text in zip(missing, texts, strict=True):
             if text is not None:
                 self.interned.learn(shard, number, text)
         return None not in texts
+
+    def _in_memory(self, shard: messages.ShardId, numbers: Iterable[int]) -> frozenset[int]:
+        return frozenset(n for n in numbers if self.interned.text(shard, n) is not None)
+
+    def _refuse_forgotten(self, shard: messages.ShardId, numbers: Iterable[int]) -> None:
+        """Raises LayoutChanged where what was in memory is not any more.
+
+        Any connection that finds another server empties it for all, also in the middle of a
+        reading. These texts are not lost: who took them for lost would bury sound points.
+        """
+        if any(self.interned.text(shard, number) is None for number in numbers):
+            raise queue_errors.LayoutChanged(f"shard {shard} may be another's since it was read")
 
     def text(self, shard: messages.ShardId, number: int) -> bytes:
         text = self.interned.text(shard, number)
