@@ -16,7 +16,7 @@ from duepoint.expressions import durations
 
 if TYPE_CHECKING:
     from duepoint.cli.cluster import ClusterSession
-    from duepoint.cli.schedules.podlogs import Wanted
+    from duepoint.cli.schedules.podlogs import LogChoice
 
 #: ``--timeout`` was over before the run.
 _NOT_ENDED = 3
@@ -95,17 +95,17 @@ def logs(
         raise errors.InvalidSetting(
             "--previous", "leave it out, or leave --follow out: what has ended writes no more"
         )
-    wanted = podlogs.Wanted(
+    choice = podlogs.LogChoice(
         container=container,
         tail=tail,
         since_seconds=since_seconds,
         has_stamps=has_stamps,
         is_previous=is_previous,
     )
-    asyncio.run((_follow if follows else _print)(place, name, at, wanted))
+    asyncio.run((_follow if follows else _print)(place, name, at, choice))
 
 
-async def _print(place: options.Place, name: str, at: str | None, wanted: Wanted) -> None:
+async def _print(place: options.Place, name: str, at: str | None, choice: LogChoice) -> None:
     from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
     from duepoint.cli.schedules import podlogs, runpods  # noqa: PLC0415 - the same
 
@@ -114,11 +114,11 @@ async def _print(place: options.Place, name: str, at: str | None, wanted: Wanted
         pods = await runpods.pods_of(server, job_name)
         if not pods:
             output.complain(_without_pod(job_name, name, server.namespace))
-        elif not await podlogs.read(server, pods, wanted):
+        elif not await podlogs.read(server, pods, choice):
             raise click.exceptions.Exit(output.BAD_INPUT)
 
 
-async def _follow(place: options.Place, name: str, at: str | None, wanted: Wanted) -> None:
+async def _follow(place: options.Place, name: str, at: str | None, choice: LogChoice) -> None:
     from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
     from duepoint.cli.schedules import podlogs  # noqa: PLC0415 - the same
 
@@ -129,7 +129,7 @@ async def _follow(place: options.Place, name: str, at: str | None, wanted: Wante
             job_name = await _job_name(server, name, at)
         try:
             async with asyncio.timeout_at(until) as limit:
-                is_read = await podlogs.follow(server, job_name, wanted)
+                is_read = await podlogs.follow(server, job_name, choice)
         except TimeoutError:
             if not limit.expired():
                 raise

@@ -35,7 +35,7 @@ _PASSED_ON = re.compile(r"(\t|\x1b\[[0-9;]*m)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class LogChoice:
     """What of the logs is shown.
 
     Attributes:
@@ -53,13 +53,15 @@ class Wanted:
     is_previous: bool
 
 
-async def read(server: clusters.ClusterSession, listed: list[runpods.Pod], wanted: Wanted) -> bool:
+async def read(
+    server: clusters.ClusterSession, listed: list[runpods.Pod], choice: LogChoice
+) -> bool:
     """Print what is there, Pod by Pod; whether at least one log could be read."""
-    found = [_ContainerLog(server, *one, wanted) for pod in listed for one in _named(pod, wanted)]
+    found = [_ContainerLog(server, *one, choice) for pod in listed for one in _named(pod, choice)]
     return any([await each.read() for each in found])
 
 
-async def follow(server: clusters.ClusterSession, job_name: str, wanted: Wanted) -> bool | None:
+async def follow(server: clusters.ClusterSession, job_name: str, choice: LogChoice) -> bool | None:
     """Print the logs until the Job and its Pods are over.
 
     Returns:
@@ -70,7 +72,7 @@ async def follow(server: clusters.ClusterSession, job_name: str, wanted: Wanted)
         kube_errors.ApiError: Jobs or Pods may not be watched.
     """
     try:
-        return await _Following(server, job_name, wanted).run()
+        return await _Following(server, job_name, choice).run()
     except BaseExceptionGroup as group:
         raise _first(group) from None
 
@@ -80,24 +82,24 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-def _named(pod: runpods.Pod, wanted: Wanted) -> list[tuple[str, str]]:
-    """Pod and container of each log that is wanted; raises errors.InvalidSetting."""
+def _named(pod: runpods.Pod, choice: LogChoice) -> list[tuple[str, str]]:
+    """Pod and container of each log that is choice; raises errors.InvalidSetting."""
     name, containers = pod.metadata.name, pod.containers
-    if wanted.container is None:
+    if choice.container is None:
         return [(name, each) for each in containers]
-    if wanted.container not in containers:
-        message = f"Pod {name} has no container {errors.quoted(wanted.container)}"
+    if choice.container not in containers:
+        message = f"Pod {name} has no container {errors.quoted(choice.container)}"
         raise errors.InvalidSetting("--container", f"{message}; write {' or '.join(containers)}")
-    return [(name, wanted.container)]
+    return [(name, choice.container)]
 
 
 class _Following:
     """A task for each container, as the Pods appear."""
 
-    def __init__(self, server: clusters.ClusterSession, job_name: str, wanted: Wanted) -> None:
+    def __init__(self, server: clusters.ClusterSession, job_name: str, choice: LogChoice) -> None:
         self._server = server
         self._job_name = job_name
-        self._wanted = wanted
+        self._choice = choice
         self._run = runpods.RunPods(server, job_name)
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
         self._begun: dict[tuple[str, str], asyncio.Task[bool]] = {}
@@ -123,7 +125,7 @@ class _Following:
         pods = sorted(
             self._run.pods.values(), key=lambda pod: pod.metadata.creation_timestamp or ""
         )
-        found = [one for pod in pods for one in _named(pod, self._wanted)]
+        found = [one for pod in pods for one in _named(pod, self._choice)]
         return [one for one in found if one not in self._begun]
 
     def _begin_new(self, tasks: asyncio.TaskGroup) -> None:
@@ -139,7 +141,7 @@ class _Following:
 
     async def _follow(self, pod: str, container: str) -> bool:
         async with self._turns:
-            log = _ContainerLog(self._server, pod, container, self._wanted)
+            log = _ContainerLog(self._server, pod, container, self._choice)
             return await log.follow(self._run)
 
 
@@ -147,12 +149,12 @@ class _ContainerLog:
     """The log of one container."""
 
     def __init__(
-        self, server: clusters.ClusterSession, pod: str, container: str, wanted: Wanted
+        self, server: clusters.ClusterSession, pod: str, container: str, choice: LogChoice
     ) -> None:
         self._server = server
         self._pod = pod
         self._container = container
-        self._wanted = wanted
+        self._choice = choice
         self._lines = loglines.LogLines()
         self._opened_at: float | None = None
         self._printed = 0
@@ -227,15 +229,15 @@ class _ContainerLog:
         self._record_opened()
 
     def _query(self, *, follows: bool) -> dict[str, str]:
-        wanted = self._wanted
+        choice = self._choice
         query = {"container": self._container, "timestamps": "true"}
         if follows:
             query["follow"] = "true"
-        if wanted.is_previous:
+        if choice.is_previous:
             query["previous"] = "true"
         if since := self._lines.resume():
             return {**query, "sinceTime": since}
-        tail, since_seconds = wanted.tail, wanted.since_seconds
+        tail, since_seconds = choice.tail, choice.since_seconds
         if self._opened_at is not None and (tail, since_seconds) != (None, None):
             # Nothing was there to show, so all that has come since then is new.
             passed = math.ceil(time.monotonic() - self._opened_at) + 1
@@ -253,7 +255,7 @@ class _ContainerLog:
 
     def _print(self, lines: list[loglines.LogLine]) -> None:
         for line in lines:
-            stamp = f"{line.stamp} " if self._wanted.has_stamps and line.stamp else ""
+            stamp = f"{line.stamp} " if self._choice.has_stamps and line.stamp else ""
             sys.stdout.write(f"[{self._pod}/{self._container}] {stamp}{_shown(line.text)}\n")
         if lines:
             self._printed += len(lines)
