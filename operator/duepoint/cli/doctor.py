@@ -89,9 +89,11 @@ def doctor(*, lease: str, form: str, place: options.Place) -> None:
         output.write(rows, form)
     else:
         output.show_rows(rows, form, columns, may_cut="found")
+        beside = sum(max(len(row[name]) for row in rows) + 2 for name in ("check", "state"))
         for row in rows:
-            if row["do"]:
+            if row["do"] or beside + output.width(row["found"]) > output.terminal_columns():
                 output.say(f"{row['check']}: {row['found']}")
+            if row["do"]:
                 output.say(f"  do  {row['do']}")
     if any(one.state == "failed" for one in found):
         raise click.exceptions.Exit(output.FAILED)
@@ -361,6 +363,21 @@ async def _deployments(
 # -- the Schedules -------------------------------------------------------------------------------
 
 
+async def _is_missing(server: ClusterSession) -> bool:
+    """Whether the namespace certainly does not exist."""
+    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - see above
+    from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - see above
+    from duepoint.kube import port  # noqa: PLC0415 - see above
+
+    try:
+        await gathering.get(server, port.path("/api/v1", None, "namespaces", server.namespace))
+    except kube_errors.NotFound:
+        return True
+    except kube_errors.ApiError:
+        return False
+    return False
+
+
 async def _schedules(server: ClusterSession, place: options.Place) -> AsyncIterator[Check]:
     from duepoint import errors  # noqa: PLC0415 - beside the others
     from duepoint.cli.schedules import facts, listing  # noqa: PLC0415 - see above
@@ -369,6 +386,11 @@ async def _schedules(server: ClusterSession, place: options.Place) -> AsyncItera
         found = [facts.of_object(one) for one in await listing.listed(server, place, None)]
     except errors.DuepointError as refused:
         yield Check(name="schedules", state="unknown", found=str(refused))
+        return
+    if not (found or place.everywhere) and await _is_missing(server):
+        text = f"there is no namespace {server.namespace}"
+        do = "write another -n; kubectl get namespaces shows those there are"
+        yield Check(name="schedules", state="failed", found=text, do=do)
         return
     troubled = [
         one.identity

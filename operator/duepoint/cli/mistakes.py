@@ -56,12 +56,26 @@ def unknown_command(word: str, commands: Iterable[str]) -> str:
     return f"there is no command {errors.quoted(word)}; {hint}"
 
 
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The word that was probably meant, in whatever case it was written; empty: none is near."""
+    by_lower = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    return by_lower[found[0]] if found else ""
+
+
 def of_click(error: click.ClickException) -> str:
     """What click found wrong; stray words may be an expression that the shell took apart."""
-    message = error.format_message().rstrip(".")
+    if isinstance(error, click.BadOptionUsage):  # which knows no command
+        return f"{error.option_name}: its value is missing; write {error.option_name} VALUE"
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
-        return message
+        return error.format_message().rstrip(".")
+    return _in_command(error, context)
+
+
+def _in_command(error: click.ClickException, context: click.Context) -> str:
+    """What is wrong behind the words of a command."""
+    message = error.format_message().rstrip(".")
     words = context.command_path.removeprefix(context.find_root().command_path).strip()
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         assert isinstance(context.command, click.Group)  # noqa: S101 - only groups raise it here
@@ -73,9 +87,20 @@ def of_click(error: click.ClickException) -> str:
     if "unexpected extra argument" in message:
         hint = _QUOTED.format(words) if takes_expression else f"duepoint {words} -h shows its words"
         return f"there are words too many; {hint}"
-    if takes_expression and isinstance(error, click.MissingParameter):
-        return f"the expression is missing; {_QUOTED.format(words)}"
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        if takes_expression:
+            return f"the expression is missing; {_QUOTED.format(words)}"
+        return _missing(error.param, words)
     return message
+
+
+def _missing(param: click.Parameter, words: str) -> str:
+    """An argument or an option that has to be there."""
+    if isinstance(param, click.Option):
+        named = f"write {param.opts[0]} {param.metavar or 'VALUE'}"
+        return f"{param.opts[0]}: is missing; {named} (duepoint {words} -h explains it)"
+    name = param.make_metavar(click.Context(click.Command(words)))
+    return f"{name}: is missing; write duepoint {words} {name}"
 
 
 def _unknown_option(error: click.NoSuchOption, context: click.Context) -> str:

@@ -130,6 +130,11 @@ def _aligned(row: Row, widths: Mapping[str, int]) -> str:
     return "  ".join(cell + " " * (most - width(cell)) for cell, most in cells).rstrip() + "\n"
 
 
+def terminal_columns() -> int:
+    """How wide a line may be; without a terminal there is no limit."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 30
+
+
 def show_rows(
     rows: Iterable[Row],
     form: str,
@@ -138,13 +143,15 @@ def show_rows(
     wide: Columns = _NO_COLUMNS,
     spare: Sequence[str] = (),
     may_cut: str = "",
+    least: int = 20,
 ) -> int:
     """Write a list that fits the terminal; how many rows it has.
 
     Args:
         wide: columns that ``wide`` adds at the end.
         spare: columns that may go where the terminal is too narrow, the first one first.
-        may_cut: the column, the last one, whose texts may be cut.
+        may_cut: the column whose texts may be cut.
+        least: characters of such a text that are left before a column goes.
     """
     listed = list(rows)
     if is_data(form) or not listed:
@@ -155,13 +162,12 @@ def show_rows(
         {name: text(row[of]) if isinstance(of, str) else of(row) for name, of in columns.items()}
         for row in listed
     ]
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 30
+    room = terminal_columns()
     widths = {
         name: max(len(name), *(width(one_line(line[name])) for line in lines)) for name in columns
     }
     for name in spare:
-        # Of the text that may be cut twenty characters should be left.
-        needed = (min(20, most) if each == may_cut else most for each, most in widths.items())
+        needed = (min(least, most) if each == may_cut else most for each, most in widths.items())
         if sum(needed) + 2 * (len(widths) - 1) > room:
             del widths[name]
     if may_cut in widths:

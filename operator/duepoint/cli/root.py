@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from duepoint import __version__, errors
-from duepoint.cli import kubectlflags, mistakes, output
+from duepoint.cli import grouping, kubectlflags, mistakes, output
 
 #: Where each subcommand is: its module below ``duepoint.cli`` and its name there.
 _HOMES = {
@@ -57,7 +57,7 @@ _HOMES = {
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
-class Commands(click.Group):
+class Commands(grouping.CommandGroup):
     """Subcommands that are imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature

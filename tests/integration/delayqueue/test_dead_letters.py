@@ -255,6 +255,28 @@ async def test_all_letters_are_asked_about_first(scene):
     assert len(await scene.letters()) == 2
 
 
+@pytest.mark.parametrize("verb", ["replay", "purge"])
+async def test_where_there_is_no_letter_there_is_nothing_to_ask(scene, verb):
+    done = await scene.command(verb, "--all")
+    assert "there is no such dead letter" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("timeout", 'has no reason "timeout"; did you mean "Timeout"?'),
+        ("Moonshine", 'has no reason "Moonshine"; dlq list shows the reasons'),
+        ("Poison", "there is no such dead letter\n"),
+    ],
+)
+@pytest.mark.parametrize("words", [("list",), ("purge", "--yes")])
+async def test_a_reason_that_is_misspelt_is_corrected(scene, words, reason, said):
+    await scene.give_up("a")
+    done = await scene.command(*words, "--reason", reason)
+    assert said in done.stderr
+    assert len(await scene.letters()) == 1
+
+
 async def test_a_letter_that_is_not_there_is_told_and_the_others_done(scene):
     await scene.give_up("a")
     (letter,) = await scene.rows("list")

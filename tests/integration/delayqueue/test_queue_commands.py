@@ -376,7 +376,8 @@ def test_a_letter_of_a_deleted_schedule_says_that_it_cannot_be_replayed(duepoint
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("queue", "stats", "--redis-url", "redis://127.0.0.1:1/0"), "could not"),
+        (("queue", "stats", "--redis-url", "redis://127.0.0.1:1/0"), "--redis-url: could not"),
+        (("dlq", "list", "--redis-url", "redis://127.0.0.1:1/0"), "is it reachable from here?"),
         (("queue", "stats", "--redis-url", "http://x"), "--redis-url: is not a Redis URL"),
         (("queue", "stats", "--by", "moon"), "write shard or namespace"),
         (("queue", "stats", "-o", "xml"), "write "),
@@ -385,7 +386,10 @@ def test_a_letter_of_a_deleted_schedule_says_that_it_cannot_be_replayed(duepoint
         (("dlq", "show", "7"), "write SHARD/ENTRY"),
         (("dlq", "show", "1.1/99999999999999999999999-0"), "write SHARD/ENTRY"),
     ],
-    ids=["server", "no URL", "no such sum", "format", "count", "no namespace", "id", "large id"],
+    ids=[
+        "server", "server of dlq", "no URL", "no such sum", "format", "count", "no namespace", "id",
+        "large id",
+    ],
 )  # fmt: skip
 def test_a_wrong_wish_is_one_line_and_exit_code_2(duepoint, arguments, message):
     assert message in duepoint(*arguments, code=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from duepoint.cli import output
@@ -35,3 +37,29 @@ def test_a_wide_name_moves_no_later_column(capsys):
     lines = capsys.readouterr().out.splitlines()
     starts = {output.width(line[: line.index("Timeout")]) for line in lines[1:]}
     assert starts == {8}
+
+
+ROW = {"name": "report", "schedule": "0 9 * * MON-SAT, 30 18 * * MON-FRI", "ready": "True"}
+SHOWN = {"name": "name", "schedule": "schedule", "ready": "ready"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (80, ["report", ROW["schedule"], "True"]),
+        (30, ["report", "0 9 * * MON-...", "True"]),
+        (25, ["report", "0 9 * *...", "True"]),
+        (20, ["report", "True"]),
+        (4, ["report", "True"]),
+    ],
+)
+def test_a_narrow_terminal_cuts_a_text_before_a_column_goes(capsys, monkeypatch, columns, shown):
+    monkeypatch.setattr(output, "terminal_columns", lambda: columns)
+    output.show_rows([ROW], "table", SHOWN, spare=("schedule",), may_cut="schedule", least=9)
+    _, line = capsys.readouterr().out.splitlines()
+    assert re.split(r"  +", line) == shown
+
+
+def test_a_pipe_is_as_wide_as_it_needs_to_be(capsys):
+    output.show_rows([{**ROW, "schedule": "x" * 5000}], "table", SHOWN, may_cut="schedule")
+    assert "x" * 5000 in capsys.readouterr().out

@@ -297,3 +297,24 @@ def test_files_and_folders_are_named_with_and_without_f(tmp_path, arguments):
 
     assert shown.exit_code == 0, shown.output
     assert json.loads(shown.output)["runs"] == 24
+
+
+@pytest.mark.parametrize(("columns", "day"), [(80, "Mon 02 "), (87, "Mon 2026-03-02  ")])
+def test_the_heat_map_fits_its_terminal(columns, day):
+    known = forecast(a_spec("*/7 * * * *"), minutes=3 * DAY)
+    lines = [line.plain for line in drawing.terminal(load.hours(known, "Etc/UTC"), "UTC", columns)]
+    assert max(map(len, lines)) <= columns
+    assert lines[2].startswith(day + "\u2588")
+    assert lines[1].index("00") == lines[2].index("\u2588") == len(day)
+
+
+def test_one_expression_that_is_left_out_is_no_plural(tmp_path):
+    manifests = [
+        f"apiVersion: duepoint.dev/v1alpha1\nkind: Schedule\nmetadata: {{name: n{n}}}\n"
+        f"spec: {{schedule: '*/{n} * * * *', webhook: {{url: 'https://a.example'}}}}\n"
+        for n in range(1, 7)
+    ]
+    (tmp_path / "a.yaml").write_text("---\n".join(manifests))
+    done = CliRunner().invoke(cli.commands, ["forecast", str(tmp_path), "--days", "1"])
+    assert done.exit_code == 0
+    assert "1  of 1 other expression\n" in done.output

@@ -93,6 +93,43 @@ def test_a_group_without_its_word_names_the_words_in_one_line(refused, group):
 
 
 @pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("dlq", "lst"), "list"), (("queue", "stat"), "stats"), (("webhook", "Test"), "test"),
+        (("set", "exprt"), "export"), (("import", "cronjo"), "cronjob"),
+    ],
+)  # fmt: skip
+def test_a_wrong_word_behind_a_group_leads_to_the_nearest(refused, words, meant):
+    group, word = words
+    said = f'there is no command {group} "{word}"; did you mean "{meant}"?'
+    assert said in refused(*words)
+
+
+@pytest.mark.parametrize("group", [(), ("dlq",), ("queue",), ("set",), ("import",), ("webhook",)])
+def test_help_says_of_each_word_all_of_its_first_sentence(duepoint, group):
+    answer = duepoint(*group, "-h")
+    _, found, listed = answer.out.partition("Commands:\n")
+    assert found
+    assert listed
+    assert "..." not in listed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("why",), "NAME: is missing; write duepoint why NAME"),
+        (("dlq", "show"), "ID: is missing; write duepoint dlq show ID"),
+        (("backfill", "x"), "--from: is missing; write --from TIME (duepoint backfill -h"),
+        (("simulate", "x"), "--from: is missing; write --from TIME (duepoint simulate -h"),
+        (("why", "x", "--at"), "--at: its value is missing; write --at VALUE"),
+        (("explain",), "the expression is missing; put the expression into quotes"),
+    ],
+)
+def test_what_is_missing_is_named_with_what_to_write(refused, arguments, said):
+    assert said in refused(*arguments)
+
+
+@pytest.mark.parametrize(
     ("arguments", "hint"),
     [
         (("list", "--al"), "did you mean --all-namespaces?"),
@@ -154,6 +191,20 @@ def test_what_is_no_name_is_refused_before_the_cluster_is_asked(refused, command
     assert said in refused(command, name)
 
 
+@pytest.mark.parametrize("command", ["describe", "why", "logs", "trigger", "backfill"])
+@pytest.mark.parametrize("name", ["NIGHTLY", "nightl", "Nigthly"])
+def test_a_name_that_is_nearly_right_is_corrected_in_any_case(refused, cluster, command, name):
+    more = ("--from", "2026-11-01", "--to", "2026-11-02") if command == "backfill" else ()
+    message = refused(command, name, *more)
+    assert f'NAME: there is no Schedule shop/{name}; did you mean "nightly"?' in message
+
+
+@pytest.mark.parametrize("command", ["why", "trigger"])
+def test_a_name_that_is_near_none_leads_to_the_list(refused, cluster, command):
+    message = refused(command, "zzz")
+    assert "kubectl duepoint list -n shop shows those there are" in message
+
+
 def test_a_namespace_is_no_path(refused):
     assert '--namespace: "a/b" is no name of an object' in refused("list", "-n", "a/b")
 
@@ -204,9 +255,61 @@ def test_an_empty_list_says_where_and_with_which_labels(duepoint, cluster):
     assert answer.err.endswith("there is no Schedule with the labels team=a in namespace shop\n")
 
 
-def test_a_wrong_selector_is_named_by_its_option(refused, cluster):
+@pytest.mark.parametrize("command", ["list", "forecast", "suspend"])
+def test_a_wrong_selector_is_named_by_its_option(refused, cluster, command):
     cluster.answers[COLLECTION] = (400, {"message": "unable to parse requirement"})
-    assert '--selector: "a in (": unable to parse requirement' in refused("list", "-l", "a in (")
+    assert '--selector: "a in (": unable to parse requirement' in refused(command, "-l", "a in (")
+
+
+def test_a_list_fits_a_terminal_of_80_columns(duepoint, cluster, monkeypatch):
+    long = {"schedules": ["0 9 * * MON-SAT", "30 18 * * MON-FRI", "0 12 * * 5L"]}
+    spec = {"timeZone": "Etc/UTC", "webhook": {"url": "https://a.io/"}, **long}
+    named = {**ITEM["metadata"], "name": "a-report-of-the-night-1"}
+    status = {"nextScheduleTime": "2026-11-28T04:15:54Z"}
+    item = {**ITEM, "metadata": named, "spec": spec, "status": status}
+    for path in (COLLECTION, COLLECTION.replace("namespaces/shop/", "")):
+        cluster.answers[path] = (200, {"items": [item], "metadata": {}})
+    monkeypatch.setattr(output, "terminal_columns", lambda: 80)
+    for everywhere in ((), ("-A",)):
+        head, line = duepoint("list", *everywhere).out.splitlines()
+        assert max(len(head), len(line)) <= 80
+        assert "a-report-of-the-night-1" in line
+        assert "2026-11-28T04:15:54Z" in line
+        assert head.split()[-2:] == ["result", "ready"]
+
+
+def test_a_namespace_that_does_not_exist_is_no_healthy_one(duepoint, cluster):
+    cluster.answers |= {
+        "/version": (200, {}),
+        COLLECTION: (200, {"items": [], "metadata": {}}),
+    }
+    answer = duepoint("doctor")
+    assert answer.code == 1
+    assert (
+        "schedules: there is no namespace shop\n  do  write another -n; kubectl get" in answer.out
+    )
+
+
+@pytest.mark.parametrize("status", [200, 403])
+def test_a_namespace_without_schedules_is_healthy(duepoint, cluster, status):
+    cluster.answers |= {
+        "/version": (200, {}),
+        "/api/v1/namespaces/shop": (status, {}),
+        COLLECTION: (200, {"items": [], "metadata": {}}),
+    }
+    [row] = [row for row in duepoint("doctor", "-o", "json").rows if row["check"] == "schedules"]
+    assert (row["state"], row["found"]) == ("ok", "0 there are, 0 in trouble")
+
+
+def test_what_a_narrow_terminal_cuts_doctor_says_below(duepoint, cluster, monkeypatch):
+    cluster.answers["/version"] = (200, {})
+    monkeypatch.setattr(output, "terminal_columns", lambda: 80)
+    lines = duepoint("doctor").out.splitlines()
+    rows = {row["check"]: row["found"] for row in duepoint("doctor", "-o", "json").rows}
+    cut = [line.split("  ")[0] for line in lines if line.endswith("...")]
+    assert "chart" in cut
+    for check in cut:
+        assert f"{check}: {rows[check]}" in lines
 
 
 @pytest.mark.parametrize("command", [("list",), ("doctor",), ("why", "x"), ("trigger", "x")])

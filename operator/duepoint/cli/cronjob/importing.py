@@ -25,7 +25,7 @@ import msgspec
 import yaml
 
 from duepoint import errors
-from duepoint.cli import instants, options, output
+from duepoint.cli import grouping, instants, options, output
 from duepoint.cli.check import manifests
 from duepoint.cli.check.manifests import Manifest
 from duepoint.cli.cronjob import conversion
@@ -140,7 +140,7 @@ def _comment(texts: Iterable[str]) -> None:
     sys.stdout.writelines(f"# {output.one_line(text)}\n" for text in texts)
 
 
-class _Kinds(click.Group):
+class _Kinds(grouping.CommandGroup):
     """Kinds by any of the names that kubectl knows them by."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -24,6 +24,8 @@ _STYLES = ("bright_black", "cyan", "green", "yellow", "bold red")
 _COLOURS = ("#edf2f7", "#c9dcf0", "#8db8e0", "#4a8ac7", "#1f5c9c", "#b3261e")
 _GREY = "#52606d"
 _CELL, _LEFT, _TOP = 30, 120, 96
+#: Of a line, for the day: ``Sat 2026-11-28``, or ``Sat 28``.
+_LEFT_COLUMNS, _LEFT_NARROW = 16, 7
 _BARS = 140
 
 
@@ -75,15 +77,17 @@ def scale(cells: Sequence[Hour], levels: int) -> Scale:
 # -- the terminal --------------------------------------------------------------------------------
 
 
-def terminal(cells: Sequence[Hour], zone: str) -> Iterator[Text]:
-    """The heat map in lines."""
+def terminal(cells: Sequence[Hour], zone: str, most_columns: int) -> Iterator[Text]:
+    """The heat map in lines; days are written short where the terminal is narrow."""
     from rich.text import Text  # noqa: PLC0415 - only where it is shown
 
     shades = scale(cells, len(_SHADES))
     yield Text(_note(shades, zone))
-    yield Text(" " * 16 + "".join(f"{hour:02} " for hour in range(_DAY_HOURS)).rstrip())
+    left = _LEFT_COLUMNS if most_columns >= _LEFT_COLUMNS + 3 * _DAY_HOURS - 1 else _LEFT_NARROW
+    yield Text(" " * left + "".join(f"{hour:02} " for hour in range(_DAY_HOURS)).rstrip())
     for day, row in _days(cells):
-        line = Text(f"{day:16}")
+        shown = day if left == _LEFT_COLUMNS else f"{day[:3]} {day[-2:]}"
+        line = Text(f"{shown:{left}}")
         for hour in range(_DAY_HOURS):
             cell = row.get(hour)
             level = 0 if cell is None else shades.level(cell.peak)
@@ -94,7 +98,7 @@ def terminal(cells: Sequence[Hour], zone: str) -> Iterator[Text]:
         line.rstrip()
         yield line
     legend = [f"{_SHADES[level]} {_from(shades, level)}" for level in shades.used()]
-    yield Text(" " * 16 + "  ".join(legend))
+    yield Text(" " * left + "  ".join(legend))
 
 
 def _note(shades: Scale, zone: str) -> str:

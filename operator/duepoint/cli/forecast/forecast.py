@@ -148,6 +148,11 @@ async def _of_cluster(place: options.Place, selector: str | None) -> list[Found]
             raise errors.InvalidSetting(
                 "cluster", "it has no Schedules: install Duepoint, or write another --context"
             ) from None
+        except kube_errors.Invalid as refused:
+            if selector is None:
+                raise
+            message = f"{errors.quoted(selector)}: {refused.server_message}"
+            raise errors.InvalidSetting("--selector", message) from refused
     return [
         Found(f"Schedule {item.metadata.namespace}/{item.metadata.name}", item) for item in listed
     ]
@@ -227,7 +232,7 @@ def _show(
     )
     if not known.runs:
         return
-    _print(drawing.terminal(cells, zone))
+    _print(drawing.terminal(cells, zone, output.terminal_columns()))
     local = instants.LocalTime(zone)
     output.say("worst minutes")
     for minute, alike in _worst(known):
@@ -244,9 +249,9 @@ def _show(
                 f" ({each.time_zone}): {such}{more}"
             )
         if len(inside) > _INSIDE:
-            rest = sum(each.slots for each in inside[_INSIDE:])
+            rest, others = sum(each.slots for each in inside[_INSIDE:]), len(inside) - _INSIDE
             output.say(
-                f"    {drawing.number(rest):>9}  of {len(inside) - _INSIDE} other expressions"
+                f"    {drawing.number(rest):>9}  of {others} other expression{'s' * (others > 1)}"
             )
     if suggest:
         _show_proposals(proposals)

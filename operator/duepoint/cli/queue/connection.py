@@ -12,10 +12,13 @@ import asyncio
 import dataclasses
 import functools
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from duepoint import clock, settings
+from duepoint import clock, errors, settings
 from duepoint.cli import limits, options
+
+if TYPE_CHECKING:
+    from duepoint.delayqueue.delayqueue import DelayQueue
 
 _FIELDS = dataclasses.fields(settings.QueueSettings)
 #: Blobs are not opened here, so nothing needs the installation's key.
@@ -61,7 +64,18 @@ async def _look(chosen: settings.QueueSettings, look: Look, patience_seconds: fl
     try:
         with telemetry.silence():
             async with limits.limited(patience_seconds):
-                await queue.layouts.read()
+                await _read_layout(queue)
                 await look(queue)
     finally:
         await queue.close()
+
+
+async def _read_layout(queue: DelayQueue) -> None:
+    """What every command reads first; a server that does not answer is named by its option."""
+    try:
+        await queue.layouts.read()
+    except errors.QueueUnavailable as silent:
+        if type(silent) is not errors.QueueUnavailable:
+            raise  # an answer, which says what is wrong
+        message = f"{silent}; is it the right one, and is it reachable from here?"
+        raise errors.InvalidSetting("--redis-url", message) from silent

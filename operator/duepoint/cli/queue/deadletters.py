@@ -25,7 +25,7 @@ import click
 
 from duepoint import clock as clocks
 from duepoint import errors
-from duepoint.cli import options, output
+from duepoint.cli import grouping, mistakes, options, output
 from duepoint.cli.queue import connection, views
 from duepoint.expressions import durations
 
@@ -48,7 +48,7 @@ _WHY = {
 }
 
 
-@click.group("dlq")
+@click.group("dlq", cls=grouping.CommandGroup)
 def dlq() -> None:
     """Look at the dead letters: slots that were given up on; run them again, or remove them."""
 
@@ -83,7 +83,7 @@ async def list_letters(
             output.complain(f"only the newest {_LOOKED_AT} letters were looked at")
             break
     if not rows:
-        output.complain("there is no such dead letter")
+        output.complain(_no_letter(reason))
     for of, went in (await opened.dead_letters.dropped()).items():
         if namespace in (None, of):
             output.complain(
@@ -111,6 +111,19 @@ async def show_letter(opened: DelayQueue, *, letter_id: tuple[int, int, str], fo
     row |= {"fields": letter.entry, "member": letter.member.hex()}
     row["replay"] = await _replayability(opened, letter, row)
     return output.show_row(row, form, _all_cells(row))
+
+
+def _no_letter(reason: str | None) -> str:
+    """That nothing was found; a reason that this version does not know may be misspelt."""
+    from duepoint.schedules import conditions  # noqa: PLC0415 - only these commands pay for it
+
+    message = "there is no such dead letter"
+    known = [each.value for each in conditions.Reason]
+    if reason is None or reason in known:
+        return message
+    near = mistakes.nearest(reason, known)
+    meant = f'; did you mean "{near}"?' if near else "; dlq list shows the reasons"
+    return f"{message}, and this version has no reason {errors.quoted(reason)}{meant}"
 
 
 _COLUMNS: output.Columns = {
@@ -185,7 +198,7 @@ class DeadLetterSelection:
         filters = (self.namespace, self.schedule, self.reason, self.older_than_us)
         is_filtered = any(value is not None for value in filters)
         if self.letter_ids and (self.everything or is_filtered):
-            message = "names letters by itself: leave the other choices out"
+            message = "an ID names its letter: leave the other choices out"
             raise errors.InvalidSetting("ID", message)
         if self.everything and is_filtered:
             raise errors.InvalidSetting("--all", "means every letter: leave the other choices out")
@@ -277,11 +290,11 @@ class _Results:
         )
         self._rows.clear()
 
-    def end(self, verb: str, *, dry: bool) -> int:
+    def end(self, verb: str, reason: str | None, *, dry: bool) -> int:
         """How many were done; ends the command with 1 where any was left."""
         self._flush()
         if not self.done and not self.left:
-            output.complain("there is no such dead letter")
+            output.complain(_no_letter(reason))
         elif self.left:
             would = "would be " if dry else ""
             output.complain(f"{self.done} {would}{verb}, {self.left} not; the rows say why")
@@ -319,7 +332,7 @@ async def replay(
             results.add(row, "not replayed", why)
         else:
             results.add(row, "would be replayed" if dry_run else "replayed")
-    return results.end("replayed", dry=dry_run)
+    return results.end("replayed", selection.reason, dry=dry_run)
 
 
 @dlq.command("purge")
@@ -351,7 +364,7 @@ async def purge(
         if len(batch) == _PURGED_TOGETHER:
             await purge_batch()
     await purge_batch()
-    return results.end("purged", dry=dry_run)
+    return results.end("purged", selection.reason, dry=dry_run)
 
 
 async def _confirm_all(
@@ -361,6 +374,8 @@ async def _confirm_all(
     if not selection.everything or asked_before:
         return
     count = await opened.dead_letters.count()
+    if not count:
+        return
     if not options.confirmed(
         f"All {count} dead letters will be {verb}. Go on?",
         option="--all",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from duepoint.cli import options, output
+from duepoint.cli import grouping, options, output
 from duepoint.cli.queue import connection, history, partition, views
 from duepoint.delayqueue import sharding
 
@@ -26,7 +26,7 @@ _MOST_POINTS = 1_000
 _MOST_CLAIMS = 10_000
 
 
-@click.group("queue")
+@click.group("queue", cls=grouping.CommandGroup)
 def queue() -> None:
     """Look into the queue in Redis, and cut it anew; all but partition change nothing.
 

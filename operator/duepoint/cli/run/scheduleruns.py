@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import difflib
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ import msgspec
 
 from duepoint import errors
 from duepoint.cli import cluster as clusters
-from duepoint.cli import options, output
+from duepoint.cli import mistakes, options, output
 from duepoint.cli.cluster import ClusterSession
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules, schedulespecs
@@ -103,13 +102,13 @@ async def schedule(cluster: ClusterSession, name: str) -> ScheduleSpec:
         body = await cluster.api.request("GET", schedules.path(cluster.namespace, name))
     except kube_errors.NotFound:
         message = f"there is no Schedule {cluster.namespace}/{name}"
-        hint = f"kubectl get schedules -n {cluster.namespace} shows those there are"
+        hint = f"kubectl duepoint list -n {cluster.namespace} shows those there are"
         with contextlib.suppress(kube_errors.ApiError):
             path = schedules.collection(cluster.namespace)
             listed = await port.listed(cluster.api, path, schedules.Schedule)
             names = [item.metadata.name for item in listed]
-            if near := difflib.get_close_matches(name, names, n=1):
-                hint = f'did you mean "{near[0]}"?'
+            if near := mistakes.nearest(name, names):
+                hint = f'did you mean "{near}"?'
         raise errors.InvalidSetting("NAME", f"{message}; {hint}") from None
     found = msgspec.json.decode(body, type=schedules.Schedule)
     try:

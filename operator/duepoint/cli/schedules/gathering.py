@@ -7,7 +7,6 @@ is left out, and the answer says less.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ import msgspec
 
 from duepoint import errors
 from duepoint.cli import cluster as clusters
+from duepoint.cli import mistakes
 from duepoint.cli.schedules import facts as facts_
 from duepoint.cli.schedules.facts import JobFacts, LeaseFacts, ScheduleFacts
 from duepoint.controller.status import texts
@@ -62,8 +62,8 @@ async def unknown_name(server: clusters.ClusterSession, name: str) -> errors.Inv
         return no_crd()
     except kube_errors.ApiError:
         return errors.InvalidSetting("NAME", f"{message}; {hint}")
-    if near := difflib.get_close_matches(name, [item.metadata.name for item in listed], n=1):
-        hint = f'did you mean "{near[0]}"?'
+    if near := mistakes.nearest(name, [item.metadata.name for item in listed]):
+        hint = f'did you mean "{near}"?'
     return errors.InvalidSetting("NAME", f"{message}; {hint}")
 
 

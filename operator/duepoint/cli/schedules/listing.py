@@ -34,8 +34,9 @@ def list_schedules(*, form: str, place: options.Place, selector: str | None) -> 
         form,
         {name: columns[name] for name in shown},
         wide=_WIDE,
-        spare=("age", "last"),
-        may_cut="message",
+        spare=("age", "last", "suspended", "schedule"),
+        may_cut="schedule",
+        least=10,
     )
 
 

@@ -170,7 +170,7 @@ class _ContainerLog:
                 if _is_cut(trouble) and self._printed > before:
                     continue
                 self._print(self._lines.end())
-                self._complain(str(trouble))
+                self._complain(_words(trouble))
                 return False
             self._print(self._lines.end())
             return True
@@ -209,7 +209,7 @@ class _ContainerLog:
             if state.is_over and tries >= _LAST_TRIES:
                 return False
             if not _is_cut(trouble) or not trouble.sent:
-                self._say(f"the log cannot be read now ({trouble}); trying again")
+                self._say(f"the log cannot be read now ({_words(trouble)}); trying again")
             return True
         if state.is_over:
             return False
@@ -274,7 +274,12 @@ class _ContainerLog:
 def _ending(trouble: kube_errors.ApiError) -> str:
     if isinstance(trouble, kube_errors.NotFound):
         return "the Pod was deleted, and its log with it"
-    return str(trouble)
+    return _words(trouble)
+
+
+def _words(trouble: kube_errors.ApiError) -> str:
+    """What the server said, which names the Pod itself; without an answer, what was tried."""
+    return trouble.server_message or str(trouble)
 
 
 def _is_cut(trouble: kube_errors.ApiError) -> bool:

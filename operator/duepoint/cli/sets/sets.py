@@ -16,7 +16,7 @@ import click
 from msgspec import UNSET
 
 from duepoint import client, errors
-from duepoint.cli import apisession, instants, options, output
+from duepoint.cli import apisession, grouping, instants, options, output
 from duepoint.cli.sets import shown
 from duepoint.client import calls
 
@@ -28,8 +28,8 @@ _LOOKED_THROUGH = 1_000
 _TRANSFERS = {"export": "exporting", "import": "importing"}
 
 
-class SetCommands(click.Group):
-    """The subcommands; what is nearly the name of one is named in the message."""
+class SetCommands(grouping.CommandGroup):
+    """The subcommands; two of them are imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*super().list_commands(ctx), *_TRANSFERS]
@@ -39,12 +39,7 @@ class SetCommands(click.Group):
             found = importlib.import_module(f"duepoint.cli.sets.{module}").command
             assert isinstance(found, click.Command)  # noqa: S101 - the table above is ours
             return found
-        if (own := super().get_command(ctx, cmd_name)) is not None:
-            return own
-        known = self.list_commands(ctx)
-        near = difflib.get_close_matches(cmd_name, known, n=1)
-        hint = f'did you mean "{near[0]}"?' if near else f"write one of {', '.join(known)}"
-        raise click.UsageError(f"there is no command set {errors.quoted(cmd_name)}; {hint}", ctx)
+        return super().get_command(ctx, cmd_name)
 
 
 @click.group("set", cls=SetCommands)

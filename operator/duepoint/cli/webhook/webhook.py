@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from duepoint import errors
-from duepoint.cli import instants, limits, options, output
+from duepoint.cli import grouping, instants, limits, options, output
 from duepoint.cli.check import validate
 from duepoint.schedules import actions
 from duepoint.schedules.spec import ScheduleSpec
@@ -28,7 +28,7 @@ def _assigned(text: str) -> tuple[str, str, str]:
     return name, key, value
 
 
-@click.group("webhook")
+@click.group("webhook", cls=grouping.CommandGroup)
 def webhook() -> None:
     """Send a sample of a Schedule's webhook; check a request that was received."""
 
