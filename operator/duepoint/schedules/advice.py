@@ -79,7 +79,7 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     Reason.UNSUPPORTED: (_OPERATORS + ": a worker is older than what wrote this slot",),
     # a run that goes on
     Reason.RUNNING: ("wait; spec.webhook.timeoutSeconds bounds a request",),
-    Reason.CREATED: ("wait, or look into it: kubectl duepoint logs {name} -n {ns}",),
+    Reason.CREATED: ("wait, or look into it: kubectl duepoint logs {name} -n {ns} -f",),
     Reason.PODS_REFUSED: (
         "do what the message says about the Pod; the Job then continues by itself, or delete it",
     ),

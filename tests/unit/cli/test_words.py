@@ -239,7 +239,7 @@ def give_a_run(cluster: Cluster, namespace: str, name: str) -> str:
     cluster.answers |= {
         f"{COLLECTION.replace('shop', namespace)}/{name}": (200, schedule),
         f"/apis/batch/v1/namespaces/{namespace}/jobs": (200, {"items": [job]}),
-        pods: (200, {"items": [pod]}),
+        pods: (200, {"items": [pod], "metadata": {}}),
     }
     return f"{pods}/p/log"
 

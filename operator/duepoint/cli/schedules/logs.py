@@ -1,17 +1,40 @@
-"""``duepoint logs``: what the Pods of a Schedule's run wrote."""
+"""``duepoint logs``: what the Pods of a Schedule's run wrote, or write now."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from duepoint import errors
-from duepoint.cli import instants, options, output
+from duepoint.cli import instants, limits, options, output
 from duepoint.cli.schedules import facts as facts_
+from duepoint.expressions import durations
 
-_MOST_BYTES = 16 * 1024 * 1024
+if TYPE_CHECKING:
+    from duepoint.cli.cluster import ClusterSession
+    from duepoint.cli.schedules.podlogs import LogChoice
+
+#: ``--timeout`` was over before the run.
+_NOT_ENDED = 3
+_MOST_LINES = 1_000_000
+
+
+def _tail(text: str) -> int | None:
+    """As kubectl has it: 0 for none of what is there, -1 for all."""
+    if text == "-1":
+        return None
+    if text.isascii() and text.isdecimal() and int(text[:18]) <= _MOST_LINES:
+        return int(text)
+    raise ValueError(f"{errors.quoted(text)}: write a whole number from 0 to {_MOST_LINES}")
+
+
+def _since_seconds(text: str) -> int | None:
+    """As kubectl has it: whole seconds, rounded up; 0 = all."""
+    return math.ceil(durations.parse_duration_us(text) / 1e6) or None
 
 
 @click.command()
@@ -21,44 +44,120 @@ _MOST_BYTES = 16 * 1024 * 1024
     metavar="TIME",
     help="The slot of the run, or HH:MM for the last one. Unset: the newest run.",
 )
+@click.option("--follow", "-f", "follows", is_flag=True, help="Go on until the run has ended.")
 @click.option("--container", "-c", metavar="NAME", help="Only this container. Unset: all.")
+@click.option("--all-containers", "all_", is_flag=True, help="Every container, as without it.")
 @click.option(
-    "--tail", metavar="LINES", type=options.whole(1_000_000), help="The last lines of each."
+    "--tail",
+    metavar="LINES",
+    type=options.Converted(_tail),
+    help="The last lines of each; 0: only new ones.",
+)
+@click.option(
+    "--since",
+    "since_seconds",
+    metavar="DURATION",
+    type=options.Converted(_since_seconds),
+    help="Only lines that are not older, such as 10m.",
+)
+@click.option("--timestamps", "has_stamps", is_flag=True, help="The time in front of each line.")
+@click.option(
+    "--previous",
+    "-p",
+    "is_previous",
+    is_flag=True,
+    help="Of each container before its last restart.",
 )
 @options.of_one
 def logs(
-    name: str, *, at: str | None, container: str | None, tail: int | None, place: options.Place
+    name: str,
+    *,
+    at: str | None,
+    follows: bool,
+    container: str | None,
+    all_: bool,
+    tail: int | None,
+    since_seconds: int | None,
+    has_stamps: bool,
+    is_previous: bool,
+    place: options.Place,
 ) -> None:
     """Print the logs of a run of the Schedule NAME: its Job's Pods, container by container.
 
-    describe -o json names the Job of each run: kubectl logs -f job/JOB follows one that goes on.
+    With --follow, lines appear as they are written, also of Pods that start later; exit code 3
+    says that --timeout was over first.
     """
-    asyncio.run(_print(place, name, at, container, tail))
+    from duepoint.cli.schedules import podlogs  # noqa: PLC0415 - libraries that --help does not need
+
+    if all_ and container is not None:
+        raise errors.InvalidSetting("--all-containers", "leave it out, or leave --container out")
+    if is_previous and follows:
+        raise errors.InvalidSetting(
+            "--previous", "leave it out, or leave --follow out: what has ended writes no more"
+        )
+    choice = podlogs.LogChoice(
+        container=container,
+        tail=tail,
+        since_seconds=since_seconds,
+        has_stamps=has_stamps,
+        is_previous=is_previous,
+    )
+    asyncio.run((_follow if follows else _print)(place, name, at, choice))
 
 
-async def _print(
-    place: options.Place, name: str, at: str | None, container: str | None, tail: int | None
-) -> None:
+async def _print(place: options.Place, name: str, at: str | None, choice: LogChoice) -> None:
     from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
-    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - the same
+    from duepoint.cli.schedules import podlogs, runpods  # noqa: PLC0415 - the same
 
     async with cluster.session(place) as server:
-        known = facts_.of_object(await gathering.schedule(server, name))
-        jobs = await gathering.job_objects(server, known)
-        if at is not None:
-            at_us = instants.parse_last_us(at, zone=known.zone, name="--at")
-            jobs = [job for job in jobs if gathering.slot_us(job) == at_us]
-        if not jobs:
-            raise errors.InvalidSetting("NAME", _without_job(known, at))
-        job_name = jobs[0]["metadata"]["name"]
-        pods = await gathering.pods(server, job_name)
+        job_name = await _job_name(server, name, at)
+        pods = await runpods.pods_of(server, job_name)
         if not pods:
-            output.complain(
-                f"Job {job_name} has no Pod: kubectl duepoint why {name} -n {known.namespace}"
-            )
-        read = [await _print_pod(server, pod, container, tail) for pod in pods]
-        if pods and not any(read):
+            output.complain(_without_pod(job_name, name, server.namespace))
+        elif not await podlogs.read(server, pods, choice):
             raise click.exceptions.Exit(output.BAD_INPUT)
+
+
+async def _follow(place: options.Place, name: str, at: str | None, choice: LogChoice) -> None:
+    from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
+    from duepoint.cli.schedules import podlogs  # noqa: PLC0415 - the same
+
+    loop, seconds = asyncio.get_running_loop(), place.patience_seconds
+    until = None if seconds is None else loop.time() + seconds
+    async with cluster.session(dataclasses.replace(place, patience_seconds=None)) as server:
+        async with limits.limited(seconds):
+            job_name = await _job_name(server, name, at)
+        try:
+            async with asyncio.timeout_at(until) as limit:
+                is_read = await podlogs.follow(server, job_name, choice)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            output.complain(f"Job {job_name} had not ended when the time was over; it goes on")
+            raise click.exceptions.Exit(_NOT_ENDED) from None
+        if is_read is None:
+            output.complain(_without_pod(job_name, name, server.namespace))
+        elif not is_read:
+            raise click.exceptions.Exit(output.BAD_INPUT)
+
+
+async def _job_name(server: ClusterSession, name: str, at: str | None) -> str:
+    """The Job of the run that is meant; raises errors.InvalidSetting."""
+    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - libraries of the cluster
+
+    known = facts_.of_object(await gathering.schedule(server, name))
+    jobs = await gathering.job_objects(server, known)
+    if at is not None:
+        at_us = instants.parse_last_us(at, zone=known.zone, name="--at")
+        jobs = [job for job in jobs if gathering.slot_us(job) == at_us]
+    if not jobs:
+        raise errors.InvalidSetting("NAME", _without_job(known, at))
+    found: Any = jobs[0]["metadata"]["name"]
+    return str(found)
+
+
+def _without_pod(job_name: str, name: str, namespace: str) -> str:
+    return f"Job {job_name} has no Pod: kubectl duepoint why {name} -n {namespace}"
 
 
 def _without_job(known: facts_.ScheduleFacts, at: str | None) -> str:
@@ -72,35 +171,3 @@ def _without_job(known: facts_.ScheduleFacts, at: str | None) -> str:
         f"{known.identity} has {which} whose Job still exists; duepoint why {known.name} -n"
         f" {known.namespace} says why"
     )
-
-
-async def _print_pod(
-    server: Any,  # noqa: ANN401 - a ClusterSession, whose module is imported late
-    pod: dict[str, Any],
-    container: str | None,
-    tail: int | None,
-) -> bool:
-    """Print what its containers wrote; whether at least one of them could be read."""
-    from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - libraries of the cluster
-    from duepoint.kube import port  # noqa: PLC0415 - the same
-
-    name, spec = pod["metadata"]["name"], pod.get("spec") or {}
-    names = [one["name"] for one in (*spec.get("initContainers", ()), *spec.get("containers", ()))]
-    if container is not None and container not in names:
-        message = f"Pod {name} has no container {errors.quoted(container)}"
-        raise errors.InvalidSetting("--container", f"{message}; write {' or '.join(names)}")
-    path = port.path("/api/v1", server.namespace, "pods", name)
-    is_read = False
-    for each in names if container is None else [container]:
-        query = {"container": each, "limitBytes": str(_MOST_BYTES)}
-        if tail is not None:
-            query["tailLines"] = str(tail)
-        try:
-            body = await server.api.request("GET", f"{path}/log", query=query)
-        except kube_errors.ApiError as trouble:
-            output.complain(f"{name}/{each}: {trouble}")
-            continue
-        is_read = True
-        for line in body.decode(errors="replace").splitlines():
-            output.say(f"[{name}/{each}] {line}")
-    return is_read
