@@ -236,6 +236,44 @@ async def test_another_edit_leaves_a_claimed_point_with_its_worker(harness):
     assert settled.applied == 1
 
 
+def _tried_once(harness, point) -> Settlement:
+    """The slot of a chain was tried; it is to be tried again, and the chain moves on."""
+    retry = a_retry(point, due_us=harness.now_us() + 60_000_000)
+    following = dataclasses.replace(retry, source=point.member)
+    return Settlement(occurrences=(following,), chains=(moved(point, 60),))
+
+
+async def _open_slots(harness, schedule_id) -> list[int]:
+    shard = sharding.shard_of(schedule_id, 4)
+    stored = harness.queue.occurrences.all_occurrences(shard, of=schedule_id)
+    return [one.slot_us async for one in stored]
+
+
+async def test_a_slot_that_was_tried_when_its_timing_was_edited_is_tried_again(harness):
+    await harness.arm(generation=1)
+    (claim,) = await harness.claim_all()
+    await harness.arm(generation=2, due_in=3_600)
+    (tried,) = claim.points
+    settled = await harness.queue.settlements.settle(claim, _tried_once(harness, tried))
+    assert (settled.lost, settled.remaining) == (False, 0)
+    assert await _open_slots(harness, tried.schedule_id) == [tried.slot_us]
+    (stored,) = [one async for one in _stored(harness)]
+    assert stored.due_us >= harness.now_us() + 3_000_000_000  # the new chain stays where it is
+    await harness.pass_time(61)
+    (again,) = await harness.claim_all()
+    assert [point.kind for point in again.points] == [points.PointKind.RETRY]
+
+
+async def test_a_slot_that_was_tried_when_its_schedule_was_removed_is_not_tried_again(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    (tried,) = claim.points
+    known = harness.definition()
+    await harness.queue.writer.remove(known.id, known.uid, known.namespace, messages.Epoch(7))
+    await harness.queue.settlements.settle(claim, _tried_once(harness, tried))
+    assert await _open_slots(harness, tried.schedule_id) == []
+
+
 async def test_an_edit_that_counts_on_a_chain_which_is_gone_is_told_to_read_again(harness):
     answer = await harness.arm(keep_chain=True, generation=2, timing_generation=1)
     assert answer is messages.Armed.CHANGED

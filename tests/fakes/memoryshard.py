@@ -393,7 +393,8 @@ class MemoryShard:
             return messages.Settled(lost=False, applied=0, remaining=len(held))
         lease.number = settlement.number
         named = held if settlement.whole else _named(settlement) & held
-        self._store(settlement.occurrences, held, {member[:8] for member in named})
+        tried = {member for member in lease.began_with if self._was_edited_away(member)}
+        self._store(settlement.occurrences, held, {member[:8] for member in named}, tried)
         for chain in settlement.chains:
             if chain.member in held:
                 self.members[chain.member] = Point(self.members[chain.member].lane, chain.due_us)
@@ -503,14 +504,25 @@ class MemoryShard:
             self.leases.pop(claim_id, None)
         return remaining
 
+    def _was_edited_away(self, member: bytes) -> bool:
+        """A chain whose slot was being tried when an edit of the timing took it away."""
+        is_chain = len(member) == points.CHAIN_LENGTH
+        return is_chain and member not in self.members and member[:8] in self.definitions
+
     def _store(
-        self, occurrences: Iterable[messages.Occurrence], held: set[bytes], settled: set[bytes]
+        self,
+        occurrences: Iterable[messages.Occurrence],
+        held: set[bytes],
+        settled: set[bytes],
+        tried: Collection[bytes] = (),
     ) -> None:
         for occurrence in occurrences:
             point = occurrence.point
             may_follow = (
                 occurrence.source in held if occurrence.source else point.schedule_id in settled
             )
+            if point.kind is points.PointKind.RETRY and occurrence.source in tried:
+                may_follow = True
             if point.member not in held and not may_follow:
                 continue
             if point.member in held or point.member not in self.members:
@@ -519,8 +531,9 @@ class MemoryShard:
                 self.records[point.member] = occurrence.record
 
     def definitions_lane(self, schedule_id: points.ScheduleId, held: set[bytes]) -> str:
-        """The lane of the schedule: that of any of its held points."""
-        return next(self.members[m].lane for m in held if m.startswith(schedule_id))
+        """The lane of the schedule: that of any of its held points, if there are any."""
+        lanes = (self.members[m].lane for m in held if m.startswith(schedule_id))
+        return next(lanes, "") or self.definitions[schedule_id].namespace
 
     def _bury(self, letters: Iterable[messages.DeadLetter]) -> None:
         for letter in letters:

@@ -207,7 +207,7 @@ class Settlements:
             }
             for lane, part in parts.items()
         ]
-        retried = _retried(call, claim, settlement, key_of)
+        retried = self._retried(call, claim, settlement, key_of)
         if settlement.dead or retried:
             shards = self.index.known_layout().shards
             share = self.quotas.of_shard(shards)
@@ -254,6 +254,32 @@ class Settlements:
         if self.quotas.history and (kept := list(settlement.history)):
             call.put(history=self._histories(call, claim.shard, kept))
         return call
+
+    def _retried(
+        self,
+        call: scripting.ScriptCall,
+        claim: messages.Claim,
+        settlement: messages.Settlement,
+        key_of: Mapping[int, int],
+    ) -> list[tuple[str, int, int, int, int, int, int]]:
+        """Schedules that have more open retries after this settlement than before."""
+        tried_again = {
+            occurrence.point.schedule_id: occurrence
+            for occurrence in settlement.occurrences
+            if occurrence.point.kind is points.PointKind.RETRY
+            and occurrence.point.member not in claim.records
+        }
+        names = self.index.shard(claim.shard)
+        retried = []
+        for schedule_id, occurrence in tried_again.items():
+            lane = claim.lanes[schedule_id]
+            position = call.position(schedule_id)
+            entry = records.buried_entry(occurrence)
+            first, last = call.run(part for pair in entry.items() for part in pair)
+            most = occurrence.most_open
+            bucket = call.key(names.bucket_of(schedule_id, self.index.buckets))
+            retried.append((str(lane), key_of[lane], position, first, last, most, bucket))
+        return retried
 
     def _leaving(
         self,
@@ -476,27 +502,3 @@ def _records(occurrences: Sequence[messages.Occurrence]) -> list[bytes | str]:
     for occurrence in occurrences:
         values += (occurrence.point.member, records.pack(occurrence.record))
     return values
-
-
-def _retried(
-    call: scripting.ScriptCall,
-    claim: messages.Claim,
-    settlement: messages.Settlement,
-    key_of: Mapping[int, int],
-) -> list[tuple[str, int, int, int, int, int]]:
-    """Schedules that have more open retries after this settlement than before."""
-    tried_again = {
-        occurrence.point.schedule_id: occurrence
-        for occurrence in settlement.occurrences
-        if occurrence.point.kind is points.PointKind.RETRY
-        and occurrence.point.member not in claim.records
-    }
-    retried = []
-    for schedule_id, occurrence in tried_again.items():
-        lane = claim.lanes[schedule_id]
-        position = call.position(schedule_id)
-        entry = records.buried_entry(occurrence)
-        first, last = call.run(part for pair in entry.items() for part in pair)
-        most = occurrence.most_open
-        retried.append((str(lane), key_of[lane], position, first, last, most))
-    return retried

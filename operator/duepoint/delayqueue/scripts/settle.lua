@@ -26,8 +26,8 @@
         leaving {{bucket, members, chains (bool), lane, key, why}}: members of sets that may have come to their end
           (absent: none): position of their ids, one behind the other in one value, or of their chains, which end
         counted {{bucket, id, member}}: slots that have started, of schedules with maxRuns
-        retried {{lane, key, id, from, to, most}}: schedules that get new retries, fields of the entries of buried
-          ones, how many may be open
+        retried {{lane, key, id, from, to, most, bucket}}: schedules that get new retries, fields of the entries of
+          buried ones, how many may be open, the bucket of the definition
   Reply {'lost'} | {'settled', applied, remaining, {buried retry, its record, ...},
           {namespace of each dead letter that had to go, ...}}
 ]]
@@ -121,18 +121,35 @@ local function look_at(lane_key, from, to, step)
   look_at_members(lane_key, members)
 end
 
+-- An edit of the timing takes a chain away while its slot is tried: what has started is tried again.
+local function was_edited_away(chain, follower)
+  local had_it = #chain == CHAIN_LENGTH and string.byte(follower, KIND_POSITION) == RETRY
+    and string.find(redis.call('HGET', LEASES, id) or '', chain, 1, true)
+  for _, one in ipairs(had_it and args.retried or {}) do
+    if ARGV[one[3]] == string.sub(chain, 1, ID_LENGTH) then
+      return redis.call('HEXISTS', KEYS[one[7]], ARGV[one[3]]) == 1
+    end
+  end
+  return false
+end
+
 -- Members that new occurrences follow; they need not be named, only held.
 local function look_at_sources(lane_key, lane)
-  local sources = {}
+  local sources, followers = {}, {}
   for i = 0, lane.sources[2] - lane.sources[1] do
     local source = ARGV[lane.sources[1] + i]
     if source ~= '' then
-      source_of[ARGV[lane.occurrences[1] + 2 * i + 1]] = source
+      followers[#followers + 1] = ARGV[lane.occurrences[1] + 2 * i + 1]
+      source_of[followers[#followers]] = source
       sources[#sources + 1] = source
     end
   end
   for i, score in ipairs(#sources > 0 and redis.call('ZMSCORE', lane_key, unpack(sources)) or {}) do
-    is_source_held[sources[i]] = score and tonumber(score) == band
+    if score then
+      is_source_held[sources[i]] = tonumber(score) == band
+    else
+      is_source_held[sources[i]] = was_edited_away(sources[i], followers[i])
+    end
   end
 end
 
