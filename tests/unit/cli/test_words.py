@@ -192,7 +192,7 @@ def test_what_is_no_name_is_refused_before_the_cluster_is_asked(refused, command
 
 
 @pytest.mark.parametrize("command", ["describe", "why", "logs", "trigger", "backfill"])
-@pytest.mark.parametrize("name", ["NIGHTLY", "nightl", "Nigthly"])
+@pytest.mark.parametrize("name", ["NIGHTLY", "nightl", "Nihgtly"])
 def test_a_name_that_is_nearly_right_is_corrected_in_any_case(refused, cluster, command, name):
     more = ("--from", "2026-11-01", "--to", "2026-11-02") if command == "backfill" else ()
     message = refused(command, name, *more)
