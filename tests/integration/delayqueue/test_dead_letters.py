@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from duepoint import cli
+from duepoint.cli import options
 from duepoint.clock import SystemClock
 from duepoint.delayqueue import deadletters, keys, messages
 from duepoint.delayqueue.definitions import records
@@ -252,6 +253,19 @@ async def test_all_letters_are_asked_about_first(scene):
     await scene.give_up("a", "b")
     done = await scene.command("purge", "--all", code=2)
     assert "2 letters would be purged: write --yes" in done.stderr
+    assert len(await scene.letters()) == 2
+
+
+@pytest.mark.parametrize(("verb", "done"), [("replay", "replayed"), ("purge", "purged")])
+async def test_who_says_no_leaves_all_letters_and_that_is_no_interrupt(
+    scene, monkeypatch, verb, done
+):
+    await scene.give_up("a", "b")
+    asked = []
+    monkeypatch.setattr(options, "confirmed", lambda question, **_: asked.append(question))
+    said = await scene.command(verb, "--all")
+    assert said.stdout == f"nothing was {done}\n"
+    assert asked == [f"All 2 dead letters will be {done}. Go on?"]
     assert len(await scene.letters()) == 2
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 import yaml
 
+from duepoint.cli import options
 from tests.fakes import memoryapi
 from tests.unit.cli.conftest import KUBECONFIG
 
@@ -237,6 +238,16 @@ def test_a_condition_that_does_not_hold_is_one_line(duepoint, refused, api):
     assert "PreconditionFailed" in refused("set", "delete", "reminders", "a", "--if-match", "0")
     etag = api.members["a"]["etag"]
     assert duepoint("set", "delete", "reminders", "a", "--if-match", etag).code == 0
+
+
+def test_who_says_no_deletes_nothing_and_that_is_no_failure(duepoint, api, monkeypatch):
+    api.store("a", {"delay": "1h"})
+    asked = []
+    monkeypatch.setattr(options, "confirmed", lambda question, **_: asked.append(question))
+    answer = duepoint("set", "delete", "reminders", "--all")
+    assert (answer.code, answer.out) == (0, "nothing was deleted\n")
+    assert asked == ["Delete all members?"]
+    assert list(api.members) == ["a"]
 
 
 def test_delete_by_id_by_prefix_and_all(duepoint, api):

@@ -323,7 +323,8 @@ async def replay(
 
     Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
     """
-    await _confirm_all(opened, selection, "replayed", asked_before=dry_run or yes)
+    if not await _is_agreed(opened, selection, "replayed", asked_before=dry_run or yes):
+        return 0
     results, now_us = _Results(form), clocks.SystemClock().now_us()
     async for row, letter in selection.letters(opened, now_us):
         if letter is None:
@@ -345,7 +346,8 @@ async def purge(
 
     Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
     """
-    await _confirm_all(opened, selection, "purged", asked_before=dry_run or yes)
+    if not await _is_agreed(opened, selection, "purged", asked_before=dry_run or yes):
+        return 0
     results, now_us = _Results(form), clocks.SystemClock().now_us()
     batch: list[tuple[output.Row, deadletters.DeadEntry]] = []
 
@@ -367,22 +369,24 @@ async def purge(
     return results.end("purged", selection.reason, dry=dry_run)
 
 
-async def _confirm_all(
+async def _is_agreed(
     opened: DelayQueue, selection: DeadLetterSelection, verb: str, *, asked_before: bool
-) -> None:
-    """Ask before all letters are changed; raises click.Abort."""
+) -> bool:
+    """Whether it may go on; asks before all letters are changed."""
     if not selection.everything or asked_before:
-        return
+        return True
     count = await opened.dead_letters.count()
     if not count:
-        return
-    if not options.confirmed(
+        return True
+    agreed = options.confirmed(
         f"All {count} dead letters will be {verb}. Go on?",
         option="--all",
         without_terminal=f"{count} letters would be {verb}: write --yes where there is no"
         " terminal to ask on",
-    ):
-        raise click.Abort
+    )
+    if not agreed:
+        output.say(f"nothing was {verb}")
+    return agreed
 
 
 def _why_not(letter: deadletters.DeadEntry, known: upcoming.ScheduleView | None) -> str:

@@ -300,7 +300,8 @@ async def delete(
         what = "all members" if everything else f"all members whose id begins with {prefix}"
         without = "write --yes to delete without a question"
         if not options.confirmed(f"Delete {what}?", option="--yes", without_terminal=without):
-            return output.FAILED
+            output.say("nothing was deleted")
+            return 0
     counts = {"Removed": 0, "Absent": 0, "Refused": 0}
     if ids:
         await _count(asked, counts, ids)
