@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from duepoint.cli import output
 from tests.integration.crds.manifests import a_job, a_schedule
 from tests.integration.crds.test_accepted_objects import CRONJOB
 
@@ -274,6 +275,29 @@ def test_a_table_has_a_column_for_each_fact(duepoint):
     head, row = answer.out.splitlines()
     assert head.split() == ["schedule", "scheduledTime", "local", "outcome", "reason", "firedAt"]
     assert row.split()[3:] == ["Started", hour("00:00")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "form", "left_out"),
+    [
+        (80, "table", {"local", "firedAt"}), (106, "table", {"local"}), (133, "table", set()),
+        (80, "wide", set()),
+    ],
+)  # fmt: skip
+def test_a_table_fits_its_terminal(duepoint, monkeypatch, columns, form, left_out):
+    monkeypatch.setattr(output, "terminal_columns", lambda: columns)
+    long = a_schedule("a-report-of-the-night", namespace="team-a", jobTemplate=a_job())
+    down = ("--down", window("00:00", "03:00"))
+    answer = duepoint(
+        "simulate", "-f", "-", *DAY, *down, "-o", form,
+        given=json.dumps(long | {"spec": {**long["spec"], "schedule": "@hourly"}}),
+    )  # fmt: skip
+    head, *rows = answer.out.splitlines()
+    every = ["schedule", "scheduledTime", "local", "outcome", "reason", "firedAt"]
+    assert head.split() == [name for name in every if name not in left_out]
+    assert any("CatchUpPolicy" in row for row in rows)
+    if form == "table":
+        assert max(map(len, (head, *rows))) <= columns
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ without a timestamp is a message of the kubelet or of a proxy, and is shown as i
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import re
 from dataclasses import dataclass
 
@@ -121,12 +122,20 @@ def _parsed(data: bytes) -> tuple[str, _Instant, bytes]:
     if found is None:
         return "", _NEVER, data
     stamp = found.group().decode().rstrip()
-    try:
-        second = int(dt.datetime.fromisoformat(_whole(stamp)).timestamp())
-    except (ValueError, OverflowError):
+    second = _second((found[1] + found[3]).decode())
+    if second is None:
         return "", _NEVER, data
     fraction = int((found[2] or b"0").ljust(9, b"0"))
     return stamp, _Instant(second, fraction), data[found.end() :]
+
+
+@functools.lru_cache(maxsize=64)  # many lines share a second
+def _second(text: str) -> int | None:
+    """Since the epoch; None: there is no such time."""
+    try:
+        return int(dt.datetime.fromisoformat(text).timestamp())
+    except (ValueError, OverflowError):
+        return None
 
 
 def _whole(stamp: str) -> str:
