@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from duepoint.cli.schedules import podlogs
+from duepoint.cli.schedules import podlogs, runpods
 from tests.support import background, pagereader, runlogs, scriptedapi
 from tests.support.runlogs import ended, line, running, waiting
 from tests.unit.cli.test_words import write_kubeconfig
@@ -304,14 +304,27 @@ def test_a_log_that_may_not_be_read_is_no_success(duepoint, cluster):
     assert len(server.asked) == 1
 
 
-def test_who_may_not_watch_gets_the_servers_own_words(refused, cluster):
+def test_who_may_list_and_not_watch_follows_too(duepoint, cluster, monkeypatch):
+    monkeypatch.setattr(runpods, "_POLL_SECONDS", 0.01)
+    server = cluster.server
     message = 'pods is forbidden: User "ann" cannot watch resource "pods"'
-    cluster.server.refusals["/api/v1/namespaces/shop/pods?watch"] = scriptedapi.answers(
+    forbidden = scriptedapi.answers(403, {"message": message})
+    server.refusals = {"/api/v1/namespaces/shop/pods?watch": forbidden, f"{JOBS}?watch": forbidden}
+    cluster.run(server.set_pod(running("main")))
+    cluster.logs(
+        scriptedapi.streams(line(1, "a"), then=ends(server)), scriptedapi.streams(line(1, "a"))
+    )
+    answer = duepoint("logs", "nightly", "-f")
+    assert (answer.code, answer.out, answer.err) == (0, "[p/main] a\n", "")
+
+
+def test_who_may_not_list_gets_the_servers_own_words(refused, cluster):
+    message = 'pods is forbidden: User "ann" cannot list resource "pods"'
+    cluster.server.refusals["/api/v1/namespaces/shop/pods"] = scriptedapi.answers(
         403, {"message": message}
     )
-    cluster.run(cluster.server.set_pod(running("main")))
-    cluster.logs(scriptedapi.streams(then=scriptedapi.hangs))
-    assert message in refused("logs", "nightly", "-f")
+    for follow in ((), ("-f",)):
+        assert message in refused("logs", "nightly", *follow)
 
 
 def test_a_run_that_outlasts_the_timeout_is_exit_code_3(duepoint, cluster):

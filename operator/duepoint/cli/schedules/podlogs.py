@@ -69,7 +69,7 @@ async def follow(server: clusters.ClusterSession, job_name: str, choice: LogChoi
 
     Raises:
         errors.InvalidSetting: a Pod has no such container.
-        kube_errors.ApiError: Jobs or Pods may not be watched.
+        kube_errors.ApiError: Jobs or Pods may not be listed.
     """
     try:
         return await _Following(server, job_name, choice).run()

@@ -1,13 +1,14 @@
 """The Job of a run and its Pods as they change, for a command that follows them.
 
-Two watches keep both up to date; ``wait`` returns when something has changed. A Job that was
+Two watches keep both up to date, or lists where watching is not allowed; ``wait`` returns when
+something has changed. A Job that was
 deleted counts as over, and so does a container of a Pod that was deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,6 +21,8 @@ from duepoint.kube import jobs, port
 
 #: A list that failed is repeated after so long.
 _AGAIN_SECONDS = 1.0
+#: Who may list and not watch has lists in place of changes, this far apart.
+_POLL_SECONDS = 2.0
 _ENDED = ("Succeeded", "Failed")
 
 ItemT = TypeVar("ItemT", bound=port.KubeObject)
@@ -168,7 +171,7 @@ class RunPods:
         self.is_over = False
 
     async def watch(self) -> None:
-        """Keep them up to date, for ever; raises kube_errors.ApiError where that is not allowed."""
+        """Keep them up to date, for ever; raises kube_errors.ApiError: they may not be listed."""
         async with asyncio.TaskGroup() as both:
             both.create_task(self._watch_pods())
             both.create_task(self._watch_job())
@@ -216,7 +219,7 @@ class RunPods:
         while True:
             try:
                 version = await self._listed_pods()
-                async for change in self._server.api.watch(path, Pod, version, query=query):
+                async for change in _changes(self._server.api, path, Pod, version, query):
                     async with self._changed:
                         self._apply(change)
                         self._changed.notify_all()
@@ -248,7 +251,7 @@ class RunPods:
             try:
                 version, listed = await _listed(self._server.api, path, _Job, query)
                 await self._set_over(not listed or _is_over(listed[0]))
-                async for change in self._server.api.watch(path, _Job, version, query=query):
+                async for change in _changes(self._server.api, path, _Job, version, query):
                     is_gone = change.type is port.ChangeType.DELETED
                     await self._set_over(is_gone or _is_over(change.item))
             except kube_errors.Unauthorized:
@@ -279,3 +282,14 @@ async def _listed(
         version = page.metadata.resource_version
         items.extend(page.items)
     return version, items
+
+
+async def _changes(
+    api: port.Api, path: str, item_type: type[ItemT], version: str, query: dict[str, str]
+) -> AsyncIterator[port.WatchEvent[ItemT]]:
+    """What a watch shows; where it is not allowed nothing, until the next list is due."""
+    try:
+        async for change in api.watch(path, item_type, version, query=query):
+            yield change
+    except kube_errors.Forbidden:
+        await asyncio.sleep(_POLL_SECONDS)
