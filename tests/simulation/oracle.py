@@ -281,6 +281,23 @@ def may_be_open(found: Sequence[Effect], end_us: int) -> bool:
     return found[-1].at_us + (overlaps.wait_us(found) or _LAG_US) > end_us
 
 
+def _unsaid(record: Record, name: str, effects: Mapping[int, Sequence[Effect]]) -> int:
+    """Slots whose worker was killed before it could say that they ran, and that an edit ended.
+
+    The edit takes them from the queue, so no other worker tries them and finds out.
+    """
+    kills = [at for at, event in record.events if event.kind in (Kind.KILL_BEFORE, Kind.KILL_AFTER)]
+    edits = [wish.at_us for wish in record.wishes[name][1:]]
+    return sum(
+        len(found) == 1
+        and any(
+            0 <= kill - found[0].at_us <= S and any(abs(edit - kill) <= S for edit in edits)
+            for kill in kills
+        )
+        for found in effects.values()
+    )
+
+
 def _judge_counters(
     judgement: Judgement,
     name: str,
@@ -294,5 +311,6 @@ def _judge_counters(
     at_most = len(effects)
     if judgement.forgot:
         return
+    ran -= _unsaid(judgement.record, name, effects)
     if not ran <= runs["started"] - runs["manual"] <= at_most:
         judgement.complain(name, f"{at_most} slots ran, and status.runs says {dict(runs)}")

@@ -83,7 +83,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _named(pod: runpods.Pod, choice: LogChoice) -> list[tuple[str, str]]:
-    """Pod and container of each log that is choice; raises errors.InvalidSetting."""
+    """Pod and container of each log that was chosen; raises errors.InvalidSetting."""
     name, containers = pod.metadata.name, pod.containers
     if choice.container is None:
         return [(name, each) for each in containers]
