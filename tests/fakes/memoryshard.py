@@ -514,16 +514,15 @@ class MemoryShard:
         occurrences: Iterable[messages.Occurrence],
         held: set[bytes],
         settled: set[bytes],
-        tried: Collection[bytes] = (),
+        tried: Collection[bytes],
     ) -> None:
         for occurrence in occurrences:
             point = occurrence.point
             may_follow = (
                 occurrence.source in held if occurrence.source else point.schedule_id in settled
             )
-            if point.kind is points.PointKind.RETRY and occurrence.source in tried:
-                may_follow = True
-            if point.member not in held and not may_follow:
+            is_retry = point.kind is points.PointKind.RETRY and occurrence.source in tried
+            if point.member not in held and not (may_follow or is_retry):
                 continue
             if point.member in held or point.member not in self.members:
                 lane = self.definitions_lane(point.schedule_id, held)

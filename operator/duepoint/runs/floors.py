@@ -12,11 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from duepoint.runs.history import History, PastSlot
-from duepoint.runs.run import ENDED, RunEvent, RunState
+from duepoint.runs.run import ENDED, STARTED, RunEvent, RunState
 from duepoint.runs.watermark import NOTHING, Watermark
 
 _SECOND_US = 1_000_000
-_RUN = ENDED | {RunState.RUNNING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ class Floors:
             if event.job_uid or event.slot_us > self.slot_us:
                 return event.slot_us <= self.slot_us
             if self._reaches(event):
-                return self._outcome(event) in _RUN
+                return self._outcome(event) in STARTED
         return event.begun_us // _SECOND_US <= self.started_us // _SECOND_US
 
     def may_have_counted_end(self, event: RunEvent, *, replayed: bool) -> bool:

@@ -66,6 +66,8 @@ class RunState(enum.StrEnum):
 REGULAR = frozenset({"Schedule", "CatchUp"})
 #: A run that has ended, however it did.
 ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.REPLACED})
+#: A slot that has a run, ended or not.
+STARTED = ENDED | {RunState.RUNNING}
 
 
 #: Reasons of a run that goes on without any trouble.

@@ -19,7 +19,7 @@ from duepoint.runs import history as histories
 from duepoint.runs import receiver as receivers
 from duepoint.runs import running as runnings
 from duepoint.runs.floors import UNKNOWN, Floors
-from duepoint.runs.run import ENDED, REGULAR, RunEvent, RunState
+from duepoint.runs.run import ENDED, REGULAR, STARTED, RunEvent, RunState
 from duepoint.runs.running import Key, Running
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules.conditions import Reason
@@ -27,7 +27,6 @@ from duepoint.schedules.conditions import Reason
 #: Slots remembered by name; the floors cover older ones.
 REMEMBERED = 32
 
-_RUN = ENDED | {RunState.RUNNING}
 #: The Schedule's author wants these slots missed.
 _BY_POLICY = (Reason.CATCH_UP_POLICY, Reason.CATCH_UP_LIMIT)
 _UNRUN = (RunState.MISSED.value, RunState.SKIPPED.value, RunState.SUPERSEDED.value)
@@ -245,7 +244,7 @@ def fold(
     key = _key(event)
     known = dict(summary.recent).get(key)
     after = summary
-    if event.state in _RUN:
+    if event.state in STARTED:
         after = _fold_run(summary, event, known, replayed=replayed, is_over=is_over)
     if event.state in (RunState.MISSED, RunState.SKIPPED) and known is None:
         after = _fold_unrun(after, event)
@@ -273,7 +272,7 @@ def state_of(
 
 
 def _key(event: RunEvent) -> Key:
-    if event.state not in _RUN:
+    if event.state not in STARTED:
         ending = f"{event.state} {event.reason}"
         # What a ScheduleRun wanted of a slot says nothing of the slot itself.
         owner = f"{event.trigger} {event.run_uid} " if event.run_uid else ""
@@ -427,7 +426,7 @@ def _fold_unrun(summary: Summary, event: RunEvent) -> Summary:
 
 def _fold_missed(summary: Summary, event: RunEvent) -> Summary:
     known = summary.missed
-    if event.state in _RUN:
+    if event.state in STARTED:
         is_later = known is not None and event.slot_us > known.slot_us and event.is_regular
         return replace(summary, missed=None) if is_later else summary
     # Many retried slots are buried with the same reason as a policy has, and with a message.

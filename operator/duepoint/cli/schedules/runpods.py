@@ -1,8 +1,8 @@
 """The Job of a run and its Pods as they change, for a command that follows them.
 
 Two watches keep both up to date, or lists where watching is not allowed; ``wait`` returns when
-something has changed. A Job that was
-deleted counts as over, and so does a container of a Pod that was deleted.
+something has changed. A Job that was deleted counts as over, and so does a container of a Pod that
+was deleted.
 """
 
 from __future__ import annotations

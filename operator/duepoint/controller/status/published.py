@@ -26,7 +26,7 @@ from duepoint.controller.status import recent, texts
 from duepoint.kube import times
 from duepoint.runs import summary as summaries
 from duepoint.runs.receiver import Note, ReceiverState
-from duepoint.runs.run import ENDED, RunState
+from duepoint.runs.run import STARTED, RunState
 from duepoint.schedules.conditions import ConditionType, Reason
 
 RETRYING = recent.RETRYING
@@ -253,12 +253,9 @@ def _count(runs: Mapping[str, Any], name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-_OUTCOMES = ENDED | {RunState.RUNNING}
-
-
 def _last_run(fields: Mapping[str, Any]) -> summaries.LastRun | None:
     outcome = RunState.RUNNING if fields.get("outcome") == RETRYING else fields.get("outcome")
-    if outcome not in _OUTCOMES:
+    if outcome not in STARTED:
         return None
     return summaries.LastRun(
         slot_us=texts.instant_us(fields.get("scheduledTime")),
