@@ -12,8 +12,9 @@ from asyncio import selector_events
 
 _close = selector_events.BaseSelectorEventLoop.close
 
-#: An aborted transport lets go of its socket in the loop's next turn.
-_TURNS = 2
+#: An aborted transport lets go of its socket in the loop's next turn, in which the loop may accept
+#: another connection, whose transport comes a turn later. Bounded: a client may go on connecting.
+_TURNS = 20
 
 
 def end_connections_with_their_loop() -> None:
@@ -23,12 +24,13 @@ def end_connections_with_their_loop() -> None:
 
 def _close_connections_and_loop(loop: selector_events.BaseSelectorEventLoop) -> None:
     if not loop.is_closed() and not loop.is_running():
-        # Also those that are closing: what they do in the next turn would never be done.
-        left = [each for each in loop._transports.values() if each._sock is not None]
-        for transport in left:
-            if not transport.is_closing():
+        for _ in range(_TURNS):
+            left = [each for each in loop._transports.values() if each._sock is not None]
+            if not left:
+                break
+            # Also those that are closing: one with unsent bytes waits for its peer to read them.
+            for transport in left:
                 transport.abort()
-        if left:
-            for _ in range(_TURNS):
+            for _ in range(2):
                 loop.run_until_complete(asyncio.sleep(0))
     _close(loop)
