@@ -845,9 +845,81 @@ async def test_a_claim_from_before_the_server_clock_was_put_back_is_not_believed
     assert (settled.applied, settled.remaining) == (1, 0)
 
 
+@pytest.mark.parametrize("hours", [0.01, 0.1, 1.0])
+async def test_a_claim_of_a_clock_that_was_ahead_ends_with_its_length_where_its_owner_is_dead(
+    harness, hours
+):
+    await harness.arm()
+    dead = await harness.claim_one(lease_seconds=0.3)
+    await _put_back(harness, dead, hours=hours)
+    assert await harness.claim_all(lease_seconds=0.2) == []
+    await harness.pass_time(0.4)
+    (heir,) = await harness.claim_all(worker="heir")
+    assert (heir.points, heir.reclaimed) == (dead.points, 1)
+    settled = await harness.queue.settlements.settle(dead, Settlement(finished=()))
+    assert settled.lost
+
+
+async def test_a_claim_of_a_clock_that_was_ahead_is_kept_by_an_owner_that_lives(harness):
+    """For as long as the owner takes it to be: others cut only what lies beyond that."""
+    await harness.arm()
+    claim = await harness.claim_one(lease_seconds=30.0)
+    await _put_back(harness, claim, hours=0.1)
+    assert await harness.claim_all(lease_seconds=0.2) == []
+    longer = await harness.queue.claims.extend(claim, 30.0)
+    assert longer.held_until - claim.held_until < 2.0
+    (chain,) = longer.points
+    settled = await harness.queue.settlements.settle(longer, Settlement(finished=(chain.member,)))
+    assert (settled.applied, settled.remaining) == (1, 0)
+
+
+async def test_a_longer_lease_of_another_worker_is_not_cut(harness):
+    await harness.arm()
+    claim = await harness.claim_one(lease_seconds=0.2)
+    longer = await harness.queue.claims.extend(claim, 30.0)
+    assert await harness.claim_all(lease_seconds=0.2) == []
+    await harness.pass_time(0.4)
+    assert await harness.claim_all(lease_seconds=0.2) == []
+    same = await harness.queue.claims.extend(longer, 0.2)
+    assert same.token_us == longer.token_us
+
+
+async def test_what_was_given_back_by_a_clock_that_was_ahead_is_there_at_once(harness):
+    await harness.arm()
+    claim = await harness.claim_one(lease_seconds=30.0)
+    assert await harness.queue.claims.release(claim) == 1
+    if harness.memory:
+        (given,) = harness.queue.shards[claim.shard].leases.values()
+        given.expiry_us += 300_000_000
+    else:
+        names = harness.server.shard(claim.shard)
+        found = await harness.server.redis.zrange(names.claims, 0, -1, withscores=True)
+        ((id_, token),) = [each for each in found if each[0]]
+        await _put_back(harness, dataclasses.replace(claim, id=id_, token_us=int(token)), hours=0.1)
+    found = await harness.claim_all() or await harness.claim_all()
+    assert [each.points for each in found] == [claim.points]
+
+
+async def test_a_worker_that_died_while_the_clock_was_ahead_counts_as_dead_soon(harness):
+    await harness.queue.membership.beat("dead")
+    if harness.memory:
+        harness.queue._workers["dead"] += 3_600_000_000
+    else:
+        later = (await harness.server.redis.time())[0] + 3_600
+        await harness.server.redis.zadd(harness.queue.index.keys.workers, {"dead": later * 10**6})
+    await harness.queue.membership.beat("living")
+    if harness.memory:
+        end = harness.queue._workers["dead"]
+        now = harness.queue._clock.now_us()
+    else:
+        end = await harness.server.redis.zscore(harness.queue.index.keys.workers, "dead")
+        now = (await harness.server.redis.time())[0] * 10**6
+    assert end - now < 60_000_000
+
+
 async def _put_back(harness, claim, *, hours):
     """What the server has stored of the claim lies so far ahead of its clock now."""
-    later_us = claim.token_us + hours * 3_600_000_000
+    later_us = claim.token_us + int(hours * 3_600_000_000)
     if harness.memory:
         harness.queue.shards[claim.shard].leases[claim.id].expiry_us = later_us
         return

@@ -305,8 +305,9 @@ class MemoryDelayQueue:
         self._check_owner()
         now = self._clock.now_us()
         self._moves.knows[worker] = 0 if self._layout is None else self._layout.number
-        self._workers[worker] = now + int(membership.WORKER_TTL_SECONDS * 1_000_000)
-        self._workers = {name: end for name, end in self._workers.items() if end > now}
+        latest = now + int(membership.WORKER_TTL_SECONDS * 1_000_000)
+        self._workers[worker] = latest
+        self._workers = {name: min(end, latest) for name, end in self._workers.items() if end > now}
         return messages.Beat(
             workers=tuple(sorted(self._workers)),
             layout=self._layout,
@@ -605,7 +606,7 @@ class MemoryDelayQueue:
         lease_us = int(lease_seconds * 1_000_000)
         latest_us = now + 2 * settings.LONGEST_LEASE_SECONDS * 1_000_000
         token = self._shard(claim.shard).extend(
-            claim.id, expiry_us=now + lease_us, latest_us=latest_us
+            claim.id, now_us=now, expiry_us=now + lease_us, latest_us=latest_us
         )
         if token is None:
             return None

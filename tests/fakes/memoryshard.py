@@ -22,6 +22,9 @@ from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from tests.fakes import memoryletters
 
+#: How much longer than it was made for a lease may be, before a clock that was ahead made it.
+_LEASE_TOLERANCE_US = 1_000_000
+
 _Definition = definitions.Definition  # the shard has a field of the module's name
 
 
@@ -40,6 +43,7 @@ class Lease:
 
     expiry_us: int
     first_us: int
+    length_us: int
     attempts: int = 0
     suspects: tuple[messages.ClaimId, ...] = ()
     number: int = 0
@@ -296,6 +300,10 @@ class MemoryShard:
         without: Collection[messages.ClaimId] = (),
     ) -> list[bytes]:
         """Members that are the claim's now; empty when nothing is due."""
+        for lease in self.leases.values():
+            longest_us = now_us + lease.length_us
+            if lease.expiry_us > longest_us + _LEASE_TOLERANCE_US:
+                lease.expiry_us = self._free_token(longest_us)
         while True:
             expired = sorted(
                 (lease.expiry_us, other) for other, lease in self.leases.items()
@@ -303,12 +311,14 @@ class MemoryShard:
             )  # fmt: skip
             if not expired:
                 break
-            members = self._reclaim(expired[0][1], claim_id, batch, now_us + lease_us)
+            members = self._reclaim(expired[0][1], claim_id, batch, now_us, lease_us)
             if members:
                 return members
         members = self._without_waiting(self._share(cap_us, batch))
         if members:
-            self._own(members, claim_id, Lease(self._free_token(now_us + lease_us), now_us))
+            self._own(
+                members, claim_id, Lease(self._free_token(now_us + lease_us), now_us, lease_us)
+            )
         return members
 
     def wait_us(
@@ -341,10 +351,13 @@ class MemoryShard:
     def held(self, claim_id: messages.ClaimId) -> list[bytes]:
         return sorted(m for m, point in self.members.items() if point.holder == claim_id)
 
-    def extend(self, claim_id: messages.ClaimId, *, expiry_us: int, latest_us: int) -> int | None:
+    def extend(
+        self, claim_id: messages.ClaimId, *, now_us: int, expiry_us: int, latest_us: int
+    ) -> int | None:
         lease = self.leases.get(claim_id)
         if lease is None:
             return None
+        lease.length_us = max(lease.length_us, expiry_us - now_us)
         if expiry_us > lease.expiry_us or lease.expiry_us > latest_us:
             lease.expiry_us = self._free_token(expiry_us)
         return lease.expiry_us
@@ -372,7 +385,7 @@ class MemoryShard:
             self.members[member].holder = None
         if chains:
             first_us = self.leases[claim_id].first_us
-            lease = Lease(self._free_token(now_us), first_us, is_given=True)
+            lease = Lease(self._free_token(now_us), first_us, 0, is_given=True)
             self._own(chains, given, lease)
         self._end_if_empty(claim_id)
         return released
@@ -443,7 +456,8 @@ class MemoryShard:
         expired: messages.ClaimId,
         claim_id: messages.ClaimId,
         batch: int,
-        expiry_us: int,
+        now_us: int,
+        lease_us: int,
     ) -> list[bytes]:
         lease = self.leases[expired]
         held = self.held(expired)
@@ -456,8 +470,8 @@ class MemoryShard:
         if taken:
             suspects = self._suspects(expired, lease, held)
             attempts = lease.attempts if lease.is_given else lease.attempts + 1
-            token = self._free_token(expiry_us)
-            self._own(taken, claim_id, Lease(token, lease.first_us, attempts, suspects))
+            token = self._free_token(now_us + lease_us)
+            self._own(taken, claim_id, Lease(token, lease.first_us, lease_us, attempts, suspects))
         if len(taken) < len(held):
             lease.is_alone, lease.suspects = False, ()
         return taken

@@ -90,6 +90,11 @@ MUTANTS = (
         "scripts", "queue",
     ),
     _mutant(
+        "claim", _CLAIM, "what a clock made that was ahead is waited for",
+        "length and ends > now + length + TOLERANCE", "length and ends > now + 1000 * length",
+        "queue",
+    ),
+    _mutant(
         "claim", _CLAIM, "a claim leaves its points due",
         "rescore(keys[lane], found, 2, CLAIMED + token)\n    refresh_head(lane, keys[lane])\n"
         "    for",

@@ -11,6 +11,10 @@
 -- include layout
 -- include time
 local now = server_time()
+-- What one that died said while this server's clock was ahead counts for as long as if it said so now.
+for _, worker in ipairs(redis.call('ZRANGE', WORKERS, '(' .. digits(now + args.ttl), '+inf', 'BYSCORE', 'LIMIT', 0, 1000)) do
+  redis.call('ZADD', WORKERS, now + args.ttl, worker)
+end
 redis.call('ZADD', WORKERS, now + args.ttl, args.worker)
 redis.call('HSET', SEEN, args.worker, args.knows)
 if args.trouble ~= '' then

@@ -26,7 +26,7 @@
         {'idle', wait us (-1: nothing to wait for), {lane of each head ...}, left alone (0 or 1), server time us,
            {member, due, ...: the same}}
         {'undated'}: the server went back, and the caller has no time to say when; nothing was changed
-        {'lanes', {number ...}}: these must be among KEYS; nothing was changed
+        {'lanes', {number ...}}: these must be among KEYS; nothing was claimed
         {'move', batch}: it is on its way to another shard for too long; finish it, then call again
 ]]
 -- keys meta heads claims leases occrec runs interned
@@ -42,6 +42,7 @@ local MOST_EMPTY_CLAIMS = 8
 local MOST_LEFT_ALONE = 100
 local MOST_HOLD = 60000000 -- microseconds
 local MOST_AHEAD, AHEAD = 4, 1000000 -- points of a set's lane that are named ahead of their dues, and microseconds
+local MOST_SHORTENED, TOLERANCE = 16, 1000000 -- leases, and microseconds that a clock may be slewed by
 local LEAST_WAIT = 200 -- microseconds; a caller that comes a little early does not come a millisecond late
 
 local id, now = ARGV[args.id], server_time()
@@ -75,6 +76,35 @@ local function without_suspects(lane, found)
     refresh_head(lane, keys[lane])
   end
   return rest
+end
+
+-- Leases that were made while the server's clock was ahead: none ends later than its own length from now. Their owners
+-- count from when they asked, and so none of them loses any time. The lanes of those that have one that is not known.
+local function shorten_leases()
+  local missing, longest = {}, now + args.lease + TOLERANCE
+  local late = redis.call('ZRANGE', CLAIMS, '(' .. digits(HELD_TOKEN), '(' .. digits(longest), 'BYSCORE', 'REV', 'LIMIT', 0,
+    MOST_SHORTENED, 'WITHSCORES')
+  for i = 1, #late, 2 do
+    local claim, ends = late[i], tonumber(late[i + 1])
+    local length = tonumber(redis.call('HGET', LEASES, claim .. ':e') or 'nil')
+    if #claim == MOVE_LENGTH then
+      redis.call('ZADD', CLAIMS, 'XX', free_token(now + MOVE_PATIENCE), claim)
+    elseif length and ends > now + length + TOLERANCE then
+      local _, lanes = read_record(redis.call('HGET', LEASES, claim))
+      local lane_keys, is_known = {}, #lanes > 0
+      for j, lane in ipairs(lanes) do
+        lane_keys[j], is_known = keys[lane], is_known and keys[lane] ~= nil
+      end
+      if is_known then
+        change_lease(claim, ends, now + length, lane_keys)
+      else
+        for _, lane in ipairs(lanes) do
+          missing[#missing + 1] = lane
+        end
+      end
+    end
+  end
+  return missing
 end
 
 -- The namespace whose lane has this text: its own, or that of a set; the lane itself where it has none.
@@ -169,7 +199,8 @@ local function wait()
   local expiry = redis.call('ZRANGE', CLAIMS, passed, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
   local expires_in = math.huge
   if expiry[1] and expiry[1] ~= '' then
-    expires_in = tonumber(expiry[2]) + args.expiry_delay - now
+    -- Asked for again when a lease of this length is over: the clock may be ahead now, and right then.
+    expires_in = math.min(tonumber(expiry[2]) - now, args.lease + TOLERANCE) + args.expiry_delay
   end
   local least = math.min(shard_head() - limit, expires_in)
   return least == math.huge and -1 or digits(math.max(least, LEAST_WAIT))
@@ -203,7 +234,8 @@ local function own(found_by_lane, attempts, suspects, first)
   local occurrences = {}
   -- The claim before its points: cut short (for want of a right), it leaves them due.
   redis.call('ZADD', CLAIMS, token, id)
-  redis.call('HSET', LEASES, id, cmsgpack.pack(RECORD_FORMAT, args.worker, found_by_lane, first))
+  redis.call('HSET', LEASES, id, cmsgpack.pack(RECORD_FORMAT, args.worker, found_by_lane, first),
+    id .. ':e', digits(args.lease))
   for i = 1, #found_by_lane, 2 do
     local lane, found = found_by_lane[i], found_by_lane[i + 1]
     rescore(keys[lane], found, 2, CLAIMED + token)
@@ -285,6 +317,10 @@ local function reclaim(expired)
   return own(found_by_lane, attempts + (counted[4] and 0 or 1), suspects, first)
 end
 
+local of_leases = shorten_leases()
+if #of_leases > 0 then
+  return { 'lanes', of_leases }
+end
 for _, expired in ipairs(ended_claims()) do
   if #expired == MOVE_LENGTH then
     redis.call('ZADD', CLAIMS, 'XX', now + MOVE_PATIENCE, expired) -- one finisher at a time

@@ -7,7 +7,7 @@
   ARGV  layout, lease (us), latest (us after now that no lease can end), id (position)
   Reply {'lost'} | {'extended', token us, server time us}
 ]]
--- keys meta claims
+-- keys meta claims leases
 -- include shard
 -- include rescoring
 -- include callersclaim
@@ -17,6 +17,10 @@ if not token then
   return { 'lost' }
 end
 if now + args.lease > token or token > now + args.latest then
-  token = change_lease(id, token, now + args.lease, { unpack(KEYS, 3) })
+  token = change_lease(id, token, now + args.lease, { unpack(KEYS, 4) })
+end
+local length = redis.call('HGET', LEASES, id .. ':e')
+if length and tonumber(length) < args.lease then
+  redis.call('HSET', LEASES, id .. ':e', digits(args.lease))
 end
 return { 'extended', digits(token), digits(now) }
