@@ -344,6 +344,9 @@ bench-scale: $(STAMP) ## the index at full size: N=30000000 loaded, bytes, sweep
 bench-members: $(STAMP) ## members of a set at full size: COUNT=10000000 loaded, deleted beside firings, created and read beside firings; CPU of a webhook (SMALL=1, KIND=, PARTS=, SECONDS=)
 	@COUNT=$(COUNT) $(PY) -m benchmarks.members $(PARTS)
 
+bench-members-kills: $(STAMP) ## kill -9 of every kind of process, twice a minute for ten, beside firings and writes of members: what was lost or doubled (SMALL=1, RATE=, SECONDS=, CHECK=1)
+	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks.members.kills
+
 ##@ Cleaning
 
 .PHONY: clean

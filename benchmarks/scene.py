@@ -21,8 +21,12 @@ _CONTROL_PLANE_NICENESS = 10
 
 
 @contextlib.asynccontextmanager
-async def stack() -> AsyncIterator[stacks.Stack]:
-    """An installation without processes, on the cluster that DUEPOINT_TEST_STATE names."""
+async def stack(server: RedisServer | None = None) -> AsyncIterator[stacks.Stack]:
+    """An installation without processes, on the cluster that DUEPOINT_TEST_STATE names.
+
+    Args:
+        server: a Redis that runs; None = a Valkey of its own, which keeps nothing.
+    """
     state = states.State(Path(os.environ["DUEPOINT_TEST_STATE"]))
     record = state.read()
     assert record is not None
@@ -33,14 +37,22 @@ async def stack() -> AsyncIterator[stacks.Stack]:
     for path in CRDS:
         install(client, definition(path))
     client.close()
-    with _folder() as folder:
-        server = RedisServer("valkey", folder)
-        server.start()
-        try:
-            async with stacks.installed(plane, server, folder) as installed:
-                yield installed
-        finally:
-            server.stop()
+    with (
+        _folder() as folder,
+        _valkey(folder) if server is None else contextlib.nullcontext(server) as found,
+    ):
+        async with stacks.installed(plane, found, folder) as installed:
+            yield installed
+
+
+@contextlib.contextmanager
+def _valkey(folder: Path) -> Iterator[RedisServer]:
+    server = RedisServer("valkey", folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @contextlib.contextmanager

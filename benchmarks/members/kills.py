@@ -1,0 +1,294 @@
+"""``python -m benchmarks.members.kills``: kill -9 of every process beside firings and writes.
+
+An installation as processes: two operators, three workers, two HTTP APIs, and a Valkey that writes
+its commands to a file. ``RATE`` members of one set recur every second and append to a stream; a
+client creates 5,000 one-offs a minute through both APIs, for a stream and for a webhook in turn,
+moves some and deletes some. For ``SECONDS`` (600), every half minute the next process is killed and
+started again. ``SMALL=1``: a minute, 100 members, every ten seconds.
+
+What the client was answered is compared with what arrived. An entry of a stream comes once. A
+webhook that was under way when its worker or Redis was killed may be sent again, under the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from benchmarks import report, scene
+from benchmarks.members import clients, oneoffs
+from benchmarks.members.oneoffs import OneOffs
+from benchmarks.report import Figure
+from duepoint import telemetry
+from duepoint.client import AsyncClient, AsyncSetClient
+from duepoint.client.members import MemberRow
+from tests.support.process import Process
+from tests.support.redisserver import RedisServer
+from tests.support.stack import Stack
+
+NAME = "members-kills"
+_SETS = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedulesets/{name}"
+#: Sets and, where they have one, streams.
+_BEATS, _ORDERS, _MAILS = "beats", "orders", "mails"
+_WORKERS, _OPERATORS, _APIS = 3, 2, 2
+#: A takeover and a Redis that starts again are over long before.
+_RECOVERY_SECONDS = 60.0
+_READ_AT_ONCE = 5_000
+#: A claim that a dead worker held ends after ten seconds; then its webhooks are sent again.
+_REPEATS_US = 30_000_000
+
+
+async def run(*, rate: int, seconds: float, every_seconds: float) -> list[Figure]:
+    """So many recurring members, for so long, with a kill every so many seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        server = RedisServer("valkey", Path(folder), "--appendonly", "yes")
+        server.start()
+        try:
+            async with scene.stack(server) as stack, _installed(stack, server) as scenery:
+                return await scenery.play(rate, seconds, every_seconds)
+        finally:
+            server.stop()
+
+
+class _Scenery:
+    """The installation, its clients and what arrives."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        server: RedisServer,
+        processes: dict[str, Process],
+        apis: list[AsyncClient],
+    ) -> None:
+        self._stack = stack
+        self._server = server
+        self._processes = processes
+        self._apis = apis
+        self._beats: dict[str, list[int]] = {}
+        self._late_ms: list[float] = []
+        self._one_offs = OneOffs({name: self._sets(name) for name in (_ORDERS, _MAILS)})
+        #: Microseconds of each kill that may repeat a request.
+        self._repeating: list[int] = []
+        self._killed: dict[str, int] = {}
+
+    def _sets(self, name: str) -> list[AsyncSetClient]:
+        return [api.schedule_set(self._stack.namespace, name) for api in self._apis]
+
+    async def play(self, rate: int, seconds: float, every_seconds: float) -> list[Figure]:
+        for name, target in (
+            (_BEATS, {"stream": {"name": _BEATS, "maxLength": 100_000}}),
+            (_ORDERS, {"stream": {"name": _ORDERS, "maxLength": 100_000}}),
+            (_MAILS, {"webhook": self._stack.webhook()}),
+        ):
+            await self._make_set(name, target)
+        rows = (
+            MemberRow(id=f"beat-{n}", schedule="@every 1s", catch_up_policy="All",
+                      catch_up_limit=1_000, payload={"n": f"beat-{n}"})
+            for n in range(rate)
+        )  # fmt: skip
+        answers = self._sets(_BEATS)[0].upsert(rows)
+        refused = [answer async for answer in answers if answer.is_refused]
+        if refused:
+            raise SystemExit(f"not stored: {refused[0]}")
+        report.say(f"{rate:,} members recur; kills every {every_seconds:g} s for {seconds:g} s")
+        readers = [asyncio.create_task(self._read(name)) for name in (_BEATS, _ORDERS)]
+        killing = asyncio.create_task(self._kill(every_seconds, seconds))
+        await self._one_offs.write(clients.CREATES_A_MINUTE / 60, seconds)
+        await killing
+        ended_us = time.time_ns() // 1000
+        await asyncio.sleep(oneoffs.LONGEST_WAIT_SECONDS + _RECOVERY_SECONDS)
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        return list(self._figures(rate, ended_us))
+
+    async def _make_set(self, name: str, target: Mapping[str, Any]) -> None:
+        path = _SETS.format(ns=self._stack.namespace, name=name)
+        body = {
+            "apiVersion": "duepoint.dev/v1alpha1",
+            "kind": "ScheduleSet",
+            "metadata": {"name": name, "namespace": self._stack.namespace},
+            "spec": {**target, "limits": {"members": 1_000_000, "changesPerSecond": 100_000}},
+        }
+        await self._stack.api.request(
+            "PATCH", path, body, query={"fieldManager": "bench", "force": "true"},
+            content_type="application/apply-patch+yaml",
+        )  # fmt: skip
+        async with asyncio.timeout(60):
+            while True:
+                found = json.loads(await self._stack.api.request("GET", path))
+                conditions = found.get("status", {}).get("conditions", [])
+                if any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
+                    return
+                await asyncio.sleep(0.2)
+
+    # -- faults --------------------------------------------------------------------------------
+
+    async def _kill(self, every_seconds: float, seconds: float) -> None:
+        began = time.monotonic()
+        turns = [*self._processes, "redis"]
+        number = 0
+        while time.monotonic() - began < seconds - every_seconds:
+            await asyncio.sleep(every_seconds)
+            name = turns[number % len(turns)]
+            number += 1
+            report.say(f"kill -9 {name}")
+            self._killed[name] = self._killed.get(name, 0) + 1
+            if name == "redis":
+                self._repeating.append(time.time_ns() // 1000)
+                await asyncio.to_thread(self._server.kill)
+                await asyncio.to_thread(self._server.start)
+                continue
+            process = self._processes[name]
+            if process.role == "worker":
+                self._repeating.append(time.time_ns() // 1000)
+            await process.kill()
+            process.start()
+
+    # -- what arrives --------------------------------------------------------------------------
+
+    async def _read(self, name: str) -> None:
+        key = f"dp:stream:{self._stack.namespace}:{name}"
+        last = b"0"
+        while True:
+            try:
+                with self._server.client() as client:
+                    while True:
+                        entries = await asyncio.to_thread(
+                            client.xrange, key, b"(" + last if last != b"0" else b"-", b"+",
+                            _READ_AT_ONCE,
+                        )  # fmt: skip
+                        for id_, fields in entries:
+                            last = id_
+                            self._note(name, id_, fields)
+                        if len(entries) < _READ_AT_ONCE:
+                            await asyncio.sleep(0.5)
+            except redis.RedisError:
+                await asyncio.sleep(0.2)
+
+    def _note(self, name: str, id_: bytes, fields: dict[bytes, bytes]) -> None:
+        which = json.loads(fields[b"payload"])["n"]
+        slot_us = round(float(fields[b"slot"]) * 1_000_000)
+        if name == _ORDERS:
+            self._one_offs.arrived(which, slot_us)
+            return
+        self._beats.setdefault(which, []).append(slot_us)
+        self._late_ms.append(int(id_.partition(b"-")[0]) - slot_us / 1000)
+
+    # -- the verdict ---------------------------------------------------------------------------
+
+    def _figures(self, rate: int, ended_us: int) -> Iterable[Figure]:
+        kills = sum(self._killed.values())
+        case = f"{rate:,} firings/s, {kills} kills"
+        mails: dict[str, list[int]] = {}
+        for one in self._stack.deliveries:
+            mails.setdefault(one.webhook_id, []).append(one.arrived_us)
+            if len(mails[one.webhook_id]) == 1:
+                self._one_offs.arrived_text(one.body["data"]["payload"]["n"], one.slot)
+        repeated = [at for times in mails.values() for at in times[1:]]
+        unexplained = sum(
+            not any(killed < at < killed + _REPEATS_US for killed in self._repeating)
+            for at in repeated
+        )
+        slots = {name: sorted(found) for name, found in self._beats.items()}
+        missing = sum(_missing(found, ended_us) for found in slots.values())
+        twice = sum(len(found) - len(set(found)) for found in slots.values())
+        lost, doubled, removed_ran = self._one_offs.verdict()
+        fired = sum(map(len, slots.values()))
+        acknowledged = self._one_offs.acknowledged
+        report.say(f"killed: {self._killed}")
+
+        def figure(what: str, value: float, bar: str, runs: int, beside: str = "") -> Figure:
+            return Figure(benchmark=NAME, figure=f"{what}: {case}", unit="slots", bar=bar,
+                          value=value, runs=runs, compared_with=beside)  # fmt: skip
+
+        yield figure("recurring members without a slot at all", rate - len(slots), "= 0", rate)
+        yield figure("slots of recurring members lost", missing, "= 0", fired)
+        yield figure("slots of recurring members twice", twice, "= 0", fired)
+        yield figure("acknowledged one-offs lost", lost, "= 0", acknowledged,
+                     f"{self._one_offs.unknown} without an answer")  # fmt: skip
+        yield figure("one-offs that ran twice", doubled, "= 0", acknowledged)
+        yield figure("one-offs that ran after their deletion or move", removed_ran, "= 0",
+                     self._one_offs.changed)  # fmt: skip
+        yield figure("webhooks sent again, not after a kill", unexplained, "= 0", len(mails),
+                     f"{len(repeated)} sent again in all")  # fmt: skip
+        yield Figure(
+            benchmark=NAME, figure=f"lateness p99: {case}", unit="ms", runs=len(self._late_ms),
+            value=round(report.percentile(self._late_ms, 0.99), 1),
+            spread=(round(min(self._late_ms), 1), round(max(self._late_ms), 1)),
+            compared_with=f"p50 {report.percentile(self._late_ms, 0.5):.1f} ms",
+        )  # fmt: skip
+
+
+def _missing(slots_us: list[int], ended_us: int) -> int:
+    """Seconds without a slot from the first one to the end."""
+    wanted = range(slots_us[0], ended_us, 1_000_000)
+    return len(set(wanted) - set(slots_us))
+
+
+@contextlib.asynccontextmanager
+async def _installed(stack: Stack, server: RedisServer) -> AsyncIterator[_Scenery]:
+    processes: dict[str, Process] = {}
+    for number in range(_WORKERS):
+        processes[f"worker-{number}"] = stack.worker(f"worker-{number}")
+    for number in range(_OPERATORS):
+        processes[f"operator-{number}"] = stack.operator(f"operator-{number}")
+    urls = []
+    for number in range(_APIS):
+        processes[f"api-{number}"] = stack.http_api(f"api-{number}")
+        urls.append(stack.api_url)
+    waits: list[Awaitable[None]] = [
+        process.wait_until_ready()
+        for process in processes.values()
+        if process.role != "operator"  # one of them waits for the Lease
+    ]
+    await asyncio.gather(*waits)
+    token = await stack.member_token()
+    async with contextlib.AsyncExitStack() as opened:
+        apis = [
+            await opened.enter_async_context(AsyncClient(url, token=token, connections=40))
+            for url in urls
+        ]
+        yield _Scenery(stack, server, _in_turn(processes), apis)
+
+
+def _in_turn(processes: dict[str, Process]) -> dict[str, Process]:
+    """A worker, an operator and an API in turn, and none of them again before all have been."""
+    by_role: dict[str, list[str]] = {}
+    for name, process in processes.items():
+        by_role.setdefault(process.role, []).append(name)
+    longest = max(map(len, by_role.values()))
+    names = [
+        listed[number]
+        for number in range(longest)
+        for listed in by_role.values()
+        if number < len(listed)
+    ]
+    return {name: processes[name] for name in names}
+
+
+async def _main() -> int:
+    small = os.environ.get("SMALL") == "1"
+    rate, seconds, every_seconds = (100, 60.0, 10.0) if small else (2_000, 600.0, 30.0)
+    print(report.environment(), flush=True)
+    figures = await run(
+        rate=int(os.environ.get("RATE") or rate),
+        seconds=float(os.environ.get("SECONDS") or seconds),
+        every_seconds=every_seconds,
+    )
+    return report.exit_code(report.show(figures))
+
+
+if __name__ == "__main__":
+    telemetry.configure_logging("warning", "text")
+    sys.exit(asyncio.run(_main()))
