@@ -126,6 +126,20 @@ async def test_the_callers_clock_behind_delays_and_ahead_does_not_hasten(bench):
     assert reply[8] == [b"1", [A, str(now - 1_000).encode()]]
 
 
+async def test_a_lease_is_not_shortened_by_a_clock_that_is_behind_the_callers(bench):
+    """It would be over as soon as the clock is right again, although its owner lives."""
+    now = await _server_us(bench)
+    await bench.put(A, now - 1_000)
+    await bench.claim(MINE, lease=10_000_000)
+    ahead = now + 300_000_000  # what the server says, were its clock put back by five minutes
+    await bench.client.zadd(bench.names.claims, {MINE: ahead})
+    await bench.client.zadd(bench.names.lane(bench.lane), {A: CLAIMED + ahead})
+    await bench.claim(OTHER, cap=ahead)
+    assert await bench.client.zscore(bench.names.claims, MINE) == ahead
+    await bench.claim(OTHER, cap=now)
+    assert await bench.client.zscore(bench.names.claims, MINE) < now + 60_000_000
+
+
 async def test_a_wait_is_never_so_short_that_the_next_look_comes_too_early_again(bench):
     await bench.put(A, 1_000_000)
     kind, wait, *_ = await bench.claim(MINE, cap=1_000_000 - 10)

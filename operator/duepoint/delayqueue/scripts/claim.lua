@@ -79,8 +79,12 @@ local function without_suspects(lane, found)
 end
 
 -- Leases that were made while the server's clock was ahead: none ends later than its own length from now. Their owners
--- count from when they asked, and so none of them loses any time. The lanes of those that have one that is not known.
+-- count from when they asked, and so none of them loses any time. Not while the clock is behind that of the caller: what was
+-- shortened then would be over when the clock is right again. The lanes of those that have one that is not known.
 local function shorten_leases()
+  if now + TOLERANCE < args.cap then
+    return {}
+  end
   local missing, longest = {}, now + args.lease + TOLERANCE
   local late = redis.call('ZRANGE', CLAIMS, '(' .. digits(HELD_TOKEN), '(' .. digits(longest), 'BYSCORE', 'REV', 'LIMIT', 0,
     MOST_SHORTENED, 'WITHSCORES')
