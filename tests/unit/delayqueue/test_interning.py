@@ -11,7 +11,7 @@ SHARD = messages.ShardId(0)
 
 
 def test_what_was_asked_for_just_now_outlives_the_learning_of_many_others(monkeypatch):
-    monkeypatch.setattr(interning, "LIMIT", 10)
+    monkeypatch.setattr(interning, "LIMIT", 40)
     known = interning.Interned()
     known.learn(SHARD, 1, b"nteam-a")
     for number in range(2, 500):
@@ -22,13 +22,28 @@ def test_what_was_asked_for_just_now_outlives_the_learning_of_many_others(monkey
 
 
 def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(interning, "LIMIT", 10)
+    monkeypatch.setattr(interning, "LIMIT", 40)
     known = interning.Interned()
     for number in range(500):
         known.learn(SHARD, number, b"d%d" % number)
-    assert len(known) <= 10
+    assert len(known) <= 40
     assert known.text(SHARD, 0) is None
     assert known.text(SHARD, 499) == b"d499"
+
+
+def test_a_rule_for_each_minute_of_a_day_is_remembered_of_256_shards():
+    """A write of millions of members uses all of them again and again."""
+    known = interning.Interned()
+    rules = [b"r%d %d * * *" % (minute, hour) for hour in range(24) for minute in range(60)]
+    shards = [messages.ShardId(shard) for shard in range(256)]
+    for number, rule in enumerate(rules):
+        for shard in shards:
+            known.learn(shard, number, rule)
+    assert all(
+        known.number(shard, rule) == number and known.text(shard, number) == rule
+        for number, rule in enumerate(rules)
+        for shard in shards
+    )
 
 
 def test_another_incarnation_of_a_shard_has_other_numbers():

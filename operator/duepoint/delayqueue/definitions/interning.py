@@ -20,8 +20,11 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.schedules import definition as definitions
 
-#: Texts of all shards together, in both generations.
-LIMIT = 200_000
+#: What is remembered of all shards, in both generations. Each shard's number for a text counts as
+#: one; a text itself takes as much as three of them: 100 MB at most in all. A rule for each
+#: minute of a day in each of 256 shards fits into the younger generation alone.
+LIMIT = 800_000
+_TEXT_SIZE = 3
 
 
 class TextKind(enum.StrEnum):
@@ -46,19 +49,41 @@ def lane_text(known: definitions.Definition) -> bytes:
 
 
 class _Generation:
-    """Numbers and texts of all shards, both ways."""
+    """Numbers and texts of all shards, both ways.
+
+    Attributes:
+        numbers: of each text, by shard. Many shards have the same texts.
+        texts: of each shard, by number.
+        size: what they take, in the unit of ``LIMIT``.
+    """
 
     def __init__(self) -> None:
-        self.numbers: dict[tuple[messages.ShardId, bytes], int] = {}
-        self.texts: dict[tuple[messages.ShardId, int], bytes] = {}
+        self.numbers: dict[bytes, dict[messages.ShardId, int]] = {}
+        self.texts: dict[messages.ShardId, dict[int, bytes]] = {}
+        self.size = 0
 
     def learn(self, shard: messages.ShardId, number: int, text: bytes) -> None:
-        self.numbers[shard, text] = number
-        self.texts[shard, number] = text
+        by_shard = self.numbers.get(text)
+        if by_shard is None:
+            by_shard = self.numbers[text] = {}
+            self.size += _TEXT_SIZE
+        self.size += shard not in by_shard
+        by_shard[shard] = number
+        self.texts.setdefault(shard, {})[number] = text
+
+    def number(self, shard: messages.ShardId, text: bytes) -> int | None:
+        by_shard = self.numbers.get(text)
+        return None if by_shard is None else by_shard.get(shard)
+
+    def text(self, shard: messages.ShardId, number: int) -> bytes | None:
+        by_number = self.texts.get(shard)
+        return None if by_number is None else by_number.get(number)
 
     def forget(self, shard: messages.ShardId) -> None:
-        self.numbers = {key: value for key, value in self.numbers.items() if key[0] != shard}
-        self.texts = {key: value for key, value in self.texts.items() if key[0] != shard}
+        for text in self.texts.pop(shard, {}).values():
+            by_shard = self.numbers.get(text)
+            if by_shard is not None and by_shard.pop(shard, None) is not None:
+                self.size -= 1
 
 
 class Interned:
@@ -71,7 +96,7 @@ class Interned:
         self._derived: dict[messages.ShardId, dict[bytes, Any]] = {}
 
     def __len__(self) -> int:
-        return len(self._young.texts) + len(self._old.texts)
+        return self._young.size + self._old.size
 
     def incarnation(self, shard: messages.ShardId) -> str | None:
         return self._incarnations.get(shard)
@@ -100,24 +125,24 @@ class Interned:
         return self._derived.setdefault(shard, {})
 
     def learn(self, shard: messages.ShardId, number: int, text: bytes) -> None:
-        if len(self._young.texts) >= LIMIT // 2:
+        if self._young.size >= LIMIT // 2:
             self._old, self._young = self._young, _Generation()
         self._young.learn(shard, number, text)
 
     def number(self, shard: messages.ShardId, text: bytes) -> int | None:
-        young = self._young.numbers.get((shard, text))
+        young = self._young.number(shard, text)
         if young is not None:
             return young
-        old = self._old.numbers.get((shard, text))
+        old = self._old.number(shard, text)
         if old is not None:
             self.learn(shard, old, text)
         return old
 
     def text(self, shard: messages.ShardId, number: int) -> bytes | None:
-        young = self._young.texts.get((shard, number))
+        young = self._young.text(shard, number)
         if young is not None:
             return young
-        old = self._old.texts.get((shard, number))
+        old = self._old.text(shard, number)
         if old is not None:
             self.learn(shard, number, old)
         return old
