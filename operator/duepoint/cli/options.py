@@ -321,9 +321,9 @@ of_cluster = together(
 
 def timeout_seconds(text: str) -> float | None:
     """As kubectl has it: a duration such as 30s or 2m; 0 = as long as it takes."""
-    if text in ("0", "0s"):
+    if text == "0":
         return None
-    return durations.parse_duration_us(text) / 1e6
+    return durations.parse_duration_us(text) / 1e6 or None
 
 
 def _place_of_one(

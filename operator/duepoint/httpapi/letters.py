@@ -41,9 +41,9 @@ class Letters:
     async def replay(self, call: calls.OperationCall) -> HttpResponse:
         call.owned.check_able()
         ids = replayed_ids(call)
-        owned, count = call.owned, len(ids)
+        owned = call.owned
         most = owned.changes_per_second
-        await self._rates.take(owned.owner, most, call.namespace, min(count, most))
+        await self._rates.take(owned.owner, most, call.namespace, len(ids))
         answers = await self._members.replay(owned.record, ids)
         missing = [one for one, answer in answers.items() if answer not in REPLAYED]
         return views.json(200, {"replayed": len(answers) - len(missing), "missing": missing})

@@ -40,9 +40,12 @@ class Rates:
         self._shares: collections.OrderedDict[str, _Share] = collections.OrderedDict()
 
     async def take(self, uid: str, most: int, namespace: str, count: int = 1) -> None:
-        """Take changes of a set; raises Problem TooManyRequests where the second has no more."""
+        """Take changes of a set; raises Problem TooManyRequests where the second has no more.
+
+        Of more than a whole second allows, as many: else they would be refused for ever.
+        """
         for owner, limit in self._limits(uid, most, namespace):
-            wait = await self._take(owner, limit, count)
+            wait = await self._take(owner, limit, min(count, limit))
             if wait is not None:
                 raise OperationProblem(
                     "TooManyRequests",

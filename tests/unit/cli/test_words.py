@@ -123,6 +123,10 @@ def test_help_says_of_each_word_all_of_its_first_sentence(duepoint, group):
         (("simulate", "x"), "--from: is missing; write --from TIME (duepoint simulate -h"),
         (("why", "x", "--at"), "--at: its value is missing; write --at VALUE"),
         (("explain",), "the expression is missing; put the expression into quotes"),
+        (
+            ("why", "x", "--redis-url", "redis://h:6379"),
+            "--redis-url: is read for a slot only; add",
+        ),
     ],
 )
 def test_what_is_missing_is_named_with_what_to_write(refused, arguments, said):
@@ -203,6 +207,13 @@ def test_a_name_that_is_nearly_right_is_corrected_in_any_case(refused, cluster, 
 def test_a_name_that_is_near_none_leads_to_the_list(refused, cluster, command):
     message = refused(command, "zzz")
     assert "kubectl duepoint list -n shop shows those there are" in message
+
+
+@pytest.mark.parametrize("command", ["why", "trigger", "backfill"])
+def test_a_cluster_without_the_crds_is_no_wrong_name(refused, cluster, command):
+    cluster.answers[COLLECTION] = (404, {"message": "the server could not find the resource"})
+    more = ("--from", "2026-11-01", "--to", "2026-11-02") if command == "backfill" else ()
+    assert "install Duepoint" in refused(command, "nightly-x", *more)
 
 
 def test_a_namespace_is_no_path(refused):

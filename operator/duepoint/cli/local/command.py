@@ -44,8 +44,8 @@ def _service(text: str) -> re.Match[str]:
     "--once", is_flag=True, help="Run each Schedule once, now, and end; its own slots do not run."
 )
 @click.option(
-    "--for", "duration_us", metavar="DURATION", type=options.DURATION_US,
-    help="End after so long, such as 90s or 10m.",
+    "--for", "seconds", metavar="DURATION", type=options.Converted(options.timeout_seconds),
+    help="End after so long, such as 90s or 10m; 0 = not by itself.",
 )  # fmt: skip
 @click.option(
     "--receive", "receive_port", metavar="PORT", type=options.whole(_MOST_PORT),
@@ -67,7 +67,7 @@ def run(
     namespace: str,
     executes: bool,
     once: bool,
-    duration_us: int | None,
+    seconds: float | None,
     receive_port: int | None,
     named_services: tuple[re.Match[str], ...],
     form: str,
@@ -85,7 +85,7 @@ def run(
         files=options.named_files(paths, filenames),
         namespace=namespace,
         executes=executes,
-        seconds=None if duration_us is None else duration_us / 1e6,
+        seconds=seconds,
         once=once,
         local_services=tuple(
             engine.LocalService(

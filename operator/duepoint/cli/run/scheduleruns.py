@@ -21,8 +21,8 @@ import click
 import msgspec
 
 from duepoint import errors
+from duepoint.cli import absent, options, output
 from duepoint.cli import cluster as clusters
-from duepoint.cli import mistakes, options, output
 from duepoint.cli.cluster import ClusterSession
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules, schedulespecs
@@ -101,15 +101,7 @@ async def schedule(cluster: ClusterSession, name: str) -> ScheduleSpec:
     try:
         body = await cluster.api.request("GET", schedules.path(cluster.namespace, name))
     except kube_errors.NotFound:
-        message = f"there is no Schedule {cluster.namespace}/{name}"
-        hint = f"kubectl duepoint list -n {cluster.namespace} shows those there are"
-        with contextlib.suppress(kube_errors.ApiError):
-            path = schedules.collection(cluster.namespace)
-            listed = await port.listed(cluster.api, path, schedules.Schedule)
-            names = [item.metadata.name for item in listed]
-            if near := mistakes.nearest(name, names):
-                hint = f'did you mean "{near}"?'
-        raise errors.InvalidSetting("NAME", f"{message}; {hint}") from None
+        raise await absent.unknown_name(cluster, name) from None
     found = msgspec.json.decode(body, type=schedules.Schedule)
     try:
         return schedulespecs.of_item(found)

@@ -13,9 +13,8 @@ from typing import Any
 
 import msgspec
 
-from duepoint import errors
+from duepoint.cli import absent
 from duepoint.cli import cluster as clusters
-from duepoint.cli import mistakes
 from duepoint.cli.schedules import facts as facts_
 from duepoint.cli.schedules.facts import JobFacts, LeaseFacts, ScheduleFacts
 from duepoint.controller.status import texts
@@ -48,32 +47,7 @@ async def schedule(server: clusters.ClusterSession, name: str) -> Object:
     try:
         return await get(server, schedules.path(server.namespace, name))
     except kube_errors.NotFound:
-        raise await unknown_name(server, name) from None
-
-
-async def unknown_name(server: clusters.ClusterSession, name: str) -> errors.InvalidSetting:
-    """The mistake of a name that no Schedule of the namespace has."""
-    message = f"there is no Schedule {server.namespace}/{name}"
-    hint = f"kubectl duepoint list -n {server.namespace} shows those there are"
-    try:
-        path = schedules.collection(server.namespace)
-        listed = await port.listed(server.api, path, schedules.Schedule)
-    except kube_errors.NotFound:
-        return no_crd()
-    except kube_errors.ApiError:
-        return errors.InvalidSetting("NAME", f"{message}; {hint}")
-    if near := mistakes.nearest(name, [item.metadata.name for item in listed]):
-        hint = f'did you mean "{near}"?'
-    return errors.InvalidSetting("NAME", f"{message}; {hint}")
-
-
-def no_crd() -> errors.InvalidSetting:
-    """The mistake of a cluster without our CRDs."""
-    return errors.InvalidSetting(
-        "cluster",
-        "it has no Schedules (the CRD schedules.duepoint.dev is missing): install Duepoint, or"
-        " write another --context",
-    )
+        raise await absent.unknown_name(server, name) from None
 
 
 async def facts(

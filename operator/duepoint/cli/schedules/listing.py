@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duepoint import errors
-from duepoint.cli import instants, options, output, slotrows
+from duepoint.cli import absent, instants, options, output, slotrows
 from duepoint.cli.schedules import causes, facts, why
 from duepoint.cli.schedules.facts import ScheduleFacts
 from duepoint.schedules.conditions import ConditionType
@@ -77,7 +77,7 @@ async def listed(
         try:
             page = await gathering.get(server, path, **query)
         except kube_errors.NotFound:
-            raise gathering.no_crd() from None
+            raise absent.no_crd() from None
         except kube_errors.Invalid as refused:
             if not selector:
                 raise

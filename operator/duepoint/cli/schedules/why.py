@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import click
 
+from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.schedules import causes, kept
 from duepoint.cli.schedules.facts import ScheduleFacts
@@ -50,6 +51,10 @@ def why(
     place: options.Place,
 ) -> None:
     """Say why the Schedule NAME does not run, since when, and what to do next."""
+    if at is None and redis_url is not None:
+        raise errors.InvalidSetting(
+            "--redis-url", "is read for a slot only; add --at TIME, or leave it out"
+        )
     facts = asyncio.run(gathered(place, name, lease))
     if at is not None:
         facts = asyncio.run(kept.with_kept(facts, redis_url))

@@ -1,0 +1,36 @@
+"""Changes a second of a set and its namespace, as a request takes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.delayqueue import apirequests
+from duepoint.httpapi import rates
+from duepoint.httpapi.problems import OperationProblem
+
+
+class Seconds:
+    """Plays ``ApiRequests``: each owner has so many a second, and the second is over on demand."""
+
+    def __init__(self) -> None:
+        self.used: dict[str, int] = {}
+
+    async def take(self, owner: str, *, wanted: int, most: int) -> apirequests.Taken:
+        granted = min(wanted, most - self.used.get(owner, 0))
+        self.used[owner] = self.used.get(owner, 0) + granted
+        return apirequests.Taken(granted, 1)
+
+
+async def test_a_request_for_more_than_a_second_of_its_namespace_takes_the_whole_second():
+    seconds = Seconds()
+    limited = rates.Rates(seconds, of_namespace=50)
+    await limited.take("set", 1_000, "team", 100)
+    assert seconds.used["namespace/team"] == 50
+    with pytest.raises(OperationProblem, match="more than 50 changes a second"):
+        await limited.take("set", 1_000, "team", 100)
+
+
+async def test_a_request_for_more_than_a_second_of_its_set_takes_the_whole_second():
+    seconds = Seconds()
+    await rates.Rates(seconds, of_namespace=0).take("set", 10, "team", 100)
+    assert seconds.used == {"set": 10}
