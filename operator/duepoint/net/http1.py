@@ -20,6 +20,9 @@ import httptools
 #: Longest head, interim responses included, and most header lines in it.
 HEAD_LIMIT_BYTES = 64 * 1024
 _MOST_HEADERS = 256
+#: Bytes that may arrive for each one that a body may have: a chunk of one byte has five around it.
+#: Without a bound, extensions of chunks and trailers would keep us busy up to the deadline.
+_MOST_FRAMING = 8
 #: Interim responses before the response; a server that sends more of them only keeps us busy.
 MOST_INTERIM = 32
 
@@ -132,6 +135,7 @@ class ResponseParser:
         self._interim = 0
         self._head_bytes = 0
         self._body_bytes = 0
+        self._framed_bytes = 0  # of the body with what frames it
         self._headers: dict[str, str] = {}
         self._header_lines = self._header_bytes = 0
         self._parts: list[bytes] = []
@@ -180,7 +184,11 @@ class ResponseParser:
                 raise NotHttp("the head is too long")
             return
         most = self._rule.most_bytes
-        if most is not None and self._body_bytes > most:
+        if most is None:
+            return
+        self._framed_bytes += size
+        is_framed_long = self._framed_bytes > _MOST_FRAMING * most + HEAD_LIMIT_BYTES
+        if self._body_bytes > most or is_framed_long:
             if self._rule.is_optional:
                 self._response = self._made(keep_alive=False)
             else:

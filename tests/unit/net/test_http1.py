@@ -127,3 +127,42 @@ def test_an_answer_that_was_cut_is_none(content: bytes):
 def test_what_is_no_answer_is_refused(content: bytes):
     with pytest.raises(http1.NotHttp):
         read(content, 1000)
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+#: What a webhook's answer may have.
+SHORT = {"most_bytes": 64 * 1024}
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [
+        (b"2\r\nok\r\n0\r\n", b"a: b\r\n"),
+        (b"2\r\nok\r\n1;", b"x"),
+        (b"2\r\nok\r\n", b"1;" + b"x" * 1_000 + b"\r\n\n\r\n"),
+    ],
+    ids=["trailers", "an extension", "extensions"],
+)
+def test_what_frames_a_body_does_not_go_on_for_ever(begin: bytes, piece: bytes):
+    """It counts towards no length of the body, and would keep a worker busy."""
+    pieces = [piece * (16 * 1024 // len(piece))] * 100
+    optional = http1.ResponseParser(http1.BodyRule(**SHORT, is_optional=True))
+    assert optional.feed(CHUNKED + begin) is None
+    response = next(filter(None, map(optional.feed, pieces)))
+    assert (response.body[:2], response.keep_alive) == (b"ok", False)
+
+    wanted = http1.ResponseParser(http1.BodyRule(**SHORT))
+    wanted.feed(CHUNKED + begin)
+    with pytest.raises(http1.TooLarge):
+        list(map(wanted.feed, pieces))
+
+
+def test_a_body_in_chunks_of_a_byte_is_whole():
+    body = bytes(range(97, 123)) * (64 * 1024 // 26)
+    reading = http1.ResponseParser(http1.BodyRule(**SHORT))
+    assert reading.feed(CHUNKED) is None
+    for letter in body:
+        assert reading.feed(b"1\r\n%c\r\n" % letter) is None
+    response = reading.feed(b"0\r\n\r\n")
+    assert response is not None
+    assert (response.body, response.keep_alive) == (body, True)

@@ -95,7 +95,7 @@ def retry_after_us(text: str, now_us: int) -> int | None:
         return max(int(text[:12]) * _SECOND_US, _SECOND_US)
     try:
         moment = email.utils.parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # a year or an offset of any number of digits
         return None
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
     return max(int(zoned.timestamp()) * _SECOND_US - now_us, _SECOND_US)

@@ -112,6 +112,8 @@ def test_what_to_repeat_is_the_users_choice():
         pytest.param("Sun Mar  1 13:00:00 2026", HOUR_US, id="asctime date"),
         pytest.param("Sun, 01 Mar 2020 13:00:00 GMT", SECOND_US, id="date in the past"),
         pytest.param("Sun, 99 Mar 2026 13:00:00 GMT", None, id="no such date"),
+        pytest.param(f"Sun, 01 Mar {9:9<20} 13:00:00 GMT", None, id="a year too long"),
+        pytest.param(f"Sun, 01 Mar 2026 13:00:00 +{9:9<20}", None, id="an offset too long"),
         pytest.param("٣", None, id="digits of another script"),
     ],
 )
