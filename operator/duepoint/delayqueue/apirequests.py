@@ -61,6 +61,12 @@ class ApiRequests:
         name = self.index.keys.request(_digest(owner, key))
         await self.index.scripts.run(self.index.call("requestdone", None, name, record=record))
 
+    async def resume(self, owner: str, key: str, before: bytes, record: bytes) -> bool:
+        """Carry a lost request out again; False where another one does so since ``before``."""
+        name = self.index.keys.request(_digest(owner, key))
+        call = self.index.call("requestdone", None, name, record=record, before=before)
+        return bool(await self.index.scripts.run(call) == b"OK")
+
     async def take(self, owner: str, *, wanted: int, most: int) -> Taken:
         """Take a part of what may be changed in this second."""
         name = self.index.keys.changes(owner)

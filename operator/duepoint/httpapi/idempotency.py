@@ -79,11 +79,13 @@ class Idempotency:
             if earlier.status:
                 headers = (*earlier.headers, ("Idempotency-Replayed", "true"))
                 return HttpResponse(earlier.status, headers, earlier.body)
-            if now_us - earlier.since_us < _LOST_AFTER_US:
+            record = msgspec.structs.replace(earlier, since_us=now_us)
+            renewed = msgspec.msgpack.encode(record)
+            if now_us - earlier.since_us < _LOST_AFTER_US or not await self._requests.resume(
+                owner, key, found, renewed
+            ):
                 message = "the first request with this key is being carried out"
                 raise OperationProblem("IdempotencyInProgress", message, retry_after_seconds=1)
-            record = msgspec.structs.replace(earlier, since_us=now_us)
-            await self._requests.finish(owner, key, msgspec.msgpack.encode(record))
         await faults.reach(FaultPoint.AFTER_KEY_RECORDED)
         try:
             answer = await do(record.begun)
