@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duepoint import errors
-from duepoint.cli import absent, instants, options, output, slotrows
+from duepoint.cli import instants, options, output, slotrows
 from duepoint.cli.schedules import causes, facts, why
 from duepoint.cli.schedules.facts import ScheduleFacts
 from duepoint.schedules.conditions import ConditionType
@@ -66,7 +66,8 @@ async def listed(
         errors.InvalidSetting: there is no CRD, or the selector is wrong.
         kube_errors.ApiError: they may not be listed, or the API server does not answer.
     """
-    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - libraries that --help needs not
+    from duepoint.cli import absent  # noqa: PLC0415 - libraries that --help needs not
+    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - the same
     from duepoint.kube import errors as kube_errors  # noqa: PLC0415 - the same
     from duepoint.kube import schedules  # noqa: PLC0415 - the same
 
