@@ -8,13 +8,12 @@
   Error OOM
 ]]
 local args = cmsgpack.unpack(ARGV[1])
-local stands = redis.call('GET', KEYS[1])
-if args.before and stands ~= ARGV[args.before] then
+if args.before and redis.call('GET', KEYS[1]) ~= ARGV[args.before] then
   return 'OTHER'
 end
 if ARGV[args.record] == '' then
   redis.call('DEL', KEYS[1])
-elseif stands then
+elseif redis.call('EXISTS', KEYS[1]) == 1 then
   redis.call('SET', KEYS[1], ARGV[args.record], 'KEEPTTL')
 end
 return 'OK'
