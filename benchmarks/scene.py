@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.integration.crds import kubeapi
 from tests.integration.crds.conftest import CRDS, definition, install
@@ -18,6 +21,8 @@ from tools.devcluster import state as states
 #: Elsewhere the control plane has machines of its own. Here it shares two cores with what is
 #: measured, so it is the one to wait when both want to run.
 _CONTROL_PLANE_NICENESS = 10
+_SETS = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedulesets/{name}"
+_READY_SECONDS = 60
 
 
 @contextlib.asynccontextmanager
@@ -64,6 +69,29 @@ def _folder() -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
+
+
+async def make_set(stack: stacks.Stack, name: str, target: Mapping[str, Any]) -> None:
+    """A ScheduleSet for a million members, ready."""
+    path = _SETS.format(ns=stack.namespace, name=name)
+    body = {
+        "apiVersion": "duepoint.dev/v1alpha1",
+        "kind": "ScheduleSet",
+        "metadata": {"name": name, "namespace": stack.namespace},
+        "spec": {**target, "limits": {"members": 1_000_000, "changesPerSecond": 100_000}},
+    }
+    await stack.api.request(
+        "PATCH", path, body, query={"fieldManager": "bench", "force": "true"},
+        content_type="application/apply-patch+yaml",
+    )  # fmt: skip
+    async with asyncio.timeout(_READY_SECONDS):
+        while not _is_ready(json.loads(await stack.api.request("GET", path))):  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+
+
+def _is_ready(found: Mapping[str, Any]) -> bool:
+    conditions = found.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def give_way(pid: int) -> None:

@@ -21,9 +21,7 @@ from duepoint.worker import keepalive
 from tests.support.stack import Stack
 from tools.devcluster import ports
 
-_SETS = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedulesets/{name}"
 _NAME = "probe"
-_READY_SECONDS = 30
 #: What is late is late, not lost: the others wait for everything, too.
 _PATIENCE = "5m"
 
@@ -71,35 +69,9 @@ async def installed() -> AsyncIterator[Ours]:
         await api.wait_until_ready()
         await asyncio.sleep(keepalive.BEAT_SECONDS + 1)  # the workers agree on who looks at what
         port = ports.any_free()
-        await _apply(stack, port)
+        await scene.make_set(stack, _NAME, {"webhook": {"url": f"http://127.0.0.1:{port}/"}})
+        report.say("the set is ready")
         with tempfile.TemporaryDirectory() as folder:
             token = Path(folder) / "token"
             token.write_text(await stack.member_token())
             yield Ours(stack, stack.api_url, token, port)
-
-
-async def _apply(stack: Stack, port: int) -> None:
-    body = {
-        "apiVersion": "duepoint.dev/v1alpha1",
-        "kind": "ScheduleSet",
-        "metadata": {"name": _NAME, "namespace": stack.namespace},
-        "spec": {
-            "webhook": {"url": f"http://127.0.0.1:{port}/"},
-            "limits": {"members": 1_000_000, "changesPerSecond": 100_000},
-        },
-    }
-    path = _SETS.format(ns=stack.namespace, name=_NAME)
-    await stack.api.request(
-        "PATCH", path, body, query={"fieldManager": "bench", "force": "true"},
-        content_type="application/apply-patch+yaml",
-    )  # fmt: skip
-    async with asyncio.timeout(_READY_SECONDS):
-        while not _is_ready(json.loads(await stack.api.request("GET", path))):  # noqa: ASYNC110
-            await asyncio.sleep(0.2)
-    report.say("the set is ready")
-
-
-def _is_ready(found: dict[str, object]) -> bool:
-    status = found.get("status")
-    conditions = status.get("conditions", []) if isinstance(status, dict) else []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

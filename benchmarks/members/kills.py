@@ -19,9 +19,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from pathlib import Path
-from typing import Any
 
 import redis
 
@@ -37,7 +36,6 @@ from tests.support.redisserver import RedisServer
 from tests.support.stack import Stack
 
 NAME = "members-kills"
-_SETS = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedulesets/{name}"
 #: Sets and, where they have one, streams.
 _BEATS, _ORDERS, _MAILS = "beats", "orders", "mails"
 _WORKERS, _OPERATORS, _APIS = 3, 2, 2
@@ -90,7 +88,7 @@ class _Scenery:
             (_ORDERS, {"stream": {"name": _ORDERS, "maxLength": 100_000}}),
             (_MAILS, {"webhook": self._stack.webhook()}),
         ):
-            await self._make_set(name, target)
+            await scene.make_set(self._stack, name, target)
         rows = (
             MemberRow(id=f"beat-{n}", schedule="@every 1s", catch_up_policy="All",
                       catch_up_limit=1_000, payload={"n": f"beat-{n}"})
@@ -111,26 +109,6 @@ class _Scenery:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
         return list(self._figures(rate, ended_us))
-
-    async def _make_set(self, name: str, target: Mapping[str, Any]) -> None:
-        path = _SETS.format(ns=self._stack.namespace, name=name)
-        body = {
-            "apiVersion": "duepoint.dev/v1alpha1",
-            "kind": "ScheduleSet",
-            "metadata": {"name": name, "namespace": self._stack.namespace},
-            "spec": {**target, "limits": {"members": 1_000_000, "changesPerSecond": 100_000}},
-        }
-        await self._stack.api.request(
-            "PATCH", path, body, query={"fieldManager": "bench", "force": "true"},
-            content_type="application/apply-patch+yaml",
-        )  # fmt: skip
-        async with asyncio.timeout(60):
-            while True:
-                found = json.loads(await self._stack.api.request("GET", path))
-                conditions = found.get("status", {}).get("conditions", [])
-                if any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
-                    return
-                await asyncio.sleep(0.2)
 
     # -- faults --------------------------------------------------------------------------------
 

@@ -41,7 +41,6 @@ class OneOff:
         ran_us: the dues at which it did.
     """
 
-    set_name: str
     due_us: int
     sure: bool = False
     allowed_us: set[int] = field(default_factory=set)
@@ -83,7 +82,7 @@ class OneOffs:
             through = self._sets[set_name]
             api = through[number // len(self._sets) % len(through)]
             due_us = _in(random.uniform(_SHORTEST_WAIT_SECONDS, LONGEST_WAIT_SECONDS))
-            one = self._known[name] = OneOff(set_name, due_us, allowed_us={due_us})
+            one = self._known[name] = OneOff(due_us, allowed_us={due_us})
             try:
                 await api.put(name, MemberSpec(at=_text(due_us), payload={"n": name}))
             except client_problems.ClientError:

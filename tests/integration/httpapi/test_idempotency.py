@@ -42,7 +42,6 @@ async def test_repeats_at_once_of_a_lost_request_are_carried_out_once(valkey, ke
 
     async def carried_out(chosen):
         runs.append(chosen["run"])
-        await asyncio.sleep(0)
         return HttpResponse(202, (), b"{}")
 
     def asked(do, run):

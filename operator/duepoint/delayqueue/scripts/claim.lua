@@ -95,16 +95,12 @@ local function shorten_leases()
       redis.call('ZADD', CLAIMS, 'XX', free_token(now + MOVE_PATIENCE), claim)
     elseif length and ends > now + length + TOLERANCE then
       local _, lanes = read_record(redis.call('HGET', LEASES, claim))
-      local lane_keys, is_known = {}, #lanes > 0
-      for j, lane in ipairs(lanes) do
-        lane_keys[j], is_known = keys[lane], is_known and keys[lane] ~= nil
-      end
-      if is_known then
+      local lane_keys = lane_keys_of(lanes, keys)
+      if lane_keys and #lanes > 0 then
         change_lease(claim, ends, now + length, lane_keys)
-      else
-        for _, lane in ipairs(lanes) do
-          missing[#missing + 1] = lane
-        end
+      end
+      for _, lane in ipairs(not lane_keys and lanes or {}) do
+        missing[#missing + 1] = lane
       end
     end
   end
@@ -277,10 +273,8 @@ local function reclaim(expired)
   local band = CLAIMED + tonumber(redis.call('ZSCORE', CLAIMS, expired))
   local take = math.ceil(args.batch / 8 ^ attempts)
   local dues, lanes, first = read_record(redis.call('HGET', LEASES, expired))
-  for _, lane in ipairs(lanes) do
-    if not keys[lane] then
-      return { 'lanes', lanes }
-    end
+  if not lane_keys_of(lanes, keys) then
+    return { 'lanes', lanes }
   end
   local found_by_lane, taken, seen, held, with_due = {}, 0, 0, 0, 0
   for _, lane in ipairs(lanes) do

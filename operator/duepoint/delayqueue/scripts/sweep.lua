@@ -68,13 +68,10 @@ end
 
 local function lapse(id, old)
   local _, lanes = read_record(redis.call('HGET', LEASES, id))
-  local lane_keys = {}
-  for i, lane in ipairs(lanes) do
-    if not key_of[lane] then
-      wanted = lanes
-      return
-    end
-    lane_keys[i] = key_of[lane]
+  local lane_keys = lane_keys_of(lanes, key_of)
+  if not lane_keys then
+    wanted = lanes
+    return
   end
   change_lease(id, old, now, lane_keys)
   mended = mended + 1
