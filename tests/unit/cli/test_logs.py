@@ -19,6 +19,7 @@ from tests.support.runlogs import ended, line, running, waiting
 from tests.unit.cli.test_words import write_kubeconfig
 
 JOBS = "/apis/batch/v1/namespaces/shop/jobs"
+PODS = "/api/v1/namespaces/shop/pods"
 
 
 class Cluster:
@@ -185,15 +186,21 @@ def test_a_container_that_has_not_started_is_waited_for_by_name(duepoint, cluste
 
 def test_a_pod_that_does_not_exist_yet_is_waited_for(duepoint, cluster):
     server = cluster.server
-    watched = asyncio.Event()
+    are_both_listed = asyncio.Event()
 
-    async def watch(request: web.Request) -> web.StreamResponse:
-        del server.refusals["/api/v1/namespaces/shop/pods?watch"]
-        await server.set_pod(running("main"))
-        watched.set()
+    async def watch_job(request: web.Request) -> web.StreamResponse:
+        del server.refusals[f"{JOBS}?watch"]
+        are_both_listed.set()
         return await server.answer(request)
 
-    server.refusals["/api/v1/namespaces/shop/pods?watch"] = watch
+    async def watch_pods(request: web.Request) -> web.StreamResponse:
+        del server.refusals[f"{PODS}?watch"]
+        # A Pod that came before the Job was listed would need no waiting.
+        await are_both_listed.wait()
+        await server.set_pod(running("main"))
+        return await server.answer(request)
+
+    server.refusals |= {f"{JOBS}?watch": watch_job, f"{PODS}?watch": watch_pods}
     cluster.logs(scriptedapi.streams(line(1, "a"), then=ends(server)))
     answer = duepoint("logs", "nightly", "-f")
     assert (answer.code, answer.out) == (0, "[p/main] a\n")
@@ -309,7 +316,7 @@ def test_who_may_list_and_not_watch_follows_too(duepoint, cluster, monkeypatch):
     server = cluster.server
     message = 'pods is forbidden: User "ann" cannot watch resource "pods"'
     forbidden = scriptedapi.answers(403, {"message": message})
-    server.refusals = {"/api/v1/namespaces/shop/pods?watch": forbidden, f"{JOBS}?watch": forbidden}
+    server.refusals = {f"{PODS}?watch": forbidden, f"{JOBS}?watch": forbidden}
     cluster.run(server.set_pod(running("main")))
     cluster.logs(
         scriptedapi.streams(line(1, "a"), then=ends(server)), scriptedapi.streams(line(1, "a"))
@@ -320,9 +327,7 @@ def test_who_may_list_and_not_watch_follows_too(duepoint, cluster, monkeypatch):
 
 def test_who_may_not_list_gets_the_servers_own_words(refused, cluster):
     message = 'pods is forbidden: User "ann" cannot list resource "pods"'
-    cluster.server.refusals["/api/v1/namespaces/shop/pods"] = scriptedapi.answers(
-        403, {"message": message}
-    )
+    cluster.server.refusals[PODS] = scriptedapi.answers(403, {"message": message})
     for follow in ((), ("-f",)):
         assert message in refused("logs", "nightly", *follow)
 
