@@ -54,7 +54,7 @@ SubjectAccessReview, for the right that is named at the operation. Such a token 
   one of a member that is there. A change that says the same as what stands there is `Unchanged` and keeps the tag. A `PATCH` leaves
   the text of what it does not name as it is, also within the payload.
 - **Repeats.** A request with an `Idempotency-Key` is carried out once; a repeat within 24 hours by the same caller gets the
-  first answer with `Idempotency-Replayed: true`, with another body 409. The caller is the user, whichever of their tokens comes. If the API dies between a change and its
+  first answer with `Idempotency-Replayed: true`, with another body, or another `Duepoint-Durability`, 409. The caller is the user, whichever of their tokens comes. If the API dies between a change and its
   record, a repeat (10 seconds later) makes the same change again: the same id, the same event id. A trigger is then a
   second run. A set takes 1,000,000 keys a day.
 - **Repeats without a key.** A `PUT`, `PATCH` or `DELETE` leads to the same state again, with two exceptions. A `delay` counts from
@@ -68,7 +68,8 @@ SubjectAccessReview, for the right that is named at the operation. Such a token 
 - **Headers that decide** (`If-Match`, `If-None-Match`, `Idempotency-Key`, `Duepoint-Durability`) are refused by a change that does not
   take them, as 400 `InvalidHeader`; the operations below name theirs.
 - **Rates.** `limits.changesPerSecond` of a set holds over all replicas. Beyond it a single change is 429 with
-  `Retry-After`, and the rows of a stream wait. `limits.members` may be passed by what several replicas have under way.
+  `Retry-After`, and the rows of a stream wait: each half second's rows are answered as they are stored, and those
+  that waited are read anew where the set was edited meanwhile, with its defaults and limits of then. `limits.members` may be passed by what several replicas have under way.
 - **Bulk streams** are answered line by line in the order of the rows, while they are still being sent. A row that was
   answered is stored; of a stream that is cut, some rows behind the last answer may be. A line with `fatal` says why
   nothing behind it was read. Token, rights and the set are looked at again before each batch of rows is stored: what is taken away

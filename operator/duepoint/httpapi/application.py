@@ -188,7 +188,9 @@ class Application:
         owner = f"{call.owned.owner}/{caller.identity.hex()}"
         headers = call.request.headers
         conditions = (headers.get("if-match"), headers.get("if-none-match"))
-        asked = (operation.name, call.id, call.body, *conditions)
+        asked: tuple[object, ...] = (operation.name, call.id, call.body, *conditions)
+        if (safety := headers.get("duepoint-durability")) is not None:
+            asked = (*asked, safety)
 
         async def attempt(chosen: dict[str, Any]) -> HttpResponse:
             call.chosen = chosen

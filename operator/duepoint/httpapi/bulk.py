@@ -3,8 +3,10 @@
 A batch is what has arrived, at most ``_TOGETHER`` rows. While one is under way in the queue the
 next one is read and checked; further ones wait in the client's kernel, because nobody takes them
 from the connection. A batch is answered as soon as it is stored: a client may wait for the answer
-to a row before it sends the next one. Rows above the set's rate wait, they are not refused. What is
-answered is stored; a stream that is cut has stored what was answered, and perhaps one batch more.
+to a row before it sends the next one. Rows above the set's rate wait, they are not refused: a batch
+that is more than half a second's changes is stored and answered in parts, so that a slow set
+answers every second. What waited is read again where the set was edited meanwhile. What is answered
+is stored; a stream that is cut has stored what was answered, and perhaps one batch more.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import NamedTuple
 
@@ -51,13 +54,38 @@ class _RowError(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class _Batch(NamedTuple):
-    """Rows of a stream; those that were refused stand in ``refused`` by their place."""
+    """Rows of a stream; those that were refused stand in ``refused`` by their place.
+
+    ``reader`` read the lines at ``read_us``; None: they name members to be removed.
+    """
 
     first_line: int
-    size: int
+    lines: list[bytes]
     rows: list[memberjson.ReadMember | values.MemberRemoval]
     places: list[int]
     refused: dict[int, tuple[str, OperationProblem]]
+    reader: memberjson.RowReader | None = None
+    read_us: int = 0
+
+    def parts(self, most: int) -> Iterator[_Batch]:
+        """The same in batches of at most so many rows."""
+        if len(self.rows) <= most:
+            yield self
+            return
+        begins = [0, *self.places[most::most], len(self.lines)]
+        for number, (begin, end) in enumerate(itertools.pairwise(begins)):
+            of_part = slice(number * most, (number + 1) * most)
+            yield self._replace(
+                first_line=self.first_line + begin,
+                lines=self.lines[begin:end],
+                rows=self.rows[of_part],
+                places=[place - begin for place in self.places[of_part]],
+                refused={
+                    place - begin: why
+                    for place, why in self.refused.items()
+                    if begin <= place < end
+                },
+            )
 
 
 class _Named(msgspec.Struct):
@@ -122,20 +150,12 @@ class Bulk:
 
     def read(self, owned: ownsets.OwnSet, first_line: int, lines: list[bytes]) -> _Batch:
         """The rows of lines to be stored."""
-        batch = _Batch(first_line, len(lines), [], [], {})
-        read = owned.reader.rows(lines, now_us=self._clock.now_us())
-        for place, row in enumerate(read):
-            if isinstance(row, memberjson.RowError):
-                batch.refused[place] = row.id, calls.refused_row(row)
-            else:
-                batch.rows.append(row)
-                batch.places.append(place)
-        return batch
+        return _read(owned.reader, first_line, lines, self._clock.now_us())
 
     @staticmethod
     def read_removals(first_line: int, lines: list[bytes]) -> _Batch:
         """The rows of lines to be removed."""
-        batch = _Batch(first_line, len(lines), [], [], {})
+        batch = _Batch(first_line, lines, [], [], {})
         for place, line in enumerate(lines):
             try:
                 batch.rows.append(_removal_of(line))
@@ -145,34 +165,37 @@ class Bulk:
                 batch.places.append(place)
         return batch
 
+    def most_together(self, call: calls.OperationCall) -> int:
+        """How many rows may wait for their turn together: half a second's changes."""
+        return max(1, self._rates.within(call.owned.changes_per_second) // 2)
+
     async def carry_out(
-        self,
-        call: calls.OperationCall,
-        batch: _Batch,
-        safety: nodes.Safety | None,
-        *,
-        removes: bool,
-    ) -> list[values.MemberWritten | OperationProblem]:
-        """What became of the rows of a batch, in their order."""
-        owned, rows = call.owned, batch.rows
-        if not rows:
-            return []
+        self, call: calls.OperationCall, batch: _Batch, safety: nodes.Safety | None
+    ) -> tuple[_Batch, list[values.MemberWritten | OperationProblem]]:
+        """What became of the rows of a batch, in their order; and the batch as it was read last."""
+        owned = call.owned
+        if not batch.rows:
+            return batch, []
         try:
-            await self._rates.wait(owned.owner, owned.changes_per_second, call.namespace, len(rows))
+            changes = owned.changes_per_second
+            await self._rates.wait(owned.owner, changes, call.namespace, len(batch.rows))
             owned = await self._owned_now(call)
-            if removes:
-                removals = [row for row in rows if isinstance(row, values.MemberRemoval)]
-                return [*await self._members.remove(owned.record, removals, safety=safety)]
+            if batch.reader is None:
+                removals = [row for row in batch.rows if isinstance(row, values.MemberRemoval)]
+                removed = await self._members.remove(owned.record, removals, safety=safety)
+                return batch, [*removed]
+            if batch.reader is not owned.reader:  # the set's defaults may be other ones now
+                batch = _read(owned.reader, batch.first_line, batch.lines, batch.read_us)
             writes = [
                 singles.write_of(row, singles.condition_of(row))
-                for row in rows
+                for row in batch.rows
                 if isinstance(row, memberjson.ReadMember)
             ]
-            return await self._put(owned, writes, safety)
+            return batch, await self._put(owned, writes, safety)
         except OperationProblem as problem:
-            return [problem] * len(rows)
+            return batch, [problem] * len(batch.rows)
         except (errors.TryLater, errors.WorldChanged) as error:
-            return [unavailable(error)] * len(rows)
+            return batch, [unavailable(error)] * len(batch.rows)
 
     @staticmethod
     async def _owned_now(call: calls.OperationCall) -> ownsets.OwnSet:
@@ -269,10 +292,9 @@ class _Transfer:
 
     async def _carry_out(self, batch: _Batch) -> None:
         """Store or remove the rows, and answer them at once: the next ones may come late."""
-        answers = await self._owner.carry_out(
-            self._call, batch, self._safety, removes=self._removes
-        )
-        await self._write(batch, answers)
+        for part in batch.parts(self._owner.most_together(self._call)):
+            read, answers = await self._owner.carry_out(self._call, part, self._safety)
+            await self._write(read, answers)
 
     async def _lines(self) -> AsyncIterator[list[bytes]]:
         """Whole lines as they come, some at a time; empty ones are left out."""
@@ -297,7 +319,7 @@ class _Transfer:
         self, batch: _Batch, answers: list[values.MemberWritten | OperationProblem]
     ) -> None:
         first_line, refused = batch.first_line, batch.refused
-        lines: list[views.RowView | _RowError | None] = [None] * batch.size
+        lines: list[views.RowView | _RowError | None] = [None] * len(batch.lines)
         outcomes: list[str] = []
         for place, row, answer in zip(batch.places, batch.rows, answers, strict=True):
             if isinstance(answer, OperationProblem):
@@ -313,6 +335,18 @@ class _Transfer:
         self._counted.update(outcomes)
         self._counted["refused"] += len(refused)
         await self._stream.write(_encoder.encode_lines(lines))
+
+
+def _read(reader: memberjson.RowReader, first_line: int, lines: list[bytes], now_us: int) -> _Batch:
+    """The rows of lines to be stored; delays count from ``now_us``."""
+    batch = _Batch(first_line, lines, [], [], {}, reader, now_us)
+    for place, row in enumerate(reader.rows(lines, now_us=now_us)):
+        if isinstance(row, memberjson.RowError):
+            batch.refused[place] = row.id, calls.refused_row(row)
+        else:
+            batch.rows.append(row)
+            batch.places.append(place)
+    return batch
 
 
 def _count_within_bounds(lines: list[bytes], count: int) -> int:

@@ -65,6 +65,10 @@ class Rates:
                 else:
                     await asyncio.sleep(wait)
 
+    def within(self, most: int) -> int:
+        """How many changes a second a set with this limit may see in its namespace."""
+        return min(most, self._of_namespace) if self._of_namespace else most
+
     def _limits(self, uid: str, most: int, namespace: str) -> list[tuple[str, int]]:
         limits = [(uid, most)]
         if self._of_namespace:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+from redis import asyncio as redis_asyncio
+
 from duepoint.schedules.sets import setrecord
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -141,6 +143,18 @@ async def test_a_one_off_gets_an_id_and_a_repeat_with_its_key_the_same_answer(sc
     assert len(await scene.members()) == 1
     refused = await scene.ask("POST", path, {"schedule": "@daily"})
     assert refused.json["field"] == "schedule"
+
+
+async def test_a_repeat_that_asks_for_more_safety_is_another_request(scene, own_server):
+    """The answer to the first one promises less than the repeat asks for."""
+    client = redis_asyncio.Redis.from_url(own_server.url)
+    await client.config_set("appendonly", "yes")
+    await client.aclose()
+    key, path = {"Idempotency-Key": "order-79"}, f"{scene.base}/schedules"
+    safe = key | {"Duepoint-Durability": "aof"}
+    assert (await scene.ask("POST", path, {"delay": "1h"}, headers=key)).status == 201
+    repeat = await scene.ask("POST", path, {"delay": "1h"}, headers=safe)
+    assert repeat.code == "IdempotencyConflict"
 
 
 async def test_refusals_are_not_kept_for_a_key(scene):
