@@ -545,7 +545,7 @@ async def test_doctor_says_what_is_in_order_and_what_is_not(
     lease = f"{stack.system}/duepoint-operator"
     admin = str(stack.plane.kubeconfig)
 
-    async def checks(code: int, *more: str) -> dict[str, dict]:
+    async def checks(code: int) -> dict[str, dict]:
         def call() -> str:
             done = subprocess.run(
                 [

@@ -24,6 +24,7 @@ SCHEDULE = {
     "spec": {"schedule": "0 2 * * *", "jobTemplate": {}},
 }
 _JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+_RUNS = f"/apis/duepoint.dev/v1alpha1/namespaces/{NAMESPACE}/scheduleruns"
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 OVER = [{"type": "Complete", "status": "True"}]
 
@@ -58,6 +59,7 @@ class RunServer:
         self.url = ""
         self.job: dict[str, Any] = {}
         self.pods: dict[str, dict[str, Any]] = {}
+        self.runs: dict[str, dict[str, Any]] = {}
         #: Answers for the log of (Pod, container), in turn, the last one for ever.
         self.logs: dict[tuple[str, str], list[scriptedapi.Handler]] = {}
         self.asked: list[dict[str, str]] = []
@@ -66,14 +68,28 @@ class RunServer:
         self._history: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._changed = asyncio.Condition()
 
-    async def set_job(self, *, conditions: list[dict[str, str]] | None = None) -> None:
+    async def set_job(
+        self, *, name: str = "j", conditions: list[dict[str, str]] | None = None, created: str = ""
+    ) -> None:
         known = self.job
-        owner = {"controller": True, "uid": "u"}
         self.job = {
-            "metadata": {"name": "j", "namespace": NAMESPACE, "ownerReferences": [owner]},
+            "metadata": {
+                "name": name,
+                "namespace": NAMESPACE,
+                "ownerReferences": [{"controller": True, "uid": "u"}],
+                "creationTimestamp": created
+                or (known.get("metadata") or {}).get("creationTimestamp", "2026-11-28T10:00:00Z"),
+            },
             "status": {"conditions": conditions or []},
         }
         await self._note(_JOBS, "MODIFIED" if known else "ADDED", self.job)
+
+    def set_run(self, name: str, created: str, **spec: Any) -> None:
+        """A ScheduleRun of the Schedule."""
+        self.runs[name] = {
+            "metadata": {"name": name, "uid": f"uid-{name}", "creationTimestamp": created},
+            "spec": {"scheduleName": "nightly", **spec},
+        }
 
     async def delete_job(self) -> None:
         gone, self.job = self.job, {}
@@ -128,9 +144,16 @@ class RunServer:
             items = [one for one in listed if one]
             metadata = {"resourceVersion": str(self._version)}
             return web.json_response({"items": items, "metadata": metadata})
-        if request.path.endswith("/schedules/nightly"):
-            return web.json_response(SCHEDULE)
-        return web.json_response({}, status=404)
+        found = self._objects().get(request.path)
+        return web.json_response(found or {}, status=200 if found else 404)
+
+    def _objects(self) -> dict[str, dict[str, Any]]:
+        """What is read by itself, and the list of ScheduleRuns."""
+        found = {f"{_RUNS}/{name}": run for name, run in self.runs.items()}
+        if self.job:
+            found[f"{_JOBS}/{self.job['metadata']['name']}"] = self.job
+        schedule = _RUNS.replace("scheduleruns", "schedules/nightly")
+        return found | {_RUNS: {"items": list(self.runs.values())}, schedule: SCHEDULE}
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
         pod = request.path.removeprefix(f"{_PODS}/").partition("/")[0]

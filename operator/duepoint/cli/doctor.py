@@ -33,8 +33,9 @@ _OWN_RIGHTS = (
     ("create", "duepoint.dev", "scheduleruns"),
     ("run", "duepoint.dev", "schedules"),
 )
-#: Of Duepoint's accounts, by component.
-_ACCOUNT_RIGHTS = {
+_Rights = tuple[tuple[str, str, str, str], ...]
+#: Of Duepoint's accounts, by component: verb, group, resource, subresource.
+_ACCOUNT_RIGHTS: dict[str, _Rights] = {
     "operator": (
         ("list", "duepoint.dev", "schedules", ""),
         ("patch", "duepoint.dev", "schedules", "status"),
@@ -42,6 +43,8 @@ _ACCOUNT_RIGHTS = {
     ),
     "worker": (("create", "batch", "jobs", ""), ("get", "batch", "jobs", "")),
 }
+#: In so many an account's rights are asked for, where it has none for the whole cluster.
+_MOST_NAMESPACES = 50
 _LONG_LAG_SECONDS = 5.0
 _SKEW_SECONDS = 0.5
 _FULL = 0.9
@@ -112,7 +115,7 @@ async def _checked(place: options.Place, lease: str) -> list[Check]:
             *[one async for one in _crds(server)],
             *_of_lease(found, lease),
             *_of_state(found, namespace, release),
-            *[one async for one in _rights(server, namespace, release)],
+            *[one async for one in _rights(server, place, namespace, release)],
             *[one async for one in _deployments(server, namespace, release)],
             *[one async for one in _schedules(server, place)],
         ]
@@ -162,60 +165,103 @@ def _has_recent_runs(crd: dict[str, Any]) -> bool:
     return False
 
 
-async def _rights(server: ClusterSession, namespace: str, release: str) -> AsyncIterator[Check]:
+async def _rights(
+    server: ClusterSession, place: options.Place, namespace: str, release: str
+) -> AsyncIterator[Check]:
+    where = "" if place.everywhere else server.namespace
     refused = [
         f"{verb} {resource}"
         for verb, group, resource in _OWN_RIGHTS
-        if not await _may(server, verb, group, resource)
+        if not await _may(server, _attributes(where, verb, group, resource))
     ]
     found = f"you may not {', '.join(refused)}" if refused else "you may do all that this needs"
-    do = "ask for the role edit in this namespace" if refused else ""
+    do = ""
+    if refused:
+        do = f"ask for the role edit in {'every namespace' if place.everywhere else where}"
     state = "warning" if refused else "ok"
-    yield Check(name="your rights", state=state, found=f"in {server.namespace}: {found}", do=do)
+    yield Check(name="your rights", state=state, found=f"in {_named(where)}: {found}", do=do)
     for component, rights in _ACCOUNT_RIGHTS.items():
         user = f"system:serviceaccount:{namespace}:{release}-{component}"
-        answers = [await _account_may(server, user, right) for right in rights]
-        name = f"rights of the {component}"
-        if None in answers:
-            yield Check(name=name, state="unknown", found="you may not ask what others may do")
-        elif not all(answers):
-            lacking = [
-                f"{verb} {resource}{'/' * bool(sub)}{sub}"
-                for (verb, _, resource, sub), may in zip(rights, answers, strict=True)
-                if not may
-            ]
-            text = f"in {server.namespace} it may not {', '.join(lacking)}"
-            do = "install the chart's roles; with watchNamespaces, add this namespace"
-            yield Check(name=name, state="failed", found=text, do=do)
-        else:
-            yield Check(name=name, state="ok", found=f"complete in {server.namespace}")
+        yield await _account_rights(server, place, f"rights of the {component}", user, rights)
 
 
-async def _may(server: ClusterSession, verb: str, group: str, resource: str) -> bool:
-    spec = {
-        "resourceAttributes": {
-            "namespace": server.namespace,
-            "verb": verb,
-            "group": group,
-            "resource": resource,
-        }
-    }
-    return bool(await _review(server, "SelfSubjectAccessReview", spec))
+async def _account_rights(
+    server: ClusterSession, place: options.Place, name: str, user: str, rights: _Rights
+) -> Check:
+    """In one namespace; or in every one, where an account may have those with Schedules alone."""
+    if not place.everywhere:
+        namespaces, found = [server.namespace], f"complete in {server.namespace}"
+    elif not await _lacking(server, "", user, rights):
+        namespaces, found = [""], f"complete in {_named('')}"
+    else:
+        namespaces = await _namespaces_with_schedules(server, place)
+        found = f"complete in the {len(namespaces)} namespaces with Schedules"
+    for namespace in namespaces[:_MOST_NAMESPACES]:
+        lacking = await _lacking(server, namespace, user, rights)
+        if lacking is None:
+            return Check(name=name, state="unknown", found="you may not ask what others may do")
+        if lacking:
+            text = f"in {_named(namespace)} it may not {', '.join(lacking)}"
+            do = f"install the chart's roles; with watchNamespaces, add {_named(namespace)}"
+            return Check(name=name, state="failed", found=text, do=do)
+    if len(namespaces) > _MOST_NAMESPACES:
+        found = f"complete in {_MOST_NAMESPACES} of {len(namespaces)} namespaces with Schedules"
+    return Check(name=name, state="ok", found=found)
 
 
-async def _account_may(
-    server: ClusterSession, user: str, right: tuple[str, str, str, str]
-) -> bool | None:
-    verb, group, resource, subresource = right
-    attributes = {
-        "namespace": server.namespace,
+async def _lacking(
+    server: ClusterSession, namespace: str, user: str, rights: _Rights
+) -> list[str] | None:
+    """What the account may not do there; None: who asks may not ask."""
+    answers = [
+        await _review(
+            server,
+            "SubjectAccessReview",
+            {"resourceAttributes": _attributes(namespace, *right), "user": user},
+        )
+        for right in rights
+    ]
+    if None in answers:
+        return None
+    return [
+        f"{verb} {resource}{'/' * bool(sub)}{sub}"
+        for (verb, _, resource, sub), may in zip(rights, answers, strict=True)
+        if not may
+    ]
+
+
+async def _namespaces_with_schedules(server: ClusterSession, place: options.Place) -> list[str]:
+    """In order; of an installation without any, the namespace of the context."""
+    from duepoint import errors  # noqa: PLC0415 - beside the others
+    from duepoint.cli.schedules import listing  # noqa: PLC0415 - see above
+
+    try:
+        found = await listing.listed(server, place, None)
+    except errors.DuepointError:
+        found = []
+    return sorted({one["metadata"]["namespace"] for one in found}) or [server.namespace]
+
+
+def _named(namespace: str) -> str:
+    return namespace or "every namespace"
+
+
+def _attributes(
+    namespace: str, verb: str, group: str, resource: str, subresource: str = ""
+) -> dict[str, str]:
+    """The question; in no namespace = in every one."""
+    return {
+        "namespace": namespace,
         "verb": verb,
         "group": group,
         "resource": resource,
         "subresource": subresource,
     }
-    return await _review(
-        server, "SubjectAccessReview", {"resourceAttributes": attributes, "user": user}
+
+
+async def _may(server: ClusterSession, attributes: dict[str, str]) -> bool:
+    return bool(
+        await _review(server, "SelfSubjectAccessReview", {"resourceAttributes": attributes})
     )
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from duepoint.cli.schedules import podlogs, runpods
+from duepoint.cli.schedules import podlogs, runpods, triggered
+from duepoint.kube import jobbuilder
 from tests.support import background, pagereader, runlogs, scriptedapi
 from tests.support.runlogs import ended, line, running, waiting
 from tests.unit.cli.test_words import write_kubeconfig
@@ -380,3 +381,92 @@ def test_a_reader_that_has_enough_ends_it_quietly(process):
     process.stdout.close()
     assert process.wait(60) == 0
     assert process.stderr.read() == b""
+
+
+# -- right after duepoint trigger ----------------------------------------------------------------
+
+FORMER, LATER = "2026-11-28T10:00:00Z", "2026-11-28T10:05:00Z"
+OF_THE_RUN = jobbuilder.name_of("nightly", 1_795_860_300_000_000, "uid-r")
+
+
+def test_the_job_that_a_trigger_asked_for_is_waited_for_and_followed(duepoint, cluster):
+    """The Job of the former run exists, and is not what is meant."""
+    server = cluster.server
+    server.set_run("r", LATER, trigger={})
+    polled = []
+
+    async def job_of_the_run(request: web.Request) -> web.StreamResponse:
+        polled.append(request.path)
+        if len(polled) == 3:
+            await server.set_job(name=OF_THE_RUN, created=LATER)
+            await server.set_pod(running("main"))
+        if len(polled) == 2:
+            return await scriptedapi.answers(503, {"message": "etcd is away"})(request)
+        del server.refusals[request.path]
+        answer = await server.answer(request)
+        if len(polled) < 3:
+            server.refusals[request.path] = job_of_the_run
+        return answer
+
+    server.refusals[f"{JOBS}/{OF_THE_RUN}"] = job_of_the_run
+    cluster.logs(scriptedapi.streams(line(1, "a"), then=ends(server)))
+    answer = duepoint("logs", "nightly", "-f")
+    assert (answer.code, answer.out) == (0, "[p/main] a\n")
+    assert answer.err == "duepoint: waiting for the Job of ScheduleRun r\n"
+
+
+@pytest.mark.parametrize(
+    ("created", "spec", "ended"),
+    [
+        ("2026-11-28T09:59:59Z", {"trigger": {}}, False),
+        (LATER, {"trigger": {}}, True),
+        (LATER, {"trigger": {}, "scheduleName": "another"}, False),
+        (LATER, {"backfill": {"from": FORMER, "to": LATER}}, False),
+        (LATER, {}, False),
+    ],
+)
+def test_no_other_run_is_waited_for(duepoint, cluster, created, spec, ended):
+    server = cluster.server
+    server.set_run("r", created, **spec)
+    if ended:
+        server.runs["r"]["status"] = {"conditions": runlogs.OVER}
+    cluster.run(server.set_pod(running("main")))
+    cluster.logs(scriptedapi.streams(line(1, "a"), then=ends(server)))
+    answer = duepoint("logs", "nightly", "-f")
+    assert (answer.code, answer.out, answer.err) == (0, "[p/main] a\n", "")
+
+
+def test_a_trigger_that_ends_without_a_job_is_said(duepoint, cluster, monkeypatch):
+    monkeypatch.setattr(triggered, "_AGAIN_SECONDS", 0.01)
+    server = cluster.server
+    server.set_run("r", LATER, trigger={})
+    asked = []
+
+    async def state(request: web.Request) -> web.StreamResponse:
+        asked.append(request)
+        done = {"status": {"conditions": runlogs.OVER}} if len(asked) == 3 else {}
+        return web.json_response(server.runs["r"] | done)
+
+    server.refusals["/apis/duepoint.dev/v1alpha1/namespaces/shop/scheduleruns/r"] = state
+    answer = duepoint("logs", "nightly", "-f")
+    assert answer.code == 2
+    said = "ScheduleRun r ended without a Job: kubectl describe schedulerun r -n shop\n"
+    assert answer.err.endswith(said)
+
+
+def test_a_trigger_whose_job_does_not_come_in_time_is_exit_code_3(duepoint, cluster):
+    cluster.server.set_run("r", LATER, trigger={})
+    answer = duepoint("logs", "nightly", "-f", "--timeout", "1s")
+    assert (answer.code, answer.out) == (3, "")
+    said = "duepoint: ScheduleRun r had not ended when the time was over; it goes on\n"
+    assert answer.err.endswith(said)
+
+
+def test_who_may_not_list_runs_follows_the_newest_job(duepoint, cluster):
+    server = cluster.server
+    server.set_run("r", LATER, trigger={})
+    forbidden = scriptedapi.answers(403, {"message": "scheduleruns is forbidden"})
+    server.refusals["/apis/duepoint.dev/v1alpha1/namespaces/shop/scheduleruns"] = forbidden
+    cluster.run(server.set_pod(running("main")))
+    cluster.logs(scriptedapi.streams(line(1, "a"), then=ends(server)))
+    assert duepoint("logs", "nightly", "-f").out == "[p/main] a\n"

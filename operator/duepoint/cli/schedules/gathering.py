@@ -148,13 +148,16 @@ async def _jobs(
         return None
     made = []
     for job in listed:
-        name, is_over = job["metadata"]["name"], _is_over(job)
-        trouble = "" if is_over else await _pod_trouble(server, name)
-        made.append(JobFacts(name=name, slot_us=slot_us(job), is_over=is_over, pod_trouble=trouble))
+        name, has_ended = job["metadata"]["name"], is_over(job)
+        trouble = "" if has_ended else await _pod_trouble(server, name)
+        made.append(
+            JobFacts(name=name, slot_us=slot_us(job), is_over=has_ended, pod_trouble=trouble)
+        )
     return tuple(made)
 
 
-def _is_over(job: Object) -> bool:
+def is_over(job: Object) -> bool:
+    """Whether a Job, or a ScheduleRun, has ended."""
     conditions = (job.get("status") or {}).get("conditions") or ()
     return any(
         one.get("type") in ("Complete", "Failed") and one.get("status") == "True"

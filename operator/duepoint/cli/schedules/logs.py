@@ -110,7 +110,8 @@ async def _print(place: options.Place, name: str, at: str | None, choice: LogCho
     from duepoint.cli.schedules import podlogs, runpods  # noqa: PLC0415 - the same
 
     async with cluster.session(place) as server:
-        job_name = await _job_name(server, name, at)
+        known, jobs = await _known(server, name)
+        job_name = _chosen(known, jobs, at)
         pods = await runpods.pods_of(server, job_name)
         if not pods:
             output.complain(_without_pod(job_name, name, server.namespace))
@@ -120,20 +121,27 @@ async def _print(place: options.Place, name: str, at: str | None, choice: LogCho
 
 async def _follow(place: options.Place, name: str, at: str | None, choice: LogChoice) -> None:
     from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
-    from duepoint.cli.schedules import podlogs  # noqa: PLC0415 - the same
+    from duepoint.cli.schedules import podlogs, triggered  # noqa: PLC0415 - the same
 
     loop, seconds = asyncio.get_running_loop(), place.patience_seconds
     until = None if seconds is None else loop.time() + seconds
     async with cluster.session(dataclasses.replace(place, patience_seconds=None)) as server:
         async with limits.limited(seconds):
-            job_name = await _job_name(server, name, at)
+            known, jobs = await _known(server, name)
+            run = await triggered.newest(server, known, jobs) if at is None else None
+            job_name = _chosen(known, jobs, at) if run is None else run.job_name
+        followed = f"Job {job_name}"
         try:
             async with asyncio.timeout_at(until) as limit:
+                if run is not None and not await triggered.has_job(server, run):
+                    followed = f"ScheduleRun {run.name}"
+                    output.complain(f"waiting for the Job of {followed}")
+                    await triggered.wait_for_job(server, run)
                 is_read = await podlogs.follow(server, job_name, choice)
         except TimeoutError:
             if not limit.expired():
                 raise
-            output.complain(f"Job {job_name} had not ended when the time was over; it goes on")
+            output.complain(f"{followed} had not ended when the time was over; it goes on")
             raise click.exceptions.Exit(_NOT_ENDED) from None
         if is_read is None:
             output.complain(_without_pod(job_name, name, server.namespace))
@@ -141,19 +149,24 @@ async def _follow(place: options.Place, name: str, at: str | None, choice: LogCh
             raise click.exceptions.Exit(output.BAD_INPUT)
 
 
-async def _job_name(server: ClusterSession, name: str, at: str | None) -> str:
-    """The Job of the run that is meant; raises errors.InvalidSetting."""
+async def _known(server: ClusterSession, name: str) -> tuple[facts_.ScheduleFacts, list[Any]]:
+    """The Schedule and its Jobs, newest slot first."""
     from duepoint.cli.schedules import gathering  # noqa: PLC0415 - libraries of the cluster
 
     known = facts_.of_object(await gathering.schedule(server, name))
-    jobs = await gathering.job_objects(server, known)
+    return known, await gathering.job_objects(server, known)
+
+
+def _chosen(known: facts_.ScheduleFacts, jobs: list[Any], at: str | None) -> str:
+    """The Job of the run that is meant; raises errors.InvalidSetting."""
+    from duepoint.cli.schedules import gathering  # noqa: PLC0415 - libraries of the cluster
+
     if at is not None:
         at_us = instants.parse_last_us(at, zone=known.zone, name="--at")
         jobs = [job for job in jobs if gathering.slot_us(job) == at_us]
     if not jobs:
         raise errors.InvalidSetting("NAME", _without_job(known, at))
-    found: Any = jobs[0]["metadata"]["name"]
-    return str(found)
+    return str(jobs[0]["metadata"]["name"])
 
 
 def _without_pod(job_name: str, name: str, namespace: str) -> str:

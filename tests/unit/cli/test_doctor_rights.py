@@ -1,0 +1,113 @@
+"""Whose rights ``duepoint doctor`` asks for, and where: reviews as an API server answers them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from duepoint.cli import doctor
+from tests.support import background, scriptedapi
+from tests.unit.cli.test_words import write_kubeconfig
+
+ANN, OPERATOR, WORKER = (
+    "",
+    "system:serviceaccount:duepoint-system:duepoint-operator",
+    "system:serviceaccount:duepoint-system:duepoint-worker",
+)
+EVERYWHERE = ""
+
+
+class Rights:
+    """Who may do everything where, and where Schedules are; the rest of the cluster is empty."""
+
+    def __init__(self) -> None:
+        self.granted: set[tuple[str, str]] = set()
+        self.namespaces: list[str] = []
+        self.may_ask = True
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "POST":
+            spec = json.loads(await request.read())["spec"]
+            user, namespace = spec.get("user", ANN), spec["resourceAttributes"]["namespace"]
+            if user and not self.may_ask:
+                return web.json_response({"message": "forbidden"}, status=403)
+            allowed = not {(user, namespace), (user, EVERYWHERE)}.isdisjoint(self.granted)
+            return web.json_response({"status": {"allowed": allowed}}, status=201)
+        if request.path == "/version":
+            return web.json_response({})
+        if request.path.endswith("/schedules"):
+            items = [{"metadata": {"name": "a", "namespace": each}} for each in self.namespaces]
+            return web.json_response({"items": items})
+        return web.json_response({"message": "not found"}, status=404)
+
+
+@pytest.fixture
+def rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rights]:
+    found = Rights()
+
+    @contextlib.asynccontextmanager
+    async def serving() -> AsyncIterator[str]:
+        async with scriptedapi.serving(found.answer) as server:
+            yield server.url
+
+    with background.living(serving) as (url, _):
+        write_kubeconfig(tmp_path / "config", url)
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        yield found
+
+
+@pytest.fixture
+def checks(duepoint):
+    def found(*words: str) -> dict[str, tuple[str, str]]:
+        rows = map(json.loads, duepoint("doctor", "-o", "json", *words).out.splitlines())
+        return {row["check"]: (row["state"], row["found"]) for row in rows}
+
+    return found
+
+
+def test_in_one_namespace_the_rights_there_are_asked_for(rights, checks):
+    rights.granted = {(ANN, "shop"), (OPERATOR, "shop")}
+    found = checks()
+    assert found["your rights"] == ("ok", "in shop: you may do all that this needs")
+    assert found["rights of the operator"] == ("ok", "complete in shop")
+    lacking = "in shop it may not create jobs, get jobs"
+    assert found["rights of the worker"] == ("failed", lacking)
+
+
+def test_in_every_namespace_rights_for_the_cluster_are_asked_for(rights, checks):
+    rights.granted = {(user, EVERYWHERE) for user in (ANN, OPERATOR, WORKER)}
+    found = checks("-A")
+    assert found["your rights"] == ("ok", "in every namespace: you may do all that this needs")
+    assert found["rights of the operator"] == ("ok", "complete in every namespace")
+    rights.granted = {(ANN, "shop")}
+    state, text = checks("-A")["your rights"]
+    assert state == "warning"
+    assert text.startswith("in every namespace: you may not list schedules, ")
+
+
+def test_accounts_of_some_namespaces_need_those_with_schedules(rights, checks, monkeypatch):
+    rights.namespaces = ["shop", "team", "shop", "billing"]
+    rights.granted = {(OPERATOR, each) for each in ("shop", "team", "billing")}
+    rights.granted |= {(WORKER, each) for each in ("shop", "team")}
+    found = checks("-A")
+    complete = "complete in the 3 namespaces with Schedules"
+    assert found["rights of the operator"] == ("ok", complete)
+    lacking = "in billing it may not create jobs, get jobs"
+    assert found["rights of the worker"] == ("failed", lacking)
+    monkeypatch.setattr(doctor, "_MOST_NAMESPACES", 2)
+    some = "complete in 2 of 3 namespaces with Schedules"
+    assert checks("-A")["rights of the operator"] == ("ok", some)
+
+
+@pytest.mark.parametrize("words", [(), ("-A",)])
+def test_who_may_not_ask_for_others_learns_their_own(rights, checks, words):
+    rights.may_ask = False
+    rights.granted = {(ANN, EVERYWHERE)}
+    found = checks(*words)
+    assert found["your rights"][0] == "ok"
+    assert found["rights of the worker"] == ("unknown", "you may not ask what others may do")
