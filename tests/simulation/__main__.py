@@ -124,9 +124,9 @@ def _play_all(
     tasks: Iterator[playing.Task], jobs: int, *, until: float, keeps: bool
 ) -> page.Counts:
     began, counts = time.monotonic(), page.Counts()
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")  # everything is imported here already
     with contextlib.ExitStack() as held:
-        places: queues.Queue[playing.Place] = context.Queue()
+        places: queues.SimpleQueue[playing.Place] = context.SimpleQueue()
         for number in range(jobs):
             places.put(held.enter_context(playing.a_place(number, jobs)))
         pool = held.enter_context(

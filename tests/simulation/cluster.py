@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import functools
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -221,8 +222,7 @@ class Session:
                 answer: bytes = await self._network.ask("kube", _short(attempt), carry_out)
         except (TimeoutError, Reset) as error:
             raise errors.Unavailable(f"{attempt}: {error or 'no answer in time'}") from error
-        seconds = (self._cluster.now_us() - loop.now_us) / 1e6 + loop.time()
-        self._hear_time(email.utils.formatdate(seconds, usegmt=True), asked)
+        self._hear_time(_date(self._cluster.now_us() // 1_000_000), asked)
         return answer
 
     async def list_pages(
@@ -256,6 +256,12 @@ class Session:
     def _check_up(self, attempt: str) -> None:
         if self._cluster.is_down:
             raise errors.from_answer(attempt, 503, {}, b"etcd is away")
+
+
+@functools.lru_cache(maxsize=16)
+def _date(seconds: int) -> str:
+    """As a server writes its time into a header."""
+    return email.utils.formatdate(seconds, usegmt=True)
 
 
 def _short(attempt: str) -> str:

@@ -182,10 +182,19 @@ class _History:
             for number in range(API_PROCESSES):
                 self._start(f"api{number}")
         self._users.begin()
-        await asyncio.sleep(story.seconds)
+        await self._until_the_end()
         record = await self._recorded()
         self._network.is_over = True
         return record
+
+    async def _until_the_end(self) -> None:
+        """As long after the last event as a story with one at the last moment goes on."""
+        story = self._story
+        await asyncio.sleep(min(story.seconds, story.calm_seconds))
+        if story.seconds > story.calm_seconds:
+            last_us = max((at_us for at_us, _ in self._network.witnessed), default=BEGIN_US)
+            end_us = last_us + (story.seconds - story.calm_seconds) * 1e6
+            await asyncio.sleep(max(0.0, (end_us - self._loop.now_us) / 1e6))
 
     async def _recorded(self) -> Record:
         statuses = {

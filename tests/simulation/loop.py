@@ -66,9 +66,13 @@ running_process: contextvars.ContextVar[Process] = contextvars.ContextVar("proce
 
 
 class Handle:
-    """A callback that waits for its turn, or for its time; see ``asyncio.TimerHandle``."""
+    """A callback that waits for its turn, or for its time; see ``asyncio.TimerHandle``.
 
-    __slots__ = ("_args", "_callback", "_context", "_is_cancelled", "_when", "process")
+    It never runs once it was cancelled, or its process is dead. A history has ten thousand of them:
+    the loop reads the fields itself.
+    """
+
+    __slots__ = ("_when", "args", "callback", "context", "is_cancelled", "process")
 
     def __init__(
         self,
@@ -78,28 +82,21 @@ class Handle:
         process: Process,
         when: float = 0.0,
     ) -> None:
-        self._callback = callback
-        self._args = args
-        self._context = context
-        self._is_cancelled = False
-        self._when = when
+        self.callback = callback
+        self.args = args
+        self.context = context
         self.process = process
+        self.is_cancelled = False
+        self._when = when
 
     def cancel(self) -> None:
-        self._is_cancelled = True
+        self.is_cancelled = True
 
     def cancelled(self) -> bool:
-        return self._is_cancelled
-
-    def is_off(self) -> bool:
-        """Whether it never runs: it was cancelled, or its process is dead."""
-        return self._is_cancelled or self.process.is_dead
+        return self.is_cancelled
 
     def when(self) -> float:
         return self._when
-
-    def run(self) -> None:
-        self._context.run(self._callback, *self._args)
 
 
 class _Task(asyncio.Task[Any]):
@@ -137,6 +134,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._all: list[Process] = [self.world]
         self._timers: list[tuple[int, int, Handle]] = []
         self._numbers = itertools.count(1)
+        self._context_of_world = self.context_of(self.world)
         self._is_closed = False
         self._turns = 0
         self.turns = 0
@@ -169,7 +167,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def in_world_at(self, at_us: int, callback: Callable[..., object], *args: Any) -> Handle:
         """Do this at that instant, on behalf of no process."""
-        return self.call_at(at_us / 1e6, callback, *args, context=self._world_context())
+        handle = Handle(callback, args, self._world_context(), self.world, at_us / 1e6)
+        self._push(handle)
+        return handle
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A task of the world's."""
@@ -182,7 +182,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return context
 
     def _world_context(self) -> contextvars.Context:
-        return self.context_of(self.world)
+        return self._context_of_world.copy()
 
     # -- running -----------------------------------------------------------------------------
 
@@ -202,13 +202,13 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         timers, now_us = self._timers, self.now_us
         while timers and timers[0][0] <= now_us:
             _, _, handle = heapq.heappop(timers)
-            if not handle.is_off():
+            if not (handle.is_cancelled or handle.process.is_dead):
                 handle.process.ready.append(handle)
-        able = [
-            each
-            for each in self._processes
-            if each.ready and (each.paused_until_us is None or self._goes_on(each))
-        ]
+        able = [each for each in self._processes if each.ready]
+        for each in able:
+            if each.paused_until_us is not None:
+                able = [one for one in able if one.paused_until_us is None or self._goes_on(one)]
+                break
         if not able:
             self._pass_time()
             return
@@ -222,8 +222,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             if not ready:  # it has been killed
                 break
             handle = ready.popleft()
-            if not handle.is_off():
-                handle.run()
+            if not handle.is_cancelled:
+                handle.context.run(handle.callback, *handle.args)
                 if process.paused_until_us is not None:
                     break
         self.now_us += TURN_US
@@ -243,8 +243,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             for each in self._processes
             if each.ready and each.paused_until_us is not None
         ]
-        while self._timers and self._timers[0][2].is_off():
-            heapq.heappop(self._timers)
+        timers = self._timers
+        while timers and ((first := timers[0][2]).is_cancelled or first.process.is_dead):
+            heapq.heappop(timers)
         if self._timers:
             ends.append(self._timers[0][0])
         if not ends:
@@ -288,10 +289,13 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         context = contextvars.copy_context() if context is None else context
         process = context.get(running_process, self.world)
         handle = Handle(callback, args, context, process, when)
-        # rounded up: a sleeper must not wake before its time
-        at_us = -int(-when * 1e6 // 1)
-        heapq.heappush(self._timers, (at_us, next(self._numbers), handle))
+        self._push(handle)
         return handle
+
+    def _push(self, handle: Handle) -> None:
+        # rounded up: a sleeper must not wake before its time
+        at_us = -int(-handle.when() * 1e6 // 1)
+        heapq.heappush(self._timers, (at_us, next(self._numbers), handle))
 
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
         return self.call_soon(callback, *args, context=context)

@@ -55,8 +55,9 @@ class Story:
     """What is played.
 
     Attributes:
-        seconds: how long, after the begin.
-        calm_seconds: events of later messages do not happen.
+        seconds: how long, after the begin; less where the last event was early.
+        calm_seconds: events of later messages do not happen, and the history goes on for
+            ``seconds - calm_seconds`` after the last one.
         job_seconds: how long each Job runs.
         answers: number of a request to the receiver -> status.
     """

@@ -31,8 +31,9 @@ def begin() -> None:
 Place = tuple[str, int | None]
 
 
-def begin_in_pool(places: queues.Queue[Place]) -> None:
-    """Before the first history of a process of a pool, which ends without a word."""
+def begin_in_pool(places: queues.SimpleQueue[Place]) -> None:
+    """Before the first history of a forked process of a pool, which ends without a word."""
+    _servers.clear()  # that of its parent
     path, core = places.get()
     if core is not None:
         os.sched_setaffinity(0, {core})

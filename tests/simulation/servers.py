@@ -237,11 +237,19 @@ class Listener:
         return found
 
     async def ping(self) -> None:
-        def answer() -> None:
-            if self in self._redis.listeners:
-                self.hear({"type": "pong", "channel": b"", "data": b""})
+        """This only sends, too: an answer is a message, and may never come."""
 
-        await self._redis.network.ask("redis", "PING", answer)
+        def answer() -> None:
+            if self not in self._redis.listeners:
+                raise Reset("Connection lost")
+
+        self._redis.network.ask_nowait("redis", "PING", answer, self._hear_pong)
+
+    def _hear_pong(self, reply: asyncio.Future[None]) -> None:
+        if not reply.cancelled() and reply.exception() is None:
+            self.hear({"type": "pong", "channel": b"", "data": b""})
+        else:
+            self._hear_trouble(reply)
 
     async def aclose(self) -> None:
         if self in self._redis.listeners:
