@@ -142,7 +142,7 @@ class AgreedClock:
         """An answer's ``Date``; it counts from the next comparison on."""
         try:
             seconds = int(email.utils.parsedate_to_datetime(date).timestamp())
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return
         # whole seconds, cut off
         api_us = seconds * MICROSECONDS_PER_SECOND + MICROSECONDS_PER_SECOND // 2

@@ -218,7 +218,7 @@ async def running(plane: ControlPlane, folder: Path) -> AsyncIterator[Minutes]:
     finally:
         server.stop()
         for name in NAMESPACES:
-            plane.delete_namespace(name)
+            plane.discard_namespace(name)
 
 
 def _install_crds(plane: ControlPlane) -> None:

@@ -115,7 +115,7 @@ class Reader:
     def end(self) -> None:
         """Take away what the release left outside its namespace."""
         self._run("helm uninstall duepoint -n duepoint-system --ignore-not-found", self._folder)
-        self._scene.stack.plane.delete_namespace(self._releases_in)
+        self._scene.stack.plane.discard_namespace(self._releases_in)
 
     # -- commands --------------------------------------------------------------------------------
 

@@ -142,7 +142,7 @@ class Scene:
 
     def end(self) -> None:
         for name in self.namespaces.values():
-            self.stack.plane.delete_namespace(name)
+            self.stack.plane.discard_namespace(name)
 
 
 @contextlib.asynccontextmanager

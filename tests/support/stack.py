@@ -365,7 +365,7 @@ class Stack:
             self.plane.admin().delete(path)
         self.roles.remove()
         for namespace in (self.namespace, self.system):
-            self.plane.delete_namespace(namespace)
+            self.plane.discard_namespace(namespace)
 
 
 class _Any(msgspec.Struct, frozen=True):

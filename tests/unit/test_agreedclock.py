@@ -210,7 +210,16 @@ async def test_an_answer_that_was_under_way_for_long_says_nothing():
     assert (clock.skew_us, clock.distrust) == (0, "")
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "Mon, 99 Foo 2026 00:00:00 GMT"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "yesterday",
+        "Mon, 99 Foo 2026 00:00:00 GMT",
+        "Sat, 28 Nov 2026 10:00:00 +99999999999999999999",
+        "Sat, 28 Nov 99999999999999999999 10:00:00 GMT",
+    ],
+)
 def test_a_date_that_is_none_is_passed_over(text):
     clock, machine = compared()
     clock.note_api(text, asked=machine.monotonic())

@@ -169,7 +169,7 @@ def stored(api: kubeapi.KubeApi, control_plane: ControlPlane, kubeconfig: Path) 
     listed = {"apiVersion": "v1", "kind": "List", "items": things}
     kubectl(kubeconfig, "apply", "-f", "-", given=json.dumps(listed))
     yield name
-    control_plane.delete_namespace(name)
+    control_plane.discard_namespace(name)
 
 
 def test_a_whole_namespace_is_read_from_the_cluster(kubeconfig: Path, stored: str) -> None:
