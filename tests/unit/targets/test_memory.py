@@ -193,12 +193,14 @@ async def test_while_the_api_server_hangs_an_attempt_of_a_second_gets_the_last_a
     memory = memories.Memory(server, clock)
     await memory.get("a", "k")
     await clock.advance(61)
-    async with asyncio.timeout(1):
+    assert memories.PATIENCE_SECONDS < 1
+    async with asyncio.timeout(20):
         assert await memory.get("a", "k") == "value"
     assert len(server.hung) == 1
 
 
-async def test_many_keys_of_a_hanging_api_server_take_no_more_time_than_one(clock):
+async def test_many_keys_of_a_hanging_api_server_take_no_more_time_than_one(clock, monkeypatch):
+    monkeypatch.setattr(memories, "PATIENCE_SECONDS", 1.0)
     server = Server("value")
     memory = memories.Memory(server, clock)
     keys = range(20)
@@ -206,7 +208,7 @@ async def test_many_keys_of_a_hanging_api_server_take_no_more_time_than_one(cloc
         await memory.get("a", key)
     await clock.advance(61)
     memory._look = Hanging(None)
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(15):  # one after the other they take 20
         assert [await memory.get("a", key) for key in keys] == ["value"] * len(keys)
 
 

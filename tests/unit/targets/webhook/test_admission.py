@@ -17,6 +17,7 @@ from duepoint.schedules.conditions import Reason
 from duepoint.targets.webhook import admission, circuitbreaker, response
 from tests.fakes import memoryqueue
 from tests.support import firings, receiver, webhooktargets
+from tests.support.waiting import eventually
 
 RULE = circuit.CircuitRule(most_in_a_row=3, first_wait_us=100_000, most_wait_us=400_000)
 LONG = circuit.CircuitRule(most_in_a_row=3)
@@ -213,6 +214,11 @@ async def test_one_delivery_of_all_workers_probes():
             asyncio.create_task(one.fire(a_firing(hears))) for one in targets for _ in range(5)
         ]
         await hears.wait_until_asked(asked + 1)
+
+        async def all_but_one_have_ended() -> bool:
+            return sum(one.done() for one in fired) == len(fired) - 1
+
+        await eventually(all_but_one_have_ended, "all but the probe end", pause_seconds=0.01)
         await asyncio.sleep(0.1)
         assert len(hears.requests) == asked + 1
         done = [one for one in fired if one.done()]
