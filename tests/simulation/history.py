@@ -90,6 +90,7 @@ def run(story: Story, seed: int, valkey: SimulatedValkey) -> Record:
     try:
         return _History(story, seed, loop, valkey).play()
     finally:
+        valkey.forget_clock()
         loop.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from tests.simulation import effects, faults, history, oracle, plans, scopes, slots
 from tests.simulation.faults import Kind
+from tests.simulation.loop import SimulatedLoop
 
 #: Prints the digest of the first story's trace.
 _PLAY = """
@@ -31,6 +33,12 @@ def test_a_seed_plays_the_same_way_twice(valkey, target):
     again = history.run(disturbed, 1, valkey)
     assert first.trace == again.trace
     assert first.statuses == again.statuses
+
+
+def test_a_history_leaves_nothing_to_the_collector(valkey):
+    """What is left runs its ``finally`` blocks in the middle of another test."""
+    history.run(scopes.one_slot("job"), 1, valkey)
+    assert not [each for each in gc.get_objects() if isinstance(each, SimulatedLoop)]
 
 
 def test_another_seed_is_another_history(valkey):

@@ -158,6 +158,10 @@ class SimulatedValkey:
             self._dirty = self._changes()
         self.published()
 
+    def forget_clock(self) -> None:
+        """That of a history which is over, and which would live on with it until the next one."""
+        self._now_us = lambda: 0
+
     def stop_counting(self) -> None:
         """It does not fall back any more."""
         self._counts = False

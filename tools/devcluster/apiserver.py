@@ -78,7 +78,7 @@ class Client:
 def _decoded(text: bytes) -> Json:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or nested deeper than Python reads
         return text.decode()
 
 
