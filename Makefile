@@ -27,7 +27,7 @@ PYTEST_ARGS ?=
 PYTHONS ?= python3.11 python3.12 python3.13
 # Test processes. With servers there are twice as many as the two cores that this was measured on:
 # those tests wait for most of their time, for slots, leases and Jobs.
-WORKERS ?= 4
+WORKERS ?= 6
 # Nothing here tests the log records that pytest would gather for each of thousands of tests.
 WITHOUT_SERVER = $(BIN)/pytest -n 2 --dist worksteal -p no:logging
 export CHECK
