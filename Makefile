@@ -25,7 +25,7 @@ FILES ?= examples
 PYTEST_ARGS ?=
 # The supported versions; continuous integration runs the unit tests on each that is installed.
 PYTHONS ?= python3.11 python3.12 python3.13
-# Test processes. With servers there are twice as many as the two cores that this was measured on:
+# Test processes. With servers there are thrice as many as the two cores that this was measured on:
 # those tests wait for most of their time, for slots, leases and Jobs.
 WORKERS ?= 6
 # Nothing here tests the log records that pytest would gather for each of thousands of tests.
