@@ -33,6 +33,8 @@ _OWN_RIGHTS = (
     ("create", "duepoint.dev", "scheduleruns"),
     ("run", "duepoint.dev", "schedules"),
 )
+#: The Schedules as they were listed, or why they were not.
+_Listed = list[dict[str, Any]] | Exception
 _Rights = tuple[tuple[str, str, str, str], ...]
 #: Of Duepoint's accounts, by component: verb, group, resource, subresource.
 _ACCOUNT_RIGHTS: dict[str, _Rights] = {
@@ -110,14 +112,15 @@ async def _checked(place: options.Place, lease: str) -> list[Check]:
     async with cluster.session(place) as server:
         await gathering.get(server, "/version")  # without an answer there is nothing to check
         found = await gathering.lease_facts(server, lease, is_certain=True)
+        listed = await _listed(server, place)
         release = name.removesuffix("-operator")
         return [
             *[one async for one in _crds(server)],
             *_of_lease(found, lease),
             *_of_state(found, namespace, release),
-            *[one async for one in _rights(server, place, namespace, release)],
+            *[one async for one in _rights(server, place, namespace, release, listed)],
             *[one async for one in _deployments(server, namespace, release)],
-            *[one async for one in _schedules(server, place)],
+            *[one async for one in _schedules(server, place, listed)],
         ]
 
 
@@ -166,7 +169,7 @@ def _has_recent_runs(crd: dict[str, Any]) -> bool:
 
 
 async def _rights(
-    server: ClusterSession, place: options.Place, namespace: str, release: str
+    server: ClusterSession, place: options.Place, namespace: str, release: str, listed: _Listed
 ) -> AsyncIterator[Check]:
     where = "" if place.everywhere else server.namespace
     refused = [
@@ -175,37 +178,37 @@ async def _rights(
         if not await _may(server, _attributes(where, verb, group, resource))
     ]
     found = f"you may not {', '.join(refused)}" if refused else "you may do all that this needs"
-    do = ""
-    if refused:
-        do = f"ask for the role edit in {'every namespace' if place.everywhere else where}"
+    do = f"ask for the role edit in {_named(where)}" if refused else ""
     state = "warning" if refused else "ok"
     yield Check(name="your rights", state=state, found=f"in {_named(where)}: {found}", do=do)
-    for component, rights in _ACCOUNT_RIGHTS.items():
+    known = listed if isinstance(listed, list) else []
+    namespaces = sorted({one["metadata"]["namespace"] for one in known}) or [server.namespace]
+    for component in _ACCOUNT_RIGHTS:
         user = f"system:serviceaccount:{namespace}:{release}-{component}"
-        yield await _account_rights(server, place, f"rights of the {component}", user, rights)
+        yield await _account_rights(server, component, user, where, namespaces)
 
 
 async def _account_rights(
-    server: ClusterSession, place: options.Place, name: str, user: str, rights: _Rights
+    server: ClusterSession, component: str, user: str, where: str, namespaces: list[str]
 ) -> Check:
-    """In one namespace; or in every one, where an account may have those with Schedules alone."""
-    if not place.everywhere:
-        namespaces, found = [server.namespace], f"complete in {server.namespace}"
-    elif not await _lacking(server, "", user, rights):
-        namespaces, found = [""], f"complete in {_named('')}"
-    else:
-        namespaces = await _namespaces_with_schedules(server, place)
-        found = f"complete in the {len(namespaces)} namespaces with Schedules"
-    for namespace in namespaces[:_MOST_NAMESPACES]:
-        lacking = await _lacking(server, namespace, user, rights)
-        if lacking is None:
-            return Check(name=name, state="unknown", found="you may not ask what others may do")
-        if lacking:
-            text = f"in {_named(namespace)} it may not {', '.join(lacking)}"
-            do = f"install the chart's roles; with watchNamespaces, add {_named(namespace)}"
-            return Check(name=name, state="failed", found=text, do=do)
-    if len(namespaces) > _MOST_NAMESPACES:
-        found = f"complete in {_MOST_NAMESPACES} of {len(namespaces)} namespaces with Schedules"
+    """There; of an account that has them not in every one, in the namespaces with Schedules."""
+    name, rights = f"rights of the {component}", _ACCOUNT_RIGHTS[component]
+    there, found = where, f"complete in {_named(where)}"
+    lacking = await _lacking(server, where, user, rights)
+    if lacking and not where:
+        asked = namespaces[:_MOST_NAMESPACES]
+        some = "the " if asked == namespaces else f"{len(asked)} of "
+        found = f"complete in {some}{len(namespaces)} namespaces with Schedules"
+        for there in asked:
+            lacking = await _lacking(server, there, user, rights)
+            if lacking != []:
+                break
+    if lacking is None:
+        return Check(name=name, state="unknown", found="you may not ask what others may do")
+    if lacking:
+        text = f"in {there} it may not {', '.join(lacking)}"
+        do = f"install the chart's roles; with watchNamespaces, add {there}"
+        return Check(name=name, state="failed", found=text, do=do)
     return Check(name=name, state="ok", found=found)
 
 
@@ -228,18 +231,6 @@ async def _lacking(
         for (verb, _, resource, sub), may in zip(rights, answers, strict=True)
         if not may
     ]
-
-
-async def _namespaces_with_schedules(server: ClusterSession, place: options.Place) -> list[str]:
-    """In order; of an installation without any, the namespace of the context."""
-    from duepoint import errors  # noqa: PLC0415 - beside the others
-    from duepoint.cli.schedules import listing  # noqa: PLC0415 - see above
-
-    try:
-        found = await listing.listed(server, place, None)
-    except errors.DuepointError:
-        found = []
-    return sorted({one["metadata"]["namespace"] for one in found}) or [server.namespace]
 
 
 def _named(namespace: str) -> str:
@@ -424,15 +415,25 @@ async def _is_missing(server: ClusterSession) -> bool:
     return False
 
 
-async def _schedules(server: ClusterSession, place: options.Place) -> AsyncIterator[Check]:
+async def _listed(server: ClusterSession, place: options.Place) -> _Listed:
     from duepoint import errors  # noqa: PLC0415 - beside the others
-    from duepoint.cli.schedules import facts, listing  # noqa: PLC0415 - see above
+    from duepoint.cli.schedules import listing  # noqa: PLC0415 - see above
 
     try:
-        found = [facts.of_object(one) for one in await listing.listed(server, place, None)]
+        return await listing.listed(server, place, None)
     except errors.DuepointError as refused:
-        yield Check(name="schedules", state="unknown", found=str(refused))
+        return refused
+
+
+async def _schedules(
+    server: ClusterSession, place: options.Place, listed: _Listed
+) -> AsyncIterator[Check]:
+    from duepoint.cli.schedules import facts  # noqa: PLC0415 - see above
+
+    if not isinstance(listed, list):
+        yield Check(name="schedules", state="unknown", found=str(listed))
         return
+    found = [facts.of_object(one) for one in listed]
     if not (found or place.everywhere) and await _is_missing(server):
         text = f"there is no namespace {server.namespace}"
         do = "write another -n; kubectl get namespaces shows those there are"

@@ -45,9 +45,7 @@ class Sent:
 
     def go(self) -> None:
         """As a client that was killed."""
-        self._answer.fp.raw._sock.setsockopt(
-            socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"
-        )
+        self._connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self._answer.close()
         self._connection.close()
 
