@@ -62,6 +62,8 @@ else:
     print(server.execute_command(*words))
 """
 _BEFORE_A_NAMESPACE = r"(-n |--namespace[ =]|serviceaccount=|namespace: |/namespaces/|dp:stream:)"
+#: With pipefail, what still writes to a ``head`` that has its lines would end by SIGPIPE.
+_PATIENT_HEAD = 'head() { command head "$@"; cat > /dev/null; }'
 _ADDRESS = re.compile(r"redis://\S+")
 #: How a process that Ctrl-C ends may exit.
 _INTERRUPTED = (0, 130, -signal.SIGINT)
@@ -183,7 +185,7 @@ class Reader:
 
     def _run(self, command: str, folder: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", self._adapted(command)],
+            ["bash", "-euo", "pipefail", "-c", f"{_PATIENT_HEAD}\n{self._adapted(command)}"],
             cwd=folder, env=self._environment_in(folder), stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True, check=False, timeout=LONGEST_SECONDS,
