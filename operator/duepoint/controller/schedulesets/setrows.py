@@ -10,7 +10,7 @@ run it again. A set whose rows cannot be read keeps its members.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -35,6 +35,7 @@ _AGAIN_SECONDS = 1.0
 _WORKERS = 2
 #: Rows of one call, so that none takes long, and members of one page.
 _TOGETHER = 500
+_READ_TOGETHER = 200
 _PAGE = 1_000
 
 T = TypeVar("T")
@@ -128,7 +129,7 @@ class SetRows:
         try:
             source = await self._source(spec)
             if self._applied.get(uid) != (spec.generation, source.version):
-                found = self._read(spec, source)
+                found = await self._read(spec, source)
                 if not await self._apply(state, state.record, source, found):
                     return _AGAIN_SECONDS
         except _Unusable as trouble:
@@ -205,21 +206,20 @@ class SetRows:
             raise _Unusable(Reason.CONFIG_MAP_MISSING, message)
         return found.values
 
-    def _read(self, spec: setspec.SetSpec, source: _Source) -> ReadRows:
+    async def _read(self, spec: setspec.SetSpec, source: _Source) -> ReadRows:
+        """What the rows say; raises _Unusable."""
         most = min(setspec.MOST_ROWS, spec.settings.limits.members)
-        try:
-            return rowtexts.read(
-                iter(source.texts),
-                members.RowReader(spec.settings),
-                now_us=self._term.clock.now_us(),
-                most=most,
-            )
-        except rowtexts.TooManyRows:
+        if (count := len(source.texts)) > most:
             message = (
-                f"spec.rows: {source.name} has {len(source.texts)} rows; write at most {most};"
-                " the members stay"
+                f"spec.rows: {source.name} has {count} rows; write at most {most}; the members stay"
             )
-            raise _Unusable(Reason.ROWS_INVALID, message) from None
+            raise _Unusable(Reason.ROWS_INVALID, message)
+        clock = self._term.clock
+        reading = rowtexts.RowsReading(members.RowReader(spec.settings), now_us=clock.now_us())
+        for some in _parts(source.texts, _READ_TOGETHER):
+            reading.read(some)
+            await clock.sleep(0)  # a row may take a millisecond; the Lease is renewed in between
+        return reading.ended()
 
     # -- the set ---------------------------------------------------------------------------------
 
@@ -268,8 +268,8 @@ _REFUSED = {
 }
 
 
-def _parts(items: list[T]) -> Iterable[list[T]]:
-    return (items[first : first + _TOGETHER] for first in range(0, len(items), _TOGETHER))
+def _parts(items: Sequence[T], most: int = _TOGETHER) -> Iterable[Sequence[T]]:
+    return (items[first : first + most] for first in range(0, len(items), most))
 
 
 def _version(texts: tuple[tuple[str, bytes], ...]) -> bytes:

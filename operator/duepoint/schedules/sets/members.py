@@ -27,6 +27,7 @@ from duepoint.schedules.sets import setspec, strictjson
 ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:~@-]{0,127}$"
 TAG_PATTERN: Final = r"^[0-9a-f]{8}$"
 LONGEST_EXPRESSION: Final = 200
+_LONGEST_JITTER: Final = 32
 
 _ID = re.compile(ID_PATTERN[:-1])
 _TAG = re.compile(TAG_PATTERN[:-1])
@@ -251,13 +252,17 @@ class RowReader:
 
     def _rule(self, member: _Member, now_us: int, *, once: bool) -> rules.Rule:
         """The same object for the same fields."""
-        dst = member.dst
+        dst, jitter = member.dst, member.jitter
+        if jitter is not None and len(jitter) > _LONGEST_JITTER:
+            message = f"has {len(jitter)} characters; write at most {_LONGEST_JITTER}, such as 30s"
+            raise _Refused(Code.INVALID_FIELD, "jitter", message)
         key = (
-            member.schedule,
+            # no longer than what they mean: they are kept
+            None if once else _expression_text(member),
             once,
             member.time_zone,
             None if dst is None else (dst.gap, dst.overlap),
-            member.jitter,
+            jitter,
             member.starting_deadline_seconds,
             member.catch_up_policy,
             member.catch_up_limit,
