@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import pytest
 
 from duepoint.kube import times
 from duepoint.schedules.sets import members
-from tests.unit.controller.setworld import SetWorld
+from tests.unit.controller.setworld import NAME, SetWorld
 from tests.unit.controller.world import NAMESPACE
 
 CONFIG = {"rows": {"configMapRef": {"name": "customers"}}}
@@ -215,6 +215,57 @@ async def test_ten_thousand_rows_are_followed_in_parts(world):
         await world.apply_set(rows={"inline": daily("r1")})
         await world.clock.settle()
         assert set(stored(world)) == {"r1"}
+
+
+async def test_members_without_rows_are_removed_page_by_page(world):
+    """A set that gets rows late may have millions, more than a leader can hold."""
+    done = []
+
+    def noted(name, call):
+        async def called(*args, **options):
+            done.append(name)
+            return await call(*args, **options)
+
+        return called
+
+    async with world.leader():
+        await world.apply_set()
+        await world.put(3_500)
+        population = world.queue.members
+        population.page = noted("page", population.page)
+        population.remove = noted("remove", population.remove)
+        await world.apply_set(rows={"inline": daily("m1", "new")})
+        await world.clock.settle()
+        assert set(stored(world)) == {"m1", "new"}
+    assert max(len(list(group)) for name, group in groupby(done) if name == "page") == 1
+
+
+async def test_sets_of_a_few_rows_do_not_wait_until_large_ones_are_emptied(world):
+    async with world.leader():
+        for name in ("large-1", "large-2"):
+            await world.apply_set(name)
+            await world.put(60_000, name)
+        left = []
+        put = world.queue.members.put
+
+        async def noted(record, rows):
+            left.extend(
+                world.members(world.set_object(large)["metadata"]["uid"])
+                for large in ("large-1", "large-2")
+                if record.name == NAME
+            )
+            return await put(record, rows)
+
+        world.queue.members.put = noted
+        for name in ("large-1", "large-2", NAME):
+            await world.apply_set(name, rows={"inline": daily("a")})
+        await world.clock.advance(5)
+        assert len(left) == 2
+        assert min(left) > 1_000
+        await world.clock.advance(30)
+        for name in ("large-1", "large-2", NAME):
+            assert world.set_ready(name) == ("True", "Armed")
+            assert world.members(world.set_object(name)["metadata"]["uid"]) == 1
 
 
 async def test_a_look_at_the_object_while_rows_are_written_does_not_begin_anew(world):
