@@ -31,11 +31,12 @@ class FollowedSet:
     """One set.
 
     Attributes:
-        seen: the newest state of the object that was read.
+        seen: the newest state of the object that was read, without its texts: with them, two
+            hundred sets of one author would fill the operator's memory.
         published: the status that the API server has, as far as is known.
         report: the answer to the newest generation that was applied; None = none was yet.
         record: what the queue holds.
-        spec: the accepted spec; None where it is refused or was not looked at.
+        spec: what is kept of the accepted spec; None where it is refused or was not looked at.
         members: when they were counted last, in this term or before; None = never.
         spread, accepted: as the newest answer has them; from the status at first.
         written_at: when the status was written last, on the monotonic clock.
@@ -82,7 +83,7 @@ class FollowedSets:
         if state is None:
             state = self._states[seen.uid] = _begun(seen)
         elif seen.version >= state.seen.version:
-            state.seen = seen
+            state.seen = seen.without_texts()
         return state
 
     def forget(self, uid: str) -> FollowedSet | None:
@@ -97,7 +98,7 @@ def _begun(seen: Observed) -> FollowedSet:
         published = {}
     status = setstatus.read(published)
     return FollowedSet(
-        seen=seen,
+        seen=seen.without_texts(),
         published=published,
         members=status.members,
         tally=status.tally,

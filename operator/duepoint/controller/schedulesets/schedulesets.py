@@ -38,7 +38,7 @@ from duepoint.controller.term import Acknowledgement, TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import schedulesets
+from duepoint.kube import port, schedulesets
 from duepoint.runs.setruns import SetOutcome
 from duepoint.schedules import ownstreams
 from duepoint.schedules.conditions import Reason
@@ -251,25 +251,32 @@ class ScheduleSets:
                 raise
 
     async def _look(self, change: Observed) -> float | None:
-        item = await schedulesets.read(
-            self._term.api, change.namespace, change.name, not_before=change.version
-        )
+        item = await self._read(change)
         if item is None or item.metadata.uid != change.uid:
             await self._vanished(change)
             return None
-        state = self.states.adopt(observed.of_object(item))
-        self._publisher.adopted(state)
+        seen = observed.of_object(item)
+        state = self.states.adopt(seen)
+        self._publisher.adopted(seen)
         self._count_early(change.uid)
-        if state.seen.deleted:
-            await self._delete(state)
+        if seen.deleted:
+            await self._delete(state, seen)
             return None
         held = await schedulesets.hold(self._term.api, item)
         if held is not schedulesets.Held.DONE:
             return _STALE_SECONDS
-        return await self._apply(state)
+        return await self._apply(state, seen)
 
-    async def _apply(self, state: FollowedSet) -> float | None:
-        seen = state.seen
+    async def _read(self, change: Observed) -> schedulesets.ScheduleSet | None:
+        """The object; no older state than was seen before, unless it was restored."""
+        api, name = self._term.api, change.name
+        found = await schedulesets.read(api, change.namespace, name, not_before=change.version)
+        state = self.states.get(change.uid)
+        if found is None or state is None or port.version_of(found.metadata) >= state.seen.version:
+            return found
+        return await schedulesets.read(api, change.namespace, name)
+
+    async def _apply(self, state: FollowedSet, seen: Observed) -> float | None:
         applied = await self._reconcile.apply(
             seen, spread=state.spread, is_accepted=state.accepted == seen.generation
         )
@@ -285,7 +292,8 @@ class ScheduleSets:
         if not state.tally.since_us:
             now_us = self._term.clock.now_us()
             state.tally = msgspec.structs.replace(state.tally, since_us=now_us)
-        state.record, state.spec = applied.record, applied.spec
+        state.record = applied.record
+        state.spec = None if applied.spec is None else applied.spec.without_texts()
         state.spread = applied.report.spread
         if applied.report.is_settled and applied.spec is not None:
             state.accepted = seen.generation
@@ -337,10 +345,10 @@ class ScheduleSets:
 
     # -- deletion --------------------------------------------------------------------------------
 
-    async def _delete(self, state: FollowedSet) -> None:
-        if self._deletions.is_deleting(state.seen.uid):
+    async def _delete(self, state: FollowedSet, seen: Observed) -> None:
+        if self._deletions.is_deleting(seen.uid):
             return
-        record = await self._reconcile.begin_deletion(state.seen, spread=state.spread)
+        record = await self._reconcile.begin_deletion(seen, spread=state.spread)
         state.record = record
         self._deletions.begin(record, began_us=self._term.clock.now_us(), state=state)
 

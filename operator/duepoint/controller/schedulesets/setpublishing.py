@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from duepoint.controller.observed import Observed
 from duepoint.controller.schedulesets import setstatus
 from duepoint.controller.schedulesets.followed import FollowedSet, FollowedSets
 from duepoint.controller.schedulesets.setstatus import SetFacts
@@ -54,9 +55,9 @@ class SetPublisher:
         ack.expect()
         self.writer.acknowledge(uid, ack)
 
-    def adopted(self, state: FollowedSet) -> None:
+    def adopted(self, seen: Observed) -> None:
         """The object is followed; a large one takes its turns with the others."""
-        self.writer.resize(state.seen.uid, state.seen.namespace, state.seen.size)
+        self.writer.resize(seen.uid, seen.namespace, seen.size)
 
     async def render(self, uid: str) -> Rendered | None:
         state = self._states.get(uid)

@@ -24,7 +24,7 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import secrets
+from duepoint.kube import schedulesets, secrets
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets import members, setspec
 from duepoint.schedules.sets.setrecord import SetRecord
@@ -126,10 +126,13 @@ class SetRows:
         if state is None or state.is_deleting or state.record is None:
             return None
         spec = state.spec
-        if spec is None or spec.rows is None:
+        is_inline = spec is not None and isinstance(spec.rows, setspec.InlineRows)
+        if spec is None or spec.rows is None or (is_inline and self.is_equal(state)):
             return None
         try:
-            source = await self._source(spec)
+            source = await self._source(state, spec)
+            if source is None:
+                return None
             if self._applied.get(uid) != (spec.generation, source.version):
                 found = await self._read(spec, source)
                 if not await self._apply(state, state.record, source, found):
@@ -140,7 +143,7 @@ class SetRows:
             self._applied[uid] = (spec.generation, b"")
             self._report(state, replace(former, condition=unusable))
             return LOOK_SECONDS
-        return LOOK_SECONDS if isinstance(spec.rows, setspec.ConfigMapRows) else None
+        return None if is_inline else LOOK_SECONDS
 
     async def _apply(
         self, state: FollowedSet, record: SetRecord, source: _Source, found: ReadRows
@@ -183,11 +186,22 @@ class SetRows:
 
     # -- the rows --------------------------------------------------------------------------------
 
-    async def _source(self, spec: setspec.SetSpec) -> _Source:
-        """The rows as they are now; raises _Unusable, and errors.TryLater."""
+    async def _source(self, state: FollowedSet, spec: setspec.SetSpec) -> _Source | None:
+        """The rows as they are now; None where the object has changed, which is applied first.
+
+        Raises _Unusable, and errors.TryLater.
+        """
         rows = spec.rows
         if isinstance(rows, setspec.InlineRows):
-            texts = tuple(rowtexts.of_inline(rows))
+            item = await schedulesets.read(
+                self._term.api, spec.namespace, spec.name, not_before=state.seen.version
+            )
+            if item is None or (item.metadata.uid, item.metadata.generation) != (
+                spec.uid,
+                spec.generation,
+            ):
+                return None
+            texts = tuple(rowtexts.of_inline(setspec.inline_rows(bytes(item.spec))))
             return _Source(name="inline", texts=texts, version=_version(texts))
         assert isinstance(rows, setspec.ConfigMapRows)  # noqa: S101 - a managed set has rows
         data = await self._data(spec.namespace, rows)

@@ -89,7 +89,7 @@ class ConfigMapRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InlineRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Members stand in the object itself, each as JSON text."""
+    """Members stand in the object itself, each as JSON text; see ``SetSpec.without_texts``."""
 
     rows: tuple[msgspec.Raw, ...]
 
@@ -125,6 +125,18 @@ class SetSpec(msgspec.Struct, frozen=True, kw_only=True):
     def is_managed(self) -> bool:
         """Whether its members are kept equal to rows, so that nothing else may change them."""
         return self.rows is not None
+
+    def without_texts(self) -> SetSpec:
+        """The same without its rows, its template and its headers, which may be large."""
+        target = self.action.target
+        if isinstance(target, actions.JobAction):
+            target = actions.JobAction(template={})
+        elif isinstance(target, actions.WebhookAction):
+            target = msgspec.structs.replace(target, headers=())
+        rows = InlineRows(rows=()) if isinstance(self.rows, InlineRows) else self.rows
+        return msgspec.structs.replace(
+            self, action=actions.Action(target=target), blob=b"", rows=rows
+        )
 
 
 _settings_decoder = msgspec.json.Decoder(SetSettings)
@@ -238,6 +250,20 @@ def parse(
         suspend_reason=fields.suspend_reason or "",
         rows=rows,
     )
+
+
+class _RowsAlone(msgspec.Struct):
+    rows: _Rows | None = None
+
+
+_rows_decoder = msgspec.json.Decoder(_RowsAlone)
+
+
+def inline_rows(raw: bytes) -> InlineRows:
+    """The rows that stand in the JSON text of an accepted ``.spec``; raises msgspec errors."""
+    fields = _rows_decoder.decode(raw).rows
+    rows = () if fields is None else fields.inline or ()
+    return InlineRows(rows=tuple(row.copy() for row in rows))
 
 
 def _defaults(fields: _Defaults, findings: SpecFindings) -> MemberDefaults:

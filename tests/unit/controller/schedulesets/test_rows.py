@@ -6,6 +6,7 @@ import asyncio
 import json
 from itertools import groupby, pairwise
 
+import msgspec
 import pytest
 
 from duepoint.kube import times
@@ -266,6 +267,36 @@ async def test_sets_of_a_few_rows_do_not_wait_until_large_ones_are_emptied(world
         for name in ("large-1", "large-2", NAME):
             assert world.set_ready(name) == ("True", "Armed")
             assert world.members(world.set_object(name)["metadata"]["uid"]) == 1
+
+
+async def test_what_is_kept_of_a_set_is_small(world):
+    """Of rows, templates and headers of hundreds of sets nothing stays in memory."""
+    container = {"name": "x", "image": "x", "env": [{"name": "LONG", "value": "x" * 100_000}]}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    job = {"spec": {"ttlSecondsAfterFinished": 60, "template": template}}
+    headers = [{"name": f"X-{number}", "value": "x" * 1_000} for number in range(30)]
+    async with world.leader():
+        await world.apply_set("rows", rows={"inline": daily(*(f"r{n}" for n in range(1_000)))})
+        await world.apply_set("job", jobTemplate=job, payload="x" * 4_000)
+        await world.apply_set("hook", webhook={"url": "https://x.example", "headers": headers})
+        await world.clock.advance(5)
+        for name in ("rows", "job", "hook"):
+            assert world.set_ready(name) == ("True", "Armed")
+            state = world.sets.states.get(world.set_object(name)["metadata"]["uid"])
+            assert len(msgspec.json.encode((state.seen, state.spec))) < 2_000
+        assert world.set_status("job")["target"] == "Job"
+        assert world.set_status("hook")["target"] == "Webhook https://x.example"
+
+
+async def test_rows_of_the_object_are_read_again_where_redis_lost_their_members(world):
+    async with world.leader() as term:
+        await world.apply_set(rows={"inline": daily("a")})
+        await world.clock.advance(20)
+        stored(world).clear()
+        world.queue.stored_sets.records.clear()
+        term.events.index_doubted()
+        await world.clock.advance(20)
+        assert set(stored(world)) == {"a"}
 
 
 async def test_a_look_at_the_object_while_rows_are_written_does_not_begin_anew(world):
