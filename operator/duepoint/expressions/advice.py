@@ -11,8 +11,10 @@ abbreviation (which several places share, so one is named as an example), or a t
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from duepoint.expressions import durations, fields
 
@@ -190,25 +192,26 @@ _ABBREVIATIONS = {
 }
 _LOCAL = {"local", "localtime", "system", "default"}
 _OFFSET = re.compile(r"(?:utc|gmt|etc/utc|etc/gmt)?([+-])(\d{1,2})(?::?(\d\d))?", re.ASCII)
+_LONGEST_LOOKED_AT = 40
+#: Of shorter texts nearly every other one is a slip away.
+_SHORTEST_LOOKED_AT = 4
 _EXAMPLE = 'write a name such as "Europe/Rome" or "Etc/UTC"'
 
 
-def for_zone(zone: str, known: Iterable[str]) -> str:
-    """What to write instead of ``zone``."""
+def for_zone(zone: str, known: frozenset[str]) -> str:
+    """What to write instead of ``zone``; quick, because a tenant may write many wrong names."""
     wanted = re.sub(r"\s+", "_", zone.strip().lower())
     if wanted in _LOCAL:
         return f"no machine's own zone is used; {_EXAMPLE}"
-    by_lower = {name.lower(): name for name in sorted(known)}
-    if wanted in by_lower:
-        return f'write it as "{by_lower[wanted]}"'
+    names = _names(known)
+    if wanted in names.by_lower:
+        return f'write it as "{names.by_lower[wanted]}"'
     if wanted in _ABBREVIATIONS:
         return f'abbreviations are not unique; did you mean "{_ABBREVIATIONS[wanted]}"?'
     if offset := _OFFSET.fullmatch(wanted):
         return _for_offset(offset)
-    cities = [name for lower, name in by_lower.items() if lower.endswith(f"/{wanted}")]
-    if cities:
-        return f'did you mean "{cities[0]}"?'
-    return _near(wanted, by_lower) or _EXAMPLE
+    near = names.cities.get(wanted) or _near(wanted, names)
+    return f'did you mean "{near}"?' if near else _EXAMPLE
 
 
 def _for_offset(offset: re.Match[str]) -> str:
@@ -224,14 +227,63 @@ def _for_offset(offset: re.Match[str]) -> str:
     )
 
 
-def _near(wanted: str, by_lower: dict[str, str]) -> str:
-    """The name that differs by a slip; whole names first, then their last parts."""
-    if not 3 <= len(wanted) <= 40:
-        return ""
-    alike = [name for name in by_lower if abs(len(name) - len(wanted)) <= 4]
-    near = difflib.get_close_matches(wanted, alike, n=1, cutoff=0.8)
-    if not near:
-        cities = {name.rpartition("/")[2]: name for name in by_lower}
-        last = difflib.get_close_matches(wanted.rpartition("/")[2], cities, n=1, cutoff=0.8)
-        near = [cities[last[0]]] if last else []
-    return f'did you mean "{by_lower[near[0]]}"?' if near else ""
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The known names by what people write for them, in small letters.
+
+    Attributes:
+        cities: by the parts behind a slash.
+        whole_slips, city_slips: by each text that lacks one character of a name or a city.
+    """
+
+    by_lower: dict[str, str]
+    cities: dict[str, str]
+    whole_slips: dict[str, str]
+    city_slips: dict[str, str]
+
+
+@functools.cache
+def _names(known: frozenset[str]) -> _Names:
+    by_lower = {name.lower(): name for name in sorted(known)}
+    cities: dict[str, str] = {}
+    for lower, name in by_lower.items():
+        parts = lower.split("/")
+        for first in range(1, len(parts)):
+            cities.setdefault("/".join(parts[first:]), name)
+    return _Names(by_lower, cities, _slips(by_lower), _slips(cities))
+
+
+def _slips(names: dict[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for lower, name in names.items():
+        for text in _shorter(lower):
+            found.setdefault(text, name)
+    return found
+
+
+def _shorter(text: str) -> set[str]:
+    """The text without one of its characters, for each of them."""
+    return {text[:place] + text[place + 1 :] for place in range(len(text))}
+
+
+def _near(wanted: str, names: _Names) -> str | None:
+    """The name that differs by a slip; whole names first, then their last parts.
+
+    A slip is a character too many, too few, wrong, or in its neighbour's place: then one of the
+    two texts without a character, or both, are the same.
+    """
+    if not 3 <= len(wanted) <= _LONGEST_LOOKED_AT:
+        return None
+    if (longer := names.by_lower.get(wanted.rpartition("-")[0])) is not None:
+        return longer  # US/Pacific-New was one
+    return _by_slip(wanted, names.by_lower, names.whole_slips) or _by_slip(
+        wanted.rpartition("/")[2], names.cities, names.city_slips
+    )
+
+
+def _by_slip(wanted: str, names: dict[str, str], slips: dict[str, str]) -> str | None:
+    if len(wanted) < _SHORTEST_LOOKED_AT:
+        return None
+    shorter = sorted(_shorter(wanted))
+    places = (*(names.get(text) for text in shorter), slips.get(wanted))
+    return next(filter(None, (*places, *(slips.get(text) for text in shorter))), None)

@@ -17,6 +17,8 @@ from duepoint.schedules.sets.setrecord import SetRecord, SetState
 
 _FRESH_SECONDS = 1.0
 _MOST_KNOWN = 10_000
+#: Of the rules that rows of all sets say, for some 13,000 of them.
+MOST_RULES_BYTES = 32 << 20
 #: From this part of the limit on the count is read for each change.
 _NEARLY_FULL = 0.95
 
@@ -68,6 +70,7 @@ class OwnSets:
         self._known: collections.OrderedDict[tuple[str, str], tuple[float, OwnSet | None]] = (
             collections.OrderedDict()
         )
+        self._rules = memberjson.KeptRules(MOST_RULES_BYTES)
         self._reading: dict[tuple[str, str], asyncio.Future[OwnSet | None]] = {}
 
     async def find(self, namespace: str, name: str) -> OwnSet:
@@ -95,7 +98,8 @@ class OwnSets:
             elif former is not None and former.record == record:
                 found = former
             else:
-                found = OwnSet(record, memberjson.RowReader(record.settings))
+                reader = memberjson.RowReader(record.settings, self._rules, place[0])
+                found = OwnSet(record, reader)
             self._remember(place, loop.time() + _FRESH_SECONDS, found)
             future.set_result(found)
         except BaseException as error:

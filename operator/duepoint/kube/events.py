@@ -5,6 +5,8 @@ minutes. The first occurrence of something is posted
 as an Event, further ones within the window are counted and written once, as its ``series``. All
 together are at most 20 a second and a bounded number waits; what is beyond it is dropped, because
 an Event is news, not a record: status and the ledger keep the record. Failures are dropped too.
+Namespaces take turns, and each has its share of the bound (``duepoint.shares``): a namespace in
+which everything fails drops its own Events, and keeps those of no other waiting.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import msgspec
 import structlog
 
 from duepoint import clock as clocks
+from duepoint import shares
 from duepoint.kube import errors, port, schedules, times
 
 _log = structlog.get_logger(__name__)
@@ -101,7 +104,10 @@ class Recorder:
         self._clock = clock
         self._controller = f"{schedules.GROUP}/{component}"
         self._instance = socket.gethostname()[:128] or component
-        self._series: OrderedDict[tuple[str, str], _Series] = OrderedDict()
+        self._series: dict[tuple[str, str], _Series] = {}
+        self._shares: shares.Shares[str] = shares.Shares(MOST_WAITING)
+        #: Those that have a series, the one whose Event was written last at the end.
+        self._namespaces: OrderedDict[str, None] = OrderedDict()
         self._news = asyncio.Event()
 
     def note(self, news: Event) -> None:
@@ -112,7 +118,9 @@ class Recorder:
         if series is not None:
             series.count += 1
             series.last_us = now_us
-        elif len(self._series) < MOST_WAITING:
+        elif self._shares.has_room(namespace := news.regarding.namespace):
+            self._shares.take(namespace)
+            self._namespaces.setdefault(namespace)
             name = f"{news.regarding.name[:200]}.{secrets.token_hex(8)}"
             self._series[key] = _Series(news, name, now_us, now_us)
             self._news.set()
@@ -121,10 +129,9 @@ class Recorder:
         """Post until cancelled."""
         while True:
             await self._wait_for_news()
-            for key, series in self._due():
+            self._end_quiet()
+            if (series := self._next()) is not None:
                 await self._write(series)
-                if series.posted == series.count and series.due <= self._clock.monotonic():
-                    del self._series[key]
                 await self._clock.sleep(1 / MOST_PER_SECOND)
 
     async def _wait_for_news(self) -> None:
@@ -139,10 +146,29 @@ class Recorder:
         now = self._clock.monotonic()
         return [(key, series) for key, series in self._series.items() if series.due <= now]
 
+    def _end_quiet(self) -> None:
+        """Forget the series of which a window has brought nothing new."""
+        for key, series in self._due():
+            if series.posted == series.count:
+                del self._series[key]
+                namespace = series.news.regarding.namespace
+                self._shares.give_back(namespace)
+                if not self._shares.held(namespace):
+                    del self._namespaces[namespace]
+
+    def _next(self) -> _Series | None:
+        """The oldest that is due, of the namespace whose turn it is."""
+        firsts: dict[str, _Series] = {}
+        for _, series in self._due():
+            firsts.setdefault(series.news.regarding.namespace, series)
+        turn = next((each for each in self._namespaces if each in firsts), None)
+        if turn is None:
+            return None
+        self._namespaces.move_to_end(turn)
+        return firsts[turn]
+
     async def _write(self, series: _Series) -> None:
-        """Post what is new of a series; a series without anything new has ended."""
-        if series.posted == series.count:
-            return
+        """Post what is new of a series."""
         counted, path = series.count, collection(series.news.regarding.namespace)
         try:
             if series.posted == 0:

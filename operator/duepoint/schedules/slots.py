@@ -121,10 +121,12 @@ def for_rule(rule: rules.Rule, *, identity: str, created_us: int) -> Slots:
         errors.InvalidExpression: where a text is not an expression.
     """
     timing = rule.timing
-    expression = _shared_expression(timing, rule.whole_seconds)
+    is_one = len(timing.schedules) == 1
+    expression = _shared_expression(timing, rule.whole_seconds) if is_one else None
     if expression is None:
         anchor_us = created_us if timing.start_us is None else timing.start_us
-        expression = _expression(
+        compiled = _expression if is_one else _merged_expression
+        expression = compiled(
             timing,
             rule.whole_seconds,
             identity if _uses_hash(timing) else "",
@@ -173,10 +175,9 @@ def _shared_expression(
     return _expression(timing, whole_seconds, "", timing.start_us or 0)
 
 
-@functools.lru_cache(maxsize=65_536)
-def _expression(
+def _compiled(
     timing: rules.Timing,
-    whole_seconds: bool,  # noqa: FBT001 - part of the cache's key
+    whole_seconds: bool,  # noqa: FBT001 - part of the caches' keys
     identity: str,
     anchor_us: int,
 ) -> expressions.Expression:
@@ -188,6 +189,12 @@ def _expression(
     if start_us is None and timing.end_us is None:
         return whole
     return expressions.windowed(whole, start_us=start_us, end_us=timing.end_us)
+
+
+#: Of one text: 3 KB at most. A tenant may write any number of them.
+_expression = functools.lru_cache(maxsize=65_536)(_compiled)
+#: Of up to 32 texts: 40 KB, so few are kept; compiling one anew takes 4 ms at most.
+_merged_expression = functools.lru_cache(maxsize=1_024)(_compiled)
 
 
 def _compile(

@@ -81,7 +81,8 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
     def decide(self, known: KindRule, due_us: int, created_us: int) -> _Step | None:
         """The step of this due; None where it is not an ordinary one."""
         now_us = self._now_us
-        found = _slots_around(known.kind, due_us, created_us)
+        around = _slots_around if known.kind.is_large else _kept_slots_around
+        found = around(known.kind, due_us, created_us)
         if found is None:
             return None
         slot_us, following_us, previous_us = found
@@ -106,7 +107,6 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
         return self.groups.setdefault((kind.namespace, kind.target, kind.owner, trigger), [])
 
 
-@functools.lru_cache(maxsize=_MOST_KEPT)
 def _slots_around(
     kind: columns.DefinitionKind, due_us: int, created_us: int
 ) -> tuple[int, int, int | None] | None:
@@ -125,6 +125,9 @@ def _slots_around(
     if slot_us != due_us and kind.rule.timing.zone_data:
         return None  # its due was computed with other zone data
     return slot_us, following.due_us, timeline.previous_before(slot_us)
+
+
+_kept_slots_around = functools.lru_cache(maxsize=_MOST_KEPT)(_slots_around)
 
 
 def group(
@@ -216,7 +219,7 @@ def kind_rules(
     limits: dict[tuple[str, str], int | None] = {}
     chosen: dict[Hashable, KindRule] = {}
     for key, kind in found.items():
-        nature = _nature(kind)
+        nature = (_nature if kind.is_large else _kept_nature)(kind)
         if nature is None:
             continue
         target = kind.namespace, kind.target
@@ -227,7 +230,6 @@ def kind_rules(
     return chosen
 
 
-@functools.lru_cache(maxsize=_MOST_KEPT)
 def _nature(kind: columns.DefinitionKind) -> tuple[int, bool, bool] | None:
     """The greatest age of its slots, whether it is anchored, and whether members of it fire once.
 
@@ -244,6 +246,9 @@ def _nature(kind: columns.DefinitionKind) -> tuple[int, bool, bool] | None:
     if is_once and (timing.start_us, timing.end_us) != (None, None):
         return None
     return oldest_us, slots.is_anchored(timing), is_once
+
+
+_kept_nature = functools.lru_cache(maxsize=_MOST_KEPT)(_nature)
 
 
 # -- columns of definitions at hand -----------------------------------------------------------

@@ -31,6 +31,18 @@ def test_memory_is_bounded(monkeypatch):
     assert known.text(SHARD, 499) == b"d499"
 
 
+def test_long_texts_count_by_their_length(monkeypatch):
+    """A Schedule of 32 expressions has a rule of 7 KB, another one with each edit."""
+    monkeypatch.setattr(interning, "LIMIT", 8_000)
+    known = interning.Interned()
+    remembered = 1_000
+    for number in range(remembered):
+        known.learn(SHARD, number, b"r%d %s" % (number, b"," * 7_000))
+    kept = [number for number in range(remembered) if known.text(SHARD, number) is not None]
+    assert 7_000 * len(kept) < 8_000 * 128
+    assert known.text(SHARD, remembered - 1) is not None
+
+
 def test_a_rule_for_each_minute_of_a_day_is_remembered_of_256_shards():
     """A write of millions of members uses all of them again and again."""
     known = interning.Interned()

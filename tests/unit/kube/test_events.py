@@ -12,8 +12,10 @@ from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.unit.election import virtualtime
 
 
-def news(reason: str = "RunFailed", uid: str = "u1", **changes: Any) -> events.Event:
-    about = events.ObjectReference(namespace="team", name="nightly", uid=uid)
+def news(
+    reason: str = "RunFailed", uid: str = "u1", namespace: str = "team", **changes: Any
+) -> events.Event:
+    about = events.ObjectReference(namespace=namespace, name="nightly", uid=uid)
     return events.Event(regarding=about, reason=reason, action="Run", note="exit 1", **changes)
 
 
@@ -78,7 +80,7 @@ def test_other_reasons_and_other_schedules_are_told_by_themselves():
 
 
 def test_a_flood_is_posted_at_twenty_a_second_and_what_is_beyond_the_bound_is_dropped(monkeypatch):
-    monkeypatch.setattr(events, "MOST_WAITING", 250)
+    monkeypatch.setattr(events, "MOST_WAITING", 300)
 
     async def main():
         kubernetes = FakeKubernetes()
@@ -88,7 +90,47 @@ def test_a_flood_is_posted_at_twenty_a_second_and_what_is_beyond_the_bound_is_dr
             await asyncio.sleep(10)
             assert 195 <= len(writes(kubernetes)) <= 202
             await asyncio.sleep(60)
-            assert len(writes(kubernetes)) == 250
+            assert len(writes(kubernetes)) == 225  # three quarters
+
+    virtualtime.run(main())
+
+
+def test_a_namespace_in_which_everything_fails_leaves_room_and_turns_to_others(monkeypatch):
+    monkeypatch.setattr(events, "MOST_WAITING", 100)
+
+    async def main():
+        kubernetes = FakeKubernetes()
+        async with a_recorder(kubernetes) as recorder:
+            for number in range(2 * events.MOST_WAITING):
+                recorder.note(news(uid=f"u{number}"))
+            await asyncio.sleep(0.2)
+            recorder.note(news(uid="theirs", namespace="quiet"))
+            await asyncio.sleep(0.2)
+            stored = kubernetes.all_stored("events")
+            assert "quiet" in {event["metadata"]["namespace"] for event in stored}
+            for _ in range(5):  # the flood goes on
+                await asyncio.sleep(2 * events.WINDOW_SECONDS)
+                for number in range(2 * events.MOST_WAITING):
+                    recorder.note(news(uid=f"v{number}"))
+                recorder.note(news(uid="theirs", namespace="quiet"))
+                await asyncio.sleep(0.2)
+                written = [path for verb, path in kubernetes.requests if "/quiet/" in path]
+                assert len(written) >= 2
+
+    virtualtime.run(main())
+
+
+def test_what_is_over_gives_its_place_back(monkeypatch):
+    monkeypatch.setattr(events, "MOST_WAITING", 100)
+
+    async def main():
+        kubernetes = FakeKubernetes()
+        async with a_recorder(kubernetes) as recorder:
+            for begun in range(5):
+                for number in range(70):
+                    recorder.note(news(uid=f"{begun}-{number}"))
+                await asyncio.sleep(3 * events.WINDOW_SECONDS)
+                assert len(writes(kubernetes)) == 70 * (begun + 1)
 
     virtualtime.run(main())
 

@@ -52,3 +52,21 @@ def _differ(text):
         for n in range(40)
     }
     return len(upcoming) > 1
+
+
+def test_few_expressions_of_several_texts_are_kept_because_they_are_large():
+    """A tenant may write a new one with each edit, and none of them is small."""
+
+    def expression_of(number):
+        texts = (f"{number % 60} {number // 60} * * *", f"0 0 {number % 28 + 1} * *")
+        rule = rules.Rule(timing=rules.Timing(schedules=texts), policy=rules.Policy())
+        return slots.for_rule(
+            rule, identity="team/a", created_us=at("2026-03-01 12:00:00")
+        ).expression
+
+    first = expression_of(0)
+    assert expression_of(0) is first
+    for number in range(1, 1_200):
+        expression_of(number)
+    assert expression_of(0) is not first
+    assert expression_of(1_199) is expression_of(1_199)

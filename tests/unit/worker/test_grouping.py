@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.claims import chaincolumns
-from duepoint.delayqueue.definitions import columns
+from duepoint.delayqueue.definitions import columns, reading
 from duepoint.schedules import points, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.sets import identity
@@ -17,6 +19,7 @@ SECOND = 1_000_000
 CREATED = at("2026-03-01 11:00:00")
 NOON = at("2026-03-01 12:00:00")
 LIMIT_US = 5 * SECOND
+VERSION = points.TimingVersion(b"vers")
 
 SCHEDULES = [
     "* * * * *",
@@ -186,3 +189,30 @@ def test_columns_of_a_claim_hold_chains_alone():
     assert chaincolumns.of((chain,)) == (chain,)
     occurrence = points.parse_member(b"aaaaaaaa0001\x01" + b"\x00" * 8, 5)
     assert chaincolumns.of((chain, occurrence)) is None
+
+
+def test_nothing_keeps_a_kind_of_several_expressions_which_is_large():
+    """The kinds of a namespace may all differ, and be edited again and again."""
+    rule = rules.Rule(timing=rules.Timing(schedules=("0 * * * *", "30 12 * * *")))
+    kind = columns.DefinitionKind("team", rule, "target")
+    found = columns.Columns([0], ["uid"], ["name"], [1], [CREATED], [1], {1: kind})
+    before = sys.getrefcount(kind)
+    kinds = grouping.kind_rules(found.kind_of, lambda *_: LIMIT_US)
+    member = points.chain(points.schedule_id("uid", "team"), VERSION, NOON).member
+    groups = list(grouping.group(found, [member], [NOON], kinds, NOON))
+    assert groups
+    del kinds, groups
+    assert sys.getrefcount(kind) == before
+
+
+def test_few_rules_of_several_expressions_are_kept_because_they_are_large():
+    def parsed(number):
+        texts = tuple(f"{number % 60} {place} {number // 60 + 1} * *" for place in range(24)) * 4
+        return reading.parsed_rule(rules.text(rules.Rule(timing=rules.Timing(schedules=texts))))
+
+    first = parsed(0)
+    assert parsed(0) is first
+    for number in range(1, 2_100):
+        parsed(number)
+    assert parsed(0) is not first
+    assert parsed(2_099) is parsed(2_099)

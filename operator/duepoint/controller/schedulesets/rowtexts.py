@@ -6,7 +6,7 @@ are used. Of two rows with one id neither is. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from duepoint.schedules.sets import members, setspec
@@ -30,10 +30,6 @@ class ReadRows:
     kept: set[str] = field(default_factory=set)
 
 
-class TooManyRows(ValueError):
-    """There are more rows than a set may have."""
-
-
 def of_inline(rows: setspec.InlineRows) -> Iterator[tuple[str, bytes]]:
     """The place and the text of each row of the object."""
     for index, row in enumerate(rows.rows):
@@ -52,28 +48,35 @@ def of_data(data: Mapping[str, bytes], key: str) -> Iterator[tuple[str, bytes]]:
                 yield f"{name}: line {number}", text
 
 
-def read(
-    texts: Iterator[tuple[str, bytes]], reader: members.RowReader, *, now_us: int, most: int
-) -> ReadRows:
-    """The members of these rows; raises TooManyRows."""
-    found = ReadRows()
-    places: dict[str, str] = {}
-    for number, (place, text) in enumerate(texts, start=1):
-        if number > most:
-            raise TooManyRows(f"there are more than {most} rows")
-        row = reader.row(text, now_us=now_us)
-        if isinstance(row, members.RowError):
-            where = f"{place}: {row.field}" if row.field else place
-            found.wrong.append(f"{where}: {row.detail}"[:_MOST_TEXT])
-            if row.id:
+class RowsReading:
+    """Rows being read, some at a time: ten thousand of them take seconds."""
+
+    def __init__(self, reader: members.RowReader, *, now_us: int) -> None:
+        self._reader = reader
+        self._now_us = now_us
+        self._places: dict[str, str] = {}
+        self._found = ReadRows()
+
+    def read(self, texts: Iterable[tuple[str, bytes]]) -> None:
+        """Read these places and texts."""
+        found = self._found
+        for place, text in texts:
+            row = self._reader.row(text, now_us=self._now_us)
+            if isinstance(row, members.RowError):
+                where = f"{place}: {row.field}" if row.field else place
+                found.wrong.append(f"{where}: {row.detail}"[:_MOST_TEXT])
+                if row.id:
+                    found.kept.add(row.id)
+            elif row.id in self._places:
+                message = f"{place}: the id {row.id} stands at {self._places[row.id]}, too"
+                found.wrong.append(message[:_MOST_TEXT])
                 found.kept.add(row.id)
-        elif row.id in places:
-            message = f"{place}: the id {row.id} stands at {places[row.id]}, too"
-            found.wrong.append(message[:_MOST_TEXT])
-            found.kept.add(row.id)
-        else:
-            places[row.id] = place
-            found.rows[row.id] = row
-    for name in found.kept:
-        found.rows.pop(name, None)
-    return found
+            else:
+                self._places[row.id] = place
+                found.rows[row.id] = row
+
+    def ended(self) -> ReadRows:
+        """What all of them say."""
+        for name in self._found.kept:
+            self._found.rows.pop(name, None)
+        return self._found

@@ -10,7 +10,7 @@ run it again. A set whose rows cannot be read keeps its members.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -35,7 +35,10 @@ _AGAIN_SECONDS = 1.0
 _WORKERS = 2
 #: Rows of one call, so that none takes long, and members of one page.
 _TOGETHER = 500
+_READ_TOGETHER = 200
 _PAGE = 1_000
+#: Members of one turn: removing so many takes seconds.
+_MOST_REMOVED = 50_000
 
 T = TypeVar("T")
 
@@ -128,7 +131,7 @@ class SetRows:
         try:
             source = await self._source(spec)
             if self._applied.get(uid) != (spec.generation, source.version):
-                found = self._read(spec, source)
+                found = await self._read(spec, source)
                 if not await self._apply(state, state.record, source, found):
                     return _AGAIN_SECONDS
         except _Unusable as trouble:
@@ -146,7 +149,9 @@ class SetRows:
         uid, spec = state.seen.uid, state.spec
         assert spec is not None  # noqa: S101 - it has been looked at
         try:
-            wrong = await self._equalise(record, found)
+            wrong = await self._write(record, found)
+            if wrong is not None and not await self._remove_others(record, found):
+                return False
         except queue_errors.LayoutChanged:
             await self._term.queue.layouts.read()
             return False
@@ -205,32 +210,34 @@ class SetRows:
             raise _Unusable(Reason.CONFIG_MAP_MISSING, message)
         return found.values
 
-    def _read(self, spec: setspec.SetSpec, source: _Source) -> ReadRows:
+    async def _read(self, spec: setspec.SetSpec, source: _Source) -> ReadRows:
+        """What the rows say; raises _Unusable."""
         most = min(setspec.MOST_ROWS, spec.settings.limits.members)
-        try:
-            return rowtexts.read(
-                iter(source.texts),
-                members.RowReader(spec.settings),
-                now_us=self._term.clock.now_us(),
-                most=most,
-            )
-        except rowtexts.TooManyRows:
+        if (count := len(source.texts)) > most:
             message = (
-                f"spec.rows: {source.name} has {len(source.texts)} rows; write at most {most};"
-                " the members stay"
+                f"spec.rows: {source.name} has {count} rows; write at most {most}; the members stay"
             )
-            raise _Unusable(Reason.ROWS_INVALID, message) from None
+            raise _Unusable(Reason.ROWS_INVALID, message)
+        clock = self._term.clock
+        reading = rowtexts.RowsReading(members.RowReader(spec.settings), now_us=clock.now_us())
+        for some in _parts(source.texts, _READ_TOGETHER):
+            reading.read(some)
+            await clock.sleep(0)  # a row may take a millisecond; the Lease is renewed in between
+        return reading.ended()
 
     # -- the set ---------------------------------------------------------------------------------
 
-    async def _equalise(self, record: SetRecord, found: ReadRows) -> list[str] | None:
+    async def _write(self, record: SetRecord, found: ReadRows) -> list[str] | None:
         """Rows that the queue refused; None where it does not take members of the set now."""
-        standing = await self._standing(record)
         now_us = self._term.clock.now_us()
+        passed = [
+            row.id for row in found.rows.values() if row.at_us is not None and row.at_us <= now_us
+        ]
+        over = set(passed) - await self._standing(record, passed)
         writes = [
             values.MemberWrite(id=row.id, rule=row.rule, at_us=row.at_us, payload=row.payload)
             for row in found.rows.values()
-            if row.at_us is None or row.at_us > now_us or row.id in standing
+            if row.id not in over
         ]
         wrong: list[str] = []
         for some in _parts(writes):
@@ -240,23 +247,38 @@ class SetRows:
                 if answer.outcome not in _STORED:
                     wrong.append(f"{answer.id}: {_REFUSED[answer.outcome]}")
             await self._term.clock.sleep(0)  # let firing and statuses in between
-        gone = standing - found.rows.keys() - found.kept
-        for names in _parts(sorted(gone)):
-            removals = [values.MemberRemoval(id=name) for name in names]
-            await self._term.queue.members.remove(record, removals)
-            await self._term.clock.sleep(0)
         return wrong
 
-    async def _standing(self, record: SetRecord) -> set[str]:
-        """The ids of all members that are there."""
+    async def _standing(self, record: SetRecord, names: list[str]) -> set[str]:
+        """Those of these ids that have a member."""
         found: set[str] = set()
-        cursor = ""
-        while True:
+        for some in _parts(names):
+            stored = await self._term.queue.members.get(record, some)
+            found.update(member.id for member in stored if member is not None)
+        return found
+
+    async def _remove_others(self, record: SetRecord, found: ReadRows) -> bool:
+        """Whether no member is left that has no row; else the next sets have their turn first.
+
+        A set that had no rows before may have millions of them, so they are never held together.
+        """
+        cursor, removed = "", 0
+        while removed < _MOST_REMOVED:
             page = await self._term.queue.members.page(record, cursor, limit=_PAGE)
-            found.update(member.id for member in page.members)
+            gone = [
+                member.id
+                for member in page.members
+                if member.id not in found.rows and member.id not in found.kept
+            ]
+            for names in _parts(gone):
+                removals = [values.MemberRemoval(id=name) for name in names]
+                await self._term.queue.members.remove(record, removals)
+                await self._term.clock.sleep(0)
+            removed += len(gone)
             cursor = page.cursor
             if not cursor:
-                return found
+                return True
+        return False
 
 
 #: What ends a term.
@@ -268,8 +290,8 @@ _REFUSED = {
 }
 
 
-def _parts(items: list[T]) -> Iterable[list[T]]:
-    return (items[first : first + _TOGETHER] for first in range(0, len(items), _TOGETHER))
+def _parts(items: Sequence[T], most: int = _TOGETHER) -> Iterable[Sequence[T]]:
+    return (items[first : first + most] for first in range(0, len(items), most))
 
 
 def _version(texts: tuple[tuple[str, bytes], ...]) -> bytes:

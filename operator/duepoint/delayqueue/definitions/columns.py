@@ -46,6 +46,11 @@ class DefinitionKind(msgspec.Struct, frozen=True, eq=False):
     target: str
     owner: setidentity.SetIdentity | None = None
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it has several expressions, up to 7 KB of text: then little of it is kept."""
+        return len(self.rule.timing.schedules) > 1
+
 
 class OwnPayload(NamedTuple):
     """The payload of a member, empty where it has none of its own, with its keyed hash."""
@@ -268,7 +273,9 @@ class ColumnReader:
             learned = await self._read_kinds(shard, kinds - listed.keys())
             if len(known) >= _REMEMBERED_KINDS:
                 known.clear()
-            known.update(learned)
+            known.update(
+                (kind, each) for kind, each in learned.items() if each is None or not each.is_large
+            )
             listed.update(learned)
         of_sets = {
             codec.kind_numbers(kind)[0]

@@ -21,10 +21,12 @@ from duepoint.delayqueue import index, messages, sharding
 from duepoint.schedules import definition as definitions
 
 #: What is remembered of all shards, in both generations. Each shard's number for a text counts as
-#: one; a text itself takes as much as three of them: 100 MB at most in all. A rule for each
-#: minute of a day in each of 256 shards fits into the younger generation alone.
+#: one, some 125 bytes; a short text itself takes as much as three of them, and a long one by its
+#: length: 100 MB at most in all. A rule for each minute of a day in each of 256 shards fits into
+#: the younger generation alone.
 LIMIT = 800_000
 _TEXT_SIZE = 3
+_UNIT_BYTES = 128
 
 
 class TextKind(enum.StrEnum):
@@ -66,7 +68,7 @@ class _Generation:
         by_shard = self.numbers.get(text)
         if by_shard is None:
             by_shard = self.numbers[text] = {}
-            self.size += _TEXT_SIZE
+            self.size += _TEXT_SIZE + len(text) // _UNIT_BYTES
         self.size += shard not in by_shard
         by_shard[shard] = number
         self.texts.setdefault(shard, {})[number] = text

@@ -45,10 +45,18 @@ _READINGS = 2
 #: Sets of a shard of which what it knows is read along; of others it takes a round trip.
 _MOST_SET_LANES = 64
 
-parsed_rule = functools.lru_cache(maxsize=50_000)(rules.parse)
+#: A rule of one expression is shorter; one of several has up to 7 KB, so few are kept.
+_SHORT_RULE_BYTES = 1_024
+_parsed_short = functools.lru_cache(maxsize=50_000)(rules.parse)
+_parsed_long = functools.lru_cache(maxsize=2_048)(rules.parse)
 _unpack = functools.lru_cache(maxsize=10_000)(codec.unpack)
 
 _Buckets = dict[str, list[points.ScheduleId]]
+
+
+def parsed_rule(text: bytes) -> rules.Rule:
+    """The rule behind a text, the same object for the same text while that is kept."""
+    return (_parsed_short if len(text) <= _SHORT_RULE_BYTES else _parsed_long)(text)
 
 
 class TextLost(Exception):

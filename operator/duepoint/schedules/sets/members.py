@@ -3,20 +3,20 @@
 The HTTP API, rows of a set and files of ``duepoint set import`` share this form. What a member
 does not say comes from the set's defaults. What is read can be written again unchanged: names that
 only an answer has are passed over. A ``RowReader`` belongs to one version of a set's settings,
-and gives members that say the same one and the same rule object. Pure.
+and gives members that say the same one and the same rule object, as long as that is kept. Pure.
 """
 
 from __future__ import annotations
 
-import collections
 import datetime as dt
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
-from duepoint import errors
+from duepoint import errors, shares
 from duepoint.expressions import durations, timezones
 from duepoint.expressions.expression import FIRST_US, LAST_US, SECOND_US
 from duepoint.schedules import policies, slots, specfields
@@ -27,12 +27,15 @@ from duepoint.schedules.sets import setspec, strictjson
 ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:~@-]{0,127}$"
 TAG_PATTERN: Final = r"^[0-9a-f]{8}$"
 LONGEST_EXPRESSION: Final = 200
+_LONGEST_JITTER: Final = 32
 
 _ID = re.compile(ID_PATTERN[:-1])
 _TAG = re.compile(TAG_PATTERN[:-1])
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
-_MOST_RULES = 4_096
+#: About the memory that a rule takes which only one member has.
+_RULE_BYTES = 2_560
+_MOST_BYTES = 4_096 * _RULE_BYTES
 _NULL = b"null"
 
 #: Names that only an answer has.
@@ -136,15 +139,30 @@ class _Refused(Exception):
         return RowError(self.code, self.field, self.detail, shown)
 
 
-class RowReader:
-    """Reads members of a set with these settings."""
+#: Rules by namespace, and by their reader and what rows say.
+KeptRules = shares.BytesCache[tuple[object, ...], rules.Rule]
 
-    def __init__(self, settings: setspec.SetSettings) -> None:
+
+#: Tells readers apart.
+_numbers = itertools.count()
+
+
+class RowReader:
+    """Reads members of a set with these settings.
+
+    Args:
+        kept: rules of several readers, which have one bound; None = only this reader's.
+        namespace: whose share of that bound it is.
+    """
+
+    def __init__(
+        self, settings: setspec.SetSettings, kept: KeptRules | None = None, namespace: str = ""
+    ) -> None:
         self.settings = settings
         self._most_payload_bytes = settings.limits.payload_bytes
-        self._rules: collections.OrderedDict[tuple[object, ...], rules.Rule] = (
-            collections.OrderedDict()
-        )
+        self._rules = KeptRules(_MOST_BYTES) if kept is None else kept
+        self._namespace = namespace
+        self._number = next(_numbers)
 
     def row(self, text: bytes | msgspec.Raw, *, now_us: int) -> ReadMember | RowError:
         """The row of one line of NDJSON, or of one element of a list: it has an id."""
@@ -251,28 +269,29 @@ class RowReader:
 
     def _rule(self, member: _Member, now_us: int, *, once: bool) -> rules.Rule:
         """The same object for the same fields."""
-        dst = member.dst
+        dst, jitter = member.dst, member.jitter
+        if jitter is not None and len(jitter) > _LONGEST_JITTER:
+            message = f"has {len(jitter)} characters; write at most {_LONGEST_JITTER}, such as 30s"
+            raise _Refused(Code.INVALID_FIELD, "jitter", message)
         key = (
-            member.schedule,
+            self._number,
+            # no longer than what they mean: they are kept
+            None if once else _expression_text(member),
             once,
             member.time_zone,
             None if dst is None else (dst.gap, dst.overlap),
-            member.jitter,
+            jitter,
             member.starting_deadline_seconds,
             member.catch_up_policy,
             member.catch_up_limit,
             member.concurrency_policy,
             member.suspend,
         )
-        found = self._rules.get(key)
-        if found is not None:
-            self._rules.move_to_end(key)
-            return found
-        made = _rule(member, self.settings, now_us, once=once)
-        self._rules[key] = made
-        if len(self._rules) > _MOST_RULES:
-            self._rules.popitem(last=False)
-        return made
+        found = self._rules.get(self._namespace, key)
+        if found is None:
+            found = _rule(member, self.settings, now_us, once=once)
+            self._rules.put(self._namespace, key, found, _RULE_BYTES)
+        return found
 
 
 def wrong_id(text: str) -> str:

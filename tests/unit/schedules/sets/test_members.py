@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from duepoint.schedules import rule as rules
@@ -151,3 +153,26 @@ def test_plain_lines_share_their_rule():
     assert first.rule is second.rule
     assert third.rule.timing.schedules == ("@daily",)
     assert (first.at_us, first.payload) == (1_893_456_000_000_000, b'{"n":1}')
+
+
+def test_what_a_reader_keeps_of_rows_is_short():
+    """It keeps thousands of rules, and a row may have 64 KiB."""
+    reader = members.RowReader(SETTINGS)
+    padded = b'{"id": "a", "schedule": "%b@daily"}' % (b" " * 60_000)
+    plain = b'{"id": "a", "schedule": "@daily"}'
+    reader.row(b'{"id": "b", "schedule": "@weekly"}', now_us=NOW_US)  # what others share is loaded
+    tracemalloc.start()
+    try:
+        found = reader.row(padded, now_us=NOW_US)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 30_000
+    assert reader.row(plain, now_us=NOW_US).rule is found.rule
+
+
+def test_a_long_jitter_is_refused():
+    found = row(b'{"id": "a", "schedule": "@daily", "jitter": "%b"}' % (b"1s" * 17))
+    assert (found.code, found.field) == (members.Code.INVALID_FIELD, "jitter")
+    assert found.detail == "has 34 characters; write at most 32, such as 30s"
+    assert row(b'{"id": "a", "schedule": "@daily", "jitter": "%b"}' % (b"1s" * 16)).id == "a"
