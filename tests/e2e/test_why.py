@@ -2,7 +2,8 @@
 
 The developer's account may do what the chart's `edit` and Kubernetes' own give in one namespace,
 and nothing in the namespace of the installation. Each row of the tables is a trouble of its own,
-made on the real API server with real processes; the command runs as a person starts it.
+made on the real API server with real processes. Commands are warm: an answer is asked for until it
+is the right one.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.test_crashes import in_seconds
 from tests.e2e.test_jobs import endless, jobs_path, seconds_of, template
-from tests.support import receiver
+from tests.support import receiver, warmcommands
 from tests.support.stack import Stack, eventually
 from tests.support.waiting import OF_PROCESSES_SECONDS
 
@@ -50,8 +52,8 @@ SLOW_RETRY = {"initialBackoff": "30s", "maxBackoff": "60s"}
 class Developer:
     """A person with the rights of a namespace."""
 
-    def __init__(self, stack: Stack) -> None:
-        self.stack = stack
+    def __init__(self, stack: Stack, programs: Path) -> None:
+        self.stack, self.programs = stack, programs
         admin, ns = stack.plane.admin(), stack.namespace
         self.kubeconfig = stack.plane.service_account_kubeconfig(ns, "developer", stack.folder)
         admin.apply(RBAC.format(ns=ns, kind="roles/developer"), _rbac(ns, "Role", rules=RULES))
@@ -70,7 +72,12 @@ class Developer:
     async def run(self, *arguments: str, code: int = 0) -> str:
         def call() -> str:
             done = subprocess.run(
-                [str(BIN / "kubectl-duepoint"), *arguments, "--kubeconfig", str(self.kubeconfig)],
+                [
+                    str(self.programs / "kubectl-duepoint"),
+                    *arguments,
+                    "--kubeconfig",
+                    str(self.kubeconfig),
+                ],
                 capture_output=True,
                 text=True,
                 check=False,
@@ -109,9 +116,16 @@ def _rbac(namespace: str, kind: str, **fields) -> dict:
     }
 
 
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("programs")
+    with warmcommands.warm(folder, BIN):
+        yield folder
+
+
 @pytest.fixture
-async def developer(stack: Stack) -> Developer:
-    return await asyncio.to_thread(Developer, stack)
+async def developer(stack: Stack, programs: Path) -> Developer:
+    return await asyncio.to_thread(Developer, stack, programs)
 
 
 def closed_port() -> int:
@@ -549,7 +563,14 @@ async def test_doctor_says_what_is_in_order_and_what_is_not(
         def call() -> str:
             done = subprocess.run(
                 [
-                    *(str(BIN / "duepoint"), "doctor", "--lease", lease, "-o", "json"),
+                    *(
+                        str(developer.programs / "duepoint"),
+                        "doctor",
+                        "--lease",
+                        lease,
+                        "-o",
+                        "json",
+                    ),
                     *("-n", stack.namespace, "--kubeconfig", admin),
                 ],
                 capture_output=True,

@@ -82,7 +82,7 @@ def test_an_edit_holds_from_the_moment_that_it_is_seen(wrong_of, played, kind):
 @pytest.mark.parametrize("target", ["job", "webhook", "stream"])
 @pytest.mark.parametrize("kind", [Kind.RUN, Kind.BACKFILL])
 def test_what_is_run_by_hand_runs_once(wrong_of, played, target, kind):
-    story = a_story(target, seconds=180.0)
+    story = a_story(target, seconds=115.0)
     record = played(story)
     at = messages_of(record, "worker", 20.0, 30.0)[0]
     run = faults.usual(kind, at)
@@ -150,7 +150,7 @@ def test_jobs_of_which_redis_knows_no_more_keep_others_from_starting(played):
 
 @pytest.mark.parametrize("target", ["job", "webhook", "stream"])
 def test_another_key_loses_nothing(wrong_of, played, target):
-    story = a_story(target, seconds=180.0)
+    story = a_story(target, seconds=115.0)
     at = messages_of(played(story), "worker", 20.0, 30.0)[0]
     assert wrong_of(story, [[faults.usual(Kind.NEW_KEY, at)]]) == {}
 
@@ -184,7 +184,7 @@ def test_workers_leave_the_members_of_a_suspended_set_alone(played):
 @pytest.mark.parametrize("kind", [Kind.KILL_BEFORE, Kind.KILL_AFTER, Kind.LOSE_REPLY])
 def test_a_change_of_a_member_that_gets_no_answer_is_made_once(wrong_of, played, kind):
     """The HTTP API dies, or its answer is lost, and the client asks another process."""
-    story = members_story()
+    story = dataclasses.replace(members_story(), seconds=75.0)
     record = played(story)
     numbers = scopes.points(record, 6.0, 6.1)
     at = [n for n in numbers if record.messages[n].process.name in ("api0", "api1", "client")][::2]

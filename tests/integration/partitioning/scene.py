@@ -47,6 +47,7 @@ class Scene:
     live: dict[bytes, definition.Definition] = dataclasses.field(default_factory=dict)
     problems: list[str] = dataclasses.field(default_factory=list)
     longest_late_us: int = 0
+    retried_share: float = 0.2
     opened: list[delayqueue.DelayQueue] = dataclasses.field(default_factory=list)
     servers: dict[delayqueue.DelayQueue, Servers] = dataclasses.field(default_factory=dict)
 
@@ -149,7 +150,7 @@ class Scene:
                 self.problems.append(f"a ghost: {known.name}")
             self.longest_late_us = max(self.longest_late_us, claim.now_us - point.due_us)
             if point.kind is points.PointKind.CHAIN:
-                if random.random() < 0.2 and not claim.reclaimed:
+                if random.random() < self.retried_share and not claim.reclaimed:
                     occurrences.append(queueing.a_retry(point, due_us=claim.now_us + 30_000))
                 else:
                     self.fired[point.member].append(point.due_us)
@@ -195,14 +196,28 @@ class Scene:
 
     # -- what must be true -----------------------------------------------------------------------
 
+    async def catch_up(self) -> None:
+        """A while for dues that wait for another try; what is lost is still missing behind it."""
+        self.retried_share = 0.0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(20):
+                while self._broken_rows():  # noqa: ASYNC110 - workers of a test have no events
+                    await asyncio.sleep(0.02)
+
     def check_rows(self) -> None:
         """Every chain ran at each of its dues, once."""
         assert self.problems == []
         assert self.fired
+        assert self._broken_rows() == {}
+
+    def _broken_rows(self) -> dict[str, list[int]]:
+        """Steps between dues that are no single period, by chain."""
+        broken: dict[str, list[int]] = {}
         for member, dues in self.fired.items():
-            row = sorted(dues)
-            steps = {after - before for before, after in itertools.pairwise(row)}
-            assert steps <= {PERIOD_US}, (member.hex(), sorted(steps))
+            steps = {after - before for before, after in itertools.pairwise(sorted(dues))}
+            if wrong := sorted(steps - {PERIOD_US}):
+                broken[member.hex()] = wrong
+        return broken
 
     async def check_index(self, queue: delayqueue.DelayQueue) -> None:
         """The index holds what is live, in its place, and nothing else."""

@@ -30,7 +30,10 @@ async def _scene(url: str, prefix: str, shards: int = 4) -> Scene:
 
 @contextlib.asynccontextmanager
 async def _working(scene: Scene):
-    """Three workers: a usual one, a slow one, and one that is told nothing of layouts."""
+    """Three workers: a usual one, a slow one, and one that is told nothing of layouts.
+
+    They end once what waits for another try has run.
+    """
     tasks = [
         asyncio.create_task(scene.work(await scene.open(), "usual")),
         asyncio.create_task(scene.work(await scene.open(), "slow", slow=0.2)),
@@ -38,6 +41,7 @@ async def _working(scene: Scene):
     ]
     try:
         yield
+        await scene.catch_up()
     finally:
         done = [task for task in tasks if task.done()]
         for task in tasks:
