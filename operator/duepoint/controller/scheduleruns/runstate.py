@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -82,7 +82,9 @@ class ScheduleRunState:
     """One ScheduleRun.
 
     Attributes:
-        wanted: None where it cannot be carried out, because of ``refusal``.
+        seen: without its texts.
+        wanted: None where it cannot be carried out, because of ``refusal``; without its payload
+            once it has ended (``forget_payload``).
         published: the status as the API server has it, as far as is known.
         desired: the newest status to publish.
         published_at: when it was written last, monotonic.
@@ -166,7 +168,7 @@ def adopt_published(run: ScheduleRunState, seen: Observed) -> None:
         fields = msgspec.json.decode(seen.status)
     except msgspec.DecodeError:
         fields = {}
-    run.seen = seen
+    run.seen = seen.without_texts()
     run.published = fields if isinstance(fields, dict) else {}
     status = runstatus.read(run.published)
     run.course = status.course()
@@ -174,6 +176,13 @@ def adopt_published(run: ScheduleRunState, seen: Observed) -> None:
     run.begins_with = run.schedule_uid = status.schedule_uid
     run.planned = status.planned
     run.is_outdated = False
+
+
+def forget_payload(run: ScheduleRunState) -> None:
+    """It has ended, and stays for as long as its author likes: its payload has 64 KiB at most."""
+    wanted = run.wanted
+    if wanted is not None and isinstance(wanted.slots, Trigger):
+        run.wanted = replace(wanted, slots=replace(wanted.slots, payload=b""))
 
 
 # -- which slots there are -----------------------------------------------------------------------

@@ -113,7 +113,7 @@ class ScheduleRuns:
         elif (run := self.states.get(seen.uid)) is None:
             self._add(seen)
         elif run.is_outdated:
-            runstate.adopt_published(run, seen)
+            _adopt(run, seen)
             self.request()
 
     def event(self, event: RunEvent, ack: Acknowledgement | None) -> None:
@@ -217,7 +217,7 @@ class ScheduleRuns:
             elif run is None and not self.states.was_deleted(uid):
                 self._add(seen)
             elif run is not None and run.is_outdated:
-                runstate.adopt_published(run, seen)
+                _adopt(run, seen)
 
     async def _report_withdrawn(self, waiting: Collection[occurrences.HeldOccurrence]) -> None:
         """These deliveries waited for another attempt, and no worker will report their end."""
@@ -387,6 +387,7 @@ class ScheduleRuns:
     async def _outlive(self, run: ScheduleRunState) -> float | None:
         """It has ended: delete it when its time to live is over."""
         _settle(run)
+        runstate.forget_payload(run)
         if run.wanted is None or run.wanted.ttl_seconds is None or run.ended_us is None:
             return None
         end_us = run.ended_us + run.wanted.ttl_seconds * 1_000_000
@@ -395,6 +396,12 @@ class ScheduleRuns:
             return left
         await schedules.delete_run(self._term.api, run.seen.namespace, run.seen.name, run.seen.uid)
         return None
+
+
+def _adopt(run: ScheduleRunState, seen: Observed) -> None:
+    """The state continues from an object that others have written."""
+    runstate.adopt_published(run, seen)
+    run.wanted, run.refusal = _read(seen)
 
 
 def _read(seen: Observed) -> tuple[Wanted | None, runstatus.RunVerdict | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import msgspec
 import pytest
 
 from duepoint import errors
@@ -68,6 +69,20 @@ async def test_a_trigger_of_a_job_carries_slot_payload_and_name():
         await world.clock.advance(2)
         assert world.counts() == (1, 1, 1, 0, 0)
         assert world.run_condition("Complete")["status"] == "True"
+
+
+async def test_the_payload_of_a_run_that_has_ended_is_kept_no_longer():
+    """It has up to 64 KiB, and the ScheduleRun stays for as long as its author likes."""
+    async with RunWorld().leader() as world, world.working():
+        await world.apply_job()
+        await world.run_schedule(trigger={"payload": "x" * 50_000})
+        await world.clock.advance(2)
+        run = world.services.runs.states.get(world.run_object()["metadata"]["uid"])
+        assert len(world.jobs()) == 1
+        await world.finish_jobs()
+        await world.clock.advance(5)
+        assert world.run_condition("Complete")["status"] == "True"
+        assert len(msgspec.json.encode((run.seen, run.wanted))) < 1_000
 
 
 async def test_a_failed_job_makes_its_trigger_failed_and_stalled():
