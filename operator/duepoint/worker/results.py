@@ -23,6 +23,10 @@ from duepoint.worker.settler import Settler
 WINDOW_SECONDS = 60.0
 #: Schedules remembered at a time; beyond, all is logged and forgotten.
 MOST_KNOWN = 10_000
+#: Schedules and reasons of a namespace with lines of their own; the others share one.
+MOST_OF_NAMESPACE = 100
+#: Stands for these; no Schedule or member has this name.
+OTHERS = "(others)"
 
 
 class Results:
@@ -175,12 +179,14 @@ class FailureLog:
     A receiver that is down fails a thousand attempts a minute, and a line for each would bury the
     one that matters. Per schedule and reason the first failure is logged at once and the others
     once a minute, with their number; a schedule that has stopped failing is forgotten after a last
-    line for the failures that were not logged. Every failure is counted in exactly one line. Times
-    are monotonic seconds.
+    line for the failures that were not logged. Where very many of a namespace fail, such as the
+    members of a set, all but the first share a line for each reason. Every failure is counted in
+    exactly one line. Times are monotonic seconds.
     """
 
     def __init__(self) -> None:
         self._failing: dict[tuple[str, str, str], _Failing] = {}
+        self._of_namespace: collections.Counter[str] = collections.Counter()
         self._pruned_at = float("-inf")
 
     def __len__(self) -> int:
@@ -192,12 +198,15 @@ class FailureLog:
         """One more failure; True where it was logged, so that more may be said beside it."""
         self._forget_old(now)
         key = (namespace, schedule, reason)
+        if key not in self._failing and self._of_namespace[namespace] >= MOST_OF_NAMESPACE:
+            key = (namespace, OTHERS, reason)
         failing = self._failing.get(key)
         if failing is not None and now - failing.logged_at < WINDOW_SECONDS:
             failing.unlogged += 1
             failing.fields = fields
             return False
         count = 1 if failing is None else failing.unlogged + 1
+        self._of_namespace[namespace] += failing is None
         self._failing[key] = _Failing(logged_at=now)
         _log(key, count, fields)
         return True
@@ -211,8 +220,10 @@ class FailureLog:
         for key, failing in list(self._failing.items()):
             if full or now - failing.logged_at >= 2 * WINDOW_SECONDS:
                 del self._failing[key]
+                self._of_namespace[key[0]] -= 1
                 if failing.unlogged:
                     _log(key, failing.unlogged, failing.fields)
+        self._of_namespace = +self._of_namespace  # without those of which nothing is left
 
 
 def _log(key: tuple[str, str, str], count: int, fields: dict[str, object]) -> None:

@@ -19,12 +19,14 @@ class SetWorld(World):
 
     # -- what tests do ---------------------------------------------------------------------------
 
-    async def apply_set(self, name: str = NAME, **fields: Any) -> dict[str, Any]:
+    async def apply_set(
+        self, name: str = NAME, *, namespace: str = NAMESPACE, **fields: Any
+    ) -> dict[str, Any]:
         """Create or edit a set; a webhook unless told otherwise."""
         spec = dict(fields)
         if not {"webhook", "jobTemplate", "stream", "kafka"} & spec.keys():
             spec["webhook"] = {"url": "https://hooks.example.com/x"}
-        manifest = {"metadata": {"namespace": NAMESPACE, "name": name}, "spec": spec}
+        manifest = {"metadata": {"namespace": namespace, "name": name}, "spec": spec}
         applied = await self.api.apply(schedules.SET_PLURAL, manifest)
         await self.clock.settle()
         return applied

@@ -397,6 +397,23 @@ def test_the_log_of_failures_forgets_who_has_stopped_failing(place):
     assert sum(line["attempts_failed"] for line in lines) == 5_002
 
 
+def test_members_of_a_set_that_all_fail_write_few_lines(place):
+    """A set may have millions, each with a name of its own, and others' lines must be found."""
+    log = results.FailureLog()
+    with capture_logs() as lines:
+        for second in range(600):
+            for number in range(100):
+                log.record(f"m-{second}-{number}", now=second, namespace="loud", reason="Timeout")
+            log.record("nightly", now=second, namespace="quiet", reason="Rejected")
+        log.record("last", now=10_000.0, namespace="quiet", reason="Rejected")
+    loud = [line for line in lines if line["namespace"] == "loud"]
+    assert sum(line["attempts_failed"] for line in loud) == 60_000
+    assert len(loud) <= 10 * (results.MOST_OF_NAMESPACE + 2)
+    quiet = [line for line in lines if line["schedule"] == "nightly"]
+    assert sum(line["attempts_failed"] for line in quiet) == 600
+    assert len(quiet) <= 12
+
+
 async def _claim_at(place, seconds: float) -> list[messages.Claimed]:
     await place.clock.advance(seconds)
     layout = await place.queue.layouts.read()

@@ -2,9 +2,10 @@
 
 Rows stand in the object or in a ConfigMap. A ConfigMap is read again every few seconds, because a
 watch of all ConfigMaps would cost more than all else that the operator keeps; its version says
-whether there is anything to do. Members are written and removed some hundred at a time, the same
-again is no change. A one-off whose time has passed is not added: it has run, and a row must not
-run it again. A set whose rows cannot be read keeps its members.
+whether there is anything to do. Namespaces take turns, a set at a time: reading and writing 10,000
+rows takes seconds, and a namespace may have many sets. Members are written and removed some hundred
+at a time, the same again is no change. A one-off whose time has passed is not added: it has run,
+and a row must not run it again. A set whose rows cannot be read keeps its members.
 """
 
 from __future__ import annotations
@@ -91,13 +92,15 @@ class SetRows:
         self._states = states
         self._done = done
         self._missing = missing
+        #: By namespace; what is to be looked at there, and when, stands in ``_lines``.
         self._tasks: WorkQueue[str] = WorkQueue(term.clock, "rows not applied", ends=_ENDS)
+        self._lines: dict[str, dict[str, float]] = {}
         #: By uid, what the set was made equal to last.
         self._applied: dict[str, tuple[int, bytes]] = {}
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        await self._tasks.run(self._look, _WORKERS)
+        await self._tasks.run(self._turn, _WORKERS)
 
     def follow(self, state: FollowedSet, *, anew: bool) -> None:
         """The set was applied; ``anew``: it may have lost members."""
@@ -105,7 +108,9 @@ class SetRows:
         if anew:
             self._applied.pop(uid, None)
         if state.spec is not None and state.spec.is_managed:
-            self._tasks.put(uid, uid)
+            namespace = state.seen.namespace
+            self._lines.setdefault(namespace, {})[uid] = self._term.clock.monotonic()
+            self._tasks.put(namespace, namespace)
         else:
             self._applied.pop(uid, None)
             if state.spec is not None:
@@ -119,6 +124,24 @@ class SetRows:
     def forget(self, uid: str) -> None:
         """The set is gone, or going."""
         self._applied.pop(uid, None)
+
+    async def _turn(self, namespace: str) -> float | None:
+        """Look at the set of this namespace that is next; seconds until the next turn, if any."""
+        clock, line = self._term.clock, self._lines.setdefault(namespace, {})
+        now = clock.monotonic()
+        uid = next((each for each, at in line.items() if at <= now), None)
+        if uid is not None:
+            del line[uid]
+            wait: float | None = 0.0  # also where it raises: the others come first
+            try:
+                wait = await self._look(uid)
+            finally:
+                if wait is not None:
+                    line.setdefault(uid, clock.monotonic() + wait)
+        if not line:
+            del self._lines[namespace]
+            return None
+        return max(0.0, min(line.values()) - clock.monotonic())
 
     async def _look(self, uid: str) -> float | None:
         """Seconds until the next look, None = after the next edit."""

@@ -299,6 +299,32 @@ async def test_rows_of_the_object_are_read_again_where_redis_lost_their_members(
         assert set(stored(world)) == {"a"}
 
 
+async def test_a_namespace_of_many_large_sets_keeps_the_rows_of_another_one_not_waiting(world):
+    many = daily(*(f"r{number}" for number in range(1_000)))
+    async with world.leader():
+        for number in range(12):
+            await world.apply_set(f"loud-{number}", rows={"inline": daily("a")})
+        await world.apply_set("quiet", namespace="quiet", rows={"inline": daily("a")})
+        await world.clock.advance(5)
+        written = []
+        put = world.queue.members.put
+
+        async def noted(record, rows):
+            written.append(record.name)
+            for _ in range(200):
+                await world.clock.sleep(0)
+            return await put(record, rows)
+
+        world.queue.members.put = noted
+        for number in range(12):
+            await world.apply_set(f"loud-{number}", rows={"inline": many})
+        await world.apply_set("quiet", namespace="quiet", rows={"inline": daily("b")})
+        for _ in range(80):
+            await world.clock.advance(1)
+    assert "quiet" in written[:5]
+    assert set(written) == {"quiet", *(f"loud-{number}" for number in range(12))}
+
+
 async def test_a_look_at_the_object_while_rows_are_written_does_not_begin_anew(world):
     """The index may be doubted again and again while the servers are slow."""
     async with world.leader() as term:
