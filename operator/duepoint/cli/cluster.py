@@ -32,10 +32,11 @@ async def session(place: options.Place) -> AsyncIterator[ClusterSession]:
 
     Raises:
         errors.InvalidSetting: no credentials are found, the cluster does not accept them or does
-            not answer, or ``place.patience_seconds`` are over.
+            not answer, a right is missing, or ``place.patience_seconds`` are over.
     """
     access = credentials.found(place.kubeconfig, place.context)
     where = "the API server"
+    namespace = place.namespace or ""
     try:
         async with (
             asyncio.timeout(place.patience_seconds),
@@ -43,7 +44,8 @@ async def session(place: options.Place) -> AsyncIterator[ClusterSession]:
         ):
             login = await access.login()
             where = login.server
-            yield ClusterSession(api=api, namespace=place.namespace or login.namespace)
+            namespace = place.namespace or login.namespace
+            yield ClusterSession(api=api, namespace=namespace)
     except TimeoutError:
         waited = output.span(place.patience_seconds or 0)
         message = f"the cluster did not answer within {waited}; write a longer one"
@@ -53,8 +55,21 @@ async def session(place: options.Place) -> AsyncIterator[ClusterSession]:
         raise errors.InvalidSetting(
             "cluster", f"{message}, or write another --context"
         ) from refused
+    except kube_errors.Forbidden as refused:
+        if refused.cause != kube_errors.ForbiddenCause.RIGHTS:
+            raise
+        raise errors.InvalidSetting(
+            "cluster", f"{refused}; {_ask_for_rights(place, namespace)}"
+        ) from refused
     except kube_errors.Unavailable as silent:
         if silent.status:
             raise  # an answer, which says what is wrong
         message = f"{where} does not answer ({silent}); is this the right --context?"
         raise errors.InvalidSetting("cluster", message) from silent
+
+
+def _ask_for_rights(place: options.Place, namespace: str) -> str:
+    """What to do where a right is missing; the chart adds its kinds to these roles."""
+    if place.everywhere:
+        return "ask for the ClusterRole view (edit for changes) in every namespace, or write -n"
+    return f"ask an admin of {namespace} for the role view, or edit for changes"

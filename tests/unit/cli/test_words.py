@@ -342,6 +342,27 @@ def test_credentials_that_are_over_are_one_line(refused, cluster, command):
     assert "log in again" in message
 
 
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("list",), "ask an admin of shop for the role view, or edit for changes"),
+        (("why", "x"), "ask an admin of shop for the role view, or edit for changes"),
+        (("trigger", "x", "-n", "till"), "ask an admin of till for the role view"),
+        (("list", "-A"), "ask for the ClusterRole view (edit for changes) in every namespace"),
+    ],
+    ids=["list", "why", "trigger", "everywhere"],
+)
+def test_a_right_that_is_missing_says_whom_to_ask_for_what(refused, cluster, arguments, hint):
+    said = 'schedules.duepoint.dev is forbidden: User "ann" cannot get resource "schedules"'
+    for namespace in ("namespaces/shop/", "namespaces/till/", ""):
+        collection = COLLECTION.replace("namespaces/shop/", namespace)
+        for path in (collection, f"{collection}/x"):
+            cluster.answers[path] = (403, {"message": said})
+    message = refused(*arguments)
+    assert message.startswith("duepoint: cluster: GET ")
+    assert f"{said}; {hint}" in message
+
+
 def give_a_run(cluster: Cluster, namespace: str, name: str) -> str:
     """A Schedule with a Job and its Pod; the path of the Pod's log."""
     metadata = {**ITEM["metadata"], "name": name, "namespace": namespace}
