@@ -200,3 +200,19 @@ def loaded_by(module: str) -> set[str]:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     return set(done.stdout.split())
+
+
+def test_ctrl_c_while_modules_are_read_shows_no_traceback():
+    script = """
+import sys
+class Interrupted:
+    def find_spec(self, name, path, target=None):
+        if name == "click":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+import duepoint.cli
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

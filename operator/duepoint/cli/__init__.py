@@ -12,6 +12,11 @@ something wrong); 2 the command could not do its work, with one line on standard
 (``validate`` prints one line a problem).
 """
 
-from duepoint.cli.root import commands, main, plugin
+import sys
+
+try:
+    from duepoint.cli.root import commands, main, plugin
+except KeyboardInterrupt:  # Ctrl-C while Python still reads modules: no command is there to end
+    sys.exit(130)
 
 __all__ = ["commands", "main", "plugin"]
