@@ -1,8 +1,8 @@
 """What to do about each reason, in words for readers with access to one namespace.
 
 One entry for each reason that a slot or a Schedule may show; ``{ns}`` and ``{name}`` are the
-Schedule's. The first line is the step that removes the cause. What only the people who run Duepoint
-can do says so, and says what to tell them. Pure.
+Schedule's, ``{at}`` is the slot. The first line is the step that removes the cause. What only the
+people who run Duepoint can do says so, and says what to tell them. Pure.
 """
 
 from __future__ import annotations
@@ -161,19 +161,23 @@ _ADVICE: dict[str, tuple[str, ...]] = {
         "compare the expression with the time zone: kubectl duepoint describe {name} -n {ns}",
     ),
     NOT_YET: ("wait",),
-    BEFORE_CREATION: ("run it by hand: kubectl duepoint trigger {name} -n {ns} --at TIME",),
+    BEFORE_CREATION: ("run it by hand: kubectl duepoint trigger {name} -n {ns} --at {at}",),
     OUTSIDE_WINDOW: ("move spec.startTime or spec.endTime",),
     POD_STARTING: ("kubectl describe pod -n {ns} shows what it waits for",),
     NO_RECORD: (
         "look at kubectl get events -n {ns}, and at duepoint dlq list -n {ns}",
-        "run it by hand: kubectl duepoint trigger {name} -n {ns} --at TIME",
+        "run it by hand: kubectl duepoint trigger {name} -n {ns} --at {at}",
     ),
     WELL: ("nothing",),
 }
 ADVICE: Mapping[str, tuple[str, ...]] = MappingProxyType(_ADVICE)
 
 
-def of(cause: str, *, namespace: str, name: str) -> tuple[str, ...]:
-    """The steps for a cause; for one of another version its own word, to search for."""
+def of(cause: str, *, namespace: str, name: str, at: str = "TIME") -> tuple[str, ...]:
+    """The steps for a cause; for one of another version its own word, to search for.
+
+    Args:
+        at: the slot that is meant, as a command takes it.
+    """
     steps = ADVICE.get(cause, (f"search the reference of errors and reasons for {cause}",))
-    return tuple(step.format(ns=namespace, name=name) for step in steps)
+    return tuple(step.format(ns=namespace, name=name, at=at) for step in steps)

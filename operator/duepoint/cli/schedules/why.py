@@ -99,7 +99,7 @@ def row(facts: ScheduleFacts, answer: causes.Diagnosis) -> output.Row:
         "cause": first.cause,
         "message": first.text,
         "since": output.time(first.since_us or None),
-        "do": list(advice.of(first.cause, namespace=facts.namespace, name=facts.name)),
+        "do": list(_steps(facts, answer)),
         "also": [
             {"cause": one.cause, "message": one.text, "since": output.time(one.since_us or None)}
             for one in answer.findings[1:]
@@ -118,11 +118,15 @@ def lines(facts: ScheduleFacts, answer: causes.Diagnosis) -> Iterator[str]:
         ago = output.span((instants.now_us() - first.since_us) / 1_000_000)
         since = instants.utc_text(first.since_us - first.since_us % 1_000_000)
         yield f"  since  {since} ({ago} ago)"
-    for number, step in enumerate(
-        advice.of(first.cause, namespace=facts.namespace, name=facts.name)
-    ):
+    for number, step in enumerate(_steps(facts, answer)):
         yield f"  {'do   ' if number == 0 else '     '}  {step}"
     for one in answer.findings[1:]:
         yield f"  also   {one.cause}: {one.text}"
     if facts.next_us:
         yield f"  next   {instants.LocalTime(facts.zone).text(facts.next_us)}"
+
+
+def _steps(facts: ScheduleFacts, answer: causes.Diagnosis) -> tuple[str, ...]:
+    """What to do about the cause, in commands that can be copied."""
+    at = {"at": instants.utc_text(answer.slot_us)} if answer.slot_us else {}
+    return advice.of(answer.cause.cause, namespace=facts.namespace, name=facts.name, **at)
