@@ -265,12 +265,13 @@ class _Kubeconfig:
 def _of_context(read: _Kubeconfig, context: str | None) -> Credentials:
     if context is not None and context not in (names := read.names("contexts")):
         near = difflib.get_close_matches(context, names, n=1)
-        hint = f'did you mean "{near[0]}"?' if near else f"write one of {', '.join(names[:10])}"
+        hint = f'did you mean "{near[0]}"?' if near else _choice(names)
         message = f"{read.files} has no context named {errors.quoted(context)}; {hint}"
         raise errors.InvalidSetting("--context", message)
     name = context or read.current_context
     if not name:
-        raise _Broken("has no current-context; write --context NAME")
+        names = read.names("contexts")
+        raise _Broken(f"has no current-context; {_choice(names, '--context ')}")
     _, chosen = read.entry("contexts", name, "context")
     cluster_folder, cluster = read.entry("clusters", chosen.get("cluster"), "cluster")
     user_folder, user = cluster_folder, _NOBODY
@@ -284,6 +285,17 @@ def _of_context(read: _Kubeconfig, context: str | None) -> Credentials:
     place = _Entry(cluster_folder, cluster)
     return _plain(place, _Entry(user_folder, user), str(chosen.get("namespace") or "default"))
 
+
+def _choice(names: Sequence[str], option: str = "") -> str:
+    """What to write where no context was chosen, or one that is not there."""
+    if not names:
+        return "write another file: this one has no context"
+    more = ", ..." if len(names) > _SHOWN else ""
+    return f"write {option}{'' if len(names) == 1 else 'one of '}{', '.join(names[:_SHOWN])}{more}"
+
+
+#: Contexts that are named in a message.
+_SHOWN = 10
 
 #: A context without a user sends requests without credentials.
 _NOBODY: Mapping[str, Any] = {}

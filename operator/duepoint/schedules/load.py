@@ -8,8 +8,10 @@ foreseen: retries, catch-ups, runs by hand. Pure; minutes are numbered from the 
 
 from __future__ import annotations
 
+import bisect
 import datetime as dt
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,8 +26,9 @@ _NAMES = 5
 #: Names that are shown of the Schedules with one expression.
 _SUCH = 3
 
-#: Minutes and how many slots each has.
+#: Minutes and how many slots each has, in the order of the minutes.
 Shape = Sequence[tuple[int, float]]
+_MINUTE_OF = operator.itemgetter(0)
 
 
 @dataclass(slots=True)
@@ -110,12 +113,11 @@ class Forecast:
 
     def inside(self, minute: int) -> list[tuple[float, AlikeSchedules]]:
         """Who is in a minute: slots and their group, the greatest first."""
-        found = [
-            (slots_each * group.count, group)
-            for group in self.groups
-            for at, slots_each in group.shape
-            if at == minute
-        ]
+        found = []
+        for group in self.groups:
+            index = bisect.bisect_left(group.shape, minute, key=_MINUTE_OF)
+            if index < len(group.shape) and group.shape[index][0] == minute:
+                found.append((group.shape[index][1] * group.count, group))
         return sorted(found, key=lambda pair: (-pair[0], pair[1].texts))
 
     def expressions(self, minute: int) -> list[ExpressionLoad]:

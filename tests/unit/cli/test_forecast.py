@@ -142,7 +142,15 @@ def test_what_is_proposed_for_an_expression_is_one(text, wanted):
 
 
 @pytest.mark.parametrize(
-    "text", ["* * * * *", "H * * * *", "@at 2026-03-02T01:02:03Z", "0 0 9 * * *"]
+    "text",
+    [
+        "* * * * *",
+        "? * ? * ?",
+        "0-59 * * * *",
+        "H * * * *",
+        "@at 2026-03-02T01:02:03Z",
+        "0 0 9 * * *",
+    ],
 )
 def test_nothing_is_proposed_for_what_cannot_be_spread(text):
     assert suggestions.change((text,)) is None
@@ -161,6 +169,24 @@ def test_the_figures_of_a_proposal_are_those_of_schedules_that_follow_it():
 
 def test_an_even_load_needs_no_proposal():
     assert suggestions.suggestions(forecast(a_spec("* * * * *")))[0] == []
+
+
+def test_two_minutes_that_are_as_bad_each_get_a_proposal_that_shows_its_gain():
+    known = forecast(
+        *(a_spec("0 3 * * *", f"early{number}") for number in range(100)),
+        *(a_spec("0 9 * * *", f"late{number}") for number in range(100)),
+    )
+    found, after = suggestions.suggestions(known)
+    assert [(one.text, one.before) for one in found] == [("0 3 * * *", 100), ("0 9 * * *", 100)]
+    assert [one.after for one in found] == pytest.approx([100 / 60] * 2)
+    assert max(after) == pytest.approx(100 / 60)
+
+
+def test_what_changes_next_to_nothing_is_not_proposed():
+    # Spread over ten minutes, sixty slots of one hour are the same but at its end.
+    known = forecast(a_spec("0-58 9 * * *"), a_spec("30 9 * * *", jitter="2m"))
+    before = list(known.minutes)
+    assert suggestions.suggestions(known) == ([], before)
 
 
 # -- the command ---------------------------------------------------------------------------------
@@ -318,3 +344,44 @@ def test_one_expression_that_is_left_out_is_no_plural(tmp_path):
     done = CliRunner().invoke(cli.commands, ["forecast", str(tmp_path), "--days", "1"])
     assert done.exit_code == 0
     assert "1  of 1 other expression\n" in done.output
+
+
+CRONJOB = """\
+apiVersion: batch/v1
+kind: CronJob
+metadata: {{name: nightly, namespace: shop}}
+spec: {{schedule: "{}", jobTemplate: {{spec: {{template: {{spec: {{containers: []}}}}}}}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("schedule", "zone", "minute"),
+    [
+        ("TZ=Europe/Berlin 30 2 * * *", "Europe/Berlin", "2026-03-02T01:30:00Z"),
+        ("30/90 2 * * *", "Etc/UTC", "2026-03-02T02:30:00Z"),
+    ],
+)
+def test_a_cronjob_has_the_times_of_the_schedule_that_it_becomes(tmp_path, schedule, zone, minute):
+    (tmp_path / "a.yaml").write_text(CRONJOB.format(schedule))
+    said = run(tmp_path, "--from", "2026-03-02T00:00:00Z", "--days", "1", "-o", "json")
+    found = json.loads(said)
+    assert (found["schedules"], found["runs"]) == (1, 1)
+    assert found["worst"][0]["minute"] == minute
+    assert found["worst"][0]["inside"][0]["timeZone"] == zone
+
+
+def test_minutes_with_the_same_in_them_are_one_line(tmp_path):
+    (tmp_path / "a.yaml").write_text(MANIFEST.replace("@hourly", "*/5 * * * *"))
+    said = run(tmp_path, "--from", "2026-03-02T00:00:00Z", "--days", "1")
+    assert "1 Schedule: 288 runs from" in said
+    assert said.count("*/5 * * * *") == 1
+    assert "2026-03-02T00:00:00+00:00  1, as in 287 others" in said
+
+
+def test_minutes_of_the_same_load_with_others_in_them_are_two_lines(tmp_path):
+    times = ("0 9 * * *", "30 9 * * *")
+    manifests = [MANIFEST.replace("@hourly", each).replace("hourly", each[:2]) for each in times]
+    (tmp_path / "a.yaml").write_text("---\n".join(manifests))
+    said = run(tmp_path, "--from", "2026-03-02T00:00:00Z", "--days", "2")
+    assert said.count("T09:00:00+00:00  1, as in 1 other\n") == 1
+    assert said.count("T09:30:00+00:00  1, as in 1 other\n") == 1

@@ -190,6 +190,33 @@ def test_an_unknown_context_is_named_with_those_there_are(tmp_path: Path, contex
     assert str(refused.value).endswith(hint)
 
 
+@pytest.mark.parametrize(
+    ("names", "hint"),
+    [
+        ((), "write another file: this one has no context"),
+        (("here",), "write --context here"),
+        (("here", "there"), "write --context one of here, there"),
+        (tuple("abcdefghijk"), "write --context one of a, b, c, d, e, f, g, h, i, j, ..."),
+    ],
+)
+def test_a_file_without_a_current_context_is_named_with_those_there_are(
+    tmp_path: Path, names: tuple[str, ...], hint: str
+):
+    path = tmp_path / "config"
+    path.write_text(json.dumps({"contexts": [{"name": name, "context": {}} for name in names]}))
+    with pytest.raises(errors.InvalidSetting) as refused:
+        credentials.of_kubeconfig(path)
+    assert str(refused.value) == f"KUBECONFIG: {path}: has no current-context; {hint}"
+
+
+def test_a_context_of_a_file_that_has_none_asks_for_another_file(tmp_path: Path):
+    path = tmp_path / "config"
+    path.write_text("")
+    with pytest.raises(errors.InvalidSetting) as refused:
+        credentials.of_kubeconfig(path, "x")
+    assert str(refused.value).endswith("write another file: this one has no context")
+
+
 def test_a_file_that_is_no_yaml_is_named_with_its_line(tmp_path: Path):
     path = tmp_path / "config"
     path.write_text("a: 1\nb: [\n")

@@ -19,6 +19,7 @@ import click
 from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import manifests
+from duepoint.cli.cronjob import conversion
 from duepoint.cli.forecast import drawing, suggestions
 from duepoint.cli.forecast.suggestions import Suggestion
 from duepoint.kube import errors as kube_errors
@@ -32,10 +33,10 @@ _DAY_MINUTES = 24 * 60
 _MOST_DAYS = 31
 #: Minutes that are shown as the worst, those alike as one.
 _WORST = 5
+#: A load, and the expressions and zones that bring it.
+_Alike = tuple[int, frozenset[tuple[str, str]]]
 #: Expressions that are named for each of them.
 _INSIDE = 5
-#: A CronJob has the expressions and the zone of the Schedule that it becomes.
-_KINDS = ("Schedule", "CronJob")
 
 
 @click.command("forecast")
@@ -132,8 +133,11 @@ def _of_files(files: Iterable[str], namespace: str) -> Iterator[Found]:
             if manifest.trouble:
                 raise errors.InvalidSetting(manifest.where, manifest.trouble)
             content = manifest.content
-            if manifest.kind in _KINDS and isinstance(content, dict):
-                yield Found(manifest.where, schedulespecs.item_of(content, namespace=namespace))
+            if not isinstance(content, dict) or manifest.kind not in ("Schedule", "CronJob"):
+                continue
+            if manifest.kind == "CronJob":  # it has the times of the Schedule that it becomes
+                content, _ = conversion.ported(content, namespace=None, time_zone=None)
+            yield Found(manifest.where, schedulespecs.item_of(content, namespace=namespace))
 
 
 async def _of_cluster(place: options.Place, selector: str | None) -> list[Found]:
@@ -162,19 +166,28 @@ async def _of_cluster(place: options.Place, selector: str | None) -> list[Found]
 
 
 def _worst(known: Forecast) -> Iterator[tuple[int, int]]:
-    """The worst minutes, and how many others are alike: of the same load at the same minute."""
-    alike: dict[tuple[int, int], list[int]] = {}
+    """The worst minutes, and how many others are alike: of the same load, and the same in them.
+
+    Minutes of the same load at the same minute of their hours count as alike unseen.
+    """
+    alike: dict[_Alike, list[int]] = {}
+    seen: dict[tuple[int, int], _Alike] = {}
     minutes = known.minutes
     for minute in sorted(range(len(minutes)), key=lambda one: (-minutes[one], one)):
         if not minutes[minute]:
             break
-        past_hour = known.at_us(minute) // load.MINUTE_US % 60
-        key = round(minutes[minute]), past_hour
-        if key not in alike and len(alike) == _WORST:
-            continue
-        alike.setdefault(key, []).append(minute)
-    for listed in alike.values():
-        yield listed[0], len(listed) - 1
+        slots = round(minutes[minute])
+        place = slots, known.at_us(minute) // load.MINUTE_US % 60
+        is_full = len(alike) == _WORST
+        if place not in seen:
+            if is_full and all(slots != listed for listed, _ in alike):
+                break  # those that follow have less
+            inside = frozenset((group.text, group.time_zone) for _, group in known.inside(minute))
+            seen[place] = slots, inside
+        if seen[place] in alike or not is_full:
+            alike.setdefault(seen[place], []).append(minute)
+    for found in alike.values():
+        yield found[0], len(found) - 1
 
 
 def _row(known: Forecast, cells: list[load.Hour], proposals: list[Suggestion]) -> output.Row:
@@ -227,9 +240,10 @@ def _show(
 ) -> None:
     suspended = f", {known.suspended:,} of them suspended" if known.suspended else ""
     ends = instants.utc_text(known.from_us), instants.utc_text(known.at_us(len(known.minutes)))
-    output.say(
-        f"{known.schedules:,} Schedules{suspended}: {known.runs:,.0f} runs from {' to '.join(ends)}"
-    )
+    objects, runs = f"{known.schedules:,} Schedule", f"{known.runs:,.0f} run"
+    objects += "s" * (known.schedules != 1)
+    runs += "s" * (not runs.startswith("1 "))
+    output.say(f"{objects}{suspended}: {runs} from {' to '.join(ends)}")
     if not known.runs:
         return
     _print(drawing.terminal(cells, zone, output.terminal_columns()))
@@ -263,7 +277,7 @@ def _show_proposals(proposals: list[Suggestion]) -> None:
         many = "1 Schedule" if one.schedules == 1 else f"{one.schedules:,} Schedules"
         output.say(
             f'  {many} with "{output.one_line(one.text)}" ({one.time_zone}): write'
-            f" {output.one_line(one.change.what)}; the worst minute then has"
+            f" {output.one_line(one.change.what)}; the worst minute of theirs then has"
             f" {drawing.number(one.after)} instead of {drawing.number(one.before)}"
         )
         output.say(f"    such as {', '.join(one.names)}")

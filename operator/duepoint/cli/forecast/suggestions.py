@@ -17,7 +17,7 @@ from duepoint.schedules.load import AlikeSchedules, Forecast
 
 #: Proposals for one forecast.
 MOST = 10
-#: What brings less of a minute's load is not worth a change.
+#: What brings less of a minute's load, or takes less away from it, is not worth a change.
 _LEAST_SHARE = 0.05
 #: A minute that has no more than so many times the mean is ordinary.
 _ORDINARY = 1.5
@@ -31,7 +31,8 @@ _MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-_STEPS = re.compile(r"(?:\*|0|0-59)/([1-9]\d?)", re.ASCII)
+_EVERY_MINUTE = frozenset({"*", "?", "*/1", "?/1", "0-59", "0-59/1"})
+_STEPS = re.compile(r"(?:[*?]|0|0-59)/([1-9]\d?)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,8 @@ class Suggestion:
     """A change for all Schedules of one expression.
 
     Attributes:
-        before, after: slots of the worst minute of all.
+        before, after: slots of the worst of the minutes in which these Schedules run, all others
+            in it included, so that a second minute that is as bad elsewhere hides no gain.
     """
 
     text: str
@@ -78,7 +80,7 @@ def change(texts: tuple[str, ...]) -> Rewriting | None:
     fields = _MACROS.get(text.lower(), text).split()
     if text.lower().startswith("@every"):
         return Rewriting(to="", over=_JITTER_MINUTES)
-    if len(fields) != 5 or "H" in fields[0].upper() or fields[0] in ("*", "*/1"):
+    if len(fields) != 5 or "H" in fields[0].upper() or fields[0] in _EVERY_MINUTE:
         return None
     return _other_minute(fields[0], " ".join(fields[1:]))
 
@@ -134,22 +136,29 @@ def _found(known: Forecast, minutes: list[float]) -> Iterator[Suggestion]:
             return
         moved.add(best)
         groups = [g for g in known.groups if (g.texts, g.time_zone) == best and not g.jitter]
-        yield _applied(groups, wanted, minutes, before)
+        changed, after = _applied(groups, wanted, minutes)
+        if after > (1 - _LEAST_SHARE) * before:
+            continue  # what they leave or where they go is as bad: the next one may do better
+        minutes[:] = changed
+        yield Suggestion(
+            text=groups[0].text,
+            time_zone=groups[0].time_zone,
+            schedules=sum(group.count for group in groups),
+            names=tuple(name for group in groups for name in group.names)[:3],
+            change=wanted,
+            before=before,
+            after=after,
+        )
 
 
 def _applied(
-    groups: list[AlikeSchedules], wanted: Rewriting, minutes: list[float], before: float
-) -> Suggestion:
+    groups: list[AlikeSchedules], wanted: Rewriting, minutes: list[float]
+) -> tuple[list[float], float]:
+    """The minutes with a change, and the worst of those that the groups leave or go to."""
+    changed, touched = list(minutes), set[int]()
     for group in groups:
-        load.add(minutes, group.shape, -group.count)
         spread = load.spread(group.shape, wanted.over, len(minutes), back=wanted.back)
-        load.add(minutes, spread, group.count)
-    return Suggestion(
-        text=groups[0].text,
-        time_zone=groups[0].time_zone,
-        schedules=sum(group.count for group in groups),
-        names=tuple(name for group in groups for name in group.names)[:3],
-        change=wanted,
-        before=before,
-        after=max(minutes),
-    )
+        load.add(changed, group.shape, -group.count)
+        load.add(changed, spread, group.count)
+        touched.update(minute for shape in (group.shape, spread) for minute, _ in shape)
+    return changed, max(changed[minute] for minute in touched)
