@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from duepoint import telemetry
+from duepoint import shares, telemetry
 from duepoint.httpapi import remembered
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import errors as kube_errors
@@ -23,8 +23,9 @@ from duepoint.kube import port, reviews
 
 TIMES: Final = remembered.Times(granted=10.0, refused=2.0, renewed=5.0, stands=30.0)
 _MOST_KNOWN = 20_000
-#: Questions to the API server at a time: a flood of made-up tokens must not be one there.
-_MOST_ASKED = 32
+#: Questions to the API server at a time, about tokens and about rights: a flood of made-up tokens
+#: must not be one there, nor keep those waiting whose tokens are known.
+_MOST_ASKED = 16
 _LONGEST_TOKEN = 16_384
 _NEVER = float("inf")
 #: RFC 6750, 2.1. Of "a b" the API server would look at a alone, which we did not remember.
@@ -37,13 +38,17 @@ CHALLENGE = (("WWW-Authenticate", 'Bearer realm="duepoint"'),)
 class Caller:
     """A user whose token is valid."""
 
-    __slots__ = ("identity", "key", "user")
+    __slots__ = ("asker", "identity", "key", "user")
 
     def __init__(self, user: reviews.User) -> None:
         self.user = user
         #: Stands for the user, whichever of their tokens they show: ``extra`` names the token.
         whose = msgspec.json.encode((user.username, user.uid))
         self.identity = hashlib.sha256(whose).digest()
+        #: Who has a share of what is asked: the accounts of a namespace have one together.
+        self.asker = user.username
+        if user.username.startswith("system:serviceaccount:"):
+            self.asker = user.username.rpartition(":")[0]
         #: Stands for all that the API server's decision depends on.
         facts = (user.username, user.uid, sorted(user.groups or ()), user.extra or {})
         text = msgspec.json.encode(facts, order="deterministic")
@@ -64,7 +69,8 @@ class Access:
         )
         #: Until when all of some verbs are granted, so that a request needs one look.
         self._granted: dict[tuple[bytes, str, str, tuple[str, ...]], float] = {}
-        self._places = asyncio.Semaphore(_MOST_ASKED)
+        self._token_places = asyncio.Semaphore(_MOST_ASKED)
+        self._places: shares.FairPlaces[str] = shares.FairPlaces(_MOST_ASKED)
 
     async def caller(self, authorization: str) -> Caller:
         """Who asks; raises Problem Unauthenticated, AuthenticationUnavailable."""
@@ -82,7 +88,7 @@ class Access:
     async def _review(self, token: str) -> Caller | None:
         if not _TOKEN.fullmatch(token):
             return None
-        async with self._places:
+        async with self._token_places:
             try:
                 user = await reviews.user_of(self._api, token, self._audiences)
             except kube_errors.ApiError as error:
@@ -122,14 +128,16 @@ class Access:
             return known[1]
 
         async def ask() -> bool:
-            async with self._places:
-                try:
-                    return await reviews.may(self._api, caller.user, wanted)
-                except kube_errors.ApiError as error:
-                    telemetry.logger.warning("rights cannot be checked", error=str(error)[:300])
-                    raise _unavailable() from error
+            await self._places.wait(caller.asker)
+            try:
+                return await reviews.may(self._api, caller.user, wanted)
+            except kube_errors.ApiError as error:
+                telemetry.logger.warning("rights cannot be checked", error=str(error)[:300])
+                raise _unavailable() from error
+            finally:
+                self._places.leave(caller.asker)
 
-        return await self._rights.find(key, ask)
+        return await self._rights.find(key, ask, caller.asker)
 
 
 def _key(caller: Caller, wanted: reviews.Attributes) -> tuple[object, ...]:

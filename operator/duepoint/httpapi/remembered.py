@@ -12,9 +12,10 @@ import collections
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, NamedTuple, TypeVar
 
+from duepoint import shares
 from duepoint.httpapi.problems import OperationProblem
 
-#: Questions under way; more are refused at once.
+#: Questions under way, of which each asker has a share; more are refused at once.
 _MOST_WAITING = 1_000
 #: How long a request waits for the renewal of a yes that is too old, and from one attempt to the
 #: next where the server cannot be asked.
@@ -71,6 +72,7 @@ class Remembered(Generic[KeyT, FoundT]):
         self._times = times
         self._known: collections.OrderedDict[KeyT, _Answer[FoundT]] = collections.OrderedDict()
         self._asked: dict[KeyT, _Question[FoundT]] = {}
+        self._shares: shares.Shares[str] = shares.Shares(_MOST_WAITING)
 
     def known(self, key: KeyT) -> tuple[float, FoundT] | None:
         """The answer and until when it holds; None where there is none, or it is to be renewed."""
@@ -79,19 +81,21 @@ class Remembered(Generic[KeyT, FoundT]):
             return None
         return answer.renewed_from, answer.found
 
-    async def find(self, key: KeyT, ask: Callable[[], Awaitable[FoundT]]) -> FoundT:
+    async def find(
+        self, key: KeyT, ask: Callable[[], Awaitable[FoundT]], asker: str = ""
+    ) -> FoundT:
         """The answer, known or asked for; what ``ask`` raises is not remembered.
 
-        Raises Problem Overloaded where too many questions are under way.
+        Raises Problem Overloaded where too many questions are under way, for this asker.
         """
         now = asyncio.get_running_loop().time()
         answer = self._known.get(key)
         if answer is not None and now < answer.renewed_from:
             return answer.found
         if answer is None or now >= max(answer.until, answer.stands_until):
-            return await asyncio.shield(self._question(key, ask).task)
+            return await asyncio.shield(self._question(key, ask, asker).task)
         try:
-            question = self._question(key, ask)
+            question = self._question(key, ask, asker)
         except OperationProblem:
             return answer.found
         if now < answer.until:
@@ -110,21 +114,25 @@ class Remembered(Generic[KeyT, FoundT]):
             return answer.found
         return question.task.result()
 
-    def _question(self, key: KeyT, ask: Callable[[], Awaitable[FoundT]]) -> _Question[FoundT]:
+    def _question(
+        self, key: KeyT, ask: Callable[[], Awaitable[FoundT]], asker: str
+    ) -> _Question[FoundT]:
         question = self._asked.get(key)
         if question is None:
-            if len(self._asked) >= _MOST_WAITING:
-                message = "too many tokens to check"
+            if not self._shares.has_room(asker):
+                message = "too many tokens or rights to check"
                 raise OperationProblem("Overloaded", message, retry_after_seconds=1)
             loop = asyncio.get_running_loop()
             task = loop.create_task(self._ask(key, ask))
-            task.add_done_callback(self._ended(key))
+            self._shares.take(asker)
+            task.add_done_callback(self._ended(key, asker))
             question = self._asked[key] = _Question(task, loop.time())
         return question
 
-    def _ended(self, key: KeyT) -> Callable[[asyncio.Task[FoundT]], None]:
+    def _ended(self, key: KeyT, asker: str) -> Callable[[asyncio.Task[FoundT]], None]:
         def ended(task: asyncio.Task[FoundT]) -> None:
             del self._asked[key]
+            self._shares.give_back(asker)
             if not task.cancelled():
                 task.exception()  # no request may be waiting
 

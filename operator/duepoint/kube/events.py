@@ -121,7 +121,8 @@ class Recorder:
         elif self._shares.has_room(namespace := news.regarding.namespace):
             self._shares.take(namespace)
             self._namespaces.setdefault(namespace)
-            name = f"{news.regarding.name[:200]}.{secrets.token_hex(8)}"
+            begin = news.regarding.name[:200].rstrip(".-")  # a part of a name ends in neither
+            name = f"{begin}.{secrets.token_hex(8)}"
             self._series[key] = _Series(news, name, now_us, now_us)
             self._news.set()
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from typing import Any
+
+import pytest
 
 from duepoint.kube import errors, events
 from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.unit.election import virtualtime
+
+#: RFC 1123, as the API server checks names of Events.
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def news(
@@ -131,6 +137,21 @@ def test_what_is_over_gives_its_place_back(monkeypatch):
                     recorder.note(news(uid=f"{begun}-{number}"))
                 await asyncio.sleep(3 * events.WINDOW_SECONDS)
                 assert len(writes(kubernetes)) == 70 * (begun + 1)
+
+    virtualtime.run(main())
+
+
+@pytest.mark.parametrize("end", ["-", "."])
+def test_the_event_of_a_long_name_has_a_name_that_the_api_server_takes(end):
+    async def main():
+        kubernetes = FakeKubernetes()
+        name = f"{'a' * 199}{end}{'b' * 40}"
+        about = events.ObjectReference(namespace="team", name=name, uid="u")
+        async with a_recorder(kubernetes) as recorder:
+            recorder.note(events.Event(regarding=about, reason="Failed", action="Run", note="x"))
+            await asyncio.sleep(1)
+        (event,) = kubernetes.all_stored("events")
+        assert NAME.fullmatch(event["metadata"]["name"])
 
     virtualtime.run(main())
 
