@@ -85,13 +85,24 @@ def _in_command(error: click.ClickException, context: click.Context) -> str:
         return _unknown_option(error, context)
     takes_expression = any(each.name == "expr" for each in context.command.params)
     if "unexpected extra argument" in message:
-        hint = _QUOTED.format(words) if takes_expression else f"duepoint {words} -h shows its words"
-        return f"there are words too many; {hint}"
+        return _extra(message, words, takes_expression=takes_expression)
     if isinstance(error, click.MissingParameter) and error.param is not None:
         if takes_expression:
             return f"the expression is missing; {_QUOTED.format(words)}"
         return _missing(error.param, words)
     return message
+
+
+def _extra(message: str, words: str, *, takes_expression: bool) -> str:
+    """That the command takes fewer words; of ``list`` kubectl takes names, too."""
+    if takes_expression:
+        return f"there are words too many; {_QUOTED.format(words)}"
+    extra = message.partition("(")[2].removesuffix(")")
+    first = extra.split(" ")[0]
+    hint = f"duepoint {words} -h shows its words"
+    if words == "list":
+        hint = f"to see one write duepoint describe {first}; list takes -l LABELS"
+    return f"{words} takes no such word: {errors.quoted(extra)}; {hint}"
 
 
 def _missing(param: click.Parameter, words: str) -> str:

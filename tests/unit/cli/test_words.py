@@ -256,6 +256,19 @@ def test_a_time_of_day_that_is_none_is_refused_with_both_forms(refused, cluster,
     assert "HH:MM for the last one" in message
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("list nightly", '"nightly"; to see one write duepoint describe nightly'),
+        ("why nightly weekly", '"weekly"; duepoint why -h shows its words'),
+        ("doctor all of it", '"all of it"; duepoint doctor -h shows its words'),
+    ],
+)
+def test_a_word_too_many_is_named(refused, words, said):
+    first = words.split()[0]
+    assert f"{first} takes no such word: {said}" in refused(*words.split())
+
+
 # -- the cluster ---------------------------------------------------------------------------------
 
 
