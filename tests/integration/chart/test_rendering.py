@@ -166,6 +166,11 @@ def test_two_releases_on_one_server_are_kept_apart_by_their_prefix(helm: Helm) -
         assert said["DUEPOINT_REDIS_PREFIX"] == "dp-staging"
 
 
+def test_a_list_of_namespaces_that_is_null_is_an_empty_one(helm: Helm) -> None:
+    null = helm.rendered("development", "--set-json=watchNamespaces=null")
+    assert null == helm.rendered("development", "--set-json=watchNamespaces=[]")
+
+
 def test_a_namespaced_release_binds_nothing_everywhere(helm: Helm) -> None:
     things = helm.rendered("namespaced")
     assert of_kind(things, "ClusterRoleBinding") == []
