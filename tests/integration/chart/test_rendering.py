@@ -333,6 +333,7 @@ def test_crds_can_be_left_to_others(helm: Helm) -> None:
         (["--set=shards=100"], "shards"),
         (["--set=worker.graceSeconds=soon"], "graceSeconds"),
         (["--set=redis.development.enabled=false,redis.url=http://x"], "url"),
+        (["--set=metrics=null"], "missing property 'metrics'"),
     ],
     ids=[
         "no redis",
@@ -345,6 +346,7 @@ def test_crds_can_be_left_to_others(helm: Helm) -> None:
         "shards no power of two",
         "text for a number",
         "redis over http",
+        "empty section",
     ],
 )
 def test_wrong_values_are_refused_by_name(helm: Helm, words: list[str], says: str) -> None:

@@ -16,6 +16,7 @@ from tests.support import pageblocks
 
 ROOT = Path(__file__).resolve().parents[3]
 VALUES = json.loads((ROOT / "charts/duepoint/values.schema.json").read_text())
+DEFAULTS = yaml.safe_load((ROOT / "charts/duepoint/values.yaml").read_text())
 #: Name of the page, and the document, of each YAML document in a block.
 DOCUMENTS = [
     (page.stem, document)
@@ -65,7 +66,14 @@ def test_a_part_of_a_spec_is_valid_where_it_belongs(part: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("values", CHOSEN)
 def test_values_are_ones_that_the_chart_has(values: dict[str, Any]) -> None:
-    jsonschema.Draft7Validator(VALUES).validate(values)
+    jsonschema.Draft7Validator(VALUES).validate(_laid_over(DEFAULTS, values))
+
+
+def _laid_over(defaults: Any, values: Any) -> Any:
+    """What Helm makes of the chart's values and these."""
+    if not isinstance(defaults, dict) or not isinstance(values, dict):
+        return values
+    return defaults | {name: _laid_over(defaults.get(name), each) for name, each in values.items()}
 
 
 def test_there_are_blocks_of_each_sort() -> None:

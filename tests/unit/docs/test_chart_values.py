@@ -51,3 +51,26 @@ def test_the_schema_is_closed_and_has_every_value() -> None:
 
     walk(values, schema, "")
     assert missing == []
+
+
+def test_a_section_that_is_left_empty_is_refused_by_name() -> None:
+    """Helm takes a section with nothing below it for null, and so for none at all."""
+    schema = json.loads((chartdoc.CHART / "values.schema.json").read_text())
+    values = yaml.load(chartdoc.VALUES.read_text(), Loader=yaml.CSafeLoader)
+    optional = []
+
+    def walk(value: dict, below: dict, path: str) -> None:
+        for key, each in value.items():
+            inner = below["properties"][key]
+            if isinstance(each, dict) and "properties" in inner:
+                if key not in below.get("required", ()):
+                    optional.append(f"{path}{key}")
+                walk(each, inner, f"{path}{key}.")
+
+    walk(values, schema, "")
+    assert optional == [
+        "metrics.prometheusRule",
+        "metrics.dashboard",
+        "metrics.kubeStateMetrics",
+        "api.podDisruptionBudget",
+    ]
