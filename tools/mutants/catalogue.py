@@ -546,7 +546,7 @@ MUTANTS = (
     ),
     _mutant(
         "members", "controller/schedulesets/setrows.py", "a row that cannot be read is removed",
-        "gone = standing - found.rows.keys() - found.kept", "gone = standing - found.rows.keys()",
+        "not in found.rows and member.id not in found.kept", "not in found.rows",
         "sets",
     ),
     # -- repair ----------------------------------------------------------------------------------
