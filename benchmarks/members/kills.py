@@ -190,7 +190,12 @@ class _Scenery:
             return Figure(benchmark=NAME, figure=f"{what}: {case}", unit="slots", bar=bar,
                           value=value, runs=runs, compared_with=beside)  # fmt: skip
 
-        yield figure("recurring members without a slot at all", rate - len(slots), "= 0", rate)
+        names = {f"beat-{number}" for number in range(rate)}
+        if others := sorted(slots.keys() - names):
+            report.say(f"entries of no recurring member: {others[:10]}")
+        silent = len(names - slots.keys())
+        yield figure("recurring members without a slot at all", silent, "= 0", rate)
+        yield figure("entries of no recurring member", len(others), "= 0", fired)
         yield figure("slots of recurring members lost", missing, "= 0", fired)
         yield figure("slots of recurring members twice", twice, "= 0", fired)
         yield figure("acknowledged one-offs lost", lost, "= 0", acknowledged,
