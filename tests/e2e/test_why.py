@@ -70,14 +70,11 @@ class Developer:
         admin.apply(RBAC.format(ns=ns, kind="rolebindings/developer"), binding)
 
     async def run(self, *arguments: str, code: int = 0) -> str:
+        program = self.programs / "kubectl-duepoint"
+
         def call() -> str:
             done = subprocess.run(
-                [
-                    str(self.programs / "kubectl-duepoint"),
-                    *arguments,
-                    "--kubeconfig",
-                    str(self.kubeconfig),
-                ],
+                [str(program), *arguments, "--kubeconfig", str(self.kubeconfig)],
                 capture_output=True,
                 text=True,
                 check=False,
@@ -561,18 +558,9 @@ async def test_doctor_says_what_is_in_order_and_what_is_not(
 
     async def checks(code: int) -> dict[str, dict]:
         def call() -> str:
+            words = f"doctor --lease {lease} -o json -n {stack.namespace} --kubeconfig {admin}"
             done = subprocess.run(
-                [
-                    *(
-                        str(developer.programs / "duepoint"),
-                        "doctor",
-                        "--lease",
-                        lease,
-                        "-o",
-                        "json",
-                    ),
-                    *("-n", stack.namespace, "--kubeconfig", admin),
-                ],
+                [str(developer.programs / "duepoint"), *words.split()],
                 capture_output=True,
                 text=True,
                 check=False,

@@ -129,42 +129,43 @@ class Recorder:
     async def run(self) -> None:
         """Post until cancelled."""
         while True:
-            await self._wait_for_news()
-            self._end_quiet()
-            if (series := self._next()) is not None:
-                await self._write(series)
+            if with_news := self._end_quiet(await self._wait_for_due()):
+                await self._write(self._in_turn(with_news))
                 await self._clock.sleep(1 / MOST_PER_SECOND)
 
-    async def _wait_for_news(self) -> None:
-        """Return when something is due: at once for what is new, else at the end of a window."""
-        while not self._due():
+    async def _wait_for_due(self) -> list[tuple[tuple[str, str], _Series]]:
+        """What is due, with its key: at once for what is new, else at the end of a window."""
+        while not (due := self._due()):
             self._news.clear()
             dues = (series.due for series in self._series.values())
             wait = min(dues, default=self._clock.monotonic() + WINDOW_SECONDS)
             await clocks.wait_for(self._news, max(0.0, wait - self._clock.monotonic()), self._clock)
+        return due
 
     def _due(self) -> list[tuple[tuple[str, str], _Series]]:
         now = self._clock.monotonic()
         return [(key, series) for key, series in self._series.items() if series.due <= now]
 
-    def _end_quiet(self) -> None:
-        """Forget the series of which a window has brought nothing new."""
-        for key, series in self._due():
-            if series.posted == series.count:
-                del self._series[key]
-                namespace = series.news.regarding.namespace
-                self._shares.give_back(namespace)
-                if not self._shares.held(namespace):
-                    del self._namespaces[namespace]
+    def _end_quiet(self, due: list[tuple[tuple[str, str], _Series]]) -> list[_Series]:
+        """Forget the series of which a window has brought nothing new; the others."""
+        with_news = []
+        for key, series in due:
+            if series.posted != series.count:
+                with_news.append(series)
+                continue
+            del self._series[key]
+            namespace = series.news.regarding.namespace
+            self._shares.give_back(namespace)
+            if not self._shares.held(namespace):
+                del self._namespaces[namespace]
+        return with_news
 
-    def _next(self) -> _Series | None:
-        """The oldest that is due, of the namespace whose turn it is."""
+    def _in_turn(self, with_news: list[_Series]) -> _Series:
+        """The oldest of these of the namespace whose turn it is."""
         firsts: dict[str, _Series] = {}
-        for _, series in self._due():
+        for series in with_news:
             firsts.setdefault(series.news.regarding.namespace, series)
-        turn = next((each for each in self._namespaces if each in firsts), None)
-        if turn is None:
-            return None
+        turn = next(each for each in self._namespaces if each in firsts)
         self._namespaces.move_to_end(turn)
         return firsts[turn]
 

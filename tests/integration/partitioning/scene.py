@@ -48,6 +48,7 @@ class Scene:
     problems: list[str] = dataclasses.field(default_factory=list)
     longest_late_us: int = 0
     retried_share: float = 0.2
+    has_fired: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
     opened: list[delayqueue.DelayQueue] = dataclasses.field(default_factory=list)
     servers: dict[delayqueue.DelayQueue, Servers] = dataclasses.field(default_factory=dict)
 
@@ -158,6 +159,7 @@ class Scene:
             else:
                 self.fired[point.member[:12]].append(point.slot_us)
                 finished.append(point.member)
+        self.has_fired.set()
         await queue.settlements.settle(
             claim,
             messages.Settlement(
@@ -201,8 +203,9 @@ class Scene:
         self.retried_share = 0.0
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(20):
-                while self._broken_rows():  # noqa: ASYNC110 - workers of a test have no events
-                    await asyncio.sleep(0.02)
+                while self._broken_rows():
+                    self.has_fired.clear()
+                    await self.has_fired.wait()
 
     def check_rows(self) -> None:
         """Every chain ran at each of its dues, once."""
