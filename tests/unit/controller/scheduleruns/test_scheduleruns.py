@@ -9,9 +9,11 @@ import msgspec
 import pytest
 
 from duepoint import errors
+from duepoint.controller import inventory
 from duepoint.controller.scheduleruns import runreads
 from duepoint.controller.term import Acknowledgement
-from duepoint.runs.outcome import Rejected, Retry
+from duepoint.runs.outcome import Delivered, Rejected, Retry
+from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 from tests.unit.controller.runworld import RunWorld
 from tests.unit.controller.world import NAMESPACE
@@ -101,6 +103,23 @@ async def test_a_large_payload_is_carried_by_a_leader_that_takes_over():
         await world.clock.advance(5)
         (firing,) = world.target.fired
         assert len(firing.action.payload) == 50_002
+        assert world.run_condition("Complete")["status"] == "True"
+
+
+async def test_an_inventory_reads_no_payloads_into_memory():
+    """Thousands of runs may wait for a retry, each with 64 KiB."""
+    async with RunWorld().leader() as world, world.working():
+        await world.apply(webhook={"url": "https://hooks.example.com/x"})
+        world.target.always_reply(Retry(reason=Reason.NETWORK, message="refused"))
+        await world.run_schedule(trigger={"payload": "x" * 50_000})
+        await world.clock.advance(2)
+        (held,) = [one async for one in inventory.occurrences(world.queue, points.RUN_KINDS)]
+        assert len(world.target.fired[0].action.payload) == 50_002
+        assert held[1].record.attempt == 1
+        assert not held[1].record.payload
+        world.target.always_reply(Delivered(accepted_us=world.clock.now_us()))
+        await world.clock.advance(60)
+        assert len(world.target.fired[-1].action.payload) == 50_002
         assert world.run_condition("Complete")["status"] == "True"
 
 
