@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 
 from duepoint.controller.status import writequeue
+from duepoint.kube import errors as kube_errors
 from tests.e2e.test_firing import slot_us
 from tests.e2e.test_jobs import condition, endless, runs, template
 from tests.support import receiver
@@ -98,7 +98,7 @@ async def test_a_job_that_was_created_ends_the_wait_for_a_dry_run(stack):
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
     none = {"spec": {"hard": {"count/jobs.batch": "0"}}}
     await stack.api.request("POST", quotas, {**quota, **none})
-    await wait_until_counted(stack, f"{quotas}/none")
+    await wait_until_refused(stack)
     await stack.running()
     await stack.apply("kept", {"schedule": "@every 2s", "jobTemplate": template()})
     await stack.wait_for_schedule(
@@ -112,8 +112,17 @@ async def test_a_job_that_was_created_ends_the_wait_for_a_dry_run(stack):
     assert time.time() - created < _MOST_SECONDS
 
 
-async def wait_until_counted(stack, path: str) -> None:
-    async def counted() -> bool:
-        return bool(json.loads(await stack.api.request("GET", path)).get("status", {}).get("hard"))
+async def wait_until_refused(stack) -> None:
+    """No Job can be created: the API server's admission sees a quota later than its readers do."""
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "probe"}, **template()}
 
-    await stacks.eventually(counted, "the quota counts")
+    async def refused() -> bool:
+        try:
+            await stack.api.request(
+                "POST", stacks.JOBS.format(ns=stack.namespace), job, query={"dryRun": "All"}
+            )
+        except kube_errors.Forbidden:
+            return True
+        return False
+
+    await stacks.eventually(refused, "the quota refuses a Job")
