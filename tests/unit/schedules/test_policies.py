@@ -180,7 +180,7 @@ def test_a_year_of_seconds_is_counted_not_walked():
         {"catch_up": "Latest"},
         {"catch_up": "None"},
     ],
-    ids=str,
+    ids=["all", "five", "deadline", "latest", "none"],
 )
 @pytest.mark.parametrize("seconds", [0, 1, 2, 5, 9, 70, 1_300, 9_000, 200_000])
 def test_the_oldest_of_all_are_those_of_the_whole_decision(schedule, policy, seconds):

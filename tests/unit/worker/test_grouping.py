@@ -63,7 +63,7 @@ def _together(known, chain, now_us, limit_us=LIMIT_US):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("policy", POLICIES, ids=["latest", "none", "all", "zero", "deadline"])
 def test_a_slot_fired_together_is_the_one_that_would_be_fired_alone(schedule, policy):
     known = _known(schedule, policy)
     timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
@@ -89,7 +89,7 @@ def test_a_slot_fired_together_is_the_one_that_would_be_fired_alone(schedule, po
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("policy", POLICIES, ids=["latest", "none", "all", "zero", "deadline"])
 def test_overdue_slots_that_are_appended_together_are_those_that_would_be_alone(schedule, policy):
     known = _known(schedule, policy)
     timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
@@ -219,7 +219,7 @@ def _one_off_together(known, now_us):
     return grouping.group(found, [chain.member], [chain.due_us], kinds, now_us)
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("policy", POLICIES, ids=["latest", "none", "all", "zero", "deadline"])
 @pytest.mark.parametrize("late", LATE_SECONDS)
 def test_a_one_off_is_fired_together_exactly_where_it_would_be_fired_alone(policy, late):
     known = _one_off(policy)
