@@ -102,7 +102,9 @@ class TermServices:
         """ScheduleRuns, the Jobs of all runs, and what a server that went back has lost of them."""
         term, catch_up = self._term, self.outcomes.catch_up
         self.runs = ScheduleRuns(term, definitions=self.reconcile.stored, catch_up=catch_up)
-        self.run_reads = RunReads(term, is_wanted=self.runs.is_wanted, offer=self.runs.offer)
+        self.run_reads = RunReads(
+            term, is_wanted=self.runs.is_wanted, offer=self.runs.offer, remove=self.runs.remove
+        )
         self.jobs = JobWatch(
             term,
             reporter=self.reporter,

@@ -41,11 +41,13 @@ class Trigger:
         slot_us: the slot that it carries.
         payload: JSON text in place of the Schedule's; empty = the Schedule's own.
         concurrency: a policy in place of the Schedule's; empty = the Schedule's own.
+        is_payload_apart: its payload is large and not kept here; the object has it.
     """
 
     slot_us: int
     payload: bytes = b""
     concurrency: str = ""
+    is_payload_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,15 +95,23 @@ class Enqueuer:
     def __init__(self, term: TermContext) -> None:
         self._term = term
 
-    async def enqueue(self, run: ScheduleRunState, slots_us: list[int]) -> Exception | None:
-        """Every slot is in the queue, still wanted, or unknown; the trouble that was met."""
+    async def enqueue(
+        self, run: ScheduleRunState, slots_us: list[int], payload: bytes | None = None
+    ) -> Exception | None:
+        """Every slot is in the queue, still wanted, or unknown; the trouble that was met.
+
+        Args:
+            payload: of the trigger; None = the one that is kept.
+        """
         for first in range(0, len(slots_us), _TOGETHER):
-            trouble = await self._enqueue_part(run, slots_us[first : first + _TOGETHER])
+            trouble = await self._enqueue_part(run, slots_us[first : first + _TOGETHER], payload)
             if trouble is not None:
                 return trouble  # later slots of the requested order must not go first
         return None
 
-    async def _enqueue_part(self, run: ScheduleRunState, slots_us: list[int]) -> Exception | None:
+    async def _enqueue_part(
+        self, run: ScheduleRunState, slots_us: list[int], payload: bytes | None
+    ) -> Exception | None:
         known, wanted = run.known, run.wanted
         assert known is not None and wanted is not None  # noqa: S101, PT018
         opened = [run.course.open[slot_us] for slot_us in slots_us]
@@ -114,7 +122,7 @@ class Enqueuer:
             occurrences = [
                 (
                     points.manual(known.id, slot_us, run.seen.uid, wanted.kind),
-                    self._record(known, wanted, run.seen.uid, slot_us),
+                    self._record(known, wanted, run.seen.uid, slot_us, payload),
                 )
                 for slot_us in slots_us
             ]
@@ -134,13 +142,20 @@ class Enqueuer:
         return None
 
     def _record(
-        self, known: Definition, wanted: Wanted, run_uid: str, slot_us: int
+        self,
+        known: Definition,
+        wanted: Wanted,
+        run_uid: str,
+        slot_us: int,
+        payload: bytes | None,
     ) -> messages.OccurrenceRecord:
         record = messages.OccurrenceRecord(trigger=wanted.trigger, run_uid=run_uid)
         if not isinstance(wanted.slots, Trigger):
             return record
         record = msgspec.structs.replace(record, concurrency=wanted.slots.concurrency)
-        payload = wanted.slots.payload
+        if payload is None:
+            assert not wanted.slots.is_payload_apart  # noqa: S101 - its own would be lost
+            payload = wanted.slots.payload
         if not payload:
             return record
         signed = records.signed_content(record, known.uid, slot_us, payload)

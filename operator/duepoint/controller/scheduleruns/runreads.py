@@ -3,41 +3,86 @@
 The watch brings metadata only. A deletion needs no more; a run that is followed already changes by
 our own status writes and is not read again. Every other one is read, as it is at least as new as
 the change, by a few workers; one that cannot be read is tried again with backoff.
+
+A payload has up to 64 KiB, and thousands of ScheduleRuns may wait: a large one is read along with
+its object, judged and dropped, and read again when the run is enqueued (``payload_of``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import msgspec
 
+from duepoint import errors as base
 from duepoint import telemetry
 from duepoint.clock import Clock
 from duepoint.controller import observed
 from duepoint.controller.observed import Observed
+from duepoint.controller.scheduleruns import runstatus
 from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.kube import errors, port, schedules
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.manualruns import Trigger, Wanted
+
+#: A larger payload is not kept; most are smaller, and are enqueued without another read.
+_KEPT_PAYLOAD_BYTES = 1024
 
 
-def of_object(run: schedules.ScheduleRun) -> Observed:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRun:
+    """A ScheduleRun that was listed or read.
+
+    Attributes:
+        seen: with its status, without its spec.
+        wanted: the spec, without a large payload; None where it cannot be carried out, because of
+            ``refusal``.
+    """
+
+    seen: Observed
+    wanted: Wanted | None
+    refusal: runstatus.RunVerdict | None = None
+
+
+def of_object(run: schedules.ScheduleRun) -> ReadRun:
     """A ScheduleRun that was listed or read."""
     metadata = run.metadata
     mark = mark_of(metadata.labels or {}, metadata.annotations or {})
-    return msgspec.structs.replace(observed.of_object(run), kept_in_git=mark)
+    whole = observed.of_object(run)
+    seen = msgspec.structs.replace(whole, kept_in_git=mark, spec=observed.UNKNOWN)
+    try:
+        wanted = schedules.wanted(whole.spec, created_us=whole.created_us)
+    except base.InvalidSpec as invalid:
+        first = invalid.errors[0]
+        refusal = runstatus.failed(Reason(first.reason), str(invalid))
+        return ReadRun(seen=seen, wanted=None, refusal=refusal)
+    slots = wanted.slots
+    if isinstance(slots, Trigger) and len(slots.payload) > _KEPT_PAYLOAD_BYTES:
+        wanted = replace(wanted, slots=replace(slots, payload=b"", is_payload_apart=True))
+    return ReadRun(seen=seen, wanted=wanted)
+
+
+async def payload_of(api: port.Api, seen: Observed) -> bytes | None:
+    """The payload of a trigger as it is in the object; None: that is gone. Raises ApiError."""
+    run = await schedules.read_run(api, seen.namespace, seen.name)
+    if run is None or run.metadata.uid != seen.uid:
+        return None
+    wanted = schedules.wanted(bytes(run.spec), created_us=seen.created_us)  # a spec never changes
+    return wanted.slots.payload if isinstance(wanted.slots, Trigger) else b""
 
 
 async def all_listed(
     api: port.Api, namespaces: tuple[str, ...], clock: Clock
-) -> dict[str, Observed]:
+) -> dict[str, ReadRun]:
     """Every ScheduleRun of these namespaces (empty = all), by uid; raises ApiError."""
-    listed: dict[str, Observed] = {}
+    listed: dict[str, ReadRun] = {}
     for namespace in namespaces or (None,):
         path = schedules.collection(namespace, plural=schedules.RUN_PLURAL)
         async for page in api.list_pages(path, schedules.ScheduleRun):
             for item in page.items:
-                seen = of_object(item)
-                listed[seen.uid] = seen
+                listed[item.metadata.uid] = of_object(item)
             await clock.sleep(0)  # other tasks go on between pages
     return listed
 
@@ -81,7 +126,8 @@ class RunReads:
 
     Args:
         is_wanted: whether a change, which is no deletion, is to be read.
-        offer: takes what was read, and what is gone.
+        offer: takes what was read.
+        remove: takes the uid of what is gone.
     """
 
     def __init__(
@@ -89,11 +135,13 @@ class RunReads:
         term: TermContext,
         *,
         is_wanted: Callable[[Observed], bool],
-        offer: Callable[[Observed], None],
+        offer: Callable[[ReadRun], None],
+        remove: Callable[[str], None],
     ) -> None:
         self._api = term.api
         self._is_wanted = is_wanted
         self._offer = offer
+        self._remove = remove
         self._reads: WorkQueue[Observed] = WorkQueue(term.clock, "scheduleRun not read")
 
     async def run(self) -> None:
@@ -103,7 +151,7 @@ class RunReads:
     def observe(self, seen: Observed) -> None:
         """The watch shows this version of a ScheduleRun, without its texts."""
         if seen.deleted:
-            self._offer(seen)
+            self._remove(seen.uid)
         elif self._is_wanted(seen):
             self._reads.put(seen.uid, seen)
 

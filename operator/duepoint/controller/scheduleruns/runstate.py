@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from duepoint.controller.jobs import jobevents
 from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import runstatus
+from duepoint.controller.scheduleruns.runreads import ReadRun
 from duepoint.controller.term import Acknowledgement
 from duepoint.kube import jobbuilder, jobs
 from duepoint.runs import progress as courses
@@ -83,8 +84,8 @@ class ScheduleRunState:
 
     Attributes:
         seen: without its texts.
-        wanted: None where it cannot be carried out, because of ``refusal``; without its payload
-            once it has ended (``forget_payload``).
+        wanted: None where it cannot be carried out, because of ``refusal``; without a large
+            payload (``runreads``).
         published: the status as the API server has it, as far as is known.
         desired: the newest status to publish.
         published_at: when it was written last, monotonic.
@@ -153,12 +154,10 @@ class ScheduleRunState:
         return acks
 
 
-def run_of(
-    seen: Observed, wanted: Wanted | None, refusal: runstatus.RunVerdict | None
-) -> ScheduleRunState:
+def run_of(read: ReadRun) -> ScheduleRunState:
     """A ScheduleRun as a former leader left it, or a new one."""
-    run = ScheduleRunState(seen=seen, wanted=wanted, refusal=refusal)
-    adopt_published(run, seen)
+    run = ScheduleRunState(seen=read.seen, wanted=read.wanted, refusal=read.refusal)
+    adopt_published(run, read.seen)
     return run
 
 
@@ -176,13 +175,6 @@ def adopt_published(run: ScheduleRunState, seen: Observed) -> None:
     run.begins_with = run.schedule_uid = status.schedule_uid
     run.planned = status.planned
     run.is_outdated = False
-
-
-def forget_payload(run: ScheduleRunState) -> None:
-    """It has ended, and stays for as long as its author likes: its payload has 64 KiB at most."""
-    wanted = run.wanted
-    if wanted is not None and isinstance(wanted.slots, Trigger):
-        run.wanted = replace(wanted, slots=replace(wanted.slots, payload=b""))
 
 
 # -- which slots there are -----------------------------------------------------------------------
@@ -232,6 +224,15 @@ def may_wait(run: ScheduleRunState) -> bool:
         return False
     slots = run.wanted.slots
     return isinstance(slots, Trigger) and slots.concurrency == "Queue"
+
+
+def needs_payload(run: ScheduleRunState) -> bool:
+    """Whether its slot is to be enqueued, and its payload is in the object alone."""
+    assert run.wanted is not None  # noqa: S101
+    slots = run.wanted.slots
+    if not isinstance(slots, Trigger) or not slots.is_payload_apart:
+        return False
+    return run.course.cursor_us is None or bool(run.course.in_standing(Standing.WANTED))
 
 
 def open_next(run: ScheduleRunState) -> list[int]:

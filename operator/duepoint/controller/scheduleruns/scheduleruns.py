@@ -31,6 +31,7 @@ from duepoint.controller.scheduleruns import (
 )
 from duepoint.controller.scheduleruns.occurrences import Definitions, LeavingSchedules
 from duepoint.controller.scheduleruns.publishing import RunPublisher
+from duepoint.controller.scheduleruns.runreads import ReadRun
 from duepoint.controller.scheduleruns.runstate import Orphaned, ScheduleRunState
 from duepoint.controller.scheduleruns.runstates import ScheduleRunStates, is_job_of_a_run
 from duepoint.controller.term import Acknowledgement, TermContext, settle_all
@@ -40,7 +41,6 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, schedules
 from duepoint.runs.run import RunEvent
 from duepoint.schedules.conditions import Reason
-from duepoint.schedules.manualruns import Wanted
 
 PART = "scheduleruns"
 
@@ -81,7 +81,7 @@ class ScheduleRuns:
         )
         self._tasks: WorkQueue[str] = WorkQueue(term.clock, "schedulerun not looked at")
         self._withdrawing: dict[str, ScheduleRunState] = {}
-        self._early_seen: dict[str, Observed] = {}
+        self._early_seen: dict[str, ReadRun] = {}
         self._early_events: list[tuple[RunEvent, Acknowledgement | None]] = []
         self._requested = asyncio.Event()
 
@@ -102,19 +102,25 @@ class ScheduleRuns:
         run = self.states.get(seen.uid)
         return not self.states.was_deleted(seen.uid) and (run is None or run.is_outdated)
 
-    def offer(self, seen: Observed) -> None:
-        """This state of an object was observed."""
-        if self.states.was_deleted(seen.uid):
+    def offer(self, read: ReadRun) -> None:
+        """This state of an object was read."""
+        uid = read.seen.uid
+        if self.states.was_deleted(uid):
             return
-        if seen.deleted:
-            self._remove(seen.uid)
+        if read.seen.deleted:
+            self._remove(uid)
         elif not self.states.is_complete:
-            self._early_seen[seen.uid] = seen
-        elif (run := self.states.get(seen.uid)) is None:
-            self._add(seen)
+            self._early_seen[uid] = read
+        elif (run := self.states.get(uid)) is None:
+            self._add(read)
         elif run.is_outdated:
-            _adopt(run, seen)
+            runstate.adopt_published(run, read.seen)
             self.request()
+
+    def remove(self, uid: str) -> None:
+        """The object is gone, or on its way."""
+        if not self.states.was_deleted(uid):
+            self._remove(uid)
 
     def event(self, event: RunEvent, ack: Acknowledgement | None) -> None:
         """Something happened to a slot; settle ``ack`` once the status shows it."""
@@ -206,18 +212,18 @@ class ScheduleRuns:
             if runstate.is_unknown(run) or facts.about is None:
                 self._look_soon(run.seen.uid)
 
-    def _compare(self, listed: Mapping[str, Observed], before: frozenset[str]) -> None:
+    def _compare(self, listed: Mapping[str, ReadRun], before: frozenset[str]) -> None:
         for uid in before - listed.keys():
             self._remove(uid)
         early, self._early_seen = self._early_seen, {}
-        for uid, seen in {**early, **listed}.items():
+        for uid, read in {**early, **listed}.items():
             run = self.states.get(uid)
-            if seen.deleted:
+            if read.seen.deleted:
                 self._remove(uid)
             elif run is None and not self.states.was_deleted(uid):
-                self._add(seen)
+                self._add(read)
             elif run is not None and run.is_outdated:
-                _adopt(run, seen)
+                runstate.adopt_published(run, read.seen)
 
     async def _report_withdrawn(self, waiting: Collection[occurrences.HeldOccurrence]) -> None:
         """These deliveries waited for another attempt, and no worker will report their end."""
@@ -228,9 +234,8 @@ class ScheduleRuns:
 
     # -- coming and going ------------------------------------------------------------------------
 
-    def _add(self, seen: Observed) -> None:
-        wanted, refusal = _read(seen)
-        run = runstate.run_of(seen, wanted, refusal)
+    def _add(self, read: ReadRun) -> None:
+        seen, run = read.seen, runstate.run_of(read)
         if not seen.status or not run.is_published:
             run.facts = runstate.InventoryFacts(
                 held=frozenset()
@@ -300,11 +305,12 @@ class ScheduleRuns:
         if not standing.has_ended and not run.has_begun:
             run.begins_with = run.schedule_uid
             return standing, None  # it is looked at again as soon as that is published
+        wait: float | None = None
         if runstate.is_unknown(run):
             self.request()
         else:
-            await self._enqueue(run)
-        return runstatus.standing(run.wanted, run.course, run.planned), None
+            wait = await self._enqueue(run)
+        return runstatus.standing(run.wanted, run.course, run.planned), wait
 
     async def _account(
         self, run: ScheduleRunState, state: Orphaned
@@ -366,15 +372,22 @@ class ScheduleRuns:
             found = await jobs.of_schedule(self._term.api, known.namespace, known.name, known.uid)
         runstate.resolve(run, {job.metadata.name: job for job in found})
 
-    async def _enqueue(self, run: ScheduleRunState) -> None:
+    async def _enqueue(self, run: ScheduleRunState) -> float | None:
+        """Seconds until the next try where nothing could be enqueued, else None."""
+        payload: bytes | None = None
+        if runstate.needs_payload(run):
+            payload = await runreads.payload_of(self._term.api, run.seen)
+            if payload is None:
+                return _ABSENT_SECONDS  # deleted; the watch will say so
         async with run.enqueuing:
             if run.begins_with in self._leaving:
-                return
+                return None
             slots_us = runstate.open_next(run)
             self.states.guard(run)
-            trouble = await self._enqueuer.enqueue(run, slots_us)
+            trouble = await self._enqueuer.enqueue(run, slots_us, payload)
         if trouble is not None:
             raise trouble
+        return None
 
     def _warn(self, run: ScheduleRunState) -> None:
         """A ScheduleRun with a time to live that is kept in Git runs again and again."""
@@ -387,7 +400,6 @@ class ScheduleRuns:
     async def _outlive(self, run: ScheduleRunState) -> float | None:
         """It has ended: delete it when its time to live is over."""
         _settle(run)
-        runstate.forget_payload(run)
         if run.wanted is None or run.wanted.ttl_seconds is None or run.ended_us is None:
             return None
         end_us = run.ended_us + run.wanted.ttl_seconds * 1_000_000
@@ -396,20 +408,6 @@ class ScheduleRuns:
             return left
         await schedules.delete_run(self._term.api, run.seen.namespace, run.seen.name, run.seen.uid)
         return None
-
-
-def _adopt(run: ScheduleRunState, seen: Observed) -> None:
-    """The state continues from an object that others have written."""
-    runstate.adopt_published(run, seen)
-    run.wanted, run.refusal = _read(seen)
-
-
-def _read(seen: Observed) -> tuple[Wanted | None, runstatus.RunVerdict | None]:
-    try:
-        return schedules.wanted(seen.spec, created_us=seen.created_us), None
-    except errors.InvalidSpec as invalid:
-        first = invalid.errors[0]
-        return None, runstatus.failed(Reason(first.reason), str(invalid))
 
 
 def _absent(run: ScheduleRunState) -> runstatus.RunVerdict:

@@ -9,8 +9,11 @@ import msgspec
 import pytest
 
 from duepoint import errors
+from duepoint.controller import inventory
+from duepoint.controller.scheduleruns import runreads
 from duepoint.controller.term import Acknowledgement
-from duepoint.runs.outcome import Rejected, Retry
+from duepoint.runs.outcome import Delivered, Rejected, Retry
+from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 from tests.unit.controller.runworld import RunWorld
 from tests.unit.controller.world import NAMESPACE
@@ -71,18 +74,66 @@ async def test_a_trigger_of_a_job_carries_slot_payload_and_name():
         assert world.run_condition("Complete")["status"] == "True"
 
 
-async def test_the_payload_of_a_run_that_has_ended_is_kept_no_longer():
-    """It has up to 64 KiB, and the ScheduleRun stays for as long as its author likes."""
+async def test_a_large_payload_is_not_kept_and_carried_all_the_same():
+    """It has up to 64 KiB, and thousands of runs may wait for a Schedule that never comes."""
     async with RunWorld().leader() as world, world.working():
-        await world.apply_job()
         await world.run_schedule(trigger={"payload": "x" * 50_000})
         await world.clock.advance(2)
         run = world.services.runs.states.get(world.run_object()["metadata"]["uid"])
-        assert len(world.jobs()) == 1
+        assert world.run_condition("Ready")["reason"] == "ScheduleNotFound"
+        assert len(msgspec.json.encode((run.seen, run.wanted))) < 1_000
+        await world.apply_job()
+        await world.clock.advance(2)
+        (job,) = world.jobs()
+        pod = job["spec"]["template"]["metadata"]["annotations"]
+        assert len(pod["duepoint.dev/payload"]) == 50_002
         await world.finish_jobs()
         await world.clock.advance(5)
         assert world.run_condition("Complete")["status"] == "True"
         assert len(msgspec.json.encode((run.seen, run.wanted))) < 1_000
+
+
+async def test_a_large_payload_is_carried_by_a_leader_that_takes_over():
+    world = RunWorld()
+    async with world.leader():
+        await world.run_schedule(trigger={"payload": "x" * 50_000})
+        await world.clock.advance(2)
+    await world.apply()
+    async with world.leader(), world.working():
+        await world.clock.advance(5)
+        (firing,) = world.target.fired
+        assert len(firing.action.payload) == 50_002
+        assert world.run_condition("Complete")["status"] == "True"
+
+
+async def test_an_inventory_reads_no_payloads_into_memory():
+    """Thousands of runs may wait for a retry, each with 64 KiB."""
+    async with RunWorld().leader() as world, world.working():
+        await world.apply(webhook={"url": "https://hooks.example.com/x"})
+        world.target.always_reply(Retry(reason=Reason.NETWORK, message="refused"))
+        await world.run_schedule(trigger={"payload": "x" * 50_000})
+        await world.clock.advance(2)
+        (held,) = [one async for one in inventory.occurrences(world.queue, points.RUN_KINDS)]
+        assert len(world.target.fired[0].action.payload) == 50_002
+        assert held[1].record.attempt == 1
+        assert not held[1].record.payload
+        world.target.always_reply(Delivered(accepted_us=world.clock.now_us()))
+        await world.clock.advance(60)
+        assert len(world.target.fired[-1].action.payload) == 50_002
+        assert world.run_condition("Complete")["status"] == "True"
+
+
+async def test_a_run_whose_object_is_gone_when_its_payload_is_read_starts_nothing():
+    async with RunWorld().leader() as world, world.working():
+        await world.run_schedule(trigger={"payload": "x" * 50_000})
+        await world.clock.advance(2)
+        run = world.services.runs.states.get(world.run_object()["metadata"]["uid"])
+        run.seen = msgspec.structs.replace(run.seen, uid="of-an-older-one")
+        assert await runreads.payload_of(world.api, run.seen) is None
+        await world.apply()
+        await world.clock.advance(5)
+        assert world.target.fired == []
+        assert not run.course.open
 
 
 async def test_a_failed_job_makes_its_trigger_failed_and_stalled():
