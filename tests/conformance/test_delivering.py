@@ -206,6 +206,67 @@ async def test_entries_of_several_streams_go_in_with_one_settlement(harness):
     assert left[claim.shard] == 0
 
 
+def with_several_slots(group, count=3):
+    """The group with so many entries for each of its points, side by side."""
+    rows = [(member, number) for member in group.members for number in range(count)]
+    return dataclasses.replace(
+        group,
+        members=[member for member, _ in rows],
+        values=[(f"{member.hex()}/{number}",) for member, number in rows],
+    )
+
+
+async def test_overdue_slots_of_a_point_go_in_in_their_order_with_its_settlement(harness):
+    claim, groups = await two_streams(harness)
+    groups = [with_several_slots(group) for group in groups]
+    next_dues = [(point.member, point.due_us + 1) for point in claim.points]
+    settlement = messages.Settlement(next_dues=next_dues, number=1)
+    handed = await harness.queue.settlements.deliver(claim, settlement, *groups)
+    assert handed == messages.DeliveryResult(done=True)
+    for group in groups:
+        assert await ids_in(harness, group.name) == [value for (value,) in group.values]
+    left = {stats.shard: stats.claims for stats in await shardstats.read(harness.queue)}
+    assert left[claim.shard] == 0
+    again = await harness.claim_all(worker="w2")
+    due = {point.member: point.due_us for one in again for point in one.points}
+    assert due.items() >= dict(next_dues).items()  # they are due again at once
+
+
+async def test_overdue_slots_of_a_point_that_is_not_held_any_more_are_all_left_out(harness):
+    claim, groups = await two_streams(harness)
+    groups = [with_several_slots(group) for group in groups]
+    await harness.queue.settlements.settle(
+        claim, messages.Settlement(chains=(queueing.moved(claim.points[0], 60),))
+    )
+    others = [(point.member, point.due_us + 1) for point in claim.points]
+    handed = await harness.queue.settlements.deliver(
+        claim, messages.Settlement(next_dues=others, number=2), *groups
+    )
+    held = (False,) * 3 + (True,) * (3 * len(claim.points) - 3)
+    assert handed == messages.DeliveryResult(done=False, held=held)
+    assert await ids_in(harness, "ticks") == await ids_in(harness, "tocks") == []
+
+
+@pytest.mark.parametrize("harness", redisserver.KINDS, indirect=True)
+@pytest.mark.parametrize("bad", [0, 1], ids=["first", "second"])
+async def test_a_stream_that_refuses_leaves_points_with_several_slots_too(harness, bad):
+    claim, groups = await two_streams(harness)
+    groups = [with_several_slots(group) for group in groups]
+    refusing, other = groups[bad], groups[1 - bad]
+    await harness.server.redis.set(harness.server.keys.stream("default", refusing.name), "mine")
+    next_dues = [(point.member, point.due_us + 60_000_000) for point in claim.points]
+    handed = await harness.queue.settlements.deliver(
+        claim, messages.Settlement(next_dues=next_dues), *groups
+    )
+    assert [bool(why) for why in handed.refused] == [number == bad for number in range(2)]
+    assert await ids_in(harness, other.name) == [value for (value,) in other.values]
+    kept = [pair for pair in next_dues if pair[0] in refusing.members]
+    settled = await harness.queue.settlements.settle(
+        claim, messages.Settlement(next_dues=kept, number=2)
+    )
+    assert (settled.applied, settled.remaining) == (len(kept), 0)
+
+
 async def test_of_several_streams_what_is_not_held_any_more_stops_all(harness):
     claim, groups = await two_streams(harness)
     await harness.queue.settlements.settle(

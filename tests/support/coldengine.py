@@ -7,7 +7,7 @@ from duepoint.expressions import days, fields, pattern, syntax
 from duepoint.schedules import slots
 
 _CACHES = (
-    *(engine._cached, engine._shared, syntax._plain, days.matching_days, slots._expression),
+    *(engine._cached, engine._shared, syntax._plain, days.matching_days),
     *(pattern._minutes_of_day, pattern._times_of_day, fields.values_of),
 )
 
@@ -16,3 +16,4 @@ def forget() -> None:
     """Empty what is remembered of texts; zones stay loaded."""
     for cache in _CACHES:
         cache.cache_clear()
+    slots._kept.clear()

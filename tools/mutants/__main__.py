@@ -29,6 +29,8 @@ _MOST_SECONDS = 420
 _sound: set[str] = set()
 #: How pytest ends where a test that it is asked for does not exist any more.
 _NO_SUCH_TEST = 4
+#: The group that pytest-xdist adds to a test's name; a parameter may have an ``@``, too.
+_GROUP = re.compile(r"@[^\]@]+$")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+(?: \S+)*?)(?: - .*)?$", re.MULTILINE)
 
 
@@ -171,7 +173,7 @@ def _result(tests: tuple[str, ...], code: int, output: str) -> Result:
     found = _FAILED.search(output)
     if found is None or "::" not in found[1]:
         return Result(trouble=f"{tests[0]}: no test is named: {json.dumps(output[-200:])}")
-    return Result(test=found[1].partition("@")[0])
+    return Result(test=_GROUP.sub("", found[1]))
 
 
 if __name__ == "__main__":

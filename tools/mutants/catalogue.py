@@ -295,6 +295,17 @@ MUTANTS = (
         "slots", "worker",
     ),
     _mutant(
+        "policies", "schedules/policies.py", "slots beyond catchUpLimit go in with the others",
+        "return self.slots.count(self.first_us - 1, self.newest_us) <= self._most", "return True",
+        "slots", "worker",
+    ),
+    _mutant(
+        "policies", "worker/grouping.py", "a chain is due again at the slot that went in last",
+        "_Step(one.slot_us, instants[number + 2], instants[number], rule, rows)",
+        "_Step(one.slot_us, instants[number + 1], instants[number], rule, rows)",
+        "worker",
+    ),
+    _mutant(
         "policies", "worker/planning.py", "maxRuns stops one run late",
         "if known.runs_left == 0:\n            self.made.close_chain(chain, None)",
         "if False:\n            self.made.close_chain(chain, None)",

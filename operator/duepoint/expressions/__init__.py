@@ -18,6 +18,16 @@ from duepoint.expressions.combined import merged, windowed
 from duepoint.expressions.compile import compile_expression
 from duepoint.expressions.dst import Gap, Overlap
 from duepoint.expressions.expression import Expression
+from duepoint.expressions.sizes import size_of
 from duepoint.expressions.syntax import WHITE
 
-__all__ = ["WHITE", "Expression", "Gap", "Overlap", "compile_expression", "merged", "windowed"]
+__all__ = [
+    "WHITE",
+    "Expression",
+    "Gap",
+    "Overlap",
+    "compile_expression",
+    "merged",
+    "size_of",
+    "windowed",
+]

@@ -254,7 +254,6 @@ class Union:
         self._patterns = tuple(patterns)
         self.per_day = 0
         self.row: tuple[Sequence[int], int] = ((), _DAY)
-        self._joined = functools.lru_cache(maxsize=16)(self._flags_of)
         self._times = functools.lru_cache(maxsize=64)(
             lambda members: self._joined(members).count(1)
         )
@@ -325,13 +324,18 @@ class Union:
                 groups[day] = groups.get(day, 0) | 1 << index
         return groups
 
-    def _flags_of(self, members: int) -> bytes:
-        """One byte for each second of the day, 1 where one of the patterns matches."""
-        flags = bytearray(_DAY)
-        for index, each in enumerate(self._patterns):
-            if members >> index & 1:
-                each.mark_times(flags)
-        return bytes(flags)
+    def _joined(self, members: int) -> bytes:
+        return _flags_of(self._patterns, members)
+
+
+@functools.lru_cache(maxsize=64)  # 86 KB each, for all that is kept of a process's expressions
+def _flags_of(patterns: tuple[pattern.Pattern, ...], members: int) -> bytes:
+    """One byte for each second of the day, 1 where one of these patterns, as bits, matches."""
+    flags = bytearray(_DAY)
+    for index, each in enumerate(patterns):
+        if members >> index & 1:
+            each.mark_times(flags)
+    return bytes(flags)
 
 
 # -- a start and an end --------------------------------------------------------------------------

@@ -83,12 +83,12 @@ def compile_expression(
     return compiled
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1024)  # few: an expression may have 20 KB
 def _cached(text: str, time_zone: str, gap: Gap, overlap: Overlap, identity: str) -> cron.Cron:
     return _shared(syntax.parse(text, identity=identity), time_zone, gap, overlap)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1024)
 def _shared(fields: syntax.CronFields, time_zone: str, gap: Gap, overlap: Overlap) -> cron.Cron:
     """One object for all spellings of the same fields."""
     return cron.Cron(fields, zone_name=time_zone, gap=gap, overlap=overlap)
@@ -131,7 +131,7 @@ def _check_fires(text: str, compiled: cron.Cron, from_us: int) -> None:
     known[0] = max(known[0], first_us)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1024)
 def _slot_of(compiled: cron.Cron) -> list[int]:  # noqa: ARG001 - the key
     """Some slot of it, once one is known: any in the eight years after shows that it fires."""
     return [0]

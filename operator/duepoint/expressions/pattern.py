@@ -30,6 +30,10 @@ FIRST_YEAR, LAST_YEAR = 1969, 2112
 #: So many years are looked at before it is worked out in which years there is a match at all.
 _NEAR = 4
 
+#: Kinds of years of which a pattern keeps its days, 750 bytes each at most.
+_KEPT_KINDS = 4
+_BYTES_OF_A_KIND = 750
+
 #: "Nothing there", as a local time beyond all others.
 BEYOND = 1 << 60
 BEFORE = -BEYOND
@@ -72,6 +76,13 @@ class Pattern:
         self._year: tuple[int, int, Sequence[int]] = (0, 0, ())
         self._by_kind: dict[int, Sequence[int]] = {}
         self._ends: tuple[int, int] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """What it keeps of times and days, at most."""
+        times = len(self._minutes) + len(self._times or ())
+        of_days = 0 if self._rule.is_every_day else _KEPT_KINDS * _BYTES_OF_A_KIND
+        return times * self._minutes.itemsize + of_days
 
     def first_from(self, local: int) -> int:
         """The first match at or after the local time, else BEYOND."""
@@ -210,6 +221,8 @@ class Pattern:
         kind = days.kind_of(year)
         found = self._by_kind.get(kind)
         if found is None:
+            if len(self._by_kind) >= _KEPT_KINDS:
+                self._by_kind.clear()
             found = self._by_kind[kind] = days.matching_days(self._rule, kind)
         return found
 
@@ -245,7 +258,7 @@ class Pattern:
 
 
 @functools.lru_cache(maxsize=4096)
-def _minutes_of_day(hours: int, minutes: int) -> Sequence[int]:
+def _minutes_of_day(hours: int, minutes: int) -> array[int]:
     """The starts of the matching minutes, in seconds of the day, shared by all who have them."""
     of_day, of_hour = fields.values_of(hours), fields.values_of(minutes)
     step = 60 // len(of_hour)
@@ -257,7 +270,7 @@ def _minutes_of_day(hours: int, minutes: int) -> Sequence[int]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _times_of_day(hours: int, minutes: int, seconds: int) -> Sequence[int] | None:
+def _times_of_day(hours: int, minutes: int, seconds: int) -> array[int] | None:
     """All times of day in one row when they are as few as minutes; else None: two steps then."""
     starts, in_minute = _minutes_of_day(hours, minutes), fields.values_of(seconds)
     if in_minute == (0,):

@@ -110,6 +110,7 @@ def next_try(
     attempts_made: int,
     now_us: int,
     fraction: float,
+    tried_for_us: int | None = None,
     after_us: int | None = None,
 ) -> int | None:
     """When to try again, or None where it is time to give up.
@@ -119,11 +120,16 @@ def next_try(
         attempts_made: attempts so far, at least 1.
         now_us: time of the failure.
         fraction: uniform in [0, 1).
+        tried_for_us: time since the first attempt. No wait but the first is longer, so that what an
+            outage held up is over at most as long after it as it lasted. None = waits double
+            whatever their sum is.
         after_us: what the other side asked for; it is a floor.
     """
     if attempts_made >= limits.max_attempts:
         return None
     ceiling_us = min(limits.most_us, limits.first_us << min(attempts_made - 1, 40))
+    if tried_for_us is not None:  # of several waits many are short: attempts say little about time
+        ceiling_us = min(ceiling_us, max(limits.first_us, tried_for_us))
     wait_us = max(int(ceiling_us * fraction), LEAST_WAIT_US, after_us or 0)
     due_us = now_us + wait_us
     return due_us if due_us < limits.give_up_us else None

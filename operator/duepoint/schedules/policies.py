@@ -81,6 +81,31 @@ def decide(slots: Slots, policy: rules.Policy, *, chain_due_us: int, now_us: int
     )
 
 
+def oldest_of_all(
+    slots: Slots, policy: rules.Policy, *, chain_due_us: int, now_us: int, most: int
+) -> Decision | None:
+    """The oldest of several overdue slots that all run; ``following`` is the slot after them.
+
+    That is what ``decide`` says, cut off after ``most`` slots, but its cost grows with ``most`` and
+    not with the number of overdue slots. None where fewer than two are overdue, where one of them
+    does not run, and where no slot follows.
+    """
+    first_us = slots.at_or_before(chain_due_us)
+    newest_us = slots.newest_due(now_us)
+    if first_us is None or newest_us is None or newest_us <= first_us:
+        return None
+    if not _Overdue(slots, policy, first_us, newest_us, now_us).all_run():
+        return None
+    run: list[Chosen] = []
+    following: DueSlot | None = slots.due_slot(first_us)
+    while following is not None and following.slot_us <= newest_us and len(run) < most:
+        run.append(Chosen(slot_us=following.slot_us, due_us=following.due_us, catch_up=True))
+        following = slots.next_after(following.slot_us)
+    if following is None:
+        return None
+    return Decision(run=tuple(run), missed=(), following=following, newest_us=run[-1].slot_us)
+
+
 def refusal(slots: Slots, policy: rules.Policy, *, slot_us: int, now_us: int) -> Reason | None:
     """Why ``decide`` would not run this one due slot, were it and all later ones overdue now."""
     due_us = slots.due_slot(slot_us).due_us
@@ -107,6 +132,14 @@ class _Overdue:
     first_us: int
     newest_us: int
     now_us: int
+
+    def all_run(self) -> bool:
+        """Whether the policy runs each of them, where they are several."""
+        if self.slots.due_slot(self.first_us).due_us < max(
+            self._deadline_edge_us, self._on_time_edge_us
+        ):
+            return False
+        return self.slots.count(self.first_us - 1, self.newest_us) <= self._most
 
     def chosen(self) -> tuple[Chosen, ...]:
         """The newest that the policy runs, oldest first."""

@@ -8,7 +8,6 @@ point to its slot. Pure; instants in microseconds since the epoch.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator
 
@@ -16,6 +15,7 @@ import msgspec
 
 from duepoint import expressions
 from duepoint.expressions import spread
+from duepoint.schedules import keptexpressions
 from duepoint.schedules import rule as rules
 
 #: An ``H`` that is no letter of a name.
@@ -120,19 +120,10 @@ def for_rule(rule: rules.Rule, *, identity: str, created_us: int) -> Slots:
     Raises:
         errors.InvalidExpression: where a text is not an expression.
     """
-    timing = rule.timing
-    is_one = len(timing.schedules) == 1
-    expression = _shared_expression(timing, rule.whole_seconds) if is_one else None
-    if expression is None:
-        anchor_us = created_us if timing.start_us is None else timing.start_us
-        compiled = _expression if is_one else _merged_expression
-        expression = compiled(
-            timing,
-            rule.whole_seconds,
-            identity if _uses_hash(timing) else "",
-            anchor_us if _uses_anchor(timing) else 0,
-        )
-    return Slots(expression=expression, identity=identity, jitter_ms=timing.jitter_ms)
+    found = _kept.get((rule.timing, rule.whole_seconds))
+    if found is None or (expression := found.expression) is None:
+        expression = _found_anew(rule, identity, created_us, is_new=found is None)
+    return Slots(expression=expression, identity=identity, jitter_ms=rule.timing.jitter_ms)
 
 
 def is_alike(timing: rules.Timing) -> bool:
@@ -164,20 +155,41 @@ def check(text: str, rule: rules.Rule, *, identity: str, created_us: int) -> Non
     _compile(text, timing, rule.whole_seconds, identity, start_us, from_us=start_us)
 
 
-@functools.lru_cache(maxsize=16_384)
-def _shared_expression(
-    timing: rules.Timing,
-    whole_seconds: bool,  # noqa: FBT001 - part of the cache's key
-) -> expressions.Expression | None:
-    """The expression of all schedules of a timing; None where each has its own."""
-    if not are_shared(timing):
-        return None
-    return _expression(timing, whole_seconds, "", timing.start_us or 0)
+#: By timing and ``whole_seconds``: the expression of all schedules of it, or None where each has
+#: its own. That one is kept by what it depends on besides.
+_kept = keptexpressions.KeptExpressions()
+
+
+def _found_anew(
+    rule: rules.Rule, identity: str, created_us: int, *, is_new: bool
+) -> expressions.Expression:
+    """An expression that is not kept for all schedules of its timing.
+
+    Args:
+        is_new: it is not known whether all schedules of the timing share one.
+    """
+    timing, whole_seconds = rule.timing, rule.whole_seconds
+    if is_new and are_shared(timing):
+        shared = _compiled(timing, whole_seconds, "", timing.start_us or 0)
+        _kept.put((timing, whole_seconds), shared)
+        return shared
+    if is_new:
+        _kept.put((timing, whole_seconds), None)
+    anchor_us = created_us if timing.start_us is None else timing.start_us
+    identity = identity if _uses_hash(timing) else ""
+    anchor_us = anchor_us if _uses_anchor(timing) else 0
+    key = (timing, whole_seconds, identity, anchor_us)
+    found = _kept.get(key)
+    if found is not None and found.expression is not None:
+        return found.expression
+    own = _compiled(timing, whole_seconds, identity, anchor_us)
+    _kept.put(key, own)
+    return own
 
 
 def _compiled(
     timing: rules.Timing,
-    whole_seconds: bool,  # noqa: FBT001 - part of the caches' keys
+    whole_seconds: bool,  # noqa: FBT001 - passed on by name below
     identity: str,
     anchor_us: int,
 ) -> expressions.Expression:
@@ -189,12 +201,6 @@ def _compiled(
     if start_us is None and timing.end_us is None:
         return whole
     return expressions.windowed(whole, start_us=start_us, end_us=timing.end_us)
-
-
-#: Of one text: 3 KB at most. A tenant may write any number of them.
-_expression = functools.lru_cache(maxsize=65_536)(_compiled)
-#: Of up to 32 texts: 40 KB, so few are kept; compiling one anew takes 4 ms at most.
-_merged_expression = functools.lru_cache(maxsize=1_024)(_compiled)
 
 
 def _compile(

@@ -229,7 +229,7 @@ class Firer:
                 work.begun.update(group.members)
                 items.append(handover.GroupItem(group, action))
         await self._handover.append(work.settler, items)
-        work.holding.ended_together(sum(len(one.members) for one in work.plan.groups))
+        work.holding.ended_together(sum(one.points for one in work.plan.groups))
 
     async def _append_entries(self, work: _Work, lost: set[bytes]) -> None:
         """Entries of single attempts, in their order."""

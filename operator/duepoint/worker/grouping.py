@@ -1,10 +1,12 @@
 """Which points of a claim are ordinary, in groups of what is fired alike. Pure.
 
 Most points ask for the same: an armed chain of the right version, one slot due, the next one far
-enough away, nothing that depends on the schedule's name. For those the decision is that of
-``planning`` (a test holds the two together), found once for each kind and due instead of once for
-each point. Briefs of a claim's chains come in; ``Group``s by column go out, with the rows that are
-not ordinary, which ``planning`` decides one by one.
+enough away, nothing that depends on the schedule's name. So do, behind an outage, chains of which
+several slots are overdue and all run, where the queue appends their entries: such a chain has a
+row for each of its oldest slots, and is due again at once if there are more. For those the decision
+is that of ``planning`` (a test holds the two together), found once for each kind and due instead of
+once for each point. Briefs of a claim's chains come in; ``Group``s by column go out, with the rows
+that are not ordinary, which ``planning`` decides one by one.
 """
 
 from __future__ import annotations
@@ -28,14 +30,19 @@ from duepoint.worker.plan import Group
 _MOST_KEPT = 16_384
 
 
-_GroupKey = tuple[str, str, setidentity.SetIdentity | None, str]
+#: Rows that the overdue slots of one claim become, all together. More of them would keep other
+#: claims waiting; with fewer, reading and settling the claim again costs more than its entries.
+_MOST_OVERDUE = 2_000
+
+#: Namespace, target, set, trigger, and whether its chains have several rows each.
+_GroupKey = tuple[str, str, setidentity.SetIdentity | None, str, bool]
 
 
 class KindRule(NamedTuple):
     """What decides about points of one kind.
 
     Attributes:
-        limit_us: how long an attempt may take.
+        limit_us: how long an attempt may take; 0 of an entry that the queue appends.
         age_us: the greatest age at which a slot still runs, where it is the only one.
         is_anchored: its slots depend on when a schedule was created.
         is_once: it has no slots of its own: each member has one instant.
@@ -51,7 +58,8 @@ class KindRule(NamedTuple):
 class _Step(NamedTuple):
     """The slot of a due, the due of the next one, and the rows of the group of that step.
 
-    No slot follows that of a member that fires once.
+    No slot follows that of a member that fires once. ``later`` has the steps of the same chain that
+    come after this one in the same group.
     """
 
     slot_us: int
@@ -59,16 +67,22 @@ class _Step(NamedTuple):
     previous_us: int | None
     rule: rules.Rule
     rows: list[int]
+    later: Sequence[_Step] = ()
 
 
 class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
-    """Steps by kind and due at one moment, each decided when it is first asked for."""
+    """Steps by kind and due at one moment, each decided when it is first asked for.
 
-    def __init__(self, kinds: Mapping[Hashable, KindRule], now_us: int) -> None:
+    Args:
+        share: rows that one chain may have, of those that a claim becomes.
+    """
+
+    def __init__(self, kinds: Mapping[Hashable, KindRule], now_us: int, share: int) -> None:
         super().__init__()
         self._kinds = kinds
         self._now_us = now_us
-        #: The rows of each group, by namespace, target, set and trigger.
+        self._share = share
+        #: The rows of the claim in each group.
         self.groups: dict[_GroupKey, list[int]] = {}
 
     def __missing__(self, key: tuple[Hashable, int]) -> _Step | None:
@@ -88,10 +102,36 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
         slot_us, following_us, previous_us = found
         if not now_us - known.age_us <= slot_us <= now_us:
             return None
-        if following_us <= now_us or following_us < now_us + known.limit_us:
-            return None  # several are overdue, or will be before an attempt ends
-        rows = self._rows(known.kind, slot_us)
+        if following_us <= now_us:
+            return self._decide_several(known, due_us, created_us, previous_us)
+        if following_us < now_us + known.limit_us:
+            return None  # it will be overdue before an attempt ends
+        rows = self._rows(known.kind, self._trigger(slot_us))
         return _Step(slot_us, following_us, previous_us, known.kind.rule, rows)
+
+    def _decide_several(
+        self, known: KindRule, due_us: int, created_us: int, previous_us: int | None
+    ) -> _Step | None:
+        """The steps of a chain with overdue slots; None where they are not to be appended."""
+        if known.limit_us:
+            return None
+        decision = policies.oldest_of_all(
+            slots.for_rule(known.kind.rule, identity="", created_us=created_us),
+            known.kind.rule.policy,
+            chain_due_us=due_us,
+            now_us=self._now_us,
+            most=self._share,
+        )
+        if decision is None or decision.following is None:
+            return None
+        instants = [previous_us, *(one.slot_us for one in decision.run), decision.following.due_us]
+        rows = self._rows(known.kind, plan.TRIGGER_CATCH_UP, has_several=True)
+        rule = known.kind.rule
+        first, *later = (
+            _Step(one.slot_us, instants[number + 2], instants[number], rule, rows)
+            for number, one in enumerate(decision.run)
+        )
+        return first._replace(later=later)
 
     def decide_once(self, known: KindRule | None, due_us: int, at_us: int) -> _Step | None:
         """The same of a member that fires once, at this instant."""
@@ -99,12 +139,19 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
             return None
         if not self._now_us - known.age_us <= at_us <= self._now_us:
             return None
-        return _Step(at_us, None, None, known.kind.rule, self._rows(known.kind, at_us))
+        rows = self._rows(known.kind, self._trigger(at_us))
+        return _Step(at_us, None, None, known.kind.rule, rows)
 
-    def _rows(self, kind: columns.DefinitionKind, slot_us: int) -> list[int]:
+    def _trigger(self, slot_us: int) -> str:
+        """Of a slot that is the only one overdue."""
         late = self._now_us - slot_us > policies.ON_TIME_US
-        trigger = plan.TRIGGER_CATCH_UP if late else plan.TRIGGER_SCHEDULE
-        return self.groups.setdefault((kind.namespace, kind.target, kind.owner, trigger), [])
+        return plan.TRIGGER_CATCH_UP if late else plan.TRIGGER_SCHEDULE
+
+    def _rows(
+        self, kind: columns.DefinitionKind, trigger: str, *, has_several: bool = False
+    ) -> list[int]:
+        key = kind.namespace, kind.target, kind.owner, trigger, has_several
+        return self.groups.setdefault(key, [])
 
 
 def _slots_around(
@@ -144,7 +191,7 @@ def group(
         kinds: the kinds whose points may be ordinary.
     """
     own = [dues[index] for index in found.indexes]
-    known = _Steps(kinds, now_us)
+    known = _Steps(kinds, now_us, share=_MOST_OVERDUE // max(1, len(members)) or 1)
     if found.once_us:
         steps = [
             known[kind, due_us]
@@ -176,11 +223,15 @@ def _grouped(
     members: Sequence[bytes],
     steps: Sequence[_Step | None],
 ) -> Group:
+    namespace, target, owner, trigger, has_several = key
     if len(rows) == rows[-1] - rows[0] + 1:  # side by side, as one namespace's rows are
         rows = range(rows[0], rows[-1] + 1)
     own = [step for step in plan.picked(steps, rows) if step is not None]
+    if has_several:
+        chains = list(zip(rows, own, strict=True))
+        rows = [row for row, step in chains for _ in range(1 + len(step.later))]
+        own = [one for _, step in chains for one in (step, *step.later)]
     indexes = plan.picked(found.indexes, rows)
-    namespace, target, owner, trigger = key
     return Group(
         namespace=namespace,
         target=target,
@@ -197,6 +248,7 @@ def _grouped(
         previous_us=[step.previous_us for step in own],
         rules=[step.rule for step in own],
         payloads=plan.picked(found.payloads, rows) if found.payloads else (),
+        has_several=has_several,
     )
 
 

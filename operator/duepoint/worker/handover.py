@@ -255,12 +255,12 @@ class Handover:
             messages=run.column(texts),
             owner=group.owner,
         )
-        next_dues = [
-            (member, following_us)
-            for member, following_us in zip(group.members, group.following, strict=True)
-            if following_us is not None
-        ]
-        if len(next_dues) == len(group.members):
+        following: Iterable[tuple[bytes, int | None]]
+        following = zip(group.members, group.following, strict=True)
+        if group.has_several:  # the last row of a chain says where it goes on
+            following = dict(following).items()
+        next_dues = [(member, due_us) for member, due_us in following if due_us is not None]
+        if len(next_dues) == group.points:
             return Closing(next_dues=next_dues, events=(news,))
         over = [
             member
@@ -290,14 +290,17 @@ class Handover:
     def _answer(
         self, settler: Settler, item: HandoverItem, refusal: outcomes.Retry | outcomes.Rejected
     ) -> None:
-        """None of their entries was appended."""
+        """None of their entries was appended.
+
+        Of several slots of a chain the oldest is answered for; the chain is due at the next one.
+        """
         targets.count(item.namespace, item.action, refusal, len(item.members))
         record = self._results.record
         if isinstance(item, AttemptItem):
             settler.add(record(settler, item.attempt, item.firing, refusal, item.started_us))
             return
         now_us = settler.now_us()
-        for attempt in item.group.attempts():
+        for attempt in item.group.oldest().attempts():
             firing = attempt.firing(item.action, now=0.0, not_after=0.0)  # never sent
             settler.add(record(settler, attempt, firing, refusal, now_us))
 
@@ -333,8 +336,31 @@ def _parts(item: HandoverItem) -> Iterator[HandoverItem]:
     if count <= most:
         yield item
         return
-    for first in range(0, count, most):
-        yield item.pick(range(first, min(first + most, count)))
+    first = 0
+    while first < count:
+        end, left = _end_of_part(item.members, first, most)
+        yield item.pick(range(first, end))
+        first = left
+
+
+def _end_of_part(members: Sequence[bytes], first: int, most: int) -> tuple[int, int]:
+    """Where a part of so many rows ends, and where the next one begins.
+
+    The slots of a chain go in together, because it moves on with them: a chain that does not fit
+    into the rest of a part begins the next one. Of one with more rows than a part may have the
+    oldest go in, and the others are left out: it is due again at once.
+    """
+    end = min(first + most, len(members))
+    if end == len(members) or members[end] != members[end - 1]:
+        return end, end
+    begin = left = end
+    while begin > first and members[begin - 1] == members[end]:
+        begin -= 1
+    if begin > first:
+        return begin, begin
+    while left < len(members) and members[left] == members[end]:
+        left += 1
+    return end, left
 
 
 def _entry_bytes(item: HandoverItem) -> int:

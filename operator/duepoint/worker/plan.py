@@ -114,6 +114,9 @@ class Attempt:
 class Group:
     """Ordinary points of one namespace, target and trigger, by column.
 
+    A row is a slot. Where ``has_several``, the overdue slots of a chain are rows side by side, the
+    oldest first, and ``following`` of each is the due of the next row; otherwise a chain has one.
+
     Attributes:
         target: digest of the action.
         owner: the set whose members they are; None of Schedules.
@@ -139,6 +142,19 @@ class Group:
     previous_us: Sequence[int | None]
     rules: Sequence[rules.Rule]
     payloads: Sequence[columns.OwnPayload] = ()
+    has_several: bool = False
+
+    @property
+    def points(self) -> int:
+        """How many points of the claim these are."""
+        return len(set(self.members)) if self.has_several else len(self.members)
+
+    def oldest(self) -> Group:
+        """The first row of each chain; the chain is due again at once, at its next row."""
+        if not self.has_several:
+            return self
+        rows = dict(zip(reversed(self.members), reversed(range(len(self.members))), strict=True))
+        return dataclasses.replace(self.pick(sorted(rows.values())), has_several=False)
 
     def pick(self, rows: Sequence[int]) -> Group:
         """Some rows, as a group of their own."""
@@ -148,7 +164,7 @@ class Group:
         return dataclasses.replace(self, **chosen)
 
     def attempts(self) -> Iterator[Attempt]:
-        """The first attempt of each row."""
+        """The first attempt of each row; of groups in which a chain has one row."""
         return map(self._attempt, range(len(self.indexes)))
 
     def _attempt(self, row: int) -> Attempt:
@@ -200,7 +216,7 @@ def picked(column: Sequence[_ValueT], rows: Sequence[int]) -> Sequence[_ValueT]:
 _COLUMNS = tuple(
     one.name
     for one in dataclasses.fields(Group)
-    if one.name not in {"namespace", "target", "owner", "trigger", "payloads"}
+    if one.name not in {"namespace", "target", "owner", "trigger", "payloads", "has_several"}
 )
 
 

@@ -59,7 +59,7 @@ class Planner:
                 made.groups.append(group)
             else:
                 into = made.entries if appends else made.attempts
-                into += [(attempt,) for attempt in group.attempts()]
+                into += [(attempt,) for attempt in group.oldest().attempts()]
         made.complete()
         return made
 

@@ -90,6 +90,7 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
         now_us=tried.now_us,
         # What waits for its turn has had its backoff, or never needed one.
         fraction=tried.fraction if wanted.counted or wanted.after_us is None else 0.0,
+        tried_for_us=_tried_for_us(tried),
         after_us=wanted.after_us,
     )
     if due_us is None:
@@ -99,6 +100,13 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
     retry = _retry(tried, wanted, attempts_made=made, due_us=due_us)
     events = _news_of_retry(tried, wanted, due_us=due_us)
     return _end(tried, occurrences=(retry,), events=events)
+
+
+def _tried_for_us(tried: Tried) -> int | None:
+    """None of a webhook: its ``retry`` says how its waits grow."""
+    if tried.kind is actions.WebhookAction:
+        return None
+    return tried.now_us - (tried.attempt.first_try_us or tried.started_us)
 
 
 #: What was put off comes back at one of these moments: thousands of slots of a namespace whose

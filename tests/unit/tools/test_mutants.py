@@ -74,9 +74,15 @@ def test_a_mutant_that_survives_now_is_not_said_to_be_caught(tmp_path: pathlib.P
         (0, "3 passed", mutants.Result()),
         (1, "FAILED tests/a.py::test_x[a b] - assert 1", mutants.Result("tests/a.py::test_x[a b]")),
         (1, "FAILED tests/a.py::test_x@group - E", mutants.Result("tests/a.py::test_x")),
+        (
+            1,
+            "FAILED tests/a.py::test_x[@every 1s]",
+            mutants.Result("tests/a.py::test_x[@every 1s]"),
+        ),
+        (1, "FAILED tests/a.py::test_x[@at]@group - E", mutants.Result("tests/a.py::test_x[@at]")),
         (4, "not found: tests/a.py", mutants.Result()),
     ],
-    ids=["passed", "failed", "failed in a group", "gone"],
+    ids=["passed", "failed", "failed in a group", "at", "at in a group", "gone"],
 )
 def test_a_mutant_is_caught_by_the_first_test_that_fails(code, output, result) -> None:
     assert mutants._result(("tests/a.py",), code, output) == result

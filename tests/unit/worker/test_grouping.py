@@ -44,26 +44,26 @@ def _known(schedule, policy, **rule):
     return a_definition(schedule, created_us=CREATED, rule=a_rule(schedule, policy=policy, **rule))
 
 
-def _alone(known, chain, now_us):
+def _alone(known, chain, now_us, limit_us=LIMIT_US):
     claim = messages.Claim(
         id=messages.ClaimId(b"x" * 12), shard=messages.ShardId(0), points=(chain,), reclaimed=0,
         now_us=now_us, token_us=0, held_until=0.0,
     )  # fmt: skip
-    return planning.plan(claim, {known.id: known}, attempt_limit_us=lambda _: LIMIT_US)
+    return planning.plan(claim, {known.id: known}, attempt_limit_us=lambda _: limit_us)
 
 
-def _together(known, chain, now_us):
+def _together(known, chain, now_us, limit_us=LIMIT_US):
     """The ordinary points among this one."""
     kind = columns.DefinitionKind(known.namespace, known.rule, known.target)
     found = columns.Columns(
         [0], [known.uid], [known.name], [known.generation], [known.created_us], [1], {1: kind}
     )
-    kinds = grouping.kind_rules(found.kind_of, lambda *_: LIMIT_US)
+    kinds = grouping.kind_rules(found.kind_of, lambda *_: limit_us)
     return grouping.group(found, [chain.member], [chain.due_us], kinds, now_us)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("policy", POLICIES, ids=["latest", "none", "all", "zero", "deadline"])
 def test_a_slot_fired_together_is_the_one_that_would_be_fired_alone(schedule, policy):
     known = _known(schedule, policy)
     timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
@@ -86,6 +86,79 @@ def test_a_slot_fired_together_is_the_one_that_would_be_fired_alone(schedule, po
         for name in ("slot_us", "due_us", "previous_us", "trigger", "following", "number"):
             assert getattr(same, name) == getattr(attempt, name)
         assert same.point.member == chain.member
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("policy", POLICIES, ids=["latest", "none", "all", "zero", "deadline"])
+def test_overdue_slots_that_are_appended_together_are_those_that_would_be_alone(schedule, policy):
+    known = _known(schedule, policy)
+    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+    due_us = timeline.next_after(NOON - 1).due_us
+    chain = points.chain(known.id, known.timing_version, due_us)
+    for late in LATE_SECONDS:
+        now_us = due_us + int(late * SECOND)
+        plan = _alone(known, chain, now_us, limit_us=0)
+        attempts = [one for sequence in plan.attempts for one in sequence]
+        groups = _together(known, chain, now_us, limit_us=0)
+        assert bool(groups) == (bool(attempts) and not plan.events)
+        if not groups or len(attempts) == 1:
+            continue
+        (group,), (split,) = groups, plan.splits
+        assert group.slots_us == [one.slot_us for one in attempts]
+        assert group.previous_us == [one.previous_us for one in attempts]
+        assert group.following == [*(one.due_us for one in attempts[1:]), split.next_due_us]
+        assert {one.trigger for one in attempts} == {group.trigger}
+        assert group.members == [chain.member] * len(attempts)
+        assert set(group.indexes) == {0}
+        assert group.points == 1
+        assert grouping.left(1, groups) == []
+        oldest = group.oldest()
+        assert (oldest.slots_us, oldest.following) == (group.slots_us[:1], group.following[:1])
+        (first,) = oldest.attempts()
+        assert (first.slot_us, first.following.due_us) == (due_us, group.following[0])
+
+
+def _row_of(number, policy, schedule="@every 1s"):
+    return a_definition(
+        schedule, created_us=CREATED + number, name=f"s-{number}", generation=number + 1,
+        uid=f"6f1c9a34-0000-4000-8000-{number:012}", rule=a_rule(schedule, policy=policy),
+    )  # fmt: skip
+
+
+def test_chains_with_and_without_overdue_slots_keep_what_is_their_own():
+    """Of four chains two have several slots overdue, and each of them has its own share."""
+    known = [_row_of(number, {"catch_up": "All"}) for number in range(4)]
+    dues = [NOON + number - (5 * SECOND if number % 2 else 0) for number in range(4)]
+    chains = [
+        points.chain(one.id, one.timing_version, due_us)
+        for one, due_us in zip(known, dues, strict=True)
+    ]
+    found = grouping.columns_of(chains, {one.id: one for one in known})
+    kinds = grouping.kind_rules(found.kind_of, lambda *_: 0)
+    groups = grouping.group(found, [one.member for one in chains], dues, kinds, NOON + 3)
+    by_name = {group.names[0]: group for group in groups}
+    assert set(by_name) == {"s-0", "s-1"}
+    alone, several = by_name["s-0"], by_name["s-1"]
+    assert (alone.names, alone.slots_us) == (["s-0", "s-2"], [NOON, NOON + 2])
+    assert several.names == ["s-1"] * 6 + ["s-3"] * 6
+    assert several.generations == [2] * 6 + [4] * 6
+    assert several.slots_us == [
+        NOON + number - behind * SECOND for number in (1, 3) for behind in range(5, -1, -1)
+    ]
+    assert (several.points, several.oldest().names) == (2, ["s-1", "s-3"])
+    assert several.oldest().slots_us == [NOON + 1 - 5 * SECOND, NOON + 3 - 5 * SECOND]
+
+
+def test_a_claim_becomes_a_bounded_number_of_slots():
+    known = [_row_of(number, {"catch_up": "All", "catch_up_limit": 1_000}) for number in range(500)]
+    chains = [points.chain(one.id, one.timing_version, NOON + n) for n, one in enumerate(known)]
+    found = grouping.columns_of(chains, {one.id: one for one in known})
+    kinds = grouping.kind_rules(found.kind_of, lambda *_: 0)
+    members, dues = [one.member for one in chains], [one.due_us for one in chains]
+    (group,) = grouping.group(found, members, dues, kinds, NOON + 900 * SECOND)
+    assert (len(group.members), group.points) == (2_000, 500)
+    assert group.slots_us[:4] == [NOON + n * SECOND for n in range(4)]
+    assert group.following[3] == NOON + 4 * SECOND  # it is due again at once
 
 
 @pytest.mark.parametrize("schedule", ["* * * * *", "0 9 * * *", "@every 30s", "@every 1m"])
@@ -146,7 +219,7 @@ def _one_off_together(known, now_us):
     return grouping.group(found, [chain.member], [chain.due_us], kinds, now_us)
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("policy", POLICIES, ids=["latest", "none", "all", "zero", "deadline"])
 @pytest.mark.parametrize("late", LATE_SECONDS)
 def test_a_one_off_is_fired_together_exactly_where_it_would_be_fired_alone(policy, late):
     known = _one_off(policy)

@@ -10,11 +10,11 @@ import pytest
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, quotas
 from duepoint.runs.run import RunState
-from duepoint.schedules import actions
+from duepoint.schedules import actions, points
 from duepoint.targets import target
 from duepoint.targets.stream import target as streamtarget
-from tests.support.builders import a_definition, at
-from tests.support.workplace import a_workplace
+from tests.support.builders import a_definition, a_rule, at
+from tests.support.workplace import EPOCH, a_workplace
 
 NOON = at("2026-03-01 12:00:00")
 SECOND = 1_000_000
@@ -215,3 +215,133 @@ async def test_a_small_burst_goes_together_too(monkeypatch):
     assert len(scripts) <= 3 * 2 * len(place.queue.shards)
     ended = [event for event in await place.events() if event.state is RunState.SUCCEEDED]
     assert len(ended) == 3 * FEW
+
+
+BEHIND = 20
+
+
+async def _behind(monkeypatch, *, count=FEW, payload=b"null", **policy):
+    """Every chain has so many slots overdue, and all of them are to run."""
+    place = await _place(0, TICKS)
+    monkeypatch.setattr(place.queue, "_quotas", quotas.Quotas(streams=1))
+    action = actions.Action(target=TICKS.target, payload=msgspec.Raw(payload))
+    for number in range(count):
+        known = a_definition(
+            created_us=NOON, not_before_us=NOON, name=f"s-{number}",
+            uid=f"6f1c9a34-0000-4000-8000-{number:012}",
+            rule=a_rule("@every 1s", policy={"catch_up": "All", **policy}),
+        )  # fmt: skip
+        await place.arm(known, action)
+    await place.clock.advance(BEHIND + 0.5)
+    return place
+
+
+async def _check_caught_up(place, *, count=FEW, number=BEHIND):
+    """Each chain has its entries in their order, once each, and as many events."""
+    found = {}
+    for entry in _entries(place):
+        found.setdefault(entry["schedule_id"], []).append(int(entry["slot"]))
+    first = NOON // SECOND + 1
+    assert len(found) == count
+    assert all(slots == list(range(first, first + number)) for slots in found.values())
+    assert {entry["attempt"] for entry in _entries(place)} == {"1"}
+    events = [event for event in await place.events() if event.state is RunState.SUCCEEDED]
+    assert sorted((event.uid, event.slot_us) for event in events) == sorted(
+        (uid, slot * SECOND) for uid, slots in found.items() for slot in slots
+    )
+
+
+async def _counted(place, monkeypatch):
+    """The entries of each script, and how often a chain was split."""
+    scripts, deliver = [], place.queue.settlements.deliver
+    splits, split = [], place.queue.settlements.split
+
+    async def counted(claim, settlement, *entries):
+        scripts.append([len(group.members) for group in entries])
+        return await deliver(claim, settlement, *entries)
+
+    async def counted_split(claim, wanted):
+        splits.append(len(wanted))
+        return await split(claim, wanted)
+
+    monkeypatch.setattr(place.queue.settlements, "deliver", counted)
+    monkeypatch.setattr(place.queue.settlements, "split", counted_split)
+    return scripts, splits
+
+
+async def test_overdue_slots_of_a_chain_go_in_together(monkeypatch):
+    place = await _behind(monkeypatch)
+    scripts, splits = await _counted(place, monkeypatch)
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(0.3)
+    await _check_caught_up(place)
+    assert {entry["trigger"] for entry in _entries(place)} == {"CatchUp"}
+    assert splits == []
+    assert sum(map(sum, scripts)) == FEW * BEHIND
+    assert len(scripts) <= FEW * BEHIND // 300 + 2 * len(place.queue.shards)
+    assert max(map(sum, scripts)) <= 300
+
+
+async def test_a_chain_with_more_overdue_slots_than_a_script_takes_is_due_again(monkeypatch):
+    """Fifteen entries of this payload fit into one script, and a chain has twenty."""
+    place = await _behind(monkeypatch, count=3, payload=b'"' + 65_000 * b"x" + b'"')
+    scripts, splits = await _counted(place, monkeypatch)
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(0.45)
+    await _check_caught_up(place, count=3)
+    assert splits == []
+    assert max(map(sum, scripts)) < BEHIND
+
+
+async def test_on_a_cluster_overdue_slots_of_a_chain_have_one_entry_each(monkeypatch):
+    place = await _behind(monkeypatch, payload=b'"' + 65_000 * b"x" + b'"')
+    monkeypatch.setattr(type(place.queue), "settles_entries", False)
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(0.45)
+    await _check_caught_up(place)
+
+
+async def test_overdue_slots_that_a_stream_refuses_are_tried_again_one_by_one(monkeypatch):
+    place = await _behind(monkeypatch)
+    deliver, refused = place.queue.settlements.deliver, 0
+
+    async def refusing(claim, settlement, *entries):
+        nonlocal refused
+        if refused < 5:
+            refused += 1
+            raise queue_errors.WriteRefused("full")
+        return await deliver(claim, settlement, *entries)
+
+    monkeypatch.setattr(place.queue.settlements, "deliver", refusing)
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(0.4)
+        waiting = [event for event in await place.events() if event.state is not RunState.SUCCEEDED]
+        assert waiting  # the oldest slots, which wait for their second try
+        await place.clock.advance(60)
+    slots = [(entry["schedule_id"], int(entry["slot"])) for entry in _entries(place)]
+    first = NOON // SECOND + 1
+    assert len(slots) == len(set(slots))
+    assert set(slots) >= {
+        (f"6f1c9a34-0000-4000-8000-{number:012}", first + slot)
+        for number in range(FEW)
+        for slot in range(BEHIND + 59)
+    }
+
+
+async def test_overdue_slots_of_a_deleted_schedule_do_not_fire(monkeypatch):
+    place = await _behind(monkeypatch)
+    deliver, gone = place.queue.settlements.deliver, []
+
+    async def after_a_deletion(claim, settlement, *entries):
+        if not gone:
+            shard = place.queue.shards[claim.shard]
+            schedule_id = points.ScheduleId(entries[0].members[0][:8])
+            gone.append(shard.definitions[schedule_id])
+            await place.queue.writer.remove(schedule_id, gone[0].uid, gone[0].namespace, EPOCH)
+        return await deliver(claim, settlement, *entries)
+
+    monkeypatch.setattr(place.queue.settlements, "deliver", after_a_deletion)
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(0.3)
+    assert gone[0].uid not in {entry["schedule_id"] for entry in _entries(place)}
+    await _check_caught_up(place, count=FEW - 1)

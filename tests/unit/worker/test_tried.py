@@ -203,7 +203,7 @@ def test_the_waits_for_a_job_that_is_refused_grow():
     limits = RetryLimits(
         first_us=1_000_000, most_us=60_000_000, max_attempts=1_000_000, give_up_us=NOON * 2
     )
-    attempt = an_attempt(PointKind.RETRY, number=5)
+    attempt = an_attempt(PointKind.RETRY, number=5, first_try_us=NOON - 60_000_000)
     closed = close(attempt, refused, kind=actions.JobAction, limits=limits)
     assert closed.occurrences[0].record.attempt == 5
     assert closed.occurrences[0].point.due_us == NOON + 4_000 + 8_000_000
@@ -369,3 +369,20 @@ def test_a_receiver_that_says_when_is_asked_again_then():
     wish = outcomes.Retry(reason=Reason.NETWORK, message="busy", after_us=60_000_000)
     (again,) = close(an_attempt(), wish, fraction=0.0).occurrences
     assert again.point.due_us == NOON + 4_000 + 60_000_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "most_seconds"),
+    [
+        (actions.JobAction, 13),
+        (actions.StreamAction, 13),
+        (actions.KafkaAction, 13),
+        (actions.WebhookAction, 640),  # as its retry says
+    ],
+)
+def test_what_an_outage_held_up_is_tried_again_within_the_time_that_it_took(kind, most_seconds):
+    attempt = an_attempt(PointKind.RETRY, number=8, first_try_us=NOON + 4_000 - 13_000_000)
+    limits = dataclasses.replace(LIMITS, max_attempts=20)
+    (retry,) = close(attempt, UNREACHABLE, kind=kind, limits=limits, fraction=0.999).occurrences
+    wait_us = retry.point.due_us - (NOON + 4_000)
+    assert 0.99 * most_seconds < wait_us / 1_000_000 <= most_seconds
