@@ -78,7 +78,7 @@ def say(text: str = "") -> None:
 def complain(text: str, program: str = "duepoint") -> None:
     """One line on standard error."""
     sys.stdout.flush()
-    sys.stderr.write(f"{program}: {one_line(text)}\n")
+    sys.stderr.write(f"{one_line(f'{program}: {text}')}\n")
 
 
 def one_line(text: str) -> str:
