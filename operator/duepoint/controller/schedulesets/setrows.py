@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 _STORED = frozenset({Outcome.CREATED, Outcome.REPLACED, Outcome.UNCHANGED})
 #: The queue does not take members of the set now: it is stored again, or deleted.
-_NOT_NOW = frozenset({Outcome.GONE, Outcome.DELETING})
+_NOT_NOW = frozenset({Outcome.GONE, Outcome.DELETING, Outcome.MANAGED})
 
 
 class _Unusable(Exception):
