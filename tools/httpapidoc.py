@@ -77,7 +77,7 @@ SubjectAccessReview, for the right that is named at the operation. Such a token 
 - **Lists** go on by `next`. They are not a snapshot: what is created or removed meanwhile may be missing, what stays comes
   once. A cursor belongs to one list of one set, and to the present number of shards.
 - **Bounds**: URL 4 KiB, 100 headers of 32 KiB, a head within 10 seconds, 1 KiB of a body in 10 seconds, an answer read within
-  30 seconds; 1,000 connections a replica (`api.connections`), 256 pipelined requests on each. Trailers are passed over.
+  30 seconds; 1,000 connections a replica (`api.connections`), 750 of them from one address, 256 pipelined requests on each. Trailers are passed over.
 - **What stops**: a member that is removed or changed does not take back what a worker has already claimed of it.
 """
 

@@ -407,7 +407,9 @@ class ApiSettings(Settings):
         "audiences of which a token has to have one, separated by commas; empty = the API server's",
     )
     api_connections: int = _setting(
-        _between(10, 100_000), 1_000, "connections at a time; further ones are refused with 503"
+        _between(10, 100_000),
+        1_000,
+        "connections at a time, three quarters of them from one address; further ones get 503",
     )
     api_dashboard: bool = _setting(
         _true_or_false, "false", "true serves the web dashboard under /dashboard/"

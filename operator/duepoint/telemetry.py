@@ -17,9 +17,10 @@ import contextlib
 import functools
 import itertools
 import logging
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 import structlog
 from prometheus_client import (
@@ -371,10 +372,16 @@ spans_of = functools.cache(spans_total.labels)
 before_scrape: set[Callable[[], Awaitable[None]]] = set()
 
 
+def _is_coloured(stream: TextIO) -> bool:
+    """Whether it is a terminal that has colours, and nobody asked for none (no-color.org)."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown")
+    return stream.isatty() and not is_plain
+
+
 def configure_logging(level: str, form: str) -> None:
     """Send our lines, and those of libraries, to standard error in one form."""
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        structlog.dev.ConsoleRenderer(colors=_is_coloured(sys.stderr))
         if form == "text"
         else structlog.processors.JSONRenderer()
     )

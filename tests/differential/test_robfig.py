@@ -21,6 +21,9 @@ from duepoint.expressions import compile_expression, syntax
 from tests.property.expressions import generators
 from tests.support import oddtexts
 
+# The program is compiled once: with cold caches that takes a core for a minute.
+pytestmark = pytest.mark.xdist_group("robfig")
+
 PROGRAM = Path(__file__).parent / "robfig"
 START, END = 0, 4_000_000_000  # 1970 to 2096
 COUNT = 4

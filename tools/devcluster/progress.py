@@ -14,6 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+from duepoint.cli import output
+
 TERMINAL_INTERVAL_SECONDS = 1.0
 LOG_INTERVAL_SECONDS = 30.0
 
@@ -102,7 +104,7 @@ def duration(seconds: float) -> str:
 
 
 def _tick(line: Callable[[], str], finished: threading.Event) -> None:
-    terminal = sys.stderr.isatty()
+    terminal = output.can_redraw(sys.stderr)
     interval = TERMINAL_INTERVAL_SECONDS if terminal else LOG_INTERVAL_SECONDS
     while not finished.wait(interval):
         if terminal:

@@ -103,7 +103,8 @@ def _undo(state: State, *, was_there: bool) -> None:
 
 
 def _look_on(watcher: Watcher) -> None:
-    if Console().is_terminal:
+    console = Console()
+    if console.is_terminal and not console.is_dumb_terminal:
         watcher.show()
     else:
         watcher.tell(lambda line: print(line, flush=True))

@@ -139,6 +139,10 @@ SCHEDULE_NAME = Converted(_schedule_name)
 schedule_name = click.argument("name", metavar="NAME", type=SCHEDULE_NAME)
 #: A time zone that the engine has.
 ZONE = Converted(_zone)
+#: A time as text, because its zone is the Schedule's: refused before a cluster is asked for that.
+TIME = Converted(instants.readable)
+#: The same of a slot, which may be a time of day.
+SLOT_TIME = Converted(instants.readable_last)
 #: A length of time, in microseconds.
 DURATION_US = Converted(durations.parse_duration_us)
 

@@ -17,7 +17,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from duepoint.cli import instants
 
@@ -78,7 +78,7 @@ def say(text: str = "") -> None:
 def complain(text: str, program: str = "duepoint") -> None:
     """One line on standard error."""
     sys.stdout.flush()
-    sys.stderr.write(f"{program}: {one_line(text)}\n")
+    sys.stderr.write(f"{one_line(f'{program}: {text}')}\n")
 
 
 def one_line(text: str) -> str:
@@ -133,6 +133,11 @@ def _aligned(row: Row, widths: Mapping[str, int]) -> str:
 def terminal_columns() -> int:
     """How wide a line may be; without a terminal there is no limit."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 30
+
+
+def can_redraw(stream: TextIO) -> bool:
+    """Whether the stream is a terminal on which a line can be written again."""
+    return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
 def show_rows(

@@ -69,31 +69,36 @@ class Access:
         )
         #: Until when all of some verbs are granted, so that a request needs one look.
         self._granted: dict[tuple[bytes, str, str, tuple[str, ...]], float] = {}
-        self._token_places = asyncio.Semaphore(_MOST_ASKED)
+        self._token_places: shares.FairPlaces[str] = shares.FairPlaces(_MOST_ASKED)
         self._places: shares.FairPlaces[str] = shares.FairPlaces(_MOST_ASKED)
 
-    async def caller(self, authorization: str) -> Caller:
-        """Who asks; raises Problem Unauthenticated, AuthenticationUnavailable."""
+    async def caller(self, authorization: str, peer: str = "") -> Caller:
+        """Who asks; raises Problem Unauthenticated, AuthenticationUnavailable, Overloaded.
+
+        Nobody knows yet who sends a new token, so each address has its share of what is asked.
+        """
         token = token_of(authorization)
         digest = hashlib.sha256(token.encode("latin-1")).digest()
         if (known := self._callers.known(digest)) is not None:
             found = known[1]
         else:
-            found = await self._callers.find(digest, lambda: self._review(token))
+            found = None
+            if _TOKEN.fullmatch(token):
+                found = await self._callers.find(digest, lambda: self._review(token, peer), peer)
         if found is None:
             message = "the token is not valid: expired, revoked, or of another cluster or audience"
             raise OperationProblem("Unauthenticated", message, headers=CHALLENGE)
         return found
 
-    async def _review(self, token: str) -> Caller | None:
-        if not _TOKEN.fullmatch(token):
-            return None
-        async with self._token_places:
-            try:
-                user = await reviews.user_of(self._api, token, self._audiences)
-            except kube_errors.ApiError as error:
-                telemetry.logger.warning("tokens cannot be checked", error=str(error)[:300])
-                raise _unavailable() from error
+    async def _review(self, token: str, peer: str) -> Caller | None:
+        await self._token_places.wait(peer)
+        try:
+            user = await reviews.user_of(self._api, token, self._audiences)
+        except kube_errors.ApiError as error:
+            telemetry.logger.warning("tokens cannot be checked", error=str(error)[:300])
+            raise _unavailable() from error
+        finally:
+            self._token_places.leave(peer)
         return None if user is None else Caller(user)
 
     async def check(

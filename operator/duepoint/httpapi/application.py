@@ -134,7 +134,7 @@ class Application:
         if not calls.accepts(headers.get("accept"), *types):
             message = f"the answer is {types[0]}; accept that"
             raise OperationProblem("NotAcceptable", message, field="Accept")
-        caller = await self._rights.caller(headers.get("authorization", ""))
+        caller = await self._rights.caller(headers.get("authorization", ""), request.peer)
         await faults.reach(FaultPoint.AFTER_CALLER_KNOWN)
         is_of_pages = operation.needs is operations.Needs.OWN
         if not is_of_pages:
@@ -169,7 +169,7 @@ class Application:
     async def _look_again(self, call: calls.OperationCall, operation: operations.Operation) -> None:
         """A stream that takes long has no more rights than a request that comes now."""
         headers, namespace, name = call.request.headers, call.namespace, call.set_name
-        caller = await self._rights.caller(headers.get("authorization", ""))
+        caller = await self._rights.caller(headers.get("authorization", ""), call.request.peer)
         await self._rights.check(caller, namespace, name, _verbs(operation, headers))
         found = await self._sets.find(namespace, name)
         if found.record.uid != call.owned.record.uid:

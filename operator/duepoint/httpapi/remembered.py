@@ -17,6 +17,8 @@ from duepoint.httpapi.problems import OperationProblem
 
 #: Questions under way, of which each asker has a share; more are refused at once.
 _MOST_WAITING = 1_000
+#: Of what is remembered, so much may say no.
+_REFUSED_PART = 10
 #: How long a request waits for the renewal of a yes that is too old, and from one attempt to the
 #: next where the server cannot be asked.
 _PATIENCE_SECONDS = 1.0
@@ -65,12 +67,14 @@ class _Question(Generic[FoundT]):
 
 
 class Remembered(Generic[KeyT, FoundT]):
-    """Remembers answers, the oldest forgotten first."""
+    """Remembers answers, the oldest forgotten first, and of those that say no a tenth as many."""
 
     def __init__(self, most: int, times: Times) -> None:
         self._most = most
         self._times = times
         self._known: collections.OrderedDict[KeyT, _Answer[FoundT]] = collections.OrderedDict()
+        #: The keys of those that say no: whoever asks for made-up things pushes out no other.
+        self._refused: collections.OrderedDict[KeyT, None] = collections.OrderedDict()
         self._asked: dict[KeyT, _Question[FoundT]] = {}
         self._shares: shares.Shares[str] = shares.Shares(_MOST_WAITING)
 
@@ -146,8 +150,16 @@ class Remembered(Generic[KeyT, FoundT]):
             if (known := self._known.get(key)) is not None:
                 known.renewed_from = min(loop.time() + _PATIENCE_SECONDS, known.stands_until)
             raise
-        self._known[key] = _Answer(found, loop.time(), self._times)
-        self._known.move_to_end(key)
-        if len(self._known) > self._most:
-            self._known.popitem(last=False)
+        self._remember(key, _Answer(found, loop.time(), self._times))
         return found
+
+    def _remember(self, key: KeyT, answer: _Answer[FoundT]) -> None:
+        self._known[key] = answer
+        self._known.move_to_end(key)
+        self._refused.pop(key, None)
+        if not answer.found:
+            self._refused[key] = None
+            if len(self._refused) > max(1, self._most // _REFUSED_PART):
+                del self._known[self._refused.popitem(last=False)[0]]
+        if len(self._known) > self._most:
+            self._refused.pop(self._known.popitem(last=False)[0], None)

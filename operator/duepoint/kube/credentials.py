@@ -271,7 +271,7 @@ def _of_context(read: _Kubeconfig, context: str | None) -> Credentials:
     name = context or read.current_context
     if not name:
         names = read.names("contexts")
-        raise _Broken(f"has no current-context; {_choice(names, '--context ')}")
+        raise _Broken(f"has no current-context; {_choice(names, '--context')}")
     _, chosen = read.entry("contexts", name, "context")
     cluster_folder, cluster = read.entry("clusters", chosen.get("cluster"), "cluster")
     user_folder, user = cluster_folder, _NOBODY
@@ -291,7 +291,10 @@ def _choice(names: Sequence[str], option: str = "") -> str:
     if not names:
         return "write another file: this one has no context"
     more = ", ..." if len(names) > _SHOWN else ""
-    return f"write {option}{'' if len(names) == 1 else 'one of '}{', '.join(names[:_SHOWN])}{more}"
+    shown = f"{', '.join(names[:_SHOWN])}{more}"
+    if names[1:]:
+        shown = f"with one of {shown}" if option else f"one of {shown}"
+    return " ".join(filter(None, ("write", option, shown)))
 
 
 #: Contexts that are named in a message.

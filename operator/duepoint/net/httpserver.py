@@ -23,6 +23,7 @@ from typing import Any, Final, cast
 
 import httptools
 
+from duepoint import shares
 from duepoint.net.requests import (
     Body,
     BodyCut,
@@ -89,6 +90,7 @@ class HttpServer:
         self.refusal = refusal
         self.limits = limits
         self.connections: set[_Connection] = set()
+        self.places: shares.Shares[str] = shares.Shares(limits.connections)
         self.is_draining = False
         self.on_closed = asyncio.Event()
         self.date = b""
@@ -166,6 +168,8 @@ class _Connection(asyncio.Protocol):
         self._framing_bytes = 0  # of chunks and trailers, since there was some of the body
         self._is_broken = False
         self._stream: Stream | None = None
+        self._peer = ""
+        self._has_place = False
         self._begin_head()
 
     def _begin_head(self) -> None:
@@ -180,11 +184,17 @@ class _Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self.server.connections.add(self)
         self.deadline = self._loop.time() + self.limits.head_seconds
-        if len(self.server.connections) > self.limits.connections:
+        self._peer = str((transport.get_extra_info("peername") or ("",))[0])
+        self._has_place = self.server.places.has_room(self._peer)
+        if self._has_place:
+            self.server.places.take(self._peer)
+        else:
             self._refuse(503, "too many connections; try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self.server.connections.discard(self)
+        if self._has_place:
+            self.server.places.give_back(self._peer)
         self.server.on_closed.set()
         self._is_closing = True
         if self._body is not None:
@@ -292,6 +302,7 @@ class _Connection(asyncio.Protocol):
             body=body,
             start=self._start_stream,
             keep_alive=self._parser.should_keep_alive(),
+            peer=self._peer,
         )
         self._waiting.append(request)
         self._begin_next()

@@ -46,7 +46,8 @@ class ServerLimits:
         idle_seconds: between two requests; the connection is closed.
         body_seconds: within which ``body_bytes_each`` bytes of a body come, or its end: 408.
         answer_seconds: how long a client may leave an answer unread.
-        connections: at a time; further ones get 503.
+        connections: at a time, of which each address has its share (``duepoint.shares``); further
+            ones get 503.
     """
 
     url_bytes: int = 4_096
@@ -160,6 +161,7 @@ class HttpRequest:
         headers: names in lower case; the values of repeated ones joined with a comma.
         length: of the body, where it was said; None = it comes in chunks, or there is none.
         keep_alive: the client wants to use the connection again.
+        peer: the address that the connection comes from, of a client or of what forwards for many.
         start: begins an answer whose body is written piece by piece.
     """
 
@@ -170,6 +172,7 @@ class HttpRequest:
     body: Body
     start: Callable[[int, Headers], Stream]
     keep_alive: bool
+    peer: str = ""
 
 
 class Stream:

@@ -17,6 +17,9 @@ from tests.support.redisserver import free_port
 
 __all__ = ["broker"]
 
+# One broker for all of them: it takes a JVM, and its jars may have to be fetched.
+pytestmark = pytest.mark.xdist_group("kafka")
+
 ACTION = actions.KafkaAction(topic="ticks", connection="brokers")
 
 

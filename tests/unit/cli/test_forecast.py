@@ -334,6 +334,21 @@ def test_the_heat_map_fits_its_terminal(columns, day):
     assert lines[1].index("00") == lines[2].index("\u2588") == len(day)
 
 
+@pytest.mark.parametrize(
+    ("columns", "hours", "heading"),
+    [(78, 1, " 00 01 02 "), (77, 2, " 00 02 04 "), (40, 3, " 00 03 06 "), (9, 24, " 00")],
+)
+def test_a_cell_stands_for_more_hours_where_the_terminal_is_narrow(columns, hours, heading):
+    known = forecast(a_spec("0 5 * * *"), minutes=DAY)
+    note, head, row = [
+        line.plain for line in drawing.terminal(load.hours(known, "Etc/UTC"), "UTC", columns)
+    ][:3]
+    assert f"each {hours} hours" in note or (hours == 1 and "each hour" in note)
+    assert heading in head
+    assert max(len(head), len(row)) <= columns
+    assert [place for place, cell in enumerate(row.split()[2:]) if cell == "██"] == [5 // hours]
+
+
 def test_one_expression_that_is_left_out_is_no_plural(tmp_path):
     manifests = [
         f"apiVersion: duepoint.dev/v1alpha1\nkind: Schedule\nmetadata: {{name: n{n}}}\n"

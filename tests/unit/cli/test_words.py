@@ -228,7 +228,8 @@ def test_a_namespace_is_no_path(refused):
     [
         ("2020-01-01", '"2020-01-01" is over'),
         ("now", '"now" is over'),
-        ("yesterday", "or a duration from now, such as 2h"),
+        ("someday", "or a duration from now, such as 2h"),
+        ("yesterday 23:59", '"yesterday 23:59" is over'),
         ("2w", 'did you mean "14d"?'),
     ],
 )
@@ -240,6 +241,7 @@ def test_a_time_of_day_is_the_last_one_in_the_zone(monkeypatch):
     monkeypatch.setattr(instants, "now_us", lambda: instants.strict_us("2026-03-02T00:30:00Z"))
     for text, wanted in (
         ("01:30", "2026-03-02T00:30:00Z"),
+        ("1:30", "2026-03-02T00:30:00Z"),
         ("01:31", "2026-03-01T00:31:00Z"),
         ("00:00:05", "2026-03-01T23:00:05Z"),
     ):
@@ -247,13 +249,42 @@ def test_a_time_of_day_is_the_last_one_in_the_zone(monkeypatch):
         assert instants.utc_text(found) == wanted, text
 
 
+def test_the_word_for_a_day_is_that_day_on_the_clock_of_the_zone(monkeypatch):
+    """In Rome the day has changed at this instant, and in UTC it has not."""
+    monkeypatch.setattr(instants, "now_us", lambda: instants.strict_us("2026-03-01T23:30:00Z"))
+    for text, wanted in (
+        ("today 2:30", "2026-03-02T01:30:00Z"),
+        ("yesterday 02:30", "2026-03-01T01:30:00Z"),
+        ("Yesterday", "2026-02-28T23:00:00Z"),
+        ("tomorrowT08:00", "2026-03-03T07:00:00Z"),
+        ("yesterday 02:30Z", "2026-02-28T02:30:00Z"),
+        ("2026-03-01 2:30", "2026-03-01T01:30:00Z"),
+    ):
+        for parse in (instants.parse_us, instants.parse_last_us):
+            found = parse(text, zone="Europe/Rome", name="--at")
+            assert instants.utc_text(found) == wanted, text
+
+
 @pytest.mark.parametrize("command", ["why", "logs", "trigger"])
-def test_a_time_of_day_that_is_none_is_refused_with_both_forms(refused, cluster, command):
-    jobs = "/apis/batch/v1/namespaces/shop/jobs"
-    cluster.answers[jobs] = (200, {"items": []})
-    message = refused(command, "nightly", "--at", "25:00")
-    assert '--at: "25:00" is no time; write RFC 3339' in message
-    assert "HH:MM for the last one" in message
+@pytest.mark.parametrize("word", ["25:00", "lunchtime", "yesterday noon"])
+def test_what_is_no_time_is_refused_before_a_cluster_is_asked(refused, command, word):
+    message = refused(command, "nightly", "--at", word, "--kubeconfig", "/nonexistent")
+    assert f'--at: "{word}" is no time; write RFC 3339' in message
+    assert "HH:MM for the last one, or yesterday HH:MM" in message
+
+
+@pytest.mark.parametrize("command", ["why", "logs", "trigger"])
+def test_a_time_that_does_not_exist_is_refused_before_a_cluster_is_asked(refused, command):
+    message = refused(command, "nightly", "--at", "2026-02-30", "--kubeconfig", "/nonexistent")
+    assert '--at: "2026-02-30" does not exist' in message
+
+
+@pytest.mark.parametrize("end", ["--from", "--to"])
+def test_an_end_of_a_backfill_is_read_before_a_cluster_is_asked(refused, end):
+    ends = {"--from": "yesterday", "--to": "today", end: "monday"}
+    words = [word for pair in ends.items() for word in pair]
+    message = refused("backfill", "nightly", *words, "--kubeconfig", "/nonexistent")
+    assert f'{end}: "monday" is no time' in message
 
 
 @pytest.mark.parametrize(

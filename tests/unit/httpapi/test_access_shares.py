@@ -65,3 +65,35 @@ async def test_the_accounts_of_a_namespace_have_one_share(slow):
         await rights.check(caller("system:serviceaccount:quiet:one"), "team", "set", ("get",))
     assert len(slow) < 16
     await end(tasks)
+
+
+async def test_an_address_that_sends_made_up_tokens_keeps_no_other_waiting(monkeypatch):
+    async def user_of(_api, token, _audiences):
+        if token.startswith("made-up"):
+            await asyncio.Event().wait()
+        return reviews.User(username=token, uid="1")
+
+    monkeypatch.setattr(reviews, "user_of", user_of)
+    rights = access.Access(None)
+    tasks = [
+        asyncio.create_task(rights.caller(f"Bearer made-up-{number}", "10.0.0.1"))
+        for number in range(2_000)
+    ]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert any(isinstance(task.exception(), OperationProblem) for task in tasks if task.done())
+    async with asyncio.timeout(10):
+        found = await rights.caller("Bearer honest", "10.0.0.2")
+    assert found.user.username == "honest"
+    await end(tasks)
+
+
+async def test_nothing_is_asked_or_remembered_of_what_can_be_no_token(monkeypatch):
+    """It costs a client nothing to send one, and must not push out what is known of others."""
+    monkeypatch.setattr(reviews, "user_of", None)
+    rights = access.Access(None)
+    for number in range(100):
+        with pytest.raises(OperationProblem) as refused:
+            await rights.caller(f"Bearer a b {number}")
+        assert refused.value.code == "Unauthenticated"
+    assert not rights._callers._known

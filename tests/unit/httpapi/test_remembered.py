@@ -141,3 +141,36 @@ def test_a_request_that_is_given_up_leaves_the_question_to_the_others():
         assert server.asked == 1
 
     virtualtime.run(main())
+
+
+def test_very_many_answers_that_say_no_push_out_none_that_says_yes():
+    async def main():
+        server = Server()
+        server.known = remembered.Remembered(100, TIMES)
+        await server.find("honest")
+        server.answer, server.seconds = False, 0.0
+        for number in range(1_000):
+            await server.find(f"made up {number}")
+        asked = server.asked
+        assert await server.find("honest") == (True, 0.0)
+        assert await server.find("made up 999") == (False, 0.0)
+        assert server.asked == asked
+        assert len(server.known._known) <= 11
+
+    virtualtime.run(main())
+
+
+def test_an_answer_that_changes_counts_as_what_it_is_now():
+    async def main():
+        server = Server(answer=False)
+        server.known = remembered.Remembered(30, TIMES)
+        await server.find("a")
+        await asyncio.sleep(3)
+        server.answer = True
+        await server.find("a")
+        server.answer, server.seconds = False, 0.0
+        for number in range(10):
+            await server.find(f"made up {number}")
+        assert await server.find("a") == (True, 0.0)
+
+    virtualtime.run(main())

@@ -195,8 +195,8 @@ def test_an_unknown_context_is_named_with_those_there_are(tmp_path: Path, contex
     [
         ((), "write another file: this one has no context"),
         (("here",), "write --context here"),
-        (("here", "there"), "write --context one of here, there"),
-        (tuple("abcdefghijk"), "write --context one of a, b, c, d, e, f, g, h, i, j, ..."),
+        (("here", "there"), "write --context with one of here, there"),
+        (tuple("abcdefghijk"), "write --context with one of a, b, c, d, e, f, g, h, i, j, ..."),
     ],
 )
 def test_a_file_without_a_current_context_is_named_with_those_there_are(

@@ -157,3 +157,25 @@ async def test_a_client_that_reads_no_answers_is_given_no_more_of_them_and_cut(s
             async with asyncio.timeout(20):
                 await served.server.on_closed.wait()
         assert 1 <= len(served.targets) < 200
+
+
+async def test_an_address_with_very_many_connections_keeps_no_other_from_its_own(serve):
+    """Idle connections cost a tenant nothing."""
+    async with serve(connections=8) as served:
+        held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(8)]
+        async with asyncio.timeout(20):
+            said = await asyncio.gather(*(reader.read() for reader, _ in held[6:]))
+        assert all(each.startswith(b"HTTP/1.1 503 ") for each in said)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", served.port, local_addr=("127.0.0.2", 0)
+        )
+        writer.write(b"GET /quiet HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        async with asyncio.timeout(20):
+            assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        for _, each in [*held, (reader, writer)]:
+            each.close()
+        async with asyncio.timeout(20):
+            while served.server.connections:
+                served.server.on_closed.clear()
+                await served.server.on_closed.wait()
+        assert (await served.ask(CHUNKED + b"0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _DAY_HOURS = 24
+#: Hours that a cell may stand for.
+_CELL_HOURS = (1, 2, 3, 4, 6, 8, 12)
 _SHADES = "·░▒▓█"
 _STYLES = ("bright_black", "cyan", "green", "yellow", "bold red")
 _COLOURS = ("#edf2f7", "#c9dcf0", "#8db8e0", "#4a8ac7", "#1f5c9c", "#b3261e")
@@ -78,31 +80,35 @@ def scale(cells: Sequence[Hour], levels: int) -> Scale:
 
 
 def terminal(cells: Sequence[Hour], zone: str, most_columns: int) -> Iterator[Text]:
-    """The heat map in lines; days are written short where the terminal is narrow."""
+    """The heat map in lines.
+
+    On a narrow terminal days are written short, and then a cell stands for several hours.
+    """
     from rich.text import Text  # noqa: PLC0415 - only where it is shown
 
     shades = scale(cells, len(_SHADES))
-    yield Text(_note(shades, zone))
     left = _LEFT_COLUMNS if most_columns >= _LEFT_COLUMNS + 3 * _DAY_HOURS - 1 else _LEFT_NARROW
-    yield Text(" " * left + "".join(f"{hour:02} " for hour in range(_DAY_HOURS)).rstrip())
+    room = (most_columns - left + 1) // 3
+    hours = next((hours for hours in _CELL_HOURS if _DAY_HOURS // hours <= room), _DAY_HOURS)
+    begins = range(0, _DAY_HOURS, hours)
+    yield Text(_note(shades, zone, hours))
+    yield Text(" " * left + " ".join(f"{hour:02}" for hour in begins))
     for day, row in _days(cells):
         shown = day if left == _LEFT_COLUMNS else f"{day[:3]} {day[-2:]}"
         line = Text(f"{shown:{left}}")
-        for hour in range(_DAY_HOURS):
-            cell = row.get(hour)
-            level = 0 if cell is None else shades.level(cell.peak)
-            line.append(
-                "   " if cell is None else _SHADES[level] * 2 + " ",
-                style=_STYLES[level],
-            )
+        for begin in begins:
+            peaks = [row[hour].peak for hour in range(begin, begin + hours) if hour in row]
+            level = shades.level(max(peaks, default=0))
+            line.append(_SHADES[level] * 2 + " " if peaks else "   ", style=_STYLES[level])
         line.rstrip()
         yield line
     legend = [f"{_SHADES[level]} {_from(shades, level)}" for level in shades.used()]
     yield Text(" " * left + "  ".join(legend))
 
 
-def _note(shades: Scale, zone: str) -> str:
-    return f"slots in the worst minute of each hour ({zone}); the most are {number(shades.most)}"
+def _note(shades: Scale, zone: str, hours: int = 1) -> str:
+    each = "each hour" if hours == 1 else f"each {hours} hours"
+    return f"slots in the worst minute of {each} ({zone}); the most are {number(shades.most)}"
 
 
 def _from(shades: Scale, level: int) -> str:

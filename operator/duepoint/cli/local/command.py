@@ -11,7 +11,7 @@ import sys
 import click
 
 from duepoint import errors
-from duepoint.cli import options
+from duepoint.cli import options, output
 from duepoint.net import addresses
 
 _MOST_PORT = 65_535
@@ -57,7 +57,7 @@ def _service(text: str) -> re.Match[str]:
 )  # fmt: skip
 @click.option(
     "--output", "-o", "form", metavar="json|text|view", type=options.words("json", "text", "view"),
-    default=lambda: "view" if sys.stdout.isatty() else "text",
+    default=lambda: "view" if output.can_redraw(sys.stdout) else "text",
     help="Unset: the live view on a terminal, elsewhere text.",
 )  # fmt: skip
 def run(

@@ -16,6 +16,8 @@ from rich.text import Text
 from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
 
 WIDE = 110
+#: Below these some columns go, so that a name keeps a dozen characters at 40.
+_NARROW, _SLIM = 76, 56
 RESULT_STYLES = {
     "Succeeded": "green",
     "Failed": "red",
@@ -43,10 +45,10 @@ def screen(
     left = max(0, rows - shown - (shown < len(schedules)))
     return Group(
         title(now, width),
-        schedule_table(schedules[:shown], now, wide=width >= WIDE),
+        schedule_table(schedules[:shown], now, width),
         *([_more(len(schedules) - shown)] if shown < len(schedules) else []),
         Text(),
-        delivery_table(sorted(deliveries, reverse=True)[:left], wide=width >= WIDE),
+        delivery_table(sorted(deliveries, reverse=True)[:left], width),
         Text(),
         *notes,
         Text("Ctrl-C stops everything", style="dim", end=""),
@@ -58,45 +60,66 @@ def title(now: dt.datetime, width: int) -> Text:
     return Text.assemble(("Duepoint", "bold"), clock.rjust(width - len("Duepoint")))
 
 
-def schedule_table(schedules: Sequence[ScheduleRow], now: dt.datetime, *, wide: bool) -> Table:
+def schedule_table(schedules: Sequence[ScheduleRow], now: dt.datetime, width: int) -> Table:
     table = _table()
     # On a narrow terminal what is left after the answers is shared by name and expression.
-    for name in ("SCHEDULE", "WHEN"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=None if wide else 1)
-    for name in ("NEXT", "LAST"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    ratio = None if width >= WIDE else 1
+    table.add_column("SCHEDULE", no_wrap=True, overflow="ellipsis", ratio=ratio)
+    if width >= _NARROW:
+        table.add_column("WHEN", no_wrap=True, overflow="ellipsis", ratio=ratio)
+    table.add_column("NEXT", no_wrap=True, overflow="ellipsis")
+    if width >= _SLIM:
+        table.add_column("LAST", no_wrap=True, overflow="ellipsis")
     # Answers keep their width; names and expressions give way.
     table.add_column("RESULT", no_wrap=True, min_width=len("Reconciling"))
-    table.add_column("LATE", justify="right", no_wrap=True, min_width=len("123 ms"))
-    table.add_column("RUNS", justify="right", no_wrap=True, min_width=len("RUNS"))
-    if wide:
+    if width >= _SLIM:
+        table.add_column("LATE", justify="right", no_wrap=True, min_width=len("123 ms"))
+    if width >= _NARROW:
+        table.add_column("RUNS", justify="right", no_wrap=True, min_width=len("RUNS"))
+    if width >= WIDE:
         table.add_column("TARGET", no_wrap=True, overflow="ellipsis", ratio=1)
     several = len({row.namespace for row in schedules}) > 1
     for row in schedules:
-        name = f"{row.namespace}/{row.name}" if several else row.name
-        cells = [
-            Text(name, no_wrap=True, overflow="ellipsis"),
-            Text(row.when[: 40 if wide else 20]),
-            Text(until(row.next, now)),
-            Text(clock(row.last, now)),
-            Text(row.result, style=RESULT_STYLES.get(row.result, "dim")),
-            Text(milliseconds(row.lateness)),
-            Text(str(row.started)),
-        ]
-        table.add_row(*cells, *([Text(row.message or row.target)] if wide else []))
+        cells = {
+            "SCHEDULE": Text(f"{row.namespace}/{row.name}" if several else row.name),
+            "WHEN": Text(row.when[: 40 if width >= WIDE else 20]),
+            "NEXT": Text(until(row.next, now)),
+            "LAST": Text(clock(row.last, now)),
+            "RESULT": Text(row.result, style=RESULT_STYLES.get(row.result, "dim")),
+            "LATE": Text(milliseconds(row.lateness)),
+            "RUNS": Text(str(row.started)),
+            "TARGET": Text(row.message or row.target),
+        }
+        table.add_row(*(cells[str(column.header)] for column in table.columns))
     return table
 
 
-def delivery_table(deliveries: Sequence[ArrivalRow], *, wide: bool) -> Table:
-    table = _table("ARRIVED", "WHAT", "SCHEDULE", "SLOT")
+def delivery_table(deliveries: Sequence[ArrivalRow], width: int) -> Table:
+    is_wide, is_slim = width >= WIDE, width < _SLIM
+    table = _table("ARRIVED")
+    if not is_slim:
+        table.add_column("WHAT", no_wrap=True, overflow="ellipsis")
+    table.add_column("SCHEDULE", no_wrap=True, overflow="ellipsis", ratio=1 if is_slim else None)
+    if not is_slim:
+        table.add_column("SLOT", no_wrap=True, overflow="ellipsis")
     table.add_column("LATE", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
+    if not is_slim:
+        table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
     for row in deliveries:
         exact = row.is_exact and row.slot is not None
         late = row.at - row.slot if exact and row.slot else None
-        at = f"{row.at:%H:%M:%S}" + (f".{row.at.microsecond // 1000:03d}" if wide and exact else "")
-        slot = f"{row.slot:%H:%M:%S}" if row.slot else ""
-        table.add_row(at, row.kind, row.schedule, slot, milliseconds(late), row.text)
+        at = f"{row.at:%H:%M:%S}"
+        if is_wide and exact:
+            at += f".{row.at.microsecond // 1000:03d}"
+        cells = {
+            "ARRIVED": at,
+            "WHAT": row.kind,
+            "SCHEDULE": row.schedule,
+            "SLOT": f"{row.slot:%H:%M:%S}" if row.slot else "",
+            "LATE": milliseconds(late),
+            "": row.text,
+        }
+        table.add_row(*(cells[str(column.header)] for column in table.columns))
     return table
 
 

@@ -145,7 +145,7 @@ class _Shown:
     def __init__(self, form: str) -> None:
         self._form = form
         self._last: resharding.ReshardingProgress | None = None
-        self._moves_cursor = not output.is_data(form) and sys.stdout.isatty()
+        self._moves_cursor = not output.is_data(form) and output.can_redraw(sys.stdout)
 
     def show(self, seen: resharding.ReshardingProgress) -> None:
         if seen == self._last:

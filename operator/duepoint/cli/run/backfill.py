@@ -27,8 +27,17 @@ _ORDERS = ("OldestFirst", "NewestFirst")
 
 @click.command()
 @options.schedule_name
-@click.option("--from", "from_", metavar="TIME", required=True, help="Begin; belongs to the range.")
-@click.option("--to", metavar="TIME", required=True, help="End; does not belong to it.")
+@click.option(
+    "--from",
+    "from_",
+    metavar="TIME",
+    type=options.TIME,
+    required=True,
+    help="Begin; belongs to the range.",
+)
+@click.option(
+    "--to", metavar="TIME", type=options.TIME, required=True, help="End; does not belong to it."
+)
 @click.option(
     "--max-parallel",
     "parallel",

@@ -40,6 +40,7 @@ def _payload(given: str) -> bytes:
 @click.option(
     "--at",
     metavar="TIME",
+    type=options.SLOT_TIME,
     help="Slot that the run carries, or HH:MM for the last one. Unset: the creation.",
 )
 @click.option(

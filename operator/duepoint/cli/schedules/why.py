@@ -24,8 +24,9 @@ from duepoint.schedules import advice
 @click.option(
     "--at",
     metavar="TIME",
-    help="The slot that is meant: RFC 3339, or HH:MM for the last such time; without an offset in"
-    " the Schedule's zone. Unset: how it stands now.",
+    type=options.SLOT_TIME,
+    help="The slot that is meant: RFC 3339, HH:MM for the last such time, or yesterday HH:MM;"
+    " without an offset in the Schedule's zone. Unset: how it stands now.",
 )
 @click.option(
     "--lease",

@@ -48,7 +48,7 @@ def lines(schedules, deliveries=(), notices=(), size=(80, 24)) -> list[str]:
     return capture.get().split("\n")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (140, 40), (60, 16)], ids=str)
+@pytest.mark.parametrize("size", [(80, 24), (140, 40), (60, 16), (40, 16)], ids=str)
 @pytest.mark.parametrize("number", [0, 3, 300])
 def test_the_screen_fits_its_terminal(size, number):
     shown = lines(
@@ -78,6 +78,19 @@ def test_a_row_answers_what_is_next_what_was_last_and_how_it_went():
         "ms",
         "4",
     ]
+
+
+@pytest.mark.parametrize("width", [40, 55, 56, 75, 76, 80, 110])
+def test_a_name_and_its_answers_can_be_read_at_every_width(width):
+    result = "Reconciling"
+    row = schedule("nightly-rep", next=NOON + dt.timedelta(days=99), result=result)
+    shown = lines([row], [delivery(2)], size=(width, 24))
+
+    assert any(
+        line.startswith("nightly-rep ") and "2027-02-28" in line and result in line
+        for line in shown
+    )
+    assert any(line.startswith("11:59:58") and " one " in line and "6 ms" in line for line in shown)
 
 
 def test_deliveries_come_newest_first_with_their_lateness():
