@@ -235,6 +235,36 @@ async def test_a_set_that_is_being_deleted_does_not_open_again(harness, stored_s
     assert await outcomes(harness, stored_set, a_write("b")) == [Outcome.DELETING]
 
 
+async def test_a_caller_who_does_not_know_that_a_set_has_rows_changes_no_member(
+    harness, stored_set
+):
+    """What it knows is up to a second old, and older where its process was paused."""
+    await harness.queue.members.put(stored_set, [a_write()])
+    managed = msgspec.structs.replace(stored_set, is_managed=True)
+    await harness.queue.sets.store(managed, BLOB, queueing.EPOCH)
+    assert await outcomes(harness, stored_set, a_write("b"), a_write()) == [Outcome.MANAGED] * 2
+    removals = [values.MemberRemoval(id="a"), values.MemberRemoval(id="c")]
+    removed = await harness.queue.members.remove(stored_set, removals)
+    assert [one.outcome for one in removed] == [Outcome.MANAGED] * 2
+    assert await outcomes(harness, managed, a_write("b"), a_write()) == [
+        Outcome.CREATED,
+        Outcome.UNCHANGED,
+    ]
+
+
+async def test_rows_that_were_taken_away_change_no_member_any_more(harness, stored_set):
+    """The leader may still be removing what stood in no row when others write members again."""
+    managed = msgspec.structs.replace(stored_set, is_managed=True)
+    await harness.queue.sets.store(managed, BLOB, queueing.EPOCH)
+    await harness.queue.sets.store(stored_set, BLOB, queueing.EPOCH)
+    await harness.queue.members.put(stored_set, [a_write()])
+    assert await outcomes(harness, managed, a_write("b"), a_write()) == [Outcome.MANAGED] * 2
+    (removed,) = await harness.queue.members.remove(managed, [values.MemberRemoval(id="a")])
+    assert removed.outcome is Outcome.MANAGED
+    (removed,) = await harness.queue.members.remove(stored_set, [values.MemberRemoval(id="a")])
+    assert removed.outcome is Outcome.REMOVED
+
+
 async def _all(harness, set_, **options):
     found, cursor = [], ""
     while True:

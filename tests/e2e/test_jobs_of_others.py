@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import datetime as dt
 import json
 
 from duepoint.kube import jobbuilder, port
@@ -24,6 +25,8 @@ async def forge(
     slot: str = SLOT,
     template: dict = JOB_TEMPLATE,
     held: bool = False,
+    owned: bool = True,
+    suspended: bool = False,
 ) -> str:
     """What a user who may create Jobs there writes; its path."""
     metadata = schedule["metadata"]
@@ -46,6 +49,10 @@ async def forge(
     }
     if held:
         job["metadata"]["finalizers"] = ["example.com/hold"]
+    if not owned:
+        del job["metadata"]["ownerReferences"]
+    if suspended:
+        job["spec"]["suspend"] = True
     path = stacks.JOBS.format(ns=namespace)
     await stack.api.request("POST", path, job)
     return f"{path}/{name}"
@@ -132,3 +139,47 @@ async def test_a_job_of_ours_that_lost_its_slot_is_not_called_another_s(stack):
     said = condition(found, "NameConflict")["message"]
     assert "controlled by" not in said
     assert f"its annotation {jobbuilder.SCHEDULED_TIME} is missing" in said
+
+
+async def test_jobs_that_wait_under_the_names_of_slots_are_no_runs_whatever_their_state(stack):
+    """Somebody who may create Jobs knows the names of the coming ones.
+
+    They are suspended or have ended; nothing, or a Schedule of another uid, controls them.
+    """
+    await stack.running()
+    spec = {"schedule": "@every 4s", "jobTemplate": JOB_TEMPLATE, "maxRuns": 7}
+    await stack.apply("early", {**spec, "suspend": True})
+    schedule = await stack.wait_until_ready("early")
+    await stack.apply("early", spec)
+    found = await stack.wait_until_ready("early", 2)
+    # The next slots may be too near for their Jobs to be there before them; the sixth is not.
+    first_us = slot_us(found["status"]["nextScheduleTime"]) + 20_000_000
+    stranger = copy.deepcopy(schedule)
+    stranger["metadata"]["uid"] = "00000000-0000-4000-8000-000000000000"
+    kinds = [
+        {"schedule": schedule, "owned": False, "suspended": True},
+        {"schedule": schedule, "owned": False},
+        {"schedule": stranger, "held": True},
+    ]
+    made = {}
+    for number, kind in enumerate(kinds):
+        at_us = first_us + number * 4_000_000
+        slot = dt.datetime.fromtimestamp(at_us // 1_000_000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        name = jobbuilder.name_of("early", at_us)
+        path = await forge(stack, stack.namespace, name, slot=slot, **kind)
+        made[path] = json.loads(await stack.api.request("GET", path))["metadata"]["uid"]
+
+    found = await stack.wait_for_schedule(
+        "early", lambda f: bool(condition(f, "NameConflict")), "the conflict"
+    )
+    assert "is not this slot's" in condition(found, "NameConflict")["message"]
+    found = await stack.wait_for_schedule(
+        "early", lambda f: runs(f).get("succeeded") == 7, "all of its own runs have ended"
+    )
+    assert (runs(found)["started"], runs(found)["missed"]) == (7, 3)
+    for path, uid in made.items():  # they are their makers'
+        job = json.loads(await stack.api.request("GET", path))
+        assert job["metadata"]["uid"] == uid
+    path = next(reversed(made))
+    patch = {"metadata": {"finalizers": None}}
+    await stack.api.request("PATCH", path, patch, content_type=port.MERGE_PATCH)

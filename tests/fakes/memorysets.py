@@ -27,6 +27,7 @@ class StoredSets:
         entries: by uid, the state that the shards know.
         blobs: by digest.
         members: by uid of the set, then by id.
+        managed: uids of which the shards know that members follow rows.
         without: uids whose entry some shards lack.
         stores: how many records were stored.
     """
@@ -36,6 +37,7 @@ class StoredSets:
     entries: dict[str, SetState] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
     members: dict[str, dict[str, values.MemberWrite]] = field(default_factory=dict)
+    managed: set[str] = field(default_factory=set)
     without: set[str] = field(default_factory=set)
     stores: int = 0
     check: Callable[[], None] = lambda: None
@@ -68,6 +70,9 @@ class MemorySets:
         if blob:
             self._stored.blobs[record.target] = blob
         self._stored.entries[record.uid] = record.state
+        self._stored.managed.discard(record.uid)
+        if record.is_managed:
+            self._stored.managed.add(record.uid)
         self._stored.records[record.place] = record
         self._stored.without.discard(record.uid)
         self._stored.stores += 1
@@ -102,6 +107,9 @@ class MemoryMembers:
         self._stored.check()
         return self._stored.members.setdefault(set_.uid, {})
 
+    def _is_changed_by_others(self, set_: SetRecord) -> bool:
+        return (set_.uid in self._stored.managed) is not set_.is_managed
+
     async def put(
         self, set_: SetRecord, rows: Sequence[values.MemberWrite]
     ) -> list[values.MemberWritten]:
@@ -110,6 +118,8 @@ class MemoryMembers:
             state = self._stored.entries.get(set_.uid)
             if state is None or state is SetState.DELETING:
                 outcome = values.Outcome.GONE if state is None else values.Outcome.DELETING
+            elif self._is_changed_by_others(set_):
+                outcome = values.Outcome.MANAGED
             elif row.id not in members:
                 outcome = values.Outcome.CREATED
             else:
@@ -126,8 +136,12 @@ class MemoryMembers:
         members = self._of(set_)
         answers = []
         for row in rows:
-            found = members.pop(row.id, None)
-            outcome = values.Outcome.ABSENT if found is None else values.Outcome.REMOVED
+            if self._is_changed_by_others(set_):
+                outcome = values.Outcome.MANAGED
+            elif members.pop(row.id, None) is None:
+                outcome = values.Outcome.ABSENT
+            else:
+                outcome = values.Outcome.REMOVED
             answers.append(values.MemberWritten(id=row.id, outcome=outcome))
         return answers
 

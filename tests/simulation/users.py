@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from duepoint.kube import port, schedules, times
+from duepoint.kube import errors, port, schedules, times
 from tests.simulation.apiclient import Answer, ApiClient
 from tests.simulation.cluster import NAMESPACE, Cluster
 from tests.simulation.faults import Kind
@@ -89,7 +89,10 @@ class Users:
         found = await self._cluster.document(self._path(name))
         if found is None or found["metadata"].get("deletionTimestamp"):
             return
-        answer = await self._cluster.patch(self._path(name), {"spec": change})
+        try:
+            answer = await self._cluster.patch(self._path(name), {"spec": change})
+        except errors.NotFound:  # another user deleted it in this moment
+            return
         self._note_wish(name, answer, answer["spec"])
 
     async def _delete(self, name: str) -> None:

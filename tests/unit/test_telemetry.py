@@ -11,10 +11,17 @@ from aiohttp import ClientSession
 
 import duepoint
 from duepoint import app, services, settings, telemetry
+from duepoint.runs import outcome, run
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import target
+from duepoint.targets.webhook import response
+from duepoint.worker import results
 from tests.support.redisserver import free_port
 
 #: Metrics of the Prometheus client, which every process has.
 USUAL = re.compile(r"(process|python)_")
+_METRICS = ("Counter", "Gauge", "Histogram")
 
 
 def test_the_first_namespaces_are_labels_and_the_others_share_one():
@@ -125,3 +132,61 @@ def test_no_line_of_the_log_carries_an_instant_as_a_number():
         if keyword.arg and keyword.arg.endswith("_us")
     ]
     assert named == []
+
+
+def test_a_thousand_namespaces_make_no_more_series_than_there_may_be_namespaces(monkeypatch):
+    """Each of them with runs, slots and dropped letters, counted as workers and operators do."""
+    monkeypatch.setattr(telemetry.namespaces, "most", 5)
+    monkeypatch.setattr(telemetry.namespaces, "_known", set())
+    webhook = actions.Action(target=actions.WebhookAction(url="https://hooks.example.com"))
+    now_us = 1_800_000_000_000_000
+    before = _series()
+    for number in range(1_000):
+        namespace = f"tenant-{number}"
+        missed = run.RunEvent(
+            uid="u",
+            namespace=namespace,
+            name=f"schedule-{number}",
+            generation=1,
+            slot_us=now_us,
+            trigger="Schedule",
+            state=run.RunState.MISSED,
+            reason=Reason.DEADLINE_EXCEEDED,
+            at_us=now_us,
+        )
+        results.count_ended([missed])
+        results.observe_group(namespace, now_us, [now_us - 1_000 * number])
+        target.count(namespace, webhook, outcome.Delivered(accepted_us=now_us))
+        target.count_result(namespace, webhook.target, "Succeeded")
+        label = telemetry.namespaces.label(namespace)
+        telemetry.dead_letters_dropped_total.labels(label).inc()
+    # five kinds of counters, of six namespaces, each with the instant of its creation
+    assert 0 < _series() - before <= 5 * 6 * 2
+
+
+def _series() -> int:
+    return sum(len(family.samples) for family in telemetry.registry.collect())
+
+
+def test_every_label_whose_values_users_choose_is_bounded():
+    """Users name namespaces and make any number of them: a label not known here is to be judged."""
+    tree = ast.parse(Path(telemetry.__file__).read_text())
+    labels = {
+        label.value
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") in _METRICS
+        for given in call.args
+        if isinstance(given, ast.List)
+        for label in given.elts
+    }
+    bounded_by_namespaces = {"namespace"}
+    words_of_ours = {
+        *("target", "outcome", "reason", "result", "kind", "pace", "check", "version"),
+        *("operation", "status", "verb", "resource", "code", "code_class"),
+    }
+    assert labels == bounded_by_namespaces | words_of_ours
+
+
+def test_no_answer_of_a_receiver_makes_another_series_than_one_of_its_class():
+    classes = {response.Answer(status=status).code_class for status in range(100, 1_000)}
+    assert len(classes) == 9

@@ -47,6 +47,8 @@ class PublishedStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         accepted: Ready was True when that generation was observed.
         settled_us: the watermark, or None where there is none.
         started_us, waiting_us: open slots, as ``Watermark`` has them.
+        retried_us: slots above the watermark whose delivery failed and is repeated, oldest first.
+            The chain comes to them again, unless the timing changes.
         armed, suspended: Ready says so.
         stalled: why that generation is refused; empty where it is not.
         waits: that generation was looked at, and neither accepted nor refused.
@@ -60,6 +62,7 @@ class PublishedStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     settled_us: int | None = None
     started_us: tuple[int, ...] = ()
     waiting_us: tuple[int, ...] = ()
+    retried_us: tuple[int, ...] = ()
     armed: bool = False
     suspended: bool = False
     stalled: str = ""
@@ -266,7 +269,8 @@ def _first(
         return _new(spec, now_us, target=target, collision=collision)
     goes_on = status.has_accepted(spec.generation) or is_same_timing
     is_known = goes_on and status.settled_us is not None
-    settled = status.settled if is_known else Watermark(now_us, status.started_us)
+    under_way = (*status.started_us, *status.retried_us)
+    settled = status.settled if is_known else Watermark(now_us, under_way)
     made = _armed(
         spec,
         not_before_us=settled.through_us,

@@ -29,13 +29,12 @@ from duepoint.httpapi import bodies, calls, ownsets, problems, rates, singles, v
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import BodyCut, Stream
 from duepoint.schedules.sets import members as memberjson
+from duepoint.schedules.sets import rowturns
 
 MOST_ROWS = 100_000
-MOST_ROW_BYTES = 64 * 1024
 #: A batch is one script for each shard, 64 of them: the more rows, the less of that is each one's.
 _TOGETHER = 2_500
-#: A row that says what no other does takes a millisecond to read, and other requests wait so long.
-_READ_TOGETHER = 100
+#: Others wait for no longer while rows are read.
 _READ_SECONDS = 0.01
 #: Streams at a time, of the process and of a namespace: each holds some batches in memory.
 _MOST_STREAMS = 64
@@ -156,16 +155,17 @@ class Bulk:
         return await _read(owned.reader, first_line, lines, self._clock.now_us())
 
     @staticmethod
-    def read_removals(first_line: int, lines: list[bytes]) -> _Batch:
+    async def read_removals(first_line: int, lines: list[bytes]) -> _Batch:
         """The rows of lines to be removed."""
         batch = _Batch(first_line, lines, [], [], {})
-        for place, line in enumerate(lines):
-            try:
-                batch.rows.append(_removal_of(line))
-            except OperationProblem as problem:
-                batch.refused[place] = _named(line), problem
-            else:
-                batch.places.append(place)
+        async for places in _turns(lines):
+            for place, line in enumerate(lines[places], start=places.start):
+                try:
+                    batch.rows.append(_removal_of(line))
+                except OperationProblem as problem:
+                    batch.refused[place] = _named(line), problem
+                else:
+                    batch.places.append(place)
         return batch
 
     def most_together(self, call: calls.OperationCall) -> int:
@@ -290,7 +290,7 @@ class _Transfer:
     async def _read(self, lines: list[bytes]) -> _Batch:
         first, self._line = self._line + 1, self._line + len(lines)
         if self._removes:
-            return self._owner.read_removals(first, lines)
+            return await self._owner.read_removals(first, lines)
         return await self._owner.read(self._call.owned, first, lines)
 
     async def _carry_out(self, batch: _Batch) -> None:
@@ -311,7 +311,7 @@ class _Transfer:
             for first in range(0, read, _TOGETHER):
                 yield lines[first : min(first + _TOGETHER, read)]
             count += read
-            if read < len(lines) or len(rest) > MOST_ROW_BYTES:
+            if read < len(lines) or len(rest) > rowturns.MOST_ROW_BYTES:
                 raise _out_of_bounds(count)
         if rest.strip():
             if not _count_within_bounds([rest], count):
@@ -345,33 +345,39 @@ async def _read(
 ) -> _Batch:
     """The rows of lines to be stored; delays count from ``now_us``."""
     batch = _Batch(first_line, lines, [], [], {}, reader, now_us)
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
-    for first in range(0, len(lines), _READ_TOGETHER):
-        some = lines[first : first + _READ_TOGETHER]
-        for place, row in enumerate(reader.rows(some, now_us=now_us), start=first):
+    async for places in _turns(lines):
+        rows = reader.rows(lines[places], now_us=now_us)
+        for place, row in enumerate(rows, start=places.start):
             if isinstance(row, memberjson.RowError):
                 batch.refused[place] = row.id, calls.refused_row(row)
             else:
                 batch.rows.append(row)
                 batch.places.append(place)
+    return batch
+
+
+async def _turns(lines: list[bytes]) -> AsyncIterator[slice]:
+    """Places of lines to be read now; other requests have their turns in between."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    for places in rowturns.turns(list(map(len, lines))):
+        yield places
         if loop.time() - begun > _READ_SECONDS:
             await asyncio.sleep(0)
             begun = loop.time()
-    return batch
 
 
 def _count_within_bounds(lines: list[bytes], count: int) -> int:
     """How many of these lines are read, after so many others."""
     allowed = min(len(lines), MOST_ROWS - count)
-    long = (place for place in range(allowed) if len(lines[place]) > MOST_ROW_BYTES)
+    long = (place for place in range(allowed) if len(lines[place]) > rowturns.MOST_ROW_BYTES)
     return next(long, allowed)
 
 
 def _out_of_bounds(count: int) -> OperationProblem:
     """Why the stream is not read on after so many rows."""
     if count < MOST_ROWS:
-        message = f"the row has more than {MOST_ROW_BYTES} bytes"
+        message = f"the row has more than {rowturns.MOST_ROW_BYTES} bytes"
     else:
         message = f"a stream has at most {MOST_ROWS} rows; send the rest in another one"
     return OperationProblem("PayloadTooLarge", message)

@@ -217,6 +217,7 @@ _REFUSED = {
     values.Outcome.DELETING: OperationProblem(
         "SetDeleting", "the set is being deleted; its members go with it"
     ),
+    values.Outcome.MANAGED: OperationProblem("ManagedByRows", ownsets.MANAGED),
     values.Outcome.GONE: OperationProblem(
         "QueueUnavailable",
         "the set is being stored or removed just now",

@@ -16,6 +16,7 @@ from duepoint.httpapi.dashboard import schemas as dashboardschemas
 from duepoint.httpapi.operations import Needs, Operation
 from duepoint.schedules import specfields
 from duepoint.schedules.sets import members as memberjson
+from duepoint.schedules.sets import rowturns
 
 Json = dict[str, Any]
 
@@ -361,7 +362,7 @@ def _operation(operation: Operation) -> Json:
         if operation.is_bulk:
             described["requestBody"]["description"] = (
                 f"Newline-delimited JSON, at most {bulk.MOST_ROWS} rows of at most "
-                f"{bulk.MOST_ROW_BYTES} bytes. Rows are answered in their order while more are "
+                f"{rowturns.MOST_ROW_BYTES} bytes. Rows are answered in their order while more are "
                 "being sent. Rows above the set's rate wait."
             )
     return described

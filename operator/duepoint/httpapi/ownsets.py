@@ -19,6 +19,8 @@ _FRESH_SECONDS = 1.0
 _MOST_KNOWN = 10_000
 #: Of the rules that rows of all sets say, for some 13,000 of them.
 MOST_RULES_BYTES = 32 << 20
+#: Why nobody else changes members of a set with rows.
+MANAGED = "members are kept equal to spec.rows; change the rows instead"
 #: From this part of the limit on the count is read for each change.
 _NEARLY_FULL = 0.95
 
@@ -45,8 +47,7 @@ class OwnSet:
     def check_open(self) -> None:
         """Refuse where members cannot be changed."""
         if self.record.is_managed and self.record.state is not SetState.DELETING:
-            message = "members are kept equal to spec.rows; change the rows instead"
-            raise OperationProblem("ManagedByRows", message)
+            raise OperationProblem("ManagedByRows", MANAGED)
         self.check_able()
 
     def check_able(self) -> None:

@@ -16,7 +16,9 @@ DEEPEST = 100
 #: Levels that are left of a text that could not be decoded: enough for a spec to be refused.
 LEFT = 120
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+# A string without an end goes to the end of the text: begun again at each quote within it, a text
+# of 64 KB took a minute.
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _COLON = re.compile(rb"\s*:")
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from duepoint.controller import plan
 from duepoint.controller.plan import PublishedStatus
+from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
 from tests.support.builders import CREATED_US, JOB_TEMPLATE, a_spec, at
@@ -57,6 +58,19 @@ def test_a_lost_index_is_rebuilt_from_the_watermark_of_the_status():
 def test_a_spec_that_was_last_accepted_in_another_form_starts_from_now():
     made = decide(edited(2, schedule="*/5 * * * *"), None, ACCEPTED)
     assert made.arming.due_us == at("2026-03-01 15:05:00")
+
+
+def test_of_a_lost_index_a_delivery_that_failed_is_repeated_by_the_chain_or_else_by_a_retry():
+    """The chain of the same timing comes to its slot again; that of another one does not."""
+    failed_us = at("2026-03-01 15:00:00")
+    shown = msgspec.structs.replace(ACCEPTED, retried_us=(failed_us,))
+    same = decide(a_spec(schedule="*/5 * * * *"), None, shown)
+    assert (same.arming.due_us, same.arming.open) == (failed_us, ())
+    made = decide(edited(2, schedule="*/5 * * * *"), None, shown)
+    assert made.arming.due_us == at("2026-03-01 15:05:00")
+    (retry,) = made.arming.open
+    assert (retry.point.kind, retry.point.slot_us) == (points.PointKind.RETRY, failed_us)
+    assert retry.point.timing_version == made.definition.timing_version
 
 
 def test_a_spec_that_was_refused_before_starts_from_now_when_it_is_mended():

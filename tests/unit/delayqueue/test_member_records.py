@@ -82,6 +82,9 @@ def test_an_entry_says_what_may_happen():
     )
     assert entries.text(record) == "pdigest:60"
     assert entries.parse(b"pdigest:60") == entries.SetEntry("p", "digest")
+    managed = entries.text(msgspec.structs.replace(record, is_managed=True))
+    assert managed == "pdigest:m:60"
+    assert entries.parse(managed.encode()) == entries.SetEntry("p", "digest")
     assert entries.parse(b"odigest:0").letter == "o"
     for damaged in (b"", b"x", b"o\xff:1"):
         assert entries.parse(damaged).is_paused

@@ -262,6 +262,7 @@ class ReconcileQueue:
             settled_us=settled.through_us,
             started_us=settled.started_us,
             waiting_us=settled.waiting_us,
+            retried_us=tuple(one for one in written.retried_us if one > settled.through_us),
         )
 
     def _record(

@@ -27,7 +27,7 @@ from duepoint.delayqueue.members.values import Outcome
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedulesets, secrets
 from duepoint.schedules.conditions import Reason
-from duepoint.schedules.sets import members, setspec
+from duepoint.schedules.sets import members, rowturns, setspec
 from duepoint.schedules.sets.setrecord import SetRecord
 
 #: From one look at a ConfigMap to the next.
@@ -36,7 +36,6 @@ _AGAIN_SECONDS = 1.0
 _WORKERS = 2
 #: Rows of one call, so that none takes long, and members of one page.
 _TOGETHER = 500
-_READ_TOGETHER = 200
 _PAGE = 1_000
 #: Members of one turn: removing so many takes seconds.
 _MOST_REMOVED = 50_000
@@ -45,7 +44,7 @@ T = TypeVar("T")
 
 _STORED = frozenset({Outcome.CREATED, Outcome.REPLACED, Outcome.UNCHANGED})
 #: The queue does not take members of the set now: it is stored again, or deleted.
-_NOT_NOW = frozenset({Outcome.GONE, Outcome.DELETING})
+_NOT_NOW = frozenset({Outcome.GONE, Outcome.DELETING, Outcome.MANAGED})
 
 
 class _Unusable(Exception):
@@ -257,9 +256,9 @@ class SetRows:
             raise _Unusable(Reason.ROWS_INVALID, message)
         clock = self._term.clock
         reading = rowtexts.RowsReading(members.RowReader(spec.settings), now_us=clock.now_us())
-        for some in _parts(source.texts, _READ_TOGETHER):
-            reading.read(some)
-            await clock.sleep(0)  # a row may take a millisecond; the Lease is renewed in between
+        for some in rowturns.turns([len(text) for _, text in source.texts]):
+            reading.read(source.texts[some])
+            await clock.sleep(0)  # the Lease is renewed in between
         return reading.ended()
 
     # -- the set ---------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from duepoint.controller.status import recent, texts
 from duepoint.kube import times
 from duepoint.runs import summary as summaries
 from duepoint.runs.receiver import Note, ReceiverState
-from duepoint.runs.run import STARTED, RunState
+from duepoint.runs.run import REGULAR, STARTED, RunState
 from duepoint.schedules.conditions import ConditionType, Reason
 
 RETRYING = recent.RETRYING
@@ -63,6 +63,16 @@ class _Status(msgspec.Struct, rename="camel"):
     runs: _Runs | None = None
 
 
+class _RecentRun(msgspec.Struct, rename="camel"):
+    scheduled_time: str = ""
+    trigger: str = "Schedule"
+    outcome: str = ""
+
+
+class _RecentRuns(msgspec.Struct, rename="camel"):
+    recent_runs: list[_RecentRun] | None = None
+
+
 class _Acceptance(msgspec.Struct, rename="camel"):
     """The part of a condition that says whether a generation was accepted."""
 
@@ -86,9 +96,12 @@ class _Head(msgspec.Struct, rename="camel"):
 _NONE_OPEN = _OpenSlots()
 #: Stands in the text of a status whose generation waits for something; few do.
 _UNKNOWN = b'"Unknown"'
+#: Stands in that of one whose delivery failed and is repeated; few do.
+_RETRYING = f'"{RETRYING}"'.encode()
 #: Stands in that of one with a watermark.
 _SETTLED = b'"settledThrough"'
 _decoder = msgspec.json.Decoder(_Status)
+_recent_decoder = msgspec.json.Decoder(_RecentRuns)
 _acceptances_decoder = msgspec.json.Decoder(_Acceptances)
 _head_decoder = msgspec.json.Decoder(_Head)
 
@@ -124,12 +137,27 @@ def of(status: bytes) -> PublishedStatus:
         timing_hash=fields.timing_hash,
         started_us=texts.parse_slots(slots.started),
         waiting_us=texts.parse_slots(slots.waiting),
+        retried_us=_retried_us(status, settled_us or 0) if _RETRYING in status else (),
         armed=armed,
         suspended=suspended,
         stalled=stalled,
         waits=waits,
         started=0 if fields.runs is None else max(0, fields.runs.started - fields.runs.manual),
     )
+
+
+def _retried_us(status: bytes, settled_us: int) -> tuple[int, ...]:
+    """Regular slots above the watermark whose delivery failed and is repeated, oldest first."""
+    try:
+        runs = _recent_decoder.decode(status).recent_runs or ()
+    except msgspec.DecodeError:
+        return ()
+    found = {
+        texts.instant_us(run.scheduled_time)
+        for run in runs
+        if run.outcome == RETRYING and run.trigger in REGULAR
+    }
+    return tuple(sorted(slot_us for slot_us in found if slot_us > settled_us))
 
 
 def answered_generation(status: bytes) -> int:

@@ -16,7 +16,6 @@ from duepoint.delayqueue.members import lanes, routing, rows, values
 from duepoint.delayqueue.members.values import Outcome
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
-from duepoint.schedules.sets import identity as setidentity
 from duepoint.schedules.sets import setrecord
 
 #: Answers of the script.
@@ -64,7 +63,7 @@ class MemberRemover:
         ]
 
         async def send_to(layout: messages.Layout, left: list[_Removal]) -> routing.Left[_Removal]:
-            return await self._send_removals(layout, left, owner, answers)
+            return await self._send_removals(layout, left, set_, answers)
 
         for wave in routing.waves(removals):
             for removal in await routing.where_they_are(self.index, self.layouts, wave, send_to):
@@ -75,11 +74,11 @@ class MemberRemover:
         self,
         layout: messages.Layout,
         removals: list[_Removal],
-        owner: setidentity.SetIdentity,
+        set_: setrecord.SetRecord,
         answers: list[values.MemberWritten | None],
     ) -> routing.Left[_Removal]:
         by_shard = routing.by_shard(removals, layout, _low_of)
-        numbers = await self.lanes.of(by_shard, owner)
+        numbers = await self.lanes.of(by_shard, set_.identity)
         absent = [one for shard in by_shard.keys() - numbers.keys() for one in by_shard[shard]]
         stale: list[_Removal] = []
         sent = [
@@ -88,7 +87,10 @@ class MemberRemover:
             if shard in numbers
             for part in routing.parts(listed)
         ]
-        calls = [self._removal_call(shard, part, numbers[shard]) for shard, part in sent]
+        calls = [
+            self._removal_call(shard, part, numbers[shard], by_rows=set_.is_managed)
+            for shard, part in sent
+        ]
         replies = await self.index.pipelined_durably.replies(calls)
         for (shard, part), call, reply in zip(sent, calls, replies, strict=True):
             try:
@@ -100,6 +102,12 @@ class MemberRemover:
             if answered == [b"GONE"]:
                 absent += part
                 continue
+            if answered == [b"MANAGED"]:
+                for removal in part:
+                    answers[removal.place] = values.MemberWritten(
+                        id=removal.row.id, outcome=Outcome.MANAGED
+                    )
+                continue
             for removal, answer in zip(part, answered, strict=True):
                 if answer == _ELSEWHERE:
                     absent.append(removal)
@@ -108,7 +116,7 @@ class MemberRemover:
         return routing.Left(absent, stale)
 
     def _removal_call(
-        self, shard: messages.ShardId, removals: list[_Removal], lane: int
+        self, shard: messages.ShardId, removals: list[_Removal], lane: int, *, by_rows: bool
     ) -> scripting.ScriptCall:
         names = self.index.shard(shard)
         call = self.index.call(
@@ -117,6 +125,7 @@ class MemberRemover:
             names.lane(lane),
             incarnation=self.interned.incarnation(shard),
             lane=str(lane),
+            by_rows=by_rows,
         )
         listed: list[int] = []
         for removal in removals:

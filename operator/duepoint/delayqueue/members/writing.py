@@ -38,7 +38,11 @@ from duepoint.schedules.sets import setrecord
 _RACES = 16
 
 _CREATED, _REPLACED, _ELSEWHERE, _NOTHING, _ENDED = b"+", b"=", b"-", b"", b"!"
-_TROUBLES = {b"GONE": Outcome.GONE, b"DELETING": Outcome.DELETING}
+_TROUBLES = {
+    b"GONE": Outcome.GONE,
+    b"DELETING": Outcome.DELETING,
+    b"MANAGED": Outcome.MANAGED,
+}
 _KEPT_CHAIN, _NO_DUE = b"=", b""
 #: Values of a row as the script takes it.
 _ROW_LENGTH = 4
@@ -88,6 +92,7 @@ class _Batch:
 
     Attributes:
         drafts: of the records, by the places of the rows; None of those that only ask.
+        by_rows: it is written for the rows of the set.
     """
 
     owner: setidentity.SetIdentity
@@ -95,6 +100,7 @@ class _Batch:
     answers: list[values.MemberWritten | None]
     facts: rows.NewFacts
     drafts: list[codec.MemberDraft | None]
+    by_rows: bool
 
     def answer(
         self,
@@ -133,7 +139,9 @@ class MemberWriter:
         now_us = self.index.clock.now_us()
         count = len(wanted)
         facts = rows.NewFacts(count, now_us)
-        batch = _Batch(set_.identity, now_us, [None] * count, facts, [None] * count)
+        batch = _Batch(
+            set_.identity, now_us, [None] * count, facts, [None] * count, set_.is_managed
+        )
         for wave in routing.waves(self._rows(wanted, batch)):
             tasks = [_first(row, batch) for row in wave]
             for _ in range(_RACES):
@@ -330,6 +338,7 @@ class MemberWriter:
             "layout": sharding.layout_of(shard),
             "lane": str(lane),
             "numbers": [number for number in sent.numbers.values() if number],
+            "by_rows": batch.by_rows,
             "groups": groups,
         }
         if sent.incarnation is not None:

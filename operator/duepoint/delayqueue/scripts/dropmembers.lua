@@ -4,11 +4,12 @@
   under it; its settlement meets nothing. A row may expect a fingerprint. No id twice.
 
   KEYS  then lane and buckets
-  ARGV  layout, incarnation, lane (number), rows {bucket, history (positions in KEYS), id (position), ...}; behind an id stand the
+  ARGV  layout, incarnation, lane (number), by_rows (for the rows of the set), rows {bucket, history (positions in KEYS), id (position), ...}; behind an id stand the
         member's name and the fingerprint that is expected ('': any)
   Reply {answer of each row}: '+' (removed) | '-' (nothing here, in a draining shard: see the new one)
         | '' (no member of that name stands there) | the fingerprint that stands there instead;
-        or {BUSY}: a row is on its way to another shard | {GONE}: the shard does not know the set; nothing was removed
+        or {BUSY}: a row is on its way to another shard | {GONE}: the shard does not know the set
+        | {MANAGED}: its members follow rows, and by_rows is not set, or the other way round; nothing was removed
 ]]
 -- keys meta heads occ occrec leases
 -- include shard
@@ -17,11 +18,15 @@
 -- include definition
 -- include moves
 -- include forgetting
+-- include managed
 
 local LANE, BATCH, rows = KEYS[6], 500, args.rows
 local NAME_FROM = GENERATION + 8 -- no record has fewer bytes before the name
-if not redis.call('HGET', META, 's' .. args.lane) then
+local entry = redis.call('HGET', META, 's' .. args.lane)
+if not entry then
   return { 'GONE' }
+elseif is_changed_by_others(entry, args.by_rows) then
+  return { 'MANAGED' }
 end
 if shard_state == 'draining' then
   for i = 1, #rows, 3 do

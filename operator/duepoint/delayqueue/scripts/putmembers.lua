@@ -8,13 +8,14 @@
 
   KEYS  for each part meta, heads, wake, leases, interned, ended_even, ended_odd, lane; buckets
   ARGV  parts {{keys (position of the first in KEYS), layout, incarnation, lane (number), numbers {number ...}: those of
-        the rules in the records, groups {bucket (position in KEYS), from, to, ...}}}; a row is id, record, due of its
+        the rules in the records, by_rows (for the rows of the set), groups {bucket (position in KEYS), from, to, ...}}}; a row is id, record, due of its
         chain (us; '' for none, '=': the chain is left alone), the fingerprint that is expected ('': nothing stands there)
   Reply for each part {answer of each row}: '+' (stored, new) | '=' (stored, in place of another) | '-' (nothing here, in
         a draining shard: see the new one) | '' (nothing stands there) | the record that stands there
         | '!' and the fingerprint of a one-off that has ended;
         or {BUSY}: a row is on its way to another shard | {GONE}: the shard does not know the set
-        | {DELETING}: its members are being removed; nothing was written; or the text of an error: UNINIT, FOREIGN,
+        | {DELETING}: its members are being removed | {MANAGED}: they follow rows, and by_rows is not set, or the other
+        way round; nothing was written; or the text of an error: UNINIT, FOREIGN,
         WRONGLAYOUT (also: a number stands for no text any more); nothing was written
   Error OOM
 ]]
@@ -25,6 +26,7 @@ local PART_KEYS = 8
 -- include wake
 -- include definition
 -- include ended
+-- include managed
 -- include moves
 -- include numbers
 
@@ -167,6 +169,8 @@ local function put_part(part)
     return { 'GONE' }
   elseif string.sub(entry, 1, 1) == 'd' then
     return { 'DELETING' }
+  elseif is_changed_by_others(entry, part.by_rows) then
+    return { 'MANAGED' }
   end
   is_draining = shard_state == 'draining'
   if is_draining and is_any_moving(part.groups) then

@@ -1,8 +1,9 @@
 """What each shard knows of a set: one short text, read with every claim of its members. Pure.
 
 A letter (o: members fire; p: they do not; d: they are being removed), the digest of what to do, and
-behind a colon for how many seconds a member that has come to its end is kept. Scripts read the
-letter and the seconds, too (``scripts/includes/heads.lua``, ``leaving.lua``).
+behind a colon for how many seconds a member that has come to its end is kept; before that ``m:``
+where members are kept equal to rows. Scripts read the letter, the seconds and the mark, too
+(``scripts/includes/heads.lua``, ``leaving.lua``, ``managed.lua``).
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class SetEntry(NamedTuple):
 
 def text(record: setrecord.SetRecord) -> str:
     """The entry of a set."""
-    return f"{_LETTERS[record.state]}{record.target}:{record.settings.retention_seconds}"
+    mark = "m:" if record.is_managed else ""
+    return f"{_LETTERS[record.state]}{record.target}:{mark}{record.settings.retention_seconds}"
 
 
 def parse(entry: bytes) -> SetEntry:

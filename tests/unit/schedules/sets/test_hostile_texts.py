@@ -1,0 +1,87 @@
+"""Texts of rows that are made to take long: each is read in time that is linear in its bytes.
+
+A search that begins again at each quote within a string took a minute for 64 KiB, in the event loop
+of the API and of the leader; for these it would take days.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from duepoint.controller.schedulesets import rowtexts
+from duepoint.schedules import nesting
+from duepoint.schedules.sets import members, rowturns, setspec, strictjson
+
+LONG = 1_000_000
+QUOTES = b'\\"' * LONG
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"id": "' + QUOTES + b'"}',
+        b'{"id": "' + QUOTES,
+        b'{"id": "' + QUOTES + b"\\",
+        b'{"id": "' + b"\\\\" * LONG + b'"}',
+        b'{"id": "a"' + b" " * LONG + b"}",
+        b'{"id": ' + b'"a" ,' * LONG + b"}",
+        b'{"id" ' + b": " * LONG + b"}",
+        b"[] " * 101 + b'"' + QUOTES,
+        b"[] " * 101 + b'"' + QUOTES + b'"',
+    ],
+    ids=lambda text: text[:12].decode() + "..." + text[-6:].decode(),
+)
+def test_what_is_wrong_with_a_hostile_text_is_soon_found(text):
+    assert strictjson.problem(text) is None
+    assert nesting.too_deep(text) == ""
+    nesting.clipped(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'{"a": "\"", "b": 1, "a": 2}',
+        r'{"x": "\\", "a": 1, "a": 2}',
+        r'{"x": "a\": 1, ", "a": 1, "a" : 2}',
+        '{"a": 1, "b": {"c": [{"a" \n:1, "a":2}]}}',
+        r'{"a": 1, "\u0061": 2}',
+    ],
+)
+def test_equal_keys_are_found_behind_all_kinds_of_strings(text):
+    assert strictjson.problem(text.encode()) == "has the key 'a' twice; write it once"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": 'b": 1, "a": 2', "c": "\\"},
+        {"a": '"a": 1', "b": ['"a":', "a", '\\"a\\":']},
+        {"a": {"a": {"a": []}}},
+    ],
+)
+def test_what_only_looks_like_a_key_is_none(value):
+    assert strictjson.problem(json.dumps(value).encode()) is None
+
+
+def test_a_row_that_is_too_long_is_refused_unread_and_the_others_are_read():
+    reading = rowtexts.RowsReading(members.RowReader(setspec.SetSettings()), now_us=0)
+    reading.read(
+        [
+            ("rows: line 1", b'{"id": "a", "schedule": "@daily"}'),
+            ("rows: line 2", b'{"id": "b", "schedule": "@daily"' + b" " * LONG + b"}"),
+        ]
+    )
+    found = reading.ended()
+    assert found.rows.keys() == {"a"}
+    assert found.wrong == ["rows: line 2: has 1000033 bytes; write at most 65536"]
+
+
+def test_other_work_has_its_turns_between_rows():
+    small, large = [10] * 60, [40_000] * 3
+    turns = list(rowturns.turns([*small, *large]))
+    assert [(each.start, each.stop) for each in turns] == [
+        (0, 25), (25, 50), (50, 61), (61, 62), (62, 63),
+    ]  # fmt: skip
+    assert list(rowturns.turns([])) == []
