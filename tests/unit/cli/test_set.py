@@ -79,6 +79,15 @@ def test_what_is_wrong_on_the_way_is_one_line(refused, arguments, said):
     assert said in refused("set", "stats", "reminders", *arguments)
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("DUEPOINT_API_TOKEN", "a\nb"), ("DUEPOINT_API_TOKEN_FILE", "/nowhere/token")],
+)
+def test_a_wrong_token_of_a_variable_is_said_to_be_of_that(refused, monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    assert f"{variable}: " in refused("set", "stats", "reminders")
+
+
 def test_a_user_with_a_certificate_is_shown_the_ways_to_a_token(refused, environment):
     changed = {**KUBECONFIG, "users": [{"name": "u", "user": {}}]}
     environment.write_text(json.dumps(changed))
