@@ -156,6 +156,24 @@ def test_list_in_every_form(duepoint, api):
     assert (none.code, none.out, none.err) == (0, "", "duepoint: there is no such member\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("list", "there are more than these 3; --count shows more, export all"),
+        ("due --to 2028-01-01", "more are due than these 3; --count shows more"),
+    ],
+)
+def test_a_list_that_was_cut_says_so_and_a_whole_one_does_not(duepoint, api, words, said):
+    for number in range(4):
+        api.store(f"a-{number}", {"at": "2027-01-02T00:00:00Z"})
+
+    command, *options = words.split()
+    cut = duepoint("set", command, "reminders", *options, "--count", "3")
+    assert (len(cut.rows), cut.err) == (3, f"duepoint: {said}\n")
+    whole = duepoint("set", command, "reminders", *options, "--count", "4")
+    assert (len(whole.rows), whole.err) == (4, "")
+
+
 def test_what_is_due(duepoint, api):
     api.store("a", {"at": "2027-01-02T00:00:00Z"})
     api.store("b", {"at": "2027-01-01T00:00:00Z"})
