@@ -316,6 +316,10 @@ def test_dead_letters_are_listed_newest_first_and_by_schedule(duepoint, change):
         == "report"
     )
     assert "no such dead letter" in duepoint("dlq", "list", "-n", "elsewhere")
+    more = "there are more than these 2; --count shows more"
+    assert more in duepoint("dlq", "list", "--count", "2")
+    assert "there are more" not in duepoint("dlq", "list", "--count", "3")
+    assert "there are more" not in duepoint("dlq", "list", "-n", "buried", "--count", "2")
 
 
 def test_letters_that_had_to_go_are_told_with_the_list(own_server, duepoint, change):

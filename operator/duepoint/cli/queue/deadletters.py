@@ -75,10 +75,11 @@ async def list_letters(
     async for letter in opened.dead_letters.all():
         row = views.row_of(letter)
         if views.is_of(row, namespace, schedule) and reason in (None, row["reason"]):
+            if len(rows) == count:
+                output.complain(f"there are more than these {count:,}; --count shows more")
+                break
             rows.append(row)
         looked_at += 1
-        if len(rows) == count:
-            break
         if looked_at == _LOOKED_AT:
             output.complain(f"only the newest {_LOOKED_AT} letters were looked at")
             break
