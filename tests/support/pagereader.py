@@ -259,7 +259,8 @@ class Reader:
         for name, own in {**self._scene.namespaces, "argocd": stack.namespace}.items():
             text = re.sub(rf"{_BEFORE_A_NAMESPACE}{name}\b", rf"\g<1>{own}", text)
         text = text.replace("=edit --", f"={stack.roles.name_of('duepoint-edit')} --")
-        text = text.replace("https://localhost:8443", stack.api_url)
+        for address in ("https://localhost:8443", "http://127.0.0.1:8443"):
+            text = text.replace(address, stack.api_url)
         text = text.replace("https://duepoint-api.example.com", stack.api_url)
         text = text.replace("redis://127.0.0.1:6379", stack.redis.url)
         text = text.replace("--receive 8089", f"--receive {ports.any_free()}")

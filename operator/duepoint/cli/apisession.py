@@ -184,9 +184,9 @@ async def _who(place: ApiPlace) -> _Who:
     try:
         token = _given_token(place)
     except (OSError, ValueError) as error:
-        option = "--token" if place.token is not None else "--token-file"
         why = getattr(error, "strerror", None) or str(error)
-        raise errors.InvalidSetting(option, f"{place.token_file or ''} {why}".strip()) from None
+        where = _origin_of_token(place)
+        raise errors.InvalidSetting(where, f"{place.token_file or ''} {why}".strip()) from None
     if token is None and (account := place.service_account) is not None:
         token = await RenewedToken.made(lambda: _made_token(place, account, namespace))
     if token is None and login is not None and login.token:
@@ -206,6 +206,16 @@ def _given_token(place: ApiPlace) -> client.TokenSource | None:
     if place.service_account is not None:
         return None
     return tokens.of_environment(os.environ)
+
+
+def _origin_of_token(place: ApiPlace) -> str:
+    """The option or the variable that a wrong token was read from."""
+    if place.token is not None:
+        return "--token"
+    if place.token_file is not None:
+        return "--token-file"
+    named = ("DUEPOINT_API_TOKEN", "DUEPOINT_API_TOKEN_FILE")
+    return next((name for name in named if os.environ.get(name)), "--token-file")
 
 
 class RenewedToken(client.TokenSource):

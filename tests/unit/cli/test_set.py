@@ -79,6 +79,15 @@ def test_what_is_wrong_on_the_way_is_one_line(refused, arguments, said):
     assert said in refused("set", "stats", "reminders", *arguments)
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("DUEPOINT_API_TOKEN", "a\nb"), ("DUEPOINT_API_TOKEN_FILE", "/nowhere/token")],
+)
+def test_a_wrong_token_of_a_variable_is_said_to_be_of_that(refused, monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    assert f"{variable}: " in refused("set", "stats", "reminders")
+
+
 def test_a_user_with_a_certificate_is_shown_the_ways_to_a_token(refused, environment):
     changed = {**KUBECONFIG, "users": [{"name": "u", "user": {}}]}
     environment.write_text(json.dumps(changed))
@@ -145,6 +154,24 @@ def test_list_in_every_form(duepoint, api):
     assert duepoint("set", "list", "reminders", "-o", "table").out.splitlines() == table
     none = duepoint("set", "list", "reminders", "--prefix", "c")
     assert (none.code, none.out, none.err) == (0, "", "duepoint: there is no such member\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("list", "there are more than these 3; --count shows more, export all"),
+        ("due --to 2028-01-01", "more are due than these 3; --count shows more"),
+    ],
+)
+def test_a_list_that_was_cut_says_so_and_a_whole_one_does_not(duepoint, api, words, said):
+    for number in range(4):
+        api.store(f"a-{number}", {"at": "2027-01-02T00:00:00Z"})
+
+    command, *options = words.split()
+    cut = duepoint("set", command, "reminders", *options, "--count", "3")
+    assert (len(cut.rows), cut.err) == (3, f"duepoint: {said}\n")
+    whole = duepoint("set", command, "reminders", *options, "--count", "4")
+    assert (len(whole.rows), whole.err) == (4, "")
 
 
 def test_what_is_due(duepoint, api):

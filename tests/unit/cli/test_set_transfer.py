@@ -194,7 +194,8 @@ def test_a_cut_import_goes_on_where_it_was(duepoint, api, exported, requests):
     first = duepoint("set", "import", "reminders", str(path))
     assert first.code == 2
     checkpoint = path.with_name("members.ndjson.checkpoint")
-    done = json.loads(checkpoint.read_bytes()).get("rows", 0)
+    assert checkpoint.exists() == (requests > 0)  # what came to nothing leaves none
+    done = json.loads(checkpoint.read_bytes())["rows"] if requests else 0
     api.faults.clear()
     before = len(api.requests)
 
@@ -205,6 +206,19 @@ def test_a_cut_import_goes_on_where_it_was(duepoint, api, exported, requests):
     assert second["created"] + second["unchanged"] == 25
     assert len(api.requests) - before == -(-(25 - done) // 4)
     assert not checkpoint.exists()
+
+
+@pytest.mark.parametrize("word", ["import", "export"])
+def test_a_misspelt_set_leaves_nothing_that_refuses_the_right_one(duepoint, exported, word):
+    path, wanted = exported
+    file = str(path) if word == "import" else str(path.with_name("other.ndjson"))
+    there = set(path.parent.iterdir())
+    assert duepoint("set", word, "remindres", file).code == 2
+    assert set(path.parent.iterdir()) == there
+
+    answer = duepoint("set", word, "reminders", file, "-o", "json")
+    assert answer.code == 0
+    assert answer.rows[0].get("rows", answer.rows[0].get("members")) in (0, len(wanted))
 
 
 def test_a_changed_file_is_not_continued_in_the_middle(duepoint, refused, api, exported):
@@ -237,7 +251,7 @@ def test_refused_rows_are_counted_shown_and_stop_none_of_the_others(duepoint, ap
     assert "2 created" in answer.out
     assert "3 refused (TooLate 1, UnknownField 1, InvalidRow 1)" in answer.out
     assert answer.err.splitlines()[0] == (
-        "duepoint: line 3 (b): 1970-01-01T00:00:00Z is past its deadline (TooLate)"
+        "duepoint: line 3 (b): at: 1970-01-01T00:00:00Z is past its deadline (TooLate)"
     )
     assert answer.err.splitlines()[2].startswith("duepoint: line 5: the row is no member")
 

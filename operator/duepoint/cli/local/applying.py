@@ -7,6 +7,7 @@ Schedules that name them. Expected refusals are a ``Wrong`` with the file.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -42,9 +43,9 @@ class Applier:
         self._applied: dict[ObjectName, LocalObject] = {}
 
     async def apply(
-        self, wanted: Mapping[ObjectName, LocalObject]
+        self, wanted: Mapping[ObjectName, LocalObject], stop: asyncio.Event
     ) -> tuple[list[AppliedChange], list[Wrong]]:
-        """Write what has changed since the last call."""
+        """Write what has changed since the last call; thousands take a while, so until ``stop``."""
         changes: list[AppliedChange] = []
         wrong: list[Wrong] = []
         for key in sorted(self._applied.keys() - wanted.keys(), key=_order, reverse=True):
@@ -52,6 +53,8 @@ class Applier:
             if await self._delete(key):
                 changes.append(AppliedChange("deleted", key, gone.file))
         for key in sorted(wanted, key=_order):
+            if stop.is_set():
+                break
             before, new = self._applied.get(key), wanted[key]
             if before is not None and before.document == new.document:
                 continue

@@ -170,7 +170,8 @@ def line_of(record: Mapping[str, Any]) -> str:
     """A record as a line for people."""
     at = str(record["at"]).partition("T")[2].removesuffix("Z")
     clock, _, fraction = at.partition(".")
-    when = f"{clock}.{fraction[:3].ljust(3, '0')}"
+    # The times of a Job are whole seconds; with .000 its end would seem to precede its beginning.
+    when = f"{clock}.{fraction[:3].ljust(3, '0')}" if fraction else f"{clock}    "
     return f"{when}  {_LINES[record['event']](record)}"
 
 

@@ -184,7 +184,7 @@ class RunSession:
         }
         if self._request.once:
             wanted = _run_once(wanted)
-        changes, refused = await applier.apply(wanted)
+        changes, refused = await applier.apply(wanted, self._stop)
         for change in changes:
             kind, namespace, name = change.key
             found = {"kind": kind, "namespace": namespace, "name": name, "file": change.file}

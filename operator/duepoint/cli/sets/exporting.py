@@ -102,9 +102,14 @@ class _Export:
 
     async def run(self, data: BinaryIO) -> None:
         """Write what is left of the set; the part becomes the file, and the checkpoint goes."""
+        try:
+            members = (await self._asked.info()).members
+        except client.ClientError:
+            if not self._at.offset:  # the next command may be of another set
+                self._part.unlink(missing_ok=True)
+            raise
         if not self._continued:
             self._save(data)
-        members = (await self._asked.info()).members
         with progress.bar("export", max(members, self._at.rows)) as advance:
             try:
                 while await self._page(data):

@@ -125,7 +125,8 @@ class _Refusals:
         elif self._shown < _SHOWN:
             self._shown += 1
             who = f" ({answer.id})" if answer.id else ""
-            output.complain(f"line {number}{who}: {error.detail} ({error.code})")
+            where = f"{error.field}: " if error.field else ""
+            output.complain(f"line {number}{who}: {where}{error.detail} ({error.code})")
             if self._shown == _SHOWN:
                 output.complain("further refused rows are counted; --refused FILE takes them all")
 
@@ -230,7 +231,10 @@ class _Import:
             self._save()
 
     def _save(self) -> None:
-        if self._checkpoint is not None:
+        """Of what has come to nothing there is no checkpoint: the next command may be another."""
+        if self._checkpoint is not None and not self._at.offset:
+            self._checkpoint.unlink(missing_ok=True)
+        elif self._checkpoint is not None:
             self._at.codes = dict(self.refusals.codes)
             checkpoints.write(self._checkpoint, self._at)
         self._saved_at = time.monotonic()

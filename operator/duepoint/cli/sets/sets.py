@@ -88,20 +88,23 @@ async def get(asked: client.AsyncSetClient, *, id_: str, next_: int | None, form
 async def list_members(asked: client.AsyncSetClient, *, prefix: str, count: int, form: str) -> int:
     """List members of SET."""
     rows: list[output.Row] = []
-    total = 0
-    async with contextlib.aclosing(asked.iterate(prefix, page_size=min(count, _PAGE))) as members:
+    total, has_more = 0, False
+    page_size = min(count + 1, _PAGE)  # one more says whether there are more
+    async with contextlib.aclosing(asked.iterate(prefix, page_size=page_size)) as members:
         async for member in members:
+            if has_more := total == count:
+                break
             rows.append(shown.row(member))
             total += 1
             # JSON and YAML are written page by page, so that any number takes little memory.
             if output.is_data(form) and len(rows) == _PAGE:
                 _write(rows, form)
                 rows.clear()
-            if total == count:
-                break
     _write(rows, form)
     if not total:
         output.complain("there is no such member")
+    elif has_more:
+        output.complain(f"there are more than these {count:,}; --count shows more, export all")
     return 0
 
 
@@ -139,6 +142,8 @@ async def due(
     _write(rows, form)
     if not rows:
         output.complain(f"no member is due from {since} to {until}")
+    elif cursor:
+        output.complain(f"more are due than these {count:,}; --count shows more")
     return 0
 
 

@@ -151,10 +151,14 @@ class LocalApi:
             after = (rest[0], rest[1])
             if int(version) < self._store.oldest:
                 raise paths.refusal(target, 410, "Expired", "the continue token is too old")
+        labels, fields = query.get("labelSelector", ""), paths.fields_of(target, query)
         found = [
-            (key, self._store.objects[key])
+            (key, document)
             for key in self._store.keys(target.resource)
-            if key[1:] > after and _selects(target, query, key[1], self._store.objects[key])
+            if key[1:] > after
+            and target.namespace in ("", key[1])
+            and documents.has_fields(document := self._store.objects[key], fields)
+            and documents.has_labels(document, labels)
         ]
         limit = int(query.get("limit") or len(found) or 1)
         metadata = {"resourceVersion": version}

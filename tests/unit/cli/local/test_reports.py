@@ -31,3 +31,13 @@ def test_a_start_that_arrives_after_its_end_is_left_out():
     start, end = an_event(RunState.RUNNING), an_event(RunState.FAILED)
     other = an_event(RunState.RUNNING, job_name="report-2", slot_us=SLOT + 1)
     assert states_of(end, start, other) == ["Failed", "Running"]
+
+
+def test_a_time_of_whole_seconds_does_not_pretend_to_be_exact():
+    """Or the end of a Job, which has such a time, stands before its creation in that second."""
+    log = reports.RunLog(lambda *_: "Job")
+    for at_us, shown in ((SLOT, "08:00:00      Running"), (SLOT + 7_250, "08:00:00.007  Failed")):
+        state = RunState.RUNNING if at_us == SLOT else RunState.FAILED
+        record = log.record(an_event(state, at_us=at_us))
+        assert record is not None
+        assert reports.line_of(record).startswith(shown)
