@@ -108,7 +108,7 @@ async def run() -> list[Figure]:
             }
         finally:
             for namespace in hostile:
-                stack.plane.delete_namespace(namespace)
+                stack.plane.discard_namespace(namespace)
     return [*_figures(late, alone, beside), *_memory(sizes), _machine(stolen_percent)]
 
 

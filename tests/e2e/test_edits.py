@@ -73,7 +73,8 @@ async def test_a_deleted_schedule_fires_no_more(stack):
     await stack.apply("pulse", spec)
     await stack.wait_for_deliveries(1, "gone")
     await stack.delete("gone")
-    await eventually(lambda: is_silent(stack, "gone", pulses=2), "the deletion was seen")
+    # On a busy machine a slot of it may be claimed seconds after those of the other Schedule.
+    await eventually(lambda: is_silent(stack, "gone", pulses=6), "the deletion was seen")
     assert await is_silent(stack, "gone", pulses=3)
 
 

@@ -19,7 +19,7 @@ GENERATION_BYTES = 40 << 20
 _OF_NOTHING = 500
 
 
-class Kept(NamedTuple):
+class KeptExpression(NamedTuple):
     """An answer: the expression, or None where there is none under this key."""
 
     expression: expressions.Expression | None
@@ -39,8 +39,8 @@ class KeptExpressions:
 
     def clear(self) -> None:
         """Forget all."""
-        self._young: dict[Hashable, Kept] = {}
-        self._old: dict[Hashable, Kept] = {}
+        self._young: dict[Hashable, KeptExpression] = {}
+        self._old: dict[Hashable, KeptExpression] = {}
         self._bytes = 0
 
     @property
@@ -48,7 +48,7 @@ class KeptExpressions:
         """What both generations count for."""
         return sum(each.size_bytes for each in [*self._young.values(), *self._old.values()])
 
-    def get(self, key: Hashable) -> Kept | None:
+    def get(self, key: Hashable) -> KeptExpression | None:
         """What is kept under the key; None = nothing is."""
         found = self._young.get(key)
         if found is None and (found := self._old.pop(key, None)) is not None:
@@ -58,9 +58,9 @@ class KeptExpressions:
     def put(self, key: Hashable, compiled: expressions.Expression | None) -> None:
         """Keep it for a while."""
         size = _OF_NOTHING if compiled is None else expressions.size_of(compiled)
-        self._add(key, Kept(compiled, size))
+        self._add(key, KeptExpression(compiled, size))
 
-    def _add(self, key: Hashable, kept: Kept) -> None:
+    def _add(self, key: Hashable, kept: KeptExpression) -> None:
         self._young[key] = kept
         self._bytes += kept.size_bytes
         if self._bytes > self._most:

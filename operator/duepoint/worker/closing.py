@@ -114,6 +114,29 @@ def dead(
     )
 
 
+def withdrawn(point: DuePoint, record: messages.OccurrenceRecord, now_us: int) -> RunEvent | None:
+    """News of a claimed slot whose schedule is gone; None where no ScheduleRun waits for it.
+
+    The ScheduleRun saw it in a worker's hand, and would wait for the longest attempt.
+    """
+    if not record.run_uid:
+        return None
+    return RunEvent(
+        uid="",  # stood in the definition
+        namespace="",
+        name="",
+        generation=0,
+        slot_us=point.slot_us,
+        trigger=record.trigger,
+        state=RunState.PENDING,
+        reason=Reason.DELETED,
+        at_us=now_us,
+        message="its Schedule was deleted before it ran",
+        attempts=record.attempt + 1,
+        run_uid=record.run_uid,
+    )
+
+
 # -- attempts without an outcome -----------------------------------------------------------------
 
 

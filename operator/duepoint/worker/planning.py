@@ -66,8 +66,11 @@ def plan(
                 made.add(one.made)
         elif point.schedule_id in unreadable:
             made.dead.append(closing.undefined(point))
-        else:  # its schedule is deleted, and its slots have no reader
+        else:  # its schedule is deleted, and its regular slots have no reader
             made.finished.append(point.member)
+            record = claim.records.get(point.member, plans.NO_RECORD)
+            if (news := closing.withdrawn(point, record, claim.now_us)) is not None:
+                made.events.append(news)
     return made
 
 

@@ -122,6 +122,18 @@ def test_a_missed_one_shot_ends_its_schedule_with_a_word():
     assert work.events[-1].completed
 
 
+def test_what_a_schedulerun_wanted_of_a_deleted_schedule_is_reported_as_not_run():
+    """It saw its slot in a worker's hand, and waits for the worker's word."""
+    known = a_definition("*/5 * * * *")
+    point = points.manual(known.id, NOON, "run-uid", PointKind.BACKFILL)
+    record = messages.OccurrenceRecord(trigger="Backfill", run_uid="run-uid", attempt=1)
+    work = assign(a_claim(point, records={point.member: record}))
+    assert (work.attempts, work.finished) == ([], [point.member])
+    (news,) = work.events
+    assert (news.run_uid, news.slot_us, news.attempts) == ("run-uid", NOON, 2)
+    assert (news.state, news.reason) == (RunState.PENDING, Reason.DELETED)
+
+
 def test_a_deleted_schedule_never_fires_its_claimed_point():
     known = a_definition("*/5 * * * *")
     chain = chain_of(known)

@@ -18,7 +18,7 @@ LARGE = 240 * 1024
 
 
 def a_line(clock=None) -> slots.JobSlots:
-    return slots.JobSlots(clock or SystemClock(), PLACES)
+    return slots.JobSlots(clock or FakeClock(), PLACES)
 
 
 def test_until_the_first_job_the_room_is_the_usual_one():
