@@ -147,14 +147,19 @@ class Group:
     @property
     def points(self) -> int:
         """How many points of the claim these are."""
-        return len(set(self.members)) if self.has_several else len(self.members)
+        return len(self._first_rows())
 
     def oldest(self) -> Group:
         """The first row of each chain; the chain is due again at once, at its next row."""
         if not self.has_several:
             return self
-        rows = dict(zip(reversed(self.members), reversed(range(len(self.members))), strict=True))
-        return dataclasses.replace(self.pick(sorted(rows.values())), has_several=False)
+        return dataclasses.replace(self.pick(self._first_rows()), has_several=False)
+
+    def _first_rows(self) -> Sequence[int]:
+        rows = range(len(self.members))
+        if not self.has_several:
+            return rows
+        return [row for row in rows if not row or self.members[row] != self.members[row - 1]]
 
     def pick(self, rows: Sequence[int]) -> Group:
         """Some rows, as a group of their own."""

@@ -44,6 +44,14 @@ def _known(schedule, policy, **rule):
     return a_definition(schedule, created_us=CREATED, rule=a_rule(schedule, policy=policy, **rule))
 
 
+def _due(schedule, policy):
+    """A definition, and its chain at the first slot from noon on."""
+    known = _known(schedule, policy)
+    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+    due_us = timeline.next_after(NOON - 1).due_us
+    return known, points.chain(known.id, known.timing_version, due_us)
+
+
 def _alone(known, chain, now_us, limit_us=LIMIT_US):
     claim = messages.Claim(
         id=messages.ClaimId(b"x" * 12), shard=messages.ShardId(0), points=(chain,), reclaimed=0,
@@ -65,10 +73,8 @@ def _together(known, chain, now_us, limit_us=LIMIT_US):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("policy", POLICIES, ids=["latest", "none", "all", "zero", "deadline"])
 def test_a_slot_fired_together_is_the_one_that_would_be_fired_alone(schedule, policy):
-    known = _known(schedule, policy)
-    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
-    due_us = timeline.next_after(NOON - 1).due_us
-    chain = points.chain(known.id, known.timing_version, due_us)
+    known, chain = _due(schedule, policy)
+    due_us = chain.due_us
     for late in LATE_SECONDS:
         now_us = due_us + int(late * SECOND)
         groups = _together(known, chain, now_us)
@@ -91,10 +97,8 @@ def test_a_slot_fired_together_is_the_one_that_would_be_fired_alone(schedule, po
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("policy", POLICIES, ids=["latest", "none", "all", "zero", "deadline"])
 def test_overdue_slots_that_are_appended_together_are_those_that_would_be_alone(schedule, policy):
-    known = _known(schedule, policy)
-    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
-    due_us = timeline.next_after(NOON - 1).due_us
-    chain = points.chain(known.id, known.timing_version, due_us)
+    known, chain = _due(schedule, policy)
+    due_us = chain.due_us
     for late in LATE_SECONDS:
         now_us = due_us + int(late * SECOND)
         plan = _alone(known, chain, now_us, limit_us=0)
