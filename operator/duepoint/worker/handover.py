@@ -294,12 +294,13 @@ class Handover:
 
         Of several slots of a chain the oldest is answered for; the chain is due at the next one.
         """
-        targets.count(item.namespace, item.action, refusal, len(item.members))
         record = self._results.record
         if isinstance(item, AttemptItem):
+            targets.count(item.namespace, item.action, refusal, 1)
             settler.add(record(settler, item.attempt, item.firing, refusal, item.started_us))
             return
         now_us = settler.now_us()
+        targets.count(item.namespace, item.action, refusal, item.group.points)
         for attempt in item.group.oldest().attempts():
             firing = attempt.firing(item.action, now=0.0, not_after=0.0)  # never sent
             settler.add(record(settler, attempt, firing, refusal, now_us))

@@ -328,6 +328,23 @@ async def test_overdue_slots_that_a_stream_refuses_are_tried_again_one_by_one(mo
     }
 
 
+async def test_of_overdue_slots_that_a_stream_refuses_each_try_is_counted_once(monkeypatch):
+    """Of twenty slots of a chain one is tried; the chain comes to the others."""
+    place = await _behind(monkeypatch, count=1)
+
+    async def refusing(claim, settlement, *entries):
+        raise queue_errors.WriteRefused("full")
+
+    counted = []
+    monkeypatch.setattr(place.queue.settlements, "deliver", refusing)
+    monkeypatch.setattr(target, "count", lambda *values: counted.append(values[3]))
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(0.3)
+    tried = [event for event in await place.events() if event.state is not RunState.SUCCEEDED]
+    assert len(counted) > 1
+    assert len({event.slot_us for event in tried}) == len(counted) == sum(counted)
+
+
 async def test_overdue_slots_of_a_deleted_schedule_do_not_fire(monkeypatch):
     place = await _behind(monkeypatch)
     deliver, gone = place.queue.settlements.deliver, []
