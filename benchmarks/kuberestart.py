@@ -3,7 +3,9 @@
 The objects are laid into etcd (``kubestock``). An operator that finds an empty Redis is measured
 first, then restarts: while no operator runs, a hundredth of the Schedules is deleted and twice as
 many are created. Armed means that Redis holds the points that it should and no others; settled,
-that nothing is written any more and the operator rests.
+that nothing is written any more and the operator rests. Once all are armed one is edited: until the
+queue has that counts from the operator's start, because kopf lists the objects, too, before it
+reports a change.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import msgspec
 from benchmarks import kubeloads, kubemeter, kubescale, kubestock, report
 from benchmarks.kubeburst import TEMPLATE, Scene
 from benchmarks.report import Figure
-from duepoint.kube import errors, jobbuilder
+from duepoint.kube import errors, jobbuilder, port
 from tests.support.stack import JOBS, SCHEDULES, Process
 
 #: Distinct Schedules; the first tenth of them has Jobs, so many each.
@@ -145,7 +147,24 @@ async def _measured(
     async with kubemeter.metered(pids, probed) as uses:
         armed = await kubescale.until_armed(made, here, operator, stays=True) - started
         report.say(f"  armed after {armed:.1f} s")
+        edited = await _edited(made, here, operator) - started
+        report.say(f"  an edit was in the queue after {edited:.1f} s")
         requests = await kubescale.until_settled(made, operator)
         settled = time.monotonic() - started - kubescale.QUIET_SECONDS
     report.say(f"  settled after {settled:.1f} s")
-    return operator, list(kubescale.figures_of_restart(here, who, (armed, settled), requests, uses))
+    times = kubescale.Restarted(armed=armed, edited=edited, settled=settled)
+    return operator, list(kubescale.figures_of_restart(here, who, times, requests, uses))
+
+
+async def _edited(made: Scene, here: int, operator: Process) -> float:
+    """When the queue first had an edit: a Schedule is suspended, and resumed."""
+    path = f"{SCHEDULES.format(ns=made.stack.namespace)}/{kubestock.copy_name(0, 0)}"
+
+    async def suspended(*, suspend: bool, armed: int) -> float:
+        patch = {"spec": {"suspend": suspend}}
+        await made.stack.api.request("PATCH", path, patch, content_type=port.MERGE_PATCH)
+        return await kubescale.until_armed(made, armed, operator)
+
+    edited = await suspended(suspend=True, armed=here - 1)
+    await suspended(suspend=False, armed=here)
+    return edited

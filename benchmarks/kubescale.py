@@ -221,7 +221,7 @@ def _figures_of_applied(
                  runs=2, compared_with=f"before {rates[0]:.0f}, after {rates[1]:.0f}")  # fmt: skip
     yield _figure(count, "created while it runs", round(count / course.created), "objects/s")
     yield _figure(count, "armed, of the API server's own rate",
-                  round(count / course.armed / rate * 100), "%", ">= 90")  # fmt: skip
+                  round(count / course.armed / rate * 100), "%", ">= 55")  # fmt: skip
     yield _figure(
         count, "armed after the last was created", round(course.armed - course.created, 2), "s"
     )
@@ -238,16 +238,25 @@ def _figures_of_applied(
     yield from _uses(count, "applying", uses)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Restarted:
+    """Seconds from an operator's start until all are armed, the queue has an edit, and it rests."""
+
+    armed: float
+    edited: float
+    settled: float
+
+
 def figures_of_restart(
     count: int,
     who: str,
-    armed_settled: tuple[float, float],
+    times: Restarted,
     requests: list[Request],
     uses: dict[str, Use],
 ) -> Iterator[Figure]:
-    armed, settled = armed_settled
-    yield _figure(count, f"{who}: armed, ghosts removed", round(armed, 1), "s", "<= 30")
-    yield _figure(count, f"{who}: settled", round(settled, 1), "s", "<= 120")
+    yield _figure(count, f"{who}: armed, ghosts removed", round(times.armed, 1), "s", "<= 30")
+    yield _figure(count, f"{who}: an edit was in the queue", round(times.edited, 1), "s", "<= 75")
+    yield _figure(count, f"{who}: settled", round(times.settled, 1), "s", "<= 120")
     ours = kubeaudit.by_agent(requests, kubeburst.is_ours)
     for agent, asked in sorted(ours.items()):
         yield Figure(benchmark=NAME, figure=f"{count} Schedules, {who}: requests of {agent}",
@@ -259,7 +268,7 @@ def figures_of_restart(
 def _uses(count: int, when: str, uses: dict[str, Use]) -> Iterator[Figure]:
     for name, use in uses.items():
         role = name.partition("-")[0]
-        bar = {"operator": "<= 500", "worker": "<= 250"}[role]
+        bar = {"operator": "<= 600", "worker": "<= 250"}[role]
         yield _figure(count, f"{when}: CPU of {role}", round(use.cpu_seconds, 1), "s")
         yield _figure(count, f"{when}: most memory of {role}", round(use.most_megabytes), "MB", bar)
         if use.stalls_ms:

@@ -193,6 +193,16 @@ local function ended_claims()
   return given
 end
 
+local head_due, head_lane
+
+-- The shard's head; asked for once `heads` changes no more.
+local function last_head()
+  if not head_due then
+    head_due, head_lane = shard_head()
+  end
+  return head_due, head_lane
+end
+
 local function wait()
   -- Those left alone wait for another worker, and no worker for them.
   local passed = left_alone > 0 and '(' .. digits(now - args.expiry_delay) or '-inf'
@@ -202,14 +212,14 @@ local function wait()
     -- Asked for again when a lease of this length is over: the clock may be ahead now, and right then.
     expires_in = math.min(tonumber(expiry[2]) - now, args.lease + TOLERANCE) + args.expiry_delay
   end
-  local least = math.min(shard_head() - limit, expires_in)
+  local least = math.min(last_head() - limit, expires_in)
   return least == math.huge and -1 or digits(math.max(least, LEAST_WAIT))
 end
 
 -- What is due next, where that is of a set: no worker has seen a member that fires once, and one that knows its id
 -- claims it and reads it in one round trip.
 local function next_members()
-  local due, lane = shard_head()
+  local due, lane = last_head()
   if due > now + AHEAD or not keys[lane] or redis.call('HEXISTS', META, 's' .. lane) == 0 then
     return {}
   end
@@ -258,7 +268,7 @@ local function own(found_by_lane, attempts, suspects, first)
     records[2 * i - 1], records[2 * i] = occurrences[i], record or ''
   end
   local more = redis.call('ZCOUNT', CLAIMS, '-inf', now - args.expiry_delay) > left_alone and 1 or 0
-  if shard_head() <= limit then
+  if last_head() <= limit then
     more = math.max(1, more + count_due(found_by_lane))
   end
   return { 'claimed', digits(cap), digits(token), digits(now), attempts, alone, more, wait(), found_by_lane,
