@@ -25,7 +25,7 @@ from duepoint.schedules.sets.setrecord import SetRecord
 
 #: Members that one step removes: 2,000 at a time made firings beside them three times as late.
 STEP_MEMBERS = 300
-#: A rest is twice as long as the step before it, within these bounds. With a rest three times as long
+#: A rest is twice as long as the step before it, within these bounds. With three times that long
 #: ten million took 531 s instead of 411, and firings beside it were as late (p99 58, 59 ms).
 _REST_FACTOR = 2.0
 _LEAST_REST_SECONDS, _MOST_REST_SECONDS = 0.004, 0.01
