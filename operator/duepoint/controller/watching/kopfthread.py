@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 import kopf
+import uvloop
 
 from duepoint import services, telemetry
 from duepoint.controller.observed import Observed
@@ -132,7 +133,7 @@ class KopfThread:
 
         trouble = "it ended by itself"
         try:
-            asyncio.run(operate())
+            uvloop.run(operate())
         except BaseException as error:  # noqa: BLE001 - any end of the thread is reported
             trouble = f"{type(error).__name__}: {error}"[:500]
         life.call(_set_result, ended, trouble)
