@@ -18,12 +18,6 @@ def test_the_source_root_is_no_package_because_it_would_shadow_the_standard_libr
     assert callable(operator.itemgetter)
 
 
-def test_scripts_are_part_of_the_package():
-    scripts = ROOT / "operator" / "duepoint" / "delayqueue" / "scripts"
-    assert list(scripts.glob("*.lua"))
-    assert '"scripts/*.lua"' in (ROOT / "pyproject.toml").read_text()
-
-
 def test_no_public_name_of_a_class_stands_twice():
     places = collections.defaultdict(list)
     for path in sorted(PRODUCT.rglob("*.py")):
