@@ -24,7 +24,7 @@ async def run(queue: delayqueue.DelayQueue, case: str, count: int) -> Figure:
         watermark_us=lambda _: 0,
     )
     repairs = _repairs()
-    service.doubt()
+    service.suspect()
     service.request()
     began, cpu = time.perf_counter(), time.process_time()
     running = asyncio.create_task(service.run())

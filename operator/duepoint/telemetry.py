@@ -131,7 +131,7 @@ _OPERATOR, _WORKER, _API = map(_FilledBy, processes)
 _OPERATOR_AND_WORKER = _FilledBy("operator", "worker")
 _ALL = _FilledBy(*processes)
 
-# A second series per counter, with the time it began, is of no use here.
+# A second series per counter, with the time it began, is not used here.
 disable_created_metrics()  # type: ignore[no-untyped-call,unused-ignore]
 
 #: From one millisecond, because lateness is what this product is about.
@@ -273,8 +273,8 @@ jobs_not_observed_total = Counter(
     "Changes of Jobs that a bug kept from being handled.",
     registry=_OPERATOR,
 )
-doubted_shards = Gauge(
-    "duepoint_doubted_shards",
+suspect_shards = Gauge(
+    "duepoint_suspect_shards",
     "Shards of a server that went back, not compared to the end.",
     registry=_OPERATOR,
 )
@@ -373,7 +373,7 @@ before_scrape: set[Callable[[], Awaitable[None]]] = set()
 
 
 def _is_coloured(stream: TextIO) -> bool:
-    """Whether it is a terminal that has colours, and nobody asked for none (no-color.org)."""
+    """Whether it is a terminal that has colours, and NO_COLOR is not set (no-color.org)."""
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown")
     return stream.isatty() and not is_plain
 

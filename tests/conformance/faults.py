@@ -168,8 +168,8 @@ class History:
             assert await self.queue.suspect_points.apply(shard, compared, queueing.EPOCH) == len(
                 part
             )
-        for doubted in await self.queue.suspect_points.shards():
-            await self.queue.suspect_points.end(doubted, queueing.EPOCH)
+        for suspect in await self.queue.suspect_points.shards():
+            await self.queue.suspect_points.end(suspect, queueing.EPOCH)
 
     def _has_been_fired(self, point):
         timing = point.schedule_id, point.timing_version

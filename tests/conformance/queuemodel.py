@@ -50,14 +50,14 @@ class Model:
     def held(self, key: bytes) -> list[bytes]:
         return sorted(m for m, holder in self.points.items() if holder == key)
 
-    def to_claim(self, batch: int, *, wary: bool) -> tuple[list[bytes], int, int | None]:
+    def to_claim(self, batch: int, *, skip_suspects: bool) -> tuple[list[bytes], int, int | None]:
         """The members that the next claim gets, and how often they lost their owner before.
 
-        Third, when they were claimed first, None of fresh ones. A wary one gets nothing that two
-        owners have lost.
+        Third, when they were claimed first, None of fresh ones. One that skips
+        suspects gets nothing that two owners have lost.
         """
         for claim in list(self.claims.values()):
-            if claim.lasts or (wary and claim.attempts):
+            if claim.lasts or (skip_suspects and claim.attempts):
                 continue
             held = self.held(claim.key)
             taken = held[: math.ceil(batch / 8**claim.attempts)]

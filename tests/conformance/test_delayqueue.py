@@ -747,7 +747,9 @@ async def test_a_poisonous_point_is_soon_alone_and_its_neighbours_are_settled(ha
     assert (await harness.total()).points == 100 - settled
 
 
-async def test_a_wary_worker_leaves_alone_what_has_lost_two_owners_and_takes_the_rest(harness):
+async def test_who_skips_suspects_leaves_alone_what_has_lost_two_owners_and_takes_the_rest(
+    harness,
+):
     await harness.arm(name="old", uid=_uid_in_shard(harness, 0, 1))
     for _ in range(2):
         died = await harness.claim_one(lease_seconds=0.01)

@@ -134,13 +134,13 @@ class Histories(RuleBasedStateMachine):
     @rule(
         batch=st.integers(1, 3),
         lease=st.sampled_from([FOR_EVER, NOT_AT_ALL]),
-        wary=st.booleans(),
+        skip_suspects=st.booleans(),
     )
-    def claim(self, batch, lease, wary):
-        members, attempts, first_us = self.model.to_claim(batch, wary=wary)
+    def claim(self, batch, lease, skip_suspects):
+        members, attempts, first_us = self.model.to_claim(batch, skip_suspects=skip_suspects)
         (answer,) = self.run(
             self.harness.queue.claims.claim(
-                [SHARD], worker="w", batch=batch, lease_seconds=lease, skip_suspects=wary
+                [SHARD], worker="w", batch=batch, lease_seconds=lease, skip_suspects=skip_suspects
             )
         )
         got = answer.claim

@@ -99,8 +99,8 @@ async def test_a_claim_finds_out_that_the_server_is_another_one(harness):
     await harness.arm()
     claim = await harness.claim_one()
     assert began <= claim.back_us <= harness.now_us() + SECOND_US
-    (doubted,) = await harness.queue.suspect_points.shards()
-    assert doubted == suspectpoints.SuspectShard(shard=SHARD, back_us=claim.back_us)
+    (suspect,) = await harness.queue.suspect_points.shards()
+    assert suspect == suspectpoints.SuspectShard(shard=SHARD, back_us=claim.back_us)
 
 
 async def test_the_leader_finds_out_before_any_claim_that_the_server_is_another_one(harness):
@@ -108,10 +108,10 @@ async def test_the_leader_finds_out_before_any_claim_that_the_server_is_another_
     await change_server(harness)
     await harness.arm()
     began = harness.now_us()
-    (doubted,) = await harness.queue.suspect_points.shards(every=True)
+    (suspect,) = await harness.queue.suspect_points.shards(every=True)
     # Less for how long the connection has known the server, which is for some seconds.
-    assert began - 5 * SECOND_US <= doubted.back_us <= harness.now_us() + SECOND_US
-    assert (await harness.claim_one()).back_us == doubted.back_us
+    assert began - 5 * SECOND_US <= suspect.back_us <= harness.now_us() + SECOND_US
+    assert (await harness.claim_one()).back_us == suspect.back_us
 
 
 async def test_a_claim_finds_out_that_claims_are_forgotten(harness):
@@ -268,15 +268,15 @@ async def test_a_slot_that_waits_for_others_is_set_aside_before_it_is_due(harnes
     assert await suspect_points.set_aside(not_suspect, EPOCH) == 0
     await change_server(harness)
     assert await harness.claim_all() == []
-    (doubted,) = await suspect_points.shards()
-    assert await suspect_points.set_aside(doubted, EPOCH) == 1
-    assert await suspect_points.set_aside(doubted, EPOCH) == 0
-    assert await suspect_points.end(doubted, EPOCH) == "held"
+    (suspect,) = await suspect_points.shards()
+    assert await suspect_points.set_aside(suspect, EPOCH) == 1
+    assert await suspect_points.set_aside(suspect, EPOCH) == 0
+    assert await suspect_points.end(suspect, EPOCH) == "held"
     (one,) = await held(harness)
     assert (one.point.member, one.record) == (point.member, waiting.record)
     compared = suspectpoints.PointComparison(due=[(one, None)])
     assert await suspect_points.apply(SHARD, compared, EPOCH) == 1
-    assert await suspect_points.set_aside(doubted, EPOCH) == 0
+    assert await suspect_points.set_aside(suspect, EPOCH) == 0
     await harness.pass_time(0.01)
     assert queueing.members(await harness.claim_all()) == [point.member]
 
@@ -285,7 +285,7 @@ async def test_a_slot_that_waits_for_others_and_came_after_the_doubt_is_left_alo
     await a_look(harness)
     await change_server(harness)
     await a_look(harness)
-    (doubted,) = await harness.queue.suspect_points.shards()
+    (suspect,) = await harness.queue.suspect_points.shards()
     await harness.pass_time(0.01)
     await harness.arm(due_in=0.0)
     claim = await harness.claim_one()
@@ -297,7 +297,7 @@ async def test_a_slot_that_waits_for_others_and_came_after_the_doubt_is_left_alo
         occurrences=(messages.Occurrence(point=point, record=waiting.record),),
     )
     await harness.queue.settlements.settle(claim, settlement)
-    assert await harness.queue.suspect_points.set_aside(doubted, EPOCH) == 0
+    assert await harness.queue.suspect_points.set_aside(suspect, EPOCH) == 0
     assert await held(harness) == []
 
 
@@ -330,18 +330,18 @@ async def test_a_doubt_ends_when_nothing_of_it_is_left(harness):
     await change_server(harness)
     await harness.arm()
     claim = await harness.claim_one()
-    (doubted,) = await harness.queue.suspect_points.shards()
-    assert await harness.queue.suspect_points.end(doubted, EPOCH) == "claimed"
+    (suspect,) = await harness.queue.suspect_points.shards()
+    assert await harness.queue.suspect_points.end(suspect, EPOCH) == "claimed"
     await hold(harness, claim)
-    assert await harness.queue.suspect_points.end(doubted, EPOCH) == "held"
+    assert await harness.queue.suspect_points.end(suspect, EPOCH) == "held"
     compared = suspectpoints.PointComparison(gone=await held(harness))
     await harness.queue.suspect_points.apply(SHARD, compared, EPOCH)
     await harness.arm(name="other", due_in=-30.0)
-    assert await harness.queue.suspect_points.end(doubted, EPOCH) == "due"
+    assert await harness.queue.suspect_points.end(suspect, EPOCH) == "due"
     await hold(harness, await harness.claim_one())
     compared = suspectpoints.PointComparison(gone=await held(harness))
     await harness.queue.suspect_points.apply(SHARD, compared, EPOCH)
-    assert await harness.queue.suspect_points.end(doubted, EPOCH) == ""
+    assert await harness.queue.suspect_points.end(suspect, EPOCH) == ""
     assert await harness.queue.suspect_points.shards() == ()
 
 
@@ -350,9 +350,9 @@ async def test_what_is_held_after_the_end_of_a_doubt_is_found_all_the_same(harne
     await harness.arm()
     claim = dataclasses.replace(await harness.claim_one(), back_us=harness.now_us())
     await hold(harness, claim)
-    (doubted,) = await harness.queue.suspect_points.shards()
-    assert doubted == suspectpoints.SuspectShard(shard=SHARD, back_us=0)
-    assert await harness.queue.suspect_points.end(doubted, EPOCH) == "held"
+    (suspect,) = await harness.queue.suspect_points.shards()
+    assert suspect == suspectpoints.SuspectShard(shard=SHARD, back_us=0)
+    assert await harness.queue.suspect_points.end(suspect, EPOCH) == "held"
 
 
 async def test_a_sweep_leaves_alone_what_waits(harness):
@@ -493,7 +493,7 @@ async def a_claim(harness):
     return answer
 
 
-async def stored_doubt(harness):
+async def stored_suspicion(harness):
     back = await harness.server.redis.hget(harness.server.shard(SHARD).meta, "back")
     return None if back is None else int(back)
 
@@ -528,11 +528,11 @@ async def test_a_server_that_went_back_with_a_clock_behind_holds_up_what_may_hav
     claim = (await a_claim(harness)).claim
     assert met_us - SECOND_US <= claim.back_us <= its_clocks.right_us() + 5 * SECOND_US
     await hold(harness, claim)
-    (doubted,) = await harness.queue.suspect_points.shards()
+    (suspect,) = await harness.queue.suspect_points.shards()
     compared = suspectpoints.PointComparison(gone=await held(harness))
     await harness.queue.suspect_points.apply(SHARD, compared, EPOCH)
     await harness.arm(name="other", due_us=met_us - 2 * SECOND_US)
-    assert await harness.queue.suspect_points.end(doubted, EPOCH) == "due"
+    assert await harness.queue.suspect_points.end(suspect, EPOCH) == "due"
 
 
 async def test_a_worker_without_an_agreed_time_leaves_it_to_others_until_when_points_wait(wrong):
@@ -558,10 +558,10 @@ async def test_a_leader_decides_for_a_worker_without_an_agreed_time(wrong):
     await harness.arm(due_in=-3_605.0)
     assert (await a_claim(harness)).claim is None
     its_clocks.is_confirmed = True
-    (doubted,) = await harness.queue.suspect_points.shards(every=True)
+    (suspect,) = await harness.queue.suspect_points.shards(every=True)
     its_clocks.is_confirmed = False
-    assert doubted.back_us <= its_clocks.right_us() + 5 * SECOND_US
-    assert (await a_claim(harness)).claim.back_us == doubted.back_us
+    assert suspect.back_us <= its_clocks.right_us() + 5 * SECOND_US
+    assert (await a_claim(harness)).claim.back_us == suspect.back_us
 
 
 async def test_another_state_is_left_to_others_too_where_claims_are_forgotten(wrong):
@@ -573,7 +573,7 @@ async def test_another_state_is_left_to_others_too_where_claims_are_forgotten(wr
     its_clocks.is_confirmed = False
     await harness.arm(name="other", due_in=-3_605.0)
     assert (await a_claim(harness)).claim is None
-    assert await stored_doubt(harness) == back_us
+    assert await stored_suspicion(harness) == back_us
 
 
 async def test_where_no_clocks_ever_agree_the_server_s_is_taken_in_the_end(wrong, monkeypatch):
@@ -597,7 +597,7 @@ async def test_a_new_index_needs_no_agreed_time(wrong):
     await harness.arm()
     answer = await a_claim(harness)
     assert answer.claim.back_us == 0
-    assert await stored_doubt(harness) is None
+    assert await stored_suspicion(harness) is None
 
 
 async def pass_of_moving(harness, former):
@@ -629,6 +629,6 @@ async def test_what_waits_moves_to_no_other_shard_before_it_was_compared(harness
     await harness.queue.suspect_points.apply(
         former, suspectpoints.PointComparison(gone=waits), EPOCH
     )
-    (doubted,) = await harness.queue.suspect_points.shards()
-    assert await harness.queue.suspect_points.end(doubted, EPOCH) == ""
+    (suspect,) = await harness.queue.suspect_points.shards()
+    assert await harness.queue.suspect_points.end(suspect, EPOCH) == ""
     assert await pass_of_moving(harness, former) == 0

@@ -151,9 +151,9 @@ class _Admission:
         room = entry.most - found.active
         if complete and room > older:
             return self._enter()
-        doubtful = bool(found.suspects) and room + len(found.suspects) > older
-        if not facts.blind and (doubtful or not facts.checked):
-            suspects = self._named(found.suspects) if doubtful else ()
+        has_suspects = bool(found.suspects) and room + len(found.suspects) > older
+        if not facts.blind and (has_suspects or not facts.checked):
+            suspects = self._named(found.suspects) if has_suspects else ()
             return AdmissionAnswer(verdict=Verdict.CHECK, runs=suspects, look=self._look)
         if entry.policy == activeruns.FORBID:
             return AdmissionAnswer(verdict=Verdict.FORBIDDEN)

@@ -110,11 +110,11 @@ SERVICES: Mapping[str, Mapping[str, str]] = {
     "sweeper": {},
     "collector": {},
     "suspect_points": {
-        "shards": "doubted",
+        "shards": "suspect_shards",
         "set_aside": "set_aside",
         "held": "held_points",
         "apply": "apply_compared",
-        "end": "end_doubt",
+        "end": "end_suspicion",
     },
     "counts": {},
     "index": {"shard": "_shard", "clock": "_clock"},
@@ -822,7 +822,9 @@ class MemoryDelayQueue:
             unarmed=tuple(unarmed),
         )
 
-    async def doubted(self, *, every: bool = False) -> tuple[suspectpoints.SuspectShard, ...]:
+    async def suspect_shards(
+        self, *, every: bool = False
+    ) -> tuple[suspectpoints.SuspectShard, ...]:
         del every  # every dictionary answers
         self._check()
         for shard in self.shards.values():
@@ -867,8 +869,10 @@ class MemoryDelayQueue:
         self._tell(state)
         return changed
 
-    async def end_doubt(self, doubted: suspectpoints.SuspectShard, epoch: messages.Epoch) -> str:
-        return self._fenced(doubted.shard, epoch).end_doubt(doubted.back_us)
+    async def end_suspicion(
+        self, suspect: suspectpoints.SuspectShard, epoch: messages.Epoch
+    ) -> str:
+        return self._fenced(suspect.shard, epoch).end_suspicion(suspect.back_us)
 
     async def stats(self) -> list[shardstats.ShardStats]:
         self._check()
@@ -924,7 +928,7 @@ class MemoryDelayQueue:
         claim_id = messages.ClaimId(os.urandom(12))
         if shard.look_at_server(self.server, self._marks.get(shard.number, 0), now):
             self._tell(shard, ran=True)
-        left = shard.doubtful(now) if skip_suspects else set()
+        left = shard.suspect_claims(now) if skip_suspects else set()
         members = shard.claim(
             claim_id,
             now_us=now,

@@ -193,7 +193,7 @@ class MemoryShard:
 
     # -- claiming -------------------------------------------------------------------------------
 
-    def doubtful(self, now_us: int) -> set[messages.ClaimId]:
+    def suspect_claims(self, now_us: int) -> set[messages.ClaimId]:
         """Claims that have ended, of points that had lost an owner before."""
         return {
             other
@@ -278,7 +278,7 @@ class MemoryShard:
         parsed = [(one.lane, points.parse_member(m, points.HELD_US)) for m, one in sorted(held)]
         return [(lane, point) for lane, point in parsed if point is not None]
 
-    def end_doubt(self, back_us: int) -> str:
+    def end_suspicion(self, back_us: int) -> str:
         if self.back_us != back_us:
             return "due"
         if self.held_points():

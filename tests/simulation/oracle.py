@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.simulation import byhand, memberrules, overlaps, segments, slots
+from tests.simulation import manualruns, memberrules, overlaps, segments, slots
 from tests.simulation.effects import Effect, Effects, all_of, effects_of
 from tests.simulation.faults import OF_CLOCKS, Kind
 from tests.simulation.history import Record
@@ -118,7 +118,7 @@ def _judge_subject(judgement: Judgement, subject: Subject) -> None:
                 f"slots {judgement.text(one.slot_us)} and {judgement.text(other.slot_us)}"
                 " ran at the same time",
             )
-    byhand.judge(judgement, subject, runs)
+    manualruns.judge(judgement, subject, runs)
     if subject.is_member:
         memberrules.judge_listed(judgement, subject, required)
     elif subject.wishes[-1] is judgement.record.wishes[name][-1]:

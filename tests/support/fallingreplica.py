@@ -66,13 +66,13 @@ class Scene:
     async def check_on_the_replica(self) -> None:
         """It is in doubt with the first claim: the retry waits, the chain is told since when."""
         claims = await self._claims()
-        (doubted,) = [
+        (suspect,) = [
             one
             for one in await self._harness.queue.suspect_points.shards()
             if one.shard == self.shard
         ]
         assert [one.member for claim in claims for one in claim.points] == [self._chain]
-        assert [claim.back_us for claim in claims] == [doubted.back_us]
+        assert [claim.back_us for claim in claims] == [suspect.back_us]
         held = [
             one
             async for part in self._harness.queue.suspect_points.held(self.shard)

@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 DNS_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 ADDRESSES = ("127.0.0.1", "10.0.0.1")
 _LIFE = dt.timedelta(days=365)
-#: A clock that is set back a little locks nobody out.
+#: A clock that is set back a little locks no client out.
 _BEFORE = dt.timedelta(hours=1)
 
 

@@ -11,7 +11,7 @@ not be trusted.
 
 Fetching is tried briefly: three seconds to connect, and no longer than half the usual time of the
 build. A file that would take longer at the rate of its first five seconds is given up then.
-Whatever goes wrong, the build follows.
+After any error the build follows.
 """
 
 from __future__ import annotations

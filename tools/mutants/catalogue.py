@@ -1,6 +1,6 @@
 """The deliberate bugs: each replaces one text of one file, and names the tests that must fail.
 
-A mutant stands for a mistake that somebody could make, in the code that decides whether a slot is
+A mutant stands for a mistake that could be made, in the code that decides whether a slot is
 early, lost or doubled, whether a tenant reaches another one, or whether a status is true.
 ``before`` occurs exactly once in its file; a unit test holds that, so who edits such a line moves
 its mutant.

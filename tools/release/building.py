@@ -1,4 +1,4 @@
-"""From a commit to a folder of files that anybody can make again from it, byte for byte.
+"""From a commit to a folder of files that can be made again from it, byte for byte.
 
 Everything is made from `git archive` of the commit: what is not committed is not part of a release.
 Times in archives are the commit's, permissions and order are fixed. The tools that build are those

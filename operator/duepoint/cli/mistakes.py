@@ -57,7 +57,7 @@ def unknown_command(word: str, commands: Iterable[str]) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The word that was probably meant, in whatever case it was written; empty: none is near."""
+    """The word that was probably meant, in upper or lower case; empty: none is near."""
     by_lower = {each.lower(): each for each in known}
     found = difflib.get_close_matches(word.lower(), by_lower, n=1)
     return by_lower[found[0]] if found else ""

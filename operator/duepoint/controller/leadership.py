@@ -163,7 +163,7 @@ class Leadership:
                     owner = layouts.Owner(cluster=found.cluster, home=found.home)
                     self._queue.layouts.belong_to(owner)
                     self._is_identified = True
-                serverhealth.tell(await self._queue.health.problems(fills=True), self._health)
+                serverhealth.report(await self._queue.health.problems(fills=True), self._health)
                 layout = await self._queue.membership.open(
                     shards, epoch, noted=noted, by=self._others.own
                 )

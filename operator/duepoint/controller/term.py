@@ -153,9 +153,9 @@ class TermEvents:
         set_ended: what became of members of a set, by one settlement; the reader settles the
             acknowledgement once it is safe.
 
-        points_held: a shard is in doubt, or a held point was found.
+        points_held: a shard is suspect, or a held point was found.
         claims_lost: (instant in microseconds) claims of slots up to then were lost.
-        index_doubted: the index may lack something.
+        index_suspected: the index may lack something.
         index_damaged: something in the index is to be compared with the objects.
         layout_read: the layout was read again.
         layout_changed: a layout begins, before anything moves to it, or has been reached.
@@ -183,7 +183,7 @@ class TermEvents:
 
     points_held: Signal[[]] = field(default_factory=Signal)
     claims_lost: Signal[[int]] = field(default_factory=Signal)
-    index_doubted: Signal[[]] = field(default_factory=Signal)
+    index_suspected: Signal[[]] = field(default_factory=Signal)
     index_damaged: Signal[[]] = field(default_factory=Signal)
     layout_read: Signal[[]] = field(default_factory=Signal)
     layout_changed: Signal[[messages.Layout]] = field(default_factory=Signal)

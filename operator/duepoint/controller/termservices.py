@@ -164,7 +164,7 @@ class TermServices:
         events.claims_lost.subscribe(self.jobs.history.late.record_lost_claims)
         events.set_ended.subscribe(self.sets.ended)
         events.objects_compared.subscribe(self.sets.request)
-        events.index_doubted.subscribe(self.sets.request)
+        events.index_suspected.subscribe(self.sets.request)
         events.layout_changed.subscribe(lambda _layout: self.sets.request())
 
 
@@ -202,8 +202,8 @@ class Maintenance:
 
         events = term.events
         events.objects_compared.subscribe(self.sweeper.request, services.runs.request)
-        events.index_doubted.subscribe(
-            self.sweeper.doubt, self.resync.request, services.fallbacks.look
+        events.index_suspected.subscribe(
+            self.sweeper.suspect, self.resync.request, services.fallbacks.look
         )
         events.points_held.subscribe(self.index.look)
         events.index_damaged.subscribe(self.resync.request)

@@ -60,7 +60,7 @@ _KEYS_ONLY = (
 )
 
 
-def tell(problems: Sequence[str], health: services.Health) -> None:
+def report(problems: Sequence[str], health: services.Health) -> None:
     """Readiness and the log say what is wrong; an unfit server is used all the same."""
     if not problems:
         health.well(PART)

@@ -22,7 +22,7 @@ this process's own monotonic clock, never by comparing a time that another machi
   was meant, and a standby takes it at its next look. A Lease that is gone or has no holder
   without that mark was edited while another replica may still trust in it: a candidate that has
   seen it held before waits a whole ``lease``; only one that never has takes it at once.
-- *Epoch.* Each term has a number above that of every earlier one, whatever became of the Lease:
+- *Epoch.* Each term has a number above that of every earlier one, also where the Lease was deleted:
   above its annotation, above the highest that Redis has seen, and above those that this process
   has seen. Where no Lease counts, Redis may have forgotten as well, so the count goes on from the
   milliseconds since 1970: terms come slower than those.

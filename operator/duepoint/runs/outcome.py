@@ -122,7 +122,7 @@ def next_try(
         fraction: uniform in [0, 1).
         tried_for_us: time since the first attempt. No wait but the first is longer, so that what an
             outage held up is over at most as long after it as it lasted. None = waits double
-            whatever their sum is.
+            however large their sum is.
         after_us: what the other side asked for; it is a floor.
     """
     if attempts_made >= limits.max_attempts:

@@ -5,7 +5,7 @@ starts is counted and joins this set in one step, and leaves it in the step that
 ``started`` is always what has ended and what is in here, even if events are late or lost.
 
 A status lists only some of many runs that go on. A process that reads it back knows the others by
-their number alone, as ``unlisted``, until an event or a sighting names them.
+their number alone, as ``unlisted``, until an event or an observation names them.
 """
 
 from __future__ import annotations

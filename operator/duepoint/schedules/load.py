@@ -56,7 +56,7 @@ class AlikeSchedules:
 
 @dataclass(slots=True)
 class ExpressionLoad:
-    """What the Schedules with one expression and one zone bring to a minute, whatever their jitter.
+    """What the Schedules with one expression and one zone bring to a minute, with any jitter.
 
     Attributes:
         slots: how many in this minute; a jitter makes it a fraction.

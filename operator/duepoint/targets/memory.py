@@ -54,14 +54,14 @@ class _Known(Generic[V]):
     """The last answer for one key, and the request for a newer one.
 
     Attributes:
-        is_doubted: the last answer did not work.
+        is_suspect: the last answer did not work.
     """
 
     life: Life[V] | None = None
     refusal: errors.ApiError | None = None
     read_at: float = 0.0
     ask_at: float = float("-inf")
-    is_doubted: bool = False
+    is_suspect: bool = False
     reading: asyncio.Task[Life[V] | errors.ApiError] | None = None
 
     @property
@@ -124,7 +124,7 @@ class Memory(Generic[K, V]):
         for key, known in self._namespaces.get(namespace, {}).items():
             if which(key):
                 known.ask_at = min(known.ask_at, self._clock.monotonic())
-                known.is_doubted = True
+                known.is_suspect = True
                 known.reading = None
 
     def _fresh(self, known: _Known[V]) -> Life[V] | None:
@@ -137,7 +137,7 @@ class Memory(Generic[K, V]):
     def _meanwhile(self, known: _Known[V]) -> tuple[Life[V] | None, float | None]:
         """What serves while a request is under way, and after how long; None = nothing does."""
         now = self._clock.monotonic()
-        if known.is_doubted or not known.is_usable(now):
+        if known.is_suspect or not known.is_usable(now):
             return None, None
         return known.life, 0.0 if now < self._slow_until else PATIENCE_SECONDS
 
@@ -179,7 +179,7 @@ class Memory(Generic[K, V]):
         if (life := known.instead_of(answer, now)) is not None:
             known.ask_at = min(now + LOOK_SECONDS, known.read_at + life.usable_seconds)
             return life
-        known.is_doubted = False
+        known.is_suspect = False
         if isinstance(answer, errors.ApiError):
             known.life, known.refusal = None, answer
             known.ask_at = now + ASK_AGAIN_SECONDS

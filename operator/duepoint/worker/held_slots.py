@@ -1,9 +1,9 @@
 """On a server that went back: what becomes of slots that waited, once they were compared. Pure.
 
-A chain that is due by the instant in doubt is moved on to its first slot after it, and a *held*
+A chain that is due by the suspect instant is moved on to its first slot after it, and a *held*
 point stays beside it in the name of the slots in between. Nothing of them is fired or judged before
 the leader has compared them with what it knows. A held point that comes back from there is a chain
-with an end: its slots are judged as of the instant in doubt, the first at which they could be
+with an end: its slots are judged as of the suspect instant, the first at which they could be
 looked at.
 """
 

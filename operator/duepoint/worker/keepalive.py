@@ -59,7 +59,7 @@ class Keepalive:
         """Report a server that may forget or evict what it holds; it is used all the same."""
         problems = await self._queue.health.problems()
         self._is_unfit = bool(problems)
-        serverhealth.tell(problems, self._health)
+        serverhealth.report(problems, self._health)
 
     async def run(
         self, wakeups: Wakeups, layout: messages.Layout, claim_everywhere: Callable[[], None]

@@ -83,7 +83,7 @@ class _PointPlan:
     """What to do with one point.
 
     Attributes:
-        made: the plan; of no use after an exception.
+        made: the plan; incomplete after an exception.
         runs_left: how many slots its chain may still hand over; None = no limit.
     """
 
@@ -435,7 +435,7 @@ class _PointPlan:
     # -- slots that wait because the server went back ----------------------------------------------
 
     def _hold(self) -> None:
-        """What is due by the instant in doubt waits to be compared; the chain goes on after it."""
+        """What is due by the suspect instant waits to be compared; the chain goes on after it."""
         chain, timeline, back_us = self._point, self._timeline, self._claim.back_us
         first_us = timeline.at_or_before(chain.due_us)
         newest_us = timeline.newest_due(back_us)

@@ -150,9 +150,9 @@ async def test_the_wrong_keys_are_as_bad_as_no_rights(server):
 
 def test_readiness_repeats_every_line():
     health = services.Health()
-    serverhealth.tell(("one is wrong", "so is another"), health)
+    serverhealth.report(("one is wrong", "so is another"), health)
     assert health.troubles() == {"queue server": "one is wrong; so is another"}
-    serverhealth.tell((), health)
+    serverhealth.report((), health)
     assert health.troubles() == {}
 
 

@@ -62,7 +62,7 @@ def test_a_set_that_the_api_server_accepts_is_valid(fields):
     assert found.set_spec.name == "good"
 
 
-def test_validate_lists_sets_and_what_is_doubtful_about_their_target(duepoint):
+def test_validate_lists_sets_and_what_is_valid_and_hardly_meant_in_their_target(duepoint):
     plain = a_schedule_set("plain", webhook={"url": "http://hooks.example.com/"})
     held = a_schedule_set("held", suspend=True, webhook={"url": "https://hooks.example.com/"})
     answer = duepoint("validate", "-f", "-", given=yaml.safe_dump_all([plain, held]))
@@ -344,7 +344,7 @@ def test_a_block_of_yaml_with_a_line_end_is_a_schedule(duepoint):
     assert duepoint("validate", "-f", "-", given=given).code == 0
 
 
-# -- what is taken and doubtful ---------------------------------------------------------------
+# -- what is taken with a warning ---------------------------------------------------------------
 
 
 def noted(duepoint, **fields):

@@ -71,7 +71,7 @@ async def test_an_installation_that_was_here_before_is_nobody():
         assert trouble(world) == ""
 
 
-async def test_a_late_sighting_of_a_state_before_our_write_is_no_proof():
+async def test_a_late_observation_of_a_state_before_our_write_is_no_proof():
     world = World(managed_by=OTHERS)
     async with world.leader():
         made = await world.apply()

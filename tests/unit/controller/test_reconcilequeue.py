@@ -89,16 +89,16 @@ async def test_a_deleted_schedule_leaves_nothing_in_the_queue():
 async def test_a_schedule_that_is_being_deleted_leaves_the_queue_at_once():
     async with World().leader() as world:
         uid = (await world.apply())["metadata"]["uid"]
-        seen = sighting_of(world)
+        seen = observation_of(world)
         world.observations.offer(msgspec.structs.replace(seen, deleted=True))
         await world.clock.settle()
         assert world.definition(uid) is None
 
 
-async def test_a_sighting_older_than_a_deletion_does_not_bring_the_schedule_back():
+async def test_an_observation_older_than_a_deletion_does_not_bring_the_schedule_back():
     async with World().leader() as world:
         await world.apply()
-        old = sighting_of(world)
+        old = observation_of(world)
         await world.delete()
         world.observations.offer(old)
         world.observations.offer_known(old, None)
@@ -176,10 +176,10 @@ async def test_a_mended_spec_starts_from_now():
         assert world.chain_due_us(uid) == at("2026-03-01 13:05:00")
 
 
-async def test_a_stale_sighting_of_a_bad_generation_does_not_undo_a_good_one():
+async def test_a_stale_observation_of_a_bad_generation_does_not_undo_a_good_one():
     async with World().leader() as world:
         uid = (await world.apply(schedule="0 0 31 2 *"))["metadata"]["uid"]
-        bad = sighting_of(world)
+        bad = observation_of(world)
         await world.apply(schedule="*/5 * * * *")
         world.observations.offer_known(bad, None)
         await world.clock.settle()
@@ -220,7 +220,7 @@ async def test_without_redis_objects_in_order_are_not_written_to():
         await world.apply()
         writes = world.status_writes()
         world.queue.available = False
-        world.observations.offer_known(sighting_of(world), None)
+        world.observations.offer_known(observation_of(world), None)
         await world.clock.advance(60)
         assert world.status_writes() == writes
 
@@ -441,7 +441,7 @@ async def test_a_rebuild_asks_for_no_dry_run():
         assert dry_runs(world) == before
 
 
-def sighting_of(world: World, name: str = "nightly"):
+def observation_of(world: World, name: str = "nightly"):
     body = world.api.stored("schedules", NAMESPACE, name)
     assert body is not None
     return seen_of(body)

@@ -112,7 +112,7 @@ async def test_between_rounds_nothing_is_asked(sweeping):
 
 async def test_after_a_doubt_the_next_round_is_made_at_full_speed(sweeping):
     clock, steps, sweeper, _ = sweeping
-    sweeper.doubt()
+    sweeper.suspect()
     sweeper.request()
     fast = sample("duepoint_sweeps_total", pace="fast") or 0
     await clock.advance(SHARDS * STEPS * STEP_SECONDS / 4 + 0.1)
@@ -128,7 +128,7 @@ async def test_a_doubt_breaks_a_rolling_round_off_and_waits_for_the_comparison(s
     clock, steps, sweeper, _ = sweeping
     sweeper.request()
     await clock.advance(30)
-    sweeper.doubt()
+    sweeper.suspect()
     await clock.advance(30)
     taken = len(steps.taken)
     await clock.advance(60)
@@ -141,7 +141,7 @@ async def test_a_doubt_breaks_a_rolling_round_off_and_waits_for_the_comparison(s
 
 async def test_a_queue_that_is_away_is_asked_again_and_no_step_is_left_out(sweeping):
     clock, steps, sweeper, _ = sweeping
-    sweeper.doubt()
+    sweeper.suspect()
     sweeper.request()
     steps.trouble = errors.QueueUnavailable("away")
     await clock.advance(60)
@@ -182,7 +182,7 @@ async def test_every_step_carries_the_term_and_what_it_mended_is_counted(sweepin
     clock, steps, sweeper, _ = sweeping
     kinds = {"armed": 1, "dropped": 2, "mended": 3}
     before = {kind: sample("duepoint_sweep_repairs_total", kind=kind) or 0 for kind in kinds}
-    sweeper.doubt()
+    sweeper.suspect()
     sweeper.request()
     await clock.advance(60)
     assert steps.epochs == {5}

@@ -28,18 +28,18 @@ from duepoint.schedules import spec as specs
 _PRIVATE_NAMES = (".svc", ".local", ".internal", ".localhost", ".home.arpa")
 
 
-def doubts(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
-    """What is doubtful about an accepted spec."""
+def warnings(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
+    """What is valid and probably not meant in an accepted spec."""
     timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
     coming = timeline.upcoming(now_us, 2)
     if len(coming) == 2 and coming[1] - coming[0] < spec.rule.timing.jitter_ms * 1_000:
         yield note("spec.jitter", "is longer than the distance to the next slot, and is cut to it")
     yield from _of_past_times(spec)
-    yield from doubts_of_target(spec.action.target)
+    yield from warnings_of_target(spec.action.target)
 
 
-def doubts_of_target(target: actions.Target) -> Iterator[Problem]:
-    """What is doubtful about an accepted target."""
+def warnings_of_target(target: actions.Target) -> Iterator[Problem]:
+    """What is valid and probably not meant in an accepted target."""
     yield from _of_plain_http(target)
     stream = ownstreams.own(target)
     if stream is None:
@@ -148,11 +148,11 @@ def _show(found: CheckedManifest, form: str, now_us: int) -> None:
     problems = [problem for problem in found.problems if not problem.is_note]
     notes = [problem for problem in found.problems if problem.is_note]
     if found.spec is not None:
-        notes += doubts(found.spec, now_us)
+        notes += warnings(found.spec, now_us)
         if manifest.kind == checks.CRONJOB:
             notes += cronjob_notes.notes(manifest.content, found.spec, now_us)
     if found.set_spec is not None:
-        notes += doubts_of_target(found.set_spec.action.target)
+        notes += warnings_of_target(found.set_spec.action.target)
     if output.is_data(form):
         row: dict[str, Any] = {"file": manifest.file, "document": manifest.document}
         if not manifest.trouble:

@@ -181,7 +181,7 @@ class ManifestFiles:
     def _content(self, file: str) -> FileContent:
         objects: list[LocalObject] = []
         wrong: list[Wrong] = []
-        doubtful: set[ObjectName] = set()
+        wrong_keys: set[ObjectName] = set()
         is_readable = True
         for manifest in manifests.read(file):
             is_readable = is_readable and not manifest.trouble
@@ -190,12 +190,12 @@ class ManifestFiles:
                     objects.append(found)
                     continue
                 wrong.append(found)
-                doubtful.add(self._key_of(manifest))
+                wrong_keys.add(self._key_of(manifest))
         # What the file defined before goes on where it is wrong now, as after a refused kubectl
         # apply; of a text that cannot be read it is not known which objects are gone.
         known = {each.key for each in objects}
         before = self.contents.get(file, FileContent((), ())).objects
-        kept = (each for each in before if not is_readable or each.key in doubtful)
+        kept = (each for each in before if not is_readable or each.key in wrong_keys)
         objects += [each for each in kept if each.key not in known]
         return FileContent(tuple(objects), tuple(wrong))
 

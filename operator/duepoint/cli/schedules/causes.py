@@ -160,7 +160,7 @@ def _of_newest(facts: ScheduleFacts) -> Iterator[Finding]:
         yield from _of_running(facts, newest)
         return
     since_us = _streak_us(facts.recent, newest.why) or newest.slot_us
-    yield Finding(cause=newest.why, text=_told(newest), since_us=since_us)
+    yield Finding(cause=newest.why, text=_sentence(newest), since_us=since_us)
     # A slot is held up by a run; where the Pod of that run does not start, this is what to repair.
     yield from (_of_job(job) for job in facts.jobs or () if job.pod_trouble and not job.is_over)
 
@@ -212,12 +212,12 @@ def _of_running(facts: ScheduleFacts, slot: PastSlot) -> Iterator[Finding]:
         yield Finding(cause=advice.POD_STARTING, text=text, since_us=slot.started_us)
         return
     cause = Reason.CREATED if slot.job_name else Reason.RUNNING
-    yield Finding(cause=cause, text=_told(slot), since_us=slot.started_us)
+    yield Finding(cause=cause, text=_sentence(slot), since_us=slot.started_us)
 
 
 def _well(facts: ScheduleFacts) -> Finding:
     newest = next((slot for slot in facts.recent if slot.outcome == "Succeeded"), None)
-    said = "no slot was due yet" if newest is None else _told(newest)
+    said = "no slot was due yet" if newest is None else _sentence(newest)
     following = f"; the next is {instants.utc_text(facts.next_us)}" if facts.next_us else ""
     return Finding(cause=advice.WELL, text=f"nothing is wrong: {said}{following}")
 
@@ -360,13 +360,13 @@ def _of_shown(facts: ScheduleFacts, slot: PastSlot) -> Iterator[Finding]:
     if slot.outcome == "Running":
         yield from _of_running(facts, slot)
     else:
-        yield Finding(cause=slot.why, text=_told(slot), since_us=slot.since_us or slot.slot_us)
+        yield Finding(cause=slot.why, text=_sentence(slot), since_us=slot.since_us or slot.slot_us)
 
 
 def _of_kept(facts: ScheduleFacts, slot: PastSlot) -> Finding:
     """What the queue has kept of a slot; of a Job, that it was created."""
     if slot.outcome != "Running":
-        return Finding(cause=slot.why, text=_told(slot), since_us=slot.since_us or slot.slot_us)
+        return Finding(cause=slot.why, text=_sentence(slot), since_us=slot.since_us or slot.slot_us)
     job = next((job for job in facts.jobs or () if job.name == slot.job_name), None)
     if job is not None:
         return _of_job(job)
@@ -435,7 +435,7 @@ def _of_job(job: JobFacts) -> Finding:
     )
 
 
-def _told(slot: PastSlot) -> str:
+def _sentence(slot: PastSlot) -> str:
     """What became of a slot, in a sentence."""
     local = instants.utc_text(slot.slot_us)
     many = slot.count > 1

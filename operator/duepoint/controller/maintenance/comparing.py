@@ -106,7 +106,7 @@ def compare(
 
     Args:
         part: points of one shard.
-        back_us: up to which instant the shard is in doubt; 0 = it is not any more.
+        back_us: up to which instant the shard is suspect; 0 = it is not any more.
         now_us: the time of what is found.
         held: ids of schedules of which a held point is in the queue.
         goes_back: whether what the target of a schedule took is lost with the server, too.
@@ -138,7 +138,7 @@ def compare(
 
 
 def _chain_due_us(known: Definition, back_us: int) -> int:
-    """The first due after the doubt.
+    """The first due after the suspect instant.
 
     Without a slot it is due at once: the worker that claims it completes the schedule.
     """

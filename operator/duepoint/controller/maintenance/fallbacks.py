@@ -2,9 +2,9 @@
 
 Workers find out that a shard went back and set aside what was due by then; they go on with what is
 due later, so only overdue slots depend on this. Each look takes every outcome that was reported so
-far, reads what waits, says what has ended, and has the rest run; it looks again until nothing of
-the doubt is left. It begins with a term, because a former leader may have ended in the middle of
-it, once all statuses and all Jobs are known.
+far, reads what waits, says what has ended, and has the rest run; it looks again until no shard is
+suspect. It begins with a term, because a former leader may have ended in the middle of it, once all
+statuses and all Jobs are known.
 
 What a held point stands for is not passed by a watermark while that point is in the queue; the
 reporter learns when it is not any more.
@@ -64,7 +64,7 @@ class Fallbacks:
         self._asked.set()
 
     def look(self) -> None:
-        """A shard may be in doubt."""
+        """A shard may be suspect."""
         self._asked.set()
 
     async def run(self) -> None:
@@ -73,17 +73,19 @@ class Fallbacks:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            if await self._is_anything_in_doubt():
+            if await self._is_any_shard_suspect():
                 await self._term.clock.sleep(GRACE_SECONDS)
             await self._until_nothing_waits()
 
-    async def _is_anything_in_doubt(self) -> bool:
+    async def _is_any_shard_suspect(self) -> bool:
         try:
-            return any(one.back_us for one in await self._doubted())
+            return any(one.back_us for one in await self._suspect_shards())
         except (errors.TryLater, errors.WorldChanged):
             return False  # the look tells
 
-    async def _doubted(self, *, every: bool = False) -> tuple[suspectpoints.SuspectShard, ...]:
+    async def _suspect_shards(
+        self, *, every: bool = False
+    ) -> tuple[suspectpoints.SuspectShard, ...]:
         return await self._term.queue.suspect_points.shards(every=every)
 
     async def _until_nothing_waits(self) -> None:
@@ -99,7 +101,7 @@ class Fallbacks:
                 await self._term.clock.sleep(next(waits))
                 continue
             self._term.health.well(PART)
-            telemetry.doubted_shards.set(left)
+            telemetry.suspect_shards.set(left)
             if not left:
                 return
             if changed:
@@ -108,15 +110,15 @@ class Fallbacks:
 
     async def _compare_once(self) -> tuple[int, int]:
         """How many points changed, and how many shards are left to be looked at again."""
-        doubted = await self._doubted()
+        suspects = await self._suspect_shards()
         known = self._reporter.holds()
-        if not doubted and not known:
+        if not suspects and not known:
             return 0, 0
-        if doubted:
-            self._term.events.claims_lost(max(one.back_us for one in doubted))
+        if suspects:
+            self._term.events.claims_lost(max(one.back_us for one in suspects))
         await self._catch_up()
         changed, left = 0, 0
-        for one in doubted:
+        for one in suspects:
             changed += await self._term.queue.suspect_points.set_aside(one, self._term.epoch)
             changed += await self._compare_shard(one)
             left += bool(await self._term.queue.suspect_points.end(one, self._term.epoch))
@@ -124,33 +126,33 @@ class Fallbacks:
             left = await self._end_holds(known)
         return changed, left
 
-    async def _compare_shard(self, doubted: suspectpoints.SuspectShard) -> int:
+    async def _compare_shard(self, suspect: suspectpoints.SuspectShard) -> int:
         changed = 0
-        async for part in self._term.queue.suspect_points.held(doubted.shard):
+        async for part in self._term.queue.suspect_points.held(suspect.shard):
             known = [one.definition for one in part if one.definition is not None]
             held: frozenset[bytes] = frozenset()
             if any(one.point.kind is PointKind.CHAIN for one in part):
-                stored = self._term.queue.occurrences.all_occurrences(doubted.shard)
+                stored = self._term.queue.occurrences.all_occurrences(suspect.shard)
                 held = frozenset(
                     [one.schedule_id async for one in stored if one.kind is PointKind.HELD]
                 )
             found = comparing.compare(
                 part,
                 self._endings,
-                back_us=doubted.back_us,
+                back_us=suspect.back_us,
                 now_us=self._term.clock.now_us(),
                 held=held,
-                goes_back=await self._going_back(doubted.shard, known),
+                goes_back=await self._going_back(suspect.shard, known),
             )
-            await self._leave_out_known(doubted.shard, found.compared)
+            await self._leave_out_known(suspect.shard, found.compared)
             if found.compared:
                 changed += await self._term.queue.suspect_points.apply(
-                    doubted.shard,
+                    suspect.shard,
                     found.compared,
                     self._term.epoch,
                     outcomes=run.pack(found.events),
                 )
-            _log(doubted.shard, found)
+            _log(suspect.shard, found)
             await self._term.clock.sleep(0)  # let firing and statuses in between parts
         return changed
 
@@ -200,7 +202,7 @@ class Fallbacks:
         found = inventory.occurrences(self._term.queue, {PointKind.HELD})
         held = {definition.uid async for _, _, definition in found}
         await self._catch_up()  # their outcomes were reported before they went
-        if await self._doubted(every=True):
+        if await self._suspect_shards(every=True):
             return len(known)
         self._reporter.end_holds({uid: count for uid, count in known.items() if uid not in held})
         return len(known.keys() & held)

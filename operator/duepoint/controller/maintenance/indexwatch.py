@@ -21,7 +21,7 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, serverhealth
 
 LOOK_SECONDS = 8.0
-#: Between two looks, whatever other services meet and however often a look fails.
+#: Between two looks, also while other services, or the looks themselves, fail.
 _LEAST_LOOK_SECONDS = 1.0
 #: Looks from one judgement of a fit server to the next; an unfit one is judged at each look.
 _LOOKS_PER_JUDGEMENT = 8
@@ -60,35 +60,35 @@ class IndexWatch:
     async def run(self) -> None:
         """Look until cancelled."""
         known_outages = self._outages()
-        is_doubted = False
+        is_suspect = False
         for look in itertools.count(1):
-            await self._wait(known_outages, is_doubted=is_doubted)
+            await self._wait(known_outages, is_suspect=is_suspect)
             try:
                 if await self._is_lost():
-                    is_doubted = True
+                    is_suspect = True
                     self._term.events.claims_lost(self._term.clock.now_us())
-                is_doubted = is_doubted or self._outages() != known_outages
+                is_suspect = is_suspect or self._outages() != known_outages
                 known_outages = self._outages()
-                if is_doubted:
+                if is_suspect:
                     await self._open()
                 await self._judge(look)
                 await self._stay(look)
             except errors.TryLater as trouble:
-                is_doubted = True
+                is_suspect = True
                 self._term.health.unwell("queue", str(trouble))
                 continue
-            if is_doubted:
-                is_doubted = False
+            if is_suspect:
+                is_suspect = False
                 self._term.health.well("queue")
-                self._term.events.index_doubted()
+                self._term.events.index_suspected()
 
-    async def _wait(self, known_outages: int, *, is_doubted: bool) -> None:
+    async def _wait(self, known_outages: int, *, is_suspect: bool) -> None:
         """Until the next look, which comes early after one that failed and for a new outage."""
         clock = self._term.clock
         until = clock.monotonic() + self._look_seconds
         await clock.sleep(min(_LEAST_LOOK_SECONDS, self._look_seconds))
         while (seconds := until - clock.monotonic()) > 0:
-            if is_doubted or self._outages() != known_outages:
+            if is_suspect or self._outages() != known_outages:
                 return
             self._asked.clear()
             await clocks.wait_for(self._asked, seconds, clock)
@@ -98,7 +98,7 @@ class IndexWatch:
         if self._is_unfit or look % _LOOKS_PER_JUDGEMENT == 0:
             problems = await self._term.queue.health.problems(fills=True)
             self._is_unfit = bool(problems)
-            serverhealth.tell(problems, self._term.health)
+            serverhealth.report(problems, self._term.health)
 
     async def _stay(self, look: int) -> None:
         """No other installation takes the index for one that was left behind."""
@@ -137,7 +137,7 @@ class IndexWatch:
 
         A server that began anew may have lost what was set on it, too.
         """
-        serverhealth.tell(await self._term.queue.health.problems(fills=True), self._term.health)
+        serverhealth.report(await self._term.queue.health.problems(fills=True), self._term.health)
         self._adopt(
             await self._term.queue.membership.open(
                 self._layout.shards,

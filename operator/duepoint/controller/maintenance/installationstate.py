@@ -2,7 +2,7 @@
 
 The leader renews its Lease every two seconds anyway; a line of JSON that travels with it costs no
 write. The chart lets every user of the cluster read this one Lease, so that ``duepoint why`` can
-name a worker that is missing, a Redis that does not answer or a clock that is wrong to somebody who
+name a worker that is missing, a Redis that does not answer or a clock that is wrong to a user who
 may see a namespace of their own only. Therefore it holds no address, no key and no text of a
 server: versions, counts, and which part is in trouble since when. Where no leader writes it, the
 Lease itself says so by its renewTime.

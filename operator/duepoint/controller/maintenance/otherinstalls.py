@@ -60,14 +60,14 @@ class OtherInstalls:
         self._news.set()
         telemetry.other_installs.set(1)
 
-    async def run(self, tell: Callable[[events.Event], None]) -> None:
-        """Look until cancelled; ``tell`` takes news of the object at which a proof was found."""
+    async def run(self, record: Callable[[events.Event], None]) -> None:
+        """Look until cancelled; ``record`` takes news of the object at which a proof was found."""
         while True:
             self._news.clear()
             if self._suspect is None:
                 await clocks.wait_for(self._news, self._forgets_in(), self._clock)
             if self._suspect is not None:
-                await self._look(self._suspect, tell)
+                await self._look(self._suspect, record)
                 await self._clock.sleep(_LOOK_SECONDS)
                 self._suspect = None
             elif (seconds := self._forgets_in()) is not None and seconds <= 0:
@@ -75,7 +75,7 @@ class OtherInstalls:
                 telemetry.other_installs.set(0)
                 self._health.well(PART)
 
-    async def _look(self, seen: Observed, tell: Callable[[events.Event], None]) -> None:
+    async def _look(self, seen: Observed, record: Callable[[events.Event], None]) -> None:
         try:
             found = await self._read(seen)
         except kube_errors.ApiError as trouble:
@@ -88,7 +88,7 @@ class OtherInstalls:
             message = f"the installation {other} {what}; this one is {self.own}. {_REMEDY}"
             if self._health.unwell(PART, message):
                 telemetry.logger.error("another installation", other=other, own=self.own, what=what)
-            tell(_about(seen, self.own, other))
+            record(_about(seen, self.own, other))
 
     async def _read(self, seen: Observed) -> schedules.Schedule | None:
         """The object as it is now; by a list, which needs no further right."""

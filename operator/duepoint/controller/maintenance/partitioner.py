@@ -152,7 +152,9 @@ class Partitioner:
             moved, left_out = await self._pass(shard, hold)
             if not left_out:
                 return
-            await self._tell(resharding.Phase.MOVING, "schedules that a worker holds", at_once=True)
+            await self._report(
+                resharding.Phase.MOVING, "schedules that a worker holds", at_once=True
+            )
             if not moved:
                 await self._term.clock.sleep(_PAUSE_SECONDS)
 
@@ -171,7 +173,7 @@ class Partitioner:
             telemetry.partition_left.set(self._progress.left)
             if step.damaged:
                 self._term.events.index_damaged()
-            await self._tell(resharding.Phase.MOVING)
+            await self._report(resharding.Phase.MOVING)
             if cursor is None:
                 return moved, left_out
             spent = self._term.clock.monotonic() - began
@@ -183,12 +185,12 @@ class Partitioner:
             await self._term.queue.resharding.unlink_closed(shard)
             return
         while reason := await self._term.queue.resharding.close(shard, self._term.epoch):
-            await self._tell(resharding.Phase.CLOSING, _WORDS.get(reason, reason), at_once=True)
+            await self._report(resharding.Phase.CLOSING, _WORDS.get(reason, reason), at_once=True)
             await self._term.clock.sleep(_PAUSE_SECONDS)
             if reason != "outcomes":
                 await self._pass(shard)
 
-    async def _tell(
+    async def _report(
         self, phase: resharding.Phase, waiting: str = "", *, at_once: bool = False
     ) -> None:
         now, progress = self._term.clock.monotonic(), self._progress

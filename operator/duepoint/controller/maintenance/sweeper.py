@@ -5,7 +5,7 @@ beginning and creation; points without a definition go. Rounds roll: one after e
 the objects, and one every quarter of an hour, each at a trickle: at most a twentieth of the time
 is spent on it, one shard after the other, and between rounds nothing is asked of Redis.
 
-After a doubt (an emptied or failed-over server) the next round is made at full speed, several
+After a suspicion (an emptied or failed-over server) the next round is made at full speed, several
 shards side by side, once the objects have been compared: definition and point are written together
 and are lost together, so before that there is nothing that a sweep could see. A round that trickles
 at that time is broken off. Every step carries the term: an older leader's is refused.
@@ -60,7 +60,7 @@ class SweepRounds:
         self._watermark_us = watermark_us
         self._roll_seconds = roll_seconds
         self._asked = asyncio.Event()
-        self._is_doubted = False
+        self._is_suspect = False
         self.sweeps = 0
         self.outages = 0
 
@@ -68,9 +68,9 @@ class SweepRounds:
         """Sweep once more: the objects have just been compared."""
         self._asked.set()
 
-    def doubt(self) -> None:
+    def suspect(self) -> None:
         """The index may have lost something: the next round that is asked for is a fast one."""
-        self._is_doubted = True
+        self._is_suspect = True
 
     async def run(self) -> None:
         """Sweep until cancelled; raises queue_errors.Fenced."""
@@ -81,7 +81,7 @@ class SweepRounds:
             await clocks.wait_for(self._asked, self._roll_seconds, self._term.clock)
 
     async def _round(self) -> None:
-        fast, self._is_doubted = self._is_doubted, False
+        fast, self._is_suspect = self._is_suspect, False
         began = self._term.clock.monotonic()
         room = asyncio.Semaphore(_SIDE_BY_SIDE if fast else 1)
 
@@ -95,7 +95,7 @@ class SweepRounds:
                     group.create_task(one(shard))
         except BaseExceptionGroup as failed:  # the callers know the exceptions, not the group
             raise failed.exceptions[0] from failed
-        if self._is_doubted and not fast:
+        if self._is_suspect and not fast:
             return  # broken off: what was to come is asked for with the comparison
         self.sweeps += 1
         telemetry.sweeps_total.labels("fast" if fast else "rolling").inc()
@@ -104,7 +104,7 @@ class SweepRounds:
     async def _sweep(self, shard: messages.ShardId, *, fast: bool) -> None:
         cursor: str | None = None
         waits = services.backoff(first_seconds=0.5, most_seconds=10.0)
-        while fast or not self._is_doubted:
+        while fast or not self._is_suspect:
             began = self._term.clock.monotonic()
             try:
                 await faults.reach(FaultPoint.BEFORE_SWEEP)
@@ -119,7 +119,7 @@ class SweepRounds:
                 self.outages += 1
                 await self._term.clock.sleep(next(waits))
                 continue
-            self._tell(shard, swept)
+            self._report(shard, swept)
             cursor = swept.cursor
             spent = self._term.clock.monotonic() - began
             pause = 0.0 if fast else max(_LEAST_PAUSE_SECONDS, spent * (1 / _DUTY - 1))
@@ -133,7 +133,7 @@ class SweepRounds:
         except errors.InvalidExpression:
             return None  # stored by another version; the resync applies the object anew
 
-    def _tell(self, shard: messages.ShardId, swept: mending.Swept) -> None:
+    def _report(self, shard: messages.ShardId, swept: mending.Swept) -> None:
         for kind in ("armed", "dropped", "mended"):
             telemetry.sweep_repairs_total.labels(kind).inc(getattr(swept, kind))
         if swept.armed or swept.dropped or swept.mended:

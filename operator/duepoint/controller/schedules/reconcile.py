@@ -141,7 +141,7 @@ class Reconcile:
         raise errors.Bug(f"the definition of {looks[0].seen.identity} does not come to rest")
 
     def refuse(self, uid: str, refusal: Report) -> None:
-        """Nothing of this generation, nor of an older one, belongs into the queue any more."""
+        """Nothing of this generation, nor of an older one, may be in the queue any more."""
         self._refused[uid] = refusal
 
     def prove(self, uid: str, generation: int) -> None:

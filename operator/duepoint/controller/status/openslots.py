@@ -68,8 +68,8 @@ class OpenSlotReader:
         self._reporter.compare_open(held, began_us)
 
     async def _suspect_shards(self, *, every: bool = False) -> frozenset[messages.ShardId]:
-        doubted = await self._term.queue.suspect_points.shards(every=every)
-        return frozenset(each.shard for each in doubted)
+        suspect = await self._term.queue.suspect_points.shards(every=every)
+        return frozenset(each.shard for each in suspect)
 
     def _is_old(self, occurrence: occurrences.StoredOccurrence, known: Definition) -> bool:
         """Whether the slot has ended by the published status.

@@ -39,7 +39,7 @@ def runs_bytes(shards: int) -> int:
 
 
 def outcome_bounds(shards: int) -> dict[str, int]:
-    """What a script is told that writes outcomes to a shard, of so many."""
+    """The arguments of a script that writes outcomes to one shard of so many."""
     return {"runs_bytes": runs_bytes(shards), "runs_age": RUNS_AGE_SECONDS * 1000}
 
 

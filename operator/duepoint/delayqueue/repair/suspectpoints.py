@@ -96,7 +96,7 @@ class SuspectPoints:
         calls = []
         for shard in shards:
             call = self.index.call(
-                "doubts",
+                "suspect",
                 shard,
                 **self.index.confirmed_time(),
                 ran=self.index.shard(shard).ran,
@@ -118,7 +118,7 @@ class SuspectPoints:
         """Slots that wait for others wait to be compared, too; how many were set aside now.
 
         A claim sets aside what it finds due. A slot that waits for others may be due long after the
-        doubt has ended, and have been called up before its server went back.
+        suspicion has ended, and have been called up before its server went back.
         """
         if not suspect.back_us:
             return 0

@@ -3,7 +3,7 @@
   A recorded request has this answer now, or none: it failed, and may be made again.
 
   KEYS  the request
-  ARGV  record (position; empty = forget it), before (position; absent: whatever stands there): only where this stands there
+  ARGV  record (position; empty = forget it), before (position; absent: any): only where this stands there
   Reply OK | OTHER (something else stands there; nothing was changed)
   Error OOM
 ]]

@@ -387,7 +387,7 @@ class Sentinels:
 async def greeting(connection: redis.asyncio.Connection) -> Greeting | None:
     """Log in and ask who is there; None where we may not ask.
 
-    Raises a ConnectionError of the library for a server that is of no use.
+    Raises a ConnectionError of the library for a server that cannot be used.
     """
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):

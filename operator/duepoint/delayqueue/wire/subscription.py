@@ -169,7 +169,7 @@ class Subscription:
         """The next message; raises where a confirmation, or the answer to a keepalive, is missing.
 
         An answered keepalive does not stand for a confirmation: a proxy may have lost the request
-        alone, and whoever waits for wake-ups would wait for ever.
+        alone, and a worker that waits for wake-ups would wait for ever.
         """
         seconds = KEEPALIVE_SECONDS if is_confirmed else ANSWER_SECONDS
         message = await pubsub.get_message(timeout=seconds)

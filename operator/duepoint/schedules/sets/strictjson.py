@@ -3,7 +3,7 @@
 RFC 8259 leaves to the reader what equal keys, numbers beyond a double, unpaired surrogates and
 endless nesting mean; two readers of one payload must not see two things, so all of them are
 refused. In: the text of one value; out: what is wrong with it, or None. Nearly every text is
-passed by a few searches in C; only a doubtful one is decoded by the standard library. Pure.
+passed by a few searches in C; where they find something, the standard library decodes it. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from duepoint.schedules import nesting
 # Each string, with the colon behind it where it is a key. A string without an end goes to the end
 # of the text: begun again at each quote within it, 64 KB took a minute.
 _STRING = re.compile(rb'"((?:[^"\\]|\\.)*+)(?:"(\s*+:)?)?', re.DOTALL)
-_DOUBTFUL = re.compile(rb"\\u[dD][89a-fA-F]|\d[eE][+-]?\d\d\d|\d{300}")
+_NEEDS_DECODING = re.compile(rb"\\u[dD][89a-fA-F]|\d[eE][+-]?\d\d\d|\d{300}")
 _LONG_NUMBER = re.compile(rb"\d{300}")
 #: JSON of so many bytes is neither nested too deeply, nor is a number of it so long.
 _HARMLESS_BYTES = 2 * nesting.DEEPEST
@@ -48,7 +48,11 @@ def problem(text: bytes) -> str | None:
     if where:
         return f"is nested deeper than {nesting.DEEPEST} levels under {where!r}; write it flatter"
     keys = [string for string, colon in _STRING.findall(text) if colon]
-    if len(set(keys)) == len(keys) and b"\\" not in b"".join(keys) and not _DOUBTFUL.search(text):
+    if (
+        len(set(keys)) == len(keys)
+        and b"\\" not in b"".join(keys)
+        and not _NEEDS_DECODING.search(text)
+    ):
         return None
     return _problem_by_decoding(text)
 

@@ -74,7 +74,7 @@ class Admission:
     async def refusal(
         self, firing: target.Firing, webhook: actions.WebhookAction, now_us: int
     ) -> outcome.Outcome | None:
-        """What becomes of the delivery where circuit or receiver forbid it without any doubt."""
+        """What becomes of the delivery where circuit or receiver certainly forbid it."""
         if self._breaker is None:
             return None
         await self._breaker.freshen()

@@ -122,7 +122,7 @@ class CircuitBreaker:
         return self._gone.get(uid, -1) >= generation
 
     def wait_of(self, host: str) -> Wait | None:
-        """For how long the circuit stays open without any doubt."""
+        """For how long the circuit certainly stays open."""
         known = self._hosts.get(host)
         now = self._clock.monotonic()
         if known is None or not known.circuit.is_open or now >= known.until:

@@ -83,7 +83,7 @@ class _Gathered:
     """What serves a few seconds; the webhook is held so that its id stays its own."""
 
     webhook: actions.WebhookAction
-    materials: WebhookCredentials
+    credentials: WebhookCredentials
     until: float
 
 
@@ -128,7 +128,7 @@ class Vault:
         if forgotten != self._forgotten:  # some of it may be what did not work
             return found
         until = self._clock.monotonic() + _TOGETHER_SECONDS
-        gathered = _Gathered(webhook=webhook, materials=found, until=until)
+        gathered = _Gathered(webhook=webhook, credentials=found, until=until)
         self._gathered.put(namespace, id(webhook), gathered, 1)
         return found
 
@@ -136,7 +136,7 @@ class Vault:
         """The credentials, where they are known already."""
         known = self._gathered.get(namespace, id(webhook))
         if known is not None and self._clock.monotonic() < known.until:
-            return known.materials
+            return known.credentials
         return None
 
     def forget(self, namespace: str) -> None:

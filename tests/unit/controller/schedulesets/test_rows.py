@@ -201,7 +201,7 @@ async def test_rows_come_back_after_an_emptied_redis(world):
         await world.apply_set(rows={"inline": daily("a", "b")})
         await world.clock.advance(11)
         world.queue.stored_sets.lose_everything()
-        term.events.index_doubted()
+        term.events.index_suspected()
         await world.clock.advance(21)
         assert set(stored(world)) == {"a", "b"}
         assert world.set_condition("DataLost") is None
@@ -295,7 +295,7 @@ async def test_rows_of_the_object_are_read_again_where_redis_lost_their_members(
         await world.clock.advance(20)
         stored(world).clear()
         world.queue.stored_sets.records.clear()
-        term.events.index_doubted()
+        term.events.index_suspected()
         await world.clock.advance(20)
         assert set(stored(world)) == {"a"}
 
@@ -327,17 +327,17 @@ async def test_a_namespace_of_many_large_sets_keeps_the_rows_of_another_one_not_
 
 
 async def test_a_look_at_the_object_while_rows_are_written_does_not_begin_anew(world):
-    """The index may be doubted again and again while the servers are slow."""
+    """The index may be suspect again and again while the servers are slow."""
     async with world.leader() as term:
         put = world.queue.members.put
 
-        async def doubted(record, rows):
-            term.events.index_doubted()
+        async def suspect(record, rows):
+            term.events.index_suspected()
             for _ in range(50):
                 await world.clock.sleep(0)
             return await put(record, rows)
 
-        world.queue.members.put = doubted
+        world.queue.members.put = suspect
         await world.apply_set(rows={"inline": daily(*(f"r{number}" for number in range(1_200)))})
         await world.clock.advance(5)
         for _ in range(10):

@@ -185,7 +185,7 @@ async def test_a_lost_record_is_written_again_and_lost_members_are_reported(worl
         await world.put(1_000)
         await world.clock.advance(11)
         world.queue.stored_sets.lose_everything()
-        term.events.index_doubted()
+        term.events.index_suspected()
         await world.clock.advance(2)
         assert world.record().spread == 5
         lost = world.set_condition("DataLost")
@@ -227,7 +227,7 @@ async def test_a_loss_is_over_once_as_many_members_are_there_or_the_set_is_edite
             await world.put(4, name)
         await world.clock.advance(11)
         world.queue.stored_sets.lose_everything()
-        term.events.index_doubted()
+        term.events.index_suspected()
         await world.clock.advance(2)
         assert world.set_condition("DataLost", "again")
         await world.put(4, "again")
@@ -328,7 +328,7 @@ async def test_after_an_emptied_redis_a_deletion_ends(world):
         await world.put(5_000)
         world.queue.stored_sets.lose_everything()
         await world.delete_set()
-        term.events.index_doubted()
+        term.events.index_suspected()
         await world.clock.advance(30)
         assert world.set_object() is None
 

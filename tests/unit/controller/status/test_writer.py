@@ -1,4 +1,4 @@
-"""The small machines beneath the services: agenda, work queue, resync rhythm, index watch."""
+"""The small machines beneath the services: queue, work queue, resync rhythm, index watch."""
 
 from __future__ import annotations
 
@@ -40,36 +40,36 @@ async def running(clock: FakeClock, *works):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-# -- agenda ------------------------------------------------------------------------------------
+# -- queue ------------------------------------------------------------------------------------
 
 
 def test_the_soonest_is_taken_first_and_only_when_due():
-    agenda = WriteQueue()
-    agenda.bring_forward("later", 10.0)
-    agenda.bring_forward("sooner", 5.0)
-    assert agenda.take(4.0) is None
-    assert agenda.take(20.0) == "sooner"
-    assert agenda.take(20.0) == "later"
-    assert agenda.take(20.0) is None
+    queue = WriteQueue()
+    queue.bring_forward("later", 10.0)
+    queue.bring_forward("sooner", 5.0)
+    assert queue.take(4.0) is None
+    assert queue.take(20.0) == "sooner"
+    assert queue.take(20.0) == "later"
+    assert queue.take(20.0) is None
 
 
-def test_a_name_is_on_the_agenda_once_at_its_soonest_due():
-    agenda = WriteQueue()
-    agenda.bring_forward("a", 10.0)
-    assert agenda.bring_forward("a", 3.0)
-    assert not agenda.bring_forward("a", 7.0)
-    assert agenda.take(3.0) == "a"
-    assert agenda.take(20.0) is None
+def test_a_name_is_in_the_queue_once_at_its_soonest_due():
+    queue = WriteQueue()
+    queue.bring_forward("a", 10.0)
+    assert queue.bring_forward("a", 3.0)
+    assert not queue.bring_forward("a", 7.0)
+    assert queue.take(3.0) == "a"
+    assert queue.take(20.0) is None
 
 
 def test_a_name_can_be_put_off_and_dropped():
-    agenda = WriteQueue()
-    agenda.bring_forward("a", 1.0)
-    agenda.put_off("a", 9.0)
-    assert agenda.take(8.0) is None
-    agenda.bring_forward("b", 2.0)
-    agenda.drop("b")
-    assert agenda.next_due() == 9.0
+    queue = WriteQueue()
+    queue.bring_forward("a", 1.0)
+    queue.put_off("a", 9.0)
+    assert queue.take(8.0) is None
+    queue.bring_forward("b", 2.0)
+    queue.drop("b")
+    assert queue.next_due() == 9.0
 
 
 def test_an_allowance_has_a_burst_and_then_a_rate():
@@ -314,10 +314,10 @@ async def test_a_resync_that_fails_is_repeated_and_told():
 
 
 async def an_index_watch(
-    clock: FakeClock, queue: MemoryDelayQueue, doubts: list, outages=None, losses=None
+    clock: FakeClock, queue: MemoryDelayQueue, suspicions: list, outages=None, losses=None
 ):
     losses, events = [] if losses is None else losses, TermEvents()
-    events.index_doubted.subscribe(lambda: doubts.append(clock.monotonic()))
+    events.index_suspected.subscribe(lambda: suspicions.append(clock.monotonic()))
     events.claims_lost.subscribe(lambda _at_us: losses.append(clock.monotonic()))
     return IndexWatch(
         a_term(clock, queue=queue, epoch=EPOCH, events=events),
@@ -328,21 +328,21 @@ async def an_index_watch(
 
 async def test_an_emptied_index_is_made_again_within_ten_seconds():
     clock = FakeClock()
-    queue, doubts, losses = MemoryDelayQueue(clock), [], []
-    watch = await an_index_watch(clock, queue, doubts, losses=losses)
+    queue, suspicions, losses = MemoryDelayQueue(clock), [], []
+    watch = await an_index_watch(clock, queue, suspicions, losses=losses)
     async with running(clock, watch.run()):
         queue.flush()
         await clock.advance(10)
-        assert len(doubts) == len(losses) == 1
+        assert len(suspicions) == len(losses) == 1
         assert (await queue.layouts.read()).shards == 4
         await clock.advance(60)
-        assert len(doubts) == 1
+        assert len(suspicions) == 1
 
 
 async def test_shards_that_went_with_their_server_are_made_again_and_filled():
     clock = FakeClock()
-    queue, doubts, losses = MemoryDelayQueue(clock), [], []
-    watch = await an_index_watch(clock, queue, doubts, losses=losses)
+    queue, suspicions, losses = MemoryDelayQueue(clock), [], []
+    watch = await an_index_watch(clock, queue, suspicions, losses=losses)
     opened, open_layout = [], queue.membership.open
 
     async def missing():
@@ -356,15 +356,15 @@ async def test_shards_that_went_with_their_server_are_made_again_and_filled():
     async with running(clock, watch.run()):
         await clock.advance(10)
         assert len(opened) == 1
-        assert len(doubts) == len(losses) == 1
+        assert len(suspicions) == len(losses) == 1
         await clock.advance(60)
-        assert len(doubts) == 1
+        assert len(suspicions) == 1
 
 
 async def test_a_server_that_took_over_is_noticed_at_the_next_look():
     clock = FakeClock()
-    queue, doubts, events = MemoryDelayQueue(clock), [], TermEvents()
-    events.index_doubted.subscribe(lambda: doubts.append(clock.monotonic()))
+    queue, suspicions, events = MemoryDelayQueue(clock), [], TermEvents()
+    events.index_suspected.subscribe(lambda: suspicions.append(clock.monotonic()))
     watch = IndexWatch(
         a_term(clock, queue=queue, epoch=EPOCH, events=events),
         layout=await queue.membership.open(4, EPOCH),
@@ -377,35 +377,35 @@ async def test_a_server_that_took_over_is_noticed_at_the_next_look():
 
     async with running(clock, watch.run()):
         await clock.advance(10)
-        assert doubts == []
+        assert suspicions == []
         queue.health.keepalive = meets_another
         await clock.advance(8)
-        assert len(doubts) == 1
+        assert len(suspicions) == 1
 
 
 async def test_a_server_that_another_service_has_met_is_looked_at_at_once():
     clock = FakeClock()
-    queue, doubts, outages = MemoryDelayQueue(clock), [], []
-    watch = await an_index_watch(clock, queue, doubts, outages=outages)
+    queue, suspicions, outages = MemoryDelayQueue(clock), [], []
+    watch = await an_index_watch(clock, queue, suspicions, outages=outages)
     async with running(clock, watch.run()):
         await clock.advance(3)
         watch.look()
         await clock.advance(1)
-        assert doubts == []  # nothing has happened to it
+        assert suspicions == []  # nothing has happened to it
         outages.append("another server")
         watch.look()
         await clock.advance(0.1)
-        assert len(doubts) == 1
+        assert len(suspicions) == 1
         for _ in range(5):
             watch.look()
         await clock.advance(4)
-        assert len(doubts) == 1
+        assert len(suspicions) == 1
 
 
 async def test_a_look_that_fails_is_repeated_soon_and_not_in_a_burst():
     clock = FakeClock()
-    queue, doubts = MemoryDelayQueue(clock), []
-    watch = await an_index_watch(clock, queue, doubts)
+    queue, suspicions = MemoryDelayQueue(clock), []
+    watch = await an_index_watch(clock, queue, suspicions)
     asked, keepalive = [], queue.health.keepalive
 
     async def counted():
@@ -419,7 +419,7 @@ async def test_a_look_that_fails_is_repeated_soon_and_not_in_a_burst():
         assert 3 <= len(asked) <= 5
         queue.available = True
         await clock.advance(1.5)
-        assert len(doubts) == 1
+        assert len(suspicions) == 1
 
 
 async def test_a_server_that_becomes_unfit_is_told_of_until_it_is_fit_again():
@@ -445,36 +445,36 @@ async def test_a_server_that_becomes_unfit_is_told_of_until_it_is_fit_again():
 
 async def test_after_an_outage_everything_is_compared():
     clock = FakeClock()
-    queue, doubts, outages = MemoryDelayQueue(clock), [], []
-    watch = await an_index_watch(clock, queue, doubts, outages)
+    queue, suspicions, outages = MemoryDelayQueue(clock), [], []
+    watch = await an_index_watch(clock, queue, suspicions, outages)
     async with running(clock, watch.run()):
         queue.available = False
         await clock.advance(60)
-        assert doubts == []
+        assert suspicions == []
         queue.available = True
         await clock.advance(10)
-        assert len(doubts) == 1
+        assert len(suspicions) == 1
         outages.append("met by somebody else, between two looks")
         await clock.advance(10)
-        assert len(doubts) == 2
+        assert len(suspicions) == 2
 
 
 async def test_an_outage_in_which_nothing_was_lost_is_no_loss():
     clock = FakeClock()
-    queue, doubts, losses = MemoryDelayQueue(clock), [], []
-    watch = await an_index_watch(clock, queue, doubts, losses=losses)
+    queue, suspicions, losses = MemoryDelayQueue(clock), [], []
+    watch = await an_index_watch(clock, queue, suspicions, losses=losses)
     async with running(clock, watch.run()):
         queue.available = False
         await clock.advance(60)
         queue.available = True
         await clock.advance(10)
-        assert (len(doubts), losses) == (1, [])
+        assert (len(suspicions), losses) == (1, [])
 
 
 async def test_a_newer_leader_at_the_index_ends_the_watch():
     clock = FakeClock()
-    queue, doubts = MemoryDelayQueue(clock), []
-    watch = await an_index_watch(clock, queue, doubts)
+    queue, suspicions = MemoryDelayQueue(clock), []
+    watch = await an_index_watch(clock, queue, suspicions)
     async with running(clock, watch.run()) as (task,):
         await queue.membership.open(4, messages.Epoch(2))
         queue.available = False

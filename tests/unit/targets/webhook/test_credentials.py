@@ -285,7 +285,7 @@ async def test_a_receiver_that_echoes_a_secret_is_not_quoted(hears, spelled):
     assert "canary" not in repr(given)
 
 
-async def test_materials_do_not_show_themselves(hears):
+async def test_credentials_do_not_show_themselves(hears):
     whsec = "whsec_" + base64.b64encode(b"canary-canary-canary-canary").decode()
     source = await vault_of(vaults.a_secret("hook", a=whsec, token="canary", key="canary"))
     webhook = firings.a_webhook(
