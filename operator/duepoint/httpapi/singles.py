@@ -25,6 +25,8 @@ from duepoint.schedules.sets import members as memberjson
 from duepoint.schedules.sets import memberviews, ulids
 from duepoint.schedules.sets.setrecord import SetState
 
+USUAL_TIMES = 10
+MOST_TIMES = 100
 _RACES = 8
 _Key = tuple[ownsets.OwnSet, nodes.Safety | None]
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -65,7 +67,7 @@ class Singles:
         return views.json(200, views.member(found, call.owned.record.settings), (etag,))
 
     async def next_times(self, call: calls.OperationCall) -> HttpResponse:
-        count = call.whole("count", 10, 100)
+        count = call.whole("count", USUAL_TIMES, MOST_TIMES)
         found = await self._found(call)
         record = call.owned.record
         if found.at_us is not None or found.rule.timing.suspend:
