@@ -94,11 +94,6 @@ class OperationCall:
             raise OperationProblem("InvalidParameter", message, field=name)
         return (when - _EPOCH) // dt.timedelta(microseconds=1)
 
-    def check_id(self) -> None:
-        """Before a member is written."""
-        if not memberjson.is_id(self.id):
-            raise OperationProblem("InvalidId", memberjson.wrong_id(self.id), field="id")
-
     # -- headers -------------------------------------------------------------------------------
 
     @property
@@ -203,6 +198,12 @@ def has_type(header: str | None, *types: str) -> bool:
     return kind in types and all(each.strip('"') in ("utf-8", "utf8") for each in charsets)
 
 
+def check_id(id_: str) -> None:
+    """Raise Problem InvalidId where no member can have this id."""
+    if not memberjson.is_id(id_):
+        raise OperationProblem("InvalidId", memberjson.wrong_id(id_), field="id")
+
+
 def refused_row(error: memberjson.RowError) -> OperationProblem:
     """The problem of a row that could not be read."""
     return OperationProblem(error.code, error.detail, field=error.field)
@@ -221,9 +222,7 @@ _REFUSED: Final[Mapping[values.Outcome, Callable[[], OperationProblem]]] = {
         "another id of this set has the same place; write another id",
         field="id",
     ),
-    values.Outcome.DELETING: functools.partial(
-        OperationProblem, "SetDeleting", "the set is being deleted; its members go with it"
-    ),
+    values.Outcome.DELETING: functools.partial(OperationProblem, "SetDeleting", ownsets.DELETING),
     values.Outcome.MANAGED: functools.partial(OperationProblem, "ManagedByRows", ownsets.MANAGED),
     values.Outcome.GONE: functools.partial(
         OperationProblem,
@@ -238,3 +237,9 @@ def problem_of(outcome: values.Outcome) -> OperationProblem | None:
     """The problem that an outcome is; None where it was carried out, or there was nothing to do."""
     make = _REFUSED.get(outcome)
     return None if make is None else make()
+
+
+def check_outcome(outcome: values.Outcome) -> None:
+    """Raise the problem that an outcome is."""
+    if (problem := problem_of(outcome)) is not None:
+        raise problem
