@@ -87,8 +87,10 @@ class Resync:
         now = self._term.clock.monotonic()
         if self._first_asked_at is None:
             self._first_asked_at = now
-        self._due = min(now + _SETTLE_SECONDS, self._first_asked_at + _MOST_SETTLE_SECONDS)
-        self._asked.set()
+        due = min(now + _SETTLE_SECONDS, self._first_asked_at + _MOST_SETTLE_SECONDS)
+        if due < self._due:  # who waits for an earlier moment finds a later one by itself
+            self._asked.set()
+        self._due = due
 
     async def run(self) -> None:
         """Compare until cancelled."""

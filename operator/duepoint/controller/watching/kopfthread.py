@@ -4,6 +4,11 @@ Stopping kopf cancels every task of its loop that is younger than itself, so it 
 itself. It exits on 5xx and 403 after its backoffs, on 404, on a repeated 401 and on errors inside
 the stream: each of its lives is followed by another, after a jittered wait. Objects cross over in
 bundles by ``call_soon_threadsafe``; what a life hands over after its end is dropped.
+
+Both loops share one interpreter. While kopf lists, its loop polls its selector every few
+milliseconds and has the interpreter's lock back before our thread has woken up: the lock counts as
+given away, so the forced switch that the interpreter makes after 5 ms never comes. Our loop stood
+still for half a second at a time, and probes with it. So kopf's thread gives way by itself.
 """
 
 from __future__ import annotations
@@ -12,10 +17,12 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
 import kopf
+import uvloop
 
 from duepoint import services, telemetry
 from duepoint.controller.observed import Observed
@@ -29,6 +36,11 @@ from duepoint.kube.credentials import Credentials, Login
 _HEALTHY_SECONDS = 60.0
 #: How long the end of a term waits for the thread; kopf stops in 0.01 s when nothing hangs.
 _STOP_SECONDS = 2.5
+
+#: kopf's thread gives way after so many changes, which take it some 6 ms, and for so long: a sleep
+#: of no length would not always leave the processor.
+_CHANGES_BETWEEN_TURNS = 16
+_TURN_SECONDS = 0.0001
 
 
 class KopfThread:
@@ -121,7 +133,7 @@ class KopfThread:
 
         trouble = "it ended by itself"
         try:
-            asyncio.run(operate())
+            uvloop.run(operate())
         except BaseException as error:  # noqa: BLE001 - any end of the thread is reported
             trouble = f"{type(error).__name__}: {error}"[:500]
         life.call(_set_result, ended, trouble)
@@ -139,9 +151,20 @@ class KopfThread:
 
 
 class KopfLife:
-    """The bridge between kopf's thread and our loop, for one life."""
+    """The bridge between kopf's thread and our loop, for one life.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, take: kopfsetup.Deliver) -> None:
+    Args:
+        loop: ours.
+        take: takes each change, in our loop.
+        give_way: sleeps in kopf's thread so that ours has its turn.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        take: kopfsetup.Deliver,
+        give_way: Callable[[float], None] = time.sleep,
+    ) -> None:
         self.stop = threading.Event()
         self.is_over = False
         self._loop = loop
@@ -149,10 +172,15 @@ class KopfLife:
         self._bundle: deque[ObservedChange] = deque()
         self._lock = threading.Lock()
         self._is_called = False
+        self._give_way = give_way
+        self._delivered = 0
 
     def deliver(self, change: ObservedChange) -> None:
         """Called in kopf's thread."""
         self._bundle.append(change)
+        self._delivered += 1
+        if self._delivered % _CHANGES_BETWEEN_TURNS == 0:
+            self._give_way(_TURN_SECONDS)
         with self._lock:
             if self._is_called or self.is_over:
                 return
