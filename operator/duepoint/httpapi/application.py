@@ -37,7 +37,6 @@ Choose = Callable[[], dict[str, Any]]
 
 _MOST_UNDER_WAY = 2_000
 _NO_TYPES: Final = ("application/json", problems.CONTENT_TYPE)
-_TYPES: Final = {"PATCH": (calls.MERGE_PATCH, calls.JSON)}
 
 
 class Application:
@@ -206,11 +205,8 @@ class Application:
         if headers.get("content-encoding", "identity").lower() != "identity":
             message = "send the body without a content coding"
             raise OperationProblem("UnsupportedMediaType", message, field="Content-Encoding")
-        if operation.is_bulk:
-            types: tuple[str, ...] = (calls.NDJSON,)
-        elif operation.body:
-            types = _TYPES.get(operation.method, (calls.JSON,))
-        else:
+        types = operations.body_types(operation)
+        if not types:
             return
         if not calls.has_type(headers.get("content-type"), *types):
             message = f"the body is {' or '.join(types)}, in UTF-8"

@@ -394,8 +394,7 @@ def _named(line: bytes) -> str:
 
 def _removal_of(line: bytes) -> values.MemberRemoval:
     row = bodies.decoded(line, _removal_decoder, '{"id": "…"}, and ifMatch if you like')
-    if not memberjson.is_id(row.id):
-        raise OperationProblem("InvalidId", memberjson.wrong_id(row.id), field="id")
+    calls.check_id(row.id)
     if row.if_match is not None and not memberjson.is_tag(row.if_match):
         raise OperationProblem("InvalidField", "is no tag", field="ifMatch")
     condition = None if row.if_match is None else values.IfMatch(row.if_match)

@@ -1,12 +1,13 @@
 """One request on its way through the API, and what its URL, headers and body say.
 
-What cannot be read raises ``ApiProblem`` with the name of the parameter or header.
+What cannot be read raises ``OperationProblem`` with the name of the parameter or header.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -92,11 +93,6 @@ class OperationCall:
             message = f"{errors.quoted(text)} is no time; write it as 2026-12-24T18:00:00Z"
             raise OperationProblem("InvalidParameter", message, field=name)
         return (when - _EPOCH) // dt.timedelta(microseconds=1)
-
-    def check_id(self) -> None:
-        """Before a member is written."""
-        if not memberjson.is_id(self.id):
-            raise OperationProblem("InvalidId", memberjson.wrong_id(self.id), field="id")
 
     # -- headers -------------------------------------------------------------------------------
 
@@ -202,23 +198,34 @@ def has_type(header: str | None, *types: str) -> bool:
     return kind in types and all(each.strip('"') in ("utf-8", "utf8") for each in charsets)
 
 
+def check_id(id_: str) -> None:
+    """Raise Problem InvalidId where no member can have this id."""
+    if not memberjson.is_id(id_):
+        raise OperationProblem("InvalidId", memberjson.wrong_id(id_), field="id")
+
+
 def refused_row(error: memberjson.RowError) -> OperationProblem:
     """The problem of a row that could not be read."""
     return OperationProblem(error.code, error.detail, field=error.field)
 
 
-_REFUSED = {
-    values.Outcome.PRECONDITION: OperationProblem(
-        "PreconditionFailed", "the member has another tag, or there is one already, or none"
+#: Makers, no exceptions: one that is raised keeps its frames, and with them the whole request.
+_REFUSED: Final[Mapping[values.Outcome, Callable[[], OperationProblem]]] = {
+    values.Outcome.PRECONDITION: functools.partial(
+        OperationProblem,
+        "PreconditionFailed",
+        "the member has another tag, or there is one already, or none",
     ),
-    values.Outcome.COLLISION: OperationProblem(
-        "IdCollision", "another id of this set has the same place; write another id", field="id"
+    values.Outcome.COLLISION: functools.partial(
+        OperationProblem,
+        "IdCollision",
+        "another id of this set has the same place; write another id",
+        field="id",
     ),
-    values.Outcome.DELETING: OperationProblem(
-        "SetDeleting", "the set is being deleted; its members go with it"
-    ),
-    values.Outcome.MANAGED: OperationProblem("ManagedByRows", ownsets.MANAGED),
-    values.Outcome.GONE: OperationProblem(
+    values.Outcome.DELETING: functools.partial(OperationProblem, "SetDeleting", ownsets.DELETING),
+    values.Outcome.MANAGED: functools.partial(OperationProblem, "ManagedByRows", ownsets.MANAGED),
+    values.Outcome.GONE: functools.partial(
+        OperationProblem,
         "QueueUnavailable",
         "the set is being stored or removed just now",
         retry_after_seconds=1,
@@ -228,4 +235,11 @@ _REFUSED = {
 
 def problem_of(outcome: values.Outcome) -> OperationProblem | None:
     """The problem that an outcome is; None where it was carried out, or there was nothing to do."""
-    return _REFUSED.get(outcome)
+    make = _REFUSED.get(outcome)
+    return None if make is None else make()
+
+
+def check_outcome(outcome: values.Outcome) -> None:
+    """Raise the problem that an outcome is."""
+    if (problem := problem_of(outcome)) is not None:
+        raise problem

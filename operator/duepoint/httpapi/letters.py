@@ -14,6 +14,7 @@ from duepoint.httpapi import bodies, calls, rates, views
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import HttpResponse
 
+USUALLY_LISTED = 100
 MOST_LISTED = 500
 MOST_REPLAYED = 100
 
@@ -33,7 +34,7 @@ class Letters:
         self._rates = limits
 
     async def list(self, call: calls.OperationCall) -> HttpResponse:
-        limit = call.whole("limit", 100, MOST_LISTED)
+        limit = call.whole("limit", USUALLY_LISTED, MOST_LISTED)
         page = await self._members.dead_letters(call.owned.record, call.text("cursor"), limit=limit)
         items = [_shown(letter_id, letter) for letter_id, letter in page.letters]
         return views.json(200, {"items": items, "next": page.cursor})

@@ -5,43 +5,24 @@ It is served at ``/openapi.json``, and ``docs/reference/http-api.md`` is made fr
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from duepoint import __version__
 from duepoint.delayqueue import apirequests
-from duepoint.httpapi import bulk, calls, letters, listing, operations, problems
+from duepoint.httpapi import bulk, calls, letters, listing, operations, problems, singles
 from duepoint.httpapi.dashboard import forecasts, reads, routes
 from duepoint.httpapi.dashboard import letters as dashboardletters
 from duepoint.httpapi.dashboard import schemas as dashboardschemas
 from duepoint.httpapi.operations import Needs, Operation
+from duepoint.httpapi.shapes import COUNT, TEXT, TIME, TIME_OR_NULL, Json, about, object_of, page_of
 from duepoint.schedules import specfields
 from duepoint.schedules.sets import members as memberjson
 from duepoint.schedules.sets import rowturns
 
-Json = dict[str, Any]
-
-_TIME: Final[Json] = {"type": "string", "format": "date-time"}
-_TIME_OR_NULL: Final[Json] = {"type": ["string", "null"], "format": "date-time"}
-_TEXT: Final[Json] = {"type": "string"}
-_COUNT: Final[Json] = {"type": "integer", "minimum": 0}
-
 _ID: Final[Json] = {"type": "string", "pattern": memberjson.ID_PATTERN}
-_NAMESPACE: Final[Json] = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}
-_NAME: Final[Json] = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"}
+_NAMESPACE: Final[Json] = {"type": "string", "pattern": operations.NAMESPACE_PATTERN}
+_NAME: Final[Json] = {"type": "string", "pattern": operations.NAME_PATTERN}
 _TAG: Final[Json] = {"type": "string", "pattern": memberjson.TAG_PATTERN}
-
-
-def _about(schema: Json, description: str) -> Json:
-    return {**schema, "description": description}
-
-
-def _object(properties: Json, *required: str, closed: bool = False) -> Json:
-    schema: Json = {"type": "object", "properties": properties}
-    if required:
-        schema["required"] = list(required)
-    if closed:
-        schema["additionalProperties"] = False
-    return schema
 
 
 def _nullable(schema: Json, description: str) -> Json:
@@ -49,7 +30,11 @@ def _nullable(schema: Json, description: str) -> Json:
     kind = {**schema, "type": [schema["type"], "null"]} if "type" in schema else schema
     if "enum" in kind:
         kind["enum"] = [*kind["enum"], None]
-    return _about(kind, description)
+    return about(kind, description)
+
+
+def _number(usual: int, most: int) -> Json:
+    return {"type": "integer", "minimum": 1, "maximum": most, "default": usual}
 
 
 def _choices(*values: str) -> Json:
@@ -61,7 +46,7 @@ _OPTIONS: Final[Json] = {
         {"type": "string", "maxLength": 64}, "IANA name; unset = the set's default"
     ),
     "dst": _nullable(
-        _object(
+        object_of(
             {
                 "gap": _nullable(
                     _choices(*specfields.GAPS), "a local time that does not exist (spring)"
@@ -97,16 +82,16 @@ _SCHEDULE: Final = _nullable(
     {"type": "string", "maxLength": memberjson.LONGEST_EXPRESSION},
     "an expression, as in spec.schedule of a Schedule",
 )
-_AT: Final = _nullable(_TIME, "once, at this instant")
-_DELAY: Final = _nullable(_TEXT, "once, so long after the request, such as 90s or 1h30m")
+_AT: Final = _nullable(TIME, "once, at this instant")
+_DELAY: Final = _nullable(TEXT, "once, so long after the request, such as 90s or 1h30m")
 
 _ANSWERED: Final[Json] = {
-    "etag": _about(_TAG, "the version: another one after each change"),
-    "uid": _about(_TEXT, "of this life of the id"),
-    "state": _about(_choices("Active", "Suspended", "Completed"), "Completed: no slot is left"),
-    "createdTime": _TIME,
-    "nextDueTime": _about(_TIME_OR_NULL, "null: there is none, or a worker has claimed it"),
-    "claimed": _about({"type": "boolean"}, "a worker has it now"),
+    "etag": about(_TAG, "the version: another one after each change"),
+    "uid": about(TEXT, "of this life of the id"),
+    "state": about(_choices("Active", "Suspended", "Completed"), "Completed: no slot is left"),
+    "createdTime": TIME,
+    "nextDueTime": about(TIME_OR_NULL, "null: there is none, or a worker has claimed it"),
+    "claimed": about({"type": "boolean"}, "a worker has it now"),
 }
 _IGNORED: Final = {
     name: {"readOnly": True, "description": "of answers; ignored here"}
@@ -116,25 +101,27 @@ _TIMES: Final[Json] = {"schedule": _SCHEDULE, "at": _AT, "delay": _DELAY}
 _OWN: Final[Json] = {"id": _ID, "schedule": _SCHEDULE, "at": _AT, **_OPTIONS}
 
 SCHEMAS: Final[Json] = {
-    "Member": _object(
+    "Member": object_of(
         {**_OWN, **_ANSWERED},
         "id", "etag", "uid", "state", "createdTime", "nextDueTime", "claimed",
     ),
-    "MemberFields": _about(
-        _object({"id": _nullable(_ID, "that of the URL"), **_TIMES, **_OPTIONS, **_IGNORED},
-                closed=True),
+    "MemberFields": about(
+        object_of(
+            {"id": _nullable(_ID, "that of the URL"), **_TIMES, **_OPTIONS, **_IGNORED},
+            closed=True,
+        ),
         "Exactly one of schedule, at and delay.",
     ),
-    "OneOff": _about(
-        _object({"at": _AT, "delay": _DELAY, **_OPTIONS, **_IGNORED}, closed=True),
+    "OneOff": about(
+        object_of({"at": _AT, "delay": _DELAY, **_OPTIONS, **_IGNORED}, closed=True),
         "Exactly one of at and delay.",
     ),
-    "MemberPatch": _about(
+    "MemberPatch": about(
         {"type": "object"},
         "A merge patch of MemberFields: null removes a field, so that the set's default counts.",
     ),
-    "MemberRow": _about(
-        _object(
+    "MemberRow": about(
+        object_of(
             {
                 "id": _ID, "schedule": _SCHEDULE, "at": _AT, **_OPTIONS, **_IGNORED,
                 "ifMatch": _nullable(_TAG, "only where the member has this etag"),
@@ -144,12 +131,12 @@ SCHEMAS: Final[Json] = {
         ),
         "Exactly one of schedule and at; a delay would count from each attempt anew.",
     ),
-    "RemovalRow": _object(
+    "RemovalRow": object_of(
         {"id": _ID, "ifMatch": _nullable(_TAG, "only where the member has this etag")},
         "id", closed=True,
     ),
-    "WrittenMember": _about(
-        _object(
+    "WrittenMember": about(
+        object_of(
             {
                 **_OWN,
                 "outcome": _choices("Created", "Replaced", "Unchanged"),
@@ -159,74 +146,68 @@ SCHEMAS: Final[Json] = {
         ),
         "The member as it was written.",
     ),
-    "MemberPage": _about(
-        _object(
-            {
-                "items": {"type": "array", "items": {"$ref": "#/components/schemas/Member"}},
-                "next": _about(_TEXT, "the cursor of the next page; empty at the end"),
-            },
-            "items", "next",
-        ),
+    "MemberPage": about(
+        page_of("Member"),
         "A page may be short, even empty, while there is more to come.",
     ),
-    "RowAnswer": _about(
-        _object(
+    "RowAnswer": about(
+        object_of(
             {
-                "id": _about({"type": "string"}, "of the row, where it has one that can be"),
+                "id": about({"type": "string"}, "of the row, where it has one that can be"),
                 "outcome": _choices("Created", "Replaced", "Unchanged", "Removed", "Absent"),
                 "etag": _TAG,
-                "dueTime": _TIME,
-                "line": _about({"type": "integer", "minimum": 1}, "of a row that was refused"),
-                "error": _object(
-                    {"status": _COUNT, "code": _TEXT, "detail": _TEXT, "field": _TEXT},
+                "dueTime": TIME,
+                "line": about({"type": "integer", "minimum": 1}, "of a row that was refused"),
+                "error": object_of(
+                    {"status": COUNT, "code": TEXT, "detail": TEXT, "field": TEXT},
                     "status", "code", "detail",
                 ),
-                "fatal": _about({"type": "boolean"}, "nothing behind this line was read"),
+                "fatal": about({"type": "boolean"}, "nothing behind this line was read"),
             }
         ),
         "One line for each row, in the order of the rows.",
     ),
-    "SetSummary": _object(
+    "SetSummary": object_of(
         {
-            "namespace": _TEXT,
-            "name": _TEXT,
-            "uid": _TEXT,
+            "namespace": TEXT,
+            "name": TEXT,
+            "uid": TEXT,
             "state": _choices("Ready", "Suspended", "Stalled", "Deleting"),
-            "managedByRows": _about({"type": "boolean"}, "members cannot be changed here"),
-            "members": _COUNT,
-            "armed": _about(_COUNT, "points that wait, retries among them"),
-            "inFlight": _about(_COUNT, "points that workers hold"),
-            "nextDueTime": _TIME_OR_NULL,
-            "lagSeconds": _about({"type": "number"}, "how long the oldest has been overdue"),
-            "limits": _object(
-                {"members": _COUNT, "payloadBytes": _COUNT, "changesPerSecond": _COUNT}
+            "managedByRows": about({"type": "boolean"}, "members cannot be changed here"),
+            "members": COUNT,
+            "armed": about(COUNT, "points that wait, retries among them"),
+            "inFlight": about(COUNT, "points that workers hold"),
+            "nextDueTime": TIME_OR_NULL,
+            "lagSeconds": about({"type": "number"}, "how long the oldest has been overdue"),
+            "limits": object_of(
+                {"members": COUNT, "payloadBytes": COUNT, "changesPerSecond": COUNT}
             ),
-            "durability": _object(
+            "durability": object_of(
                 {
                     "persistence": _choices("aof", "rdb", "aof+rdb", "none"),
-                    "replicas": _COUNT,
-                    "lossWindow": _about(_TEXT, "what can be lost when a server is lost"),
+                    "replicas": COUNT,
+                    "lossWindow": about(TEXT, "what can be lost when a server is lost"),
                 }
             ),
         },
         "namespace", "name", "uid", "state", "members",
     ),
-    "Times": _object({"items": {"type": "array", "items": _TIME}}, "items"),
-    "Trigger": _object({"payload": {"description": "in place of the member's"}}, closed=True),
-    "Triggered": _object({"run": _TEXT, "slotTime": _TIME}, "run", "slotTime"),
-    "OpenSlots": _object(
+    "Times": object_of({"items": {"type": "array", "items": TIME}}, "items"),
+    "Trigger": object_of({"payload": {"description": "in place of the member's"}}, closed=True),
+    "Triggered": object_of({"run": TEXT, "slotTime": TIME}, "run", "slotTime"),
+    "OpenSlots": object_of(
         {
             "items": {
                 "type": "array",
-                "items": _object(
+                "items": object_of(
                     {
-                        "id": _about(_ID, "of the member"),
-                        "slotTime": _TIME_OR_NULL,
-                        "attempt": _about(_COUNT, "how many were made"),
-                        "sinceTime": _TIME_OR_NULL,
-                        "dueTime": _about(_TIME_OR_NULL, "of the next attempt"),
+                        "id": about(_ID, "of the member"),
+                        "slotTime": TIME_OR_NULL,
+                        "attempt": about(COUNT, "how many were made"),
+                        "sinceTime": TIME_OR_NULL,
+                        "dueTime": about(TIME_OR_NULL, "of the next attempt"),
                         "claimed": {"type": "boolean"},
-                        "lastError": _TEXT,
+                        "lastError": TEXT,
                     },
                     "id",
                 ),
@@ -234,47 +215,47 @@ SCHEMAS: Final[Json] = {
         },
         "items",
     ),
-    "LetterPage": _object(
+    "LetterPage": object_of(
         {
             "items": {
                 "type": "array",
-                "items": _object(
+                "items": object_of(
                     {
-                        "id": _about(_TEXT, "of the letter, for a replay"),
-                        "schedule": _about(_TEXT, "id of the member"),
-                        "slotTime": _TIME_OR_NULL,
-                        "deadTime": _TIME_OR_NULL,
-                        "reason": _TEXT,
-                        "message": _TEXT,
-                        "attempts": _COUNT,
+                        "id": about(TEXT, "of the letter, for a replay"),
+                        "schedule": about(TEXT, "id of the member"),
+                        "slotTime": TIME_OR_NULL,
+                        "deadTime": TIME_OR_NULL,
+                        "reason": TEXT,
+                        "message": TEXT,
+                        "attempts": COUNT,
                     },
                     "id",
                 ),
             },
-            "next": _TEXT,
+            "next": TEXT,
         },
         "items", "next",
     ),
-    "Replay": _object(
+    "Replay": object_of(
         {
             "ids": {
-                "type": "array", "items": _TEXT,
+                "type": "array", "items": TEXT,
                 "minItems": 1, "maxItems": letters.MOST_REPLAYED,
             }
         },
         "ids", closed=True,
     ),
-    "Replayed": _object(
-        {"replayed": _COUNT, "missing": {"type": "array", "items": _TEXT}}, "replayed", "missing"
+    "Replayed": object_of(
+        {"replayed": COUNT, "missing": {"type": "array", "items": TEXT}}, "replayed", "missing"
     ),
-    "Problem": _object(
+    "Problem": object_of(
         {
-            "title": _TEXT,
-            "status": _COUNT,
+            "title": TEXT,
+            "status": COUNT,
             "code": {"type": "string", "enum": list(problems.KINDS)},
-            "detail": _TEXT,
-            "field": _about(_TEXT, "of the body, the query or the headers"),
-            "requestId": _about(_TEXT, "names the request in the log"),
+            "detail": TEXT,
+            "field": about(TEXT, "of the body, the query or the headers"),
+            "requestId": about(TEXT, "names the request in the log"),
         },
         "title", "status", "code", "detail",
     ),
@@ -282,7 +263,7 @@ SCHEMAS: Final[Json] = {
 
 _LIMITS: Final = {
     "exportMembers": (listing.USUALLY_EXPORTED, listing.MOST_EXPORTED),
-    "listDeadLetters": (100, letters.MOST_LISTED),
+    "listDeadLetters": (letters.USUALLY_LISTED, letters.MOST_LISTED),
     "listScheduleLetters": (dashboardletters.MOST_LISTED, dashboardletters.MOST_LISTED),
     "listSchedules": (reads.MOST_LISTED, reads.MOST_LISTED),
     "listSets": (reads.MOST_LISTED, reads.MOST_LISTED),
@@ -290,20 +271,12 @@ _LIMITS: Final = {
 _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "cursor": ({"type": "string", "maxLength": 512}, "`next` of the page before"),
     "prefix": (_ID, "only ids that begin so"),
-    "dueFrom": (_TIME, "only members due from here on, oldest first"),
-    "dueUntil": (_TIME, "only members due before this instant"),
+    "dueFrom": (TIME, "only members due from here on, oldest first"),
+    "dueUntil": (TIME, "only members due before this instant"),
     "namespace": (_NAMESPACE, "of one namespace; unset = of all"),
-    "days": (
-        {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": forecasts.MOST_DAYS,
-            "default": forecasts.USUAL_DAYS,
-        },
-        "how many to look ahead",
-    ),
+    "days": (_number(forecasts.USUAL_DAYS, forecasts.MOST_DAYS), "how many to look ahead"),
     "timeZone": ({"type": "string", "maxLength": 64}, "of the hours; default Etc/UTC"),
-    "count": ({"type": "integer", "minimum": 1, "maximum": 100, "default": 10}, "how many"),
+    "count": (_number(singles.USUAL_TIMES, singles.MOST_TIMES), "how many"),
 }
 
 
@@ -313,10 +286,11 @@ _OPTIONAL: Final = frozenset({"Trigger", "ScheduleTrigger", "Suspension"})
 
 def document(*, dashboard: bool = True) -> Json:
     """The whole document; ``dashboard``: with its operations, which are there only with it."""
-    paths: Json = {}
-    for operation in (*operations.OPERATIONS, *(routes.OPERATIONS if dashboard else ())):
-        path = paths.setdefault(operation.base + operation.path, {})
-        path[operation.method.lower()] = _operation(operation)
+    listed = (*operations.OPERATIONS, *(routes.OPERATIONS if dashboard else ()))
+    paths = {
+        path: {method.lower(): _operation(operation) for method, operation in methods.items()}
+        for path, methods in operations.by_path(listed).items()
+    }
     return {
         "openapi": "3.1.0",
         "info": {
@@ -357,7 +331,9 @@ def _operation(operation: Operation) -> Json:
     if operation.body:
         described["requestBody"] = {
             "required": operation.body not in _OPTIONAL,
-            "content": {kind: _content(operation.body) for kind in _types(operation)},
+            "content": {
+                kind: _content(operation.body) for kind in operations.body_types(operation)
+            },
         }
         if operation.is_bulk:
             described["requestBody"]["description"] = (
@@ -379,12 +355,6 @@ def _rights(operation: Operation) -> str:
     return f"Needs {verbs} on `schedulesets/schedules` (group duepoint.dev) of the set."
 
 
-def _types(operation: Operation) -> tuple[str, ...]:
-    if operation.is_bulk:
-        return (calls.NDJSON,)
-    return (calls.MERGE_PATCH, calls.JSON) if operation.method == "PATCH" else (calls.JSON,)
-
-
 def _content(schema: str) -> Json:
     return {"schema": {"$ref": f"#/components/schemas/{schema}"}}
 
@@ -404,16 +374,16 @@ def _query(operation: Operation) -> list[Json]:
     for name in operation.parameters:
         if name == "limit":
             usual, most = _LIMITS.get(operation.name, (listing.USUALLY_LISTED, listing.MOST_LISTED))
-            schema: Json = {"type": "integer", "minimum": 1, "maximum": most, "default": usual}
-            about = "most items of the page"
+            schema = _number(usual, most)
+            description = "most items of the page"
         else:
-            schema, about = _PARAMETERS[name]
-        found.append({"name": name, "in": "query", "schema": schema, "description": about})
+            schema, description = _PARAMETERS[name]
+        found.append({"name": name, "in": "query", "schema": schema, "description": description})
     return found
 
 
 def _headers(operation: Operation) -> list[Json]:
-    about = {
+    meanings = {
         "If-Match": "only where the member has this tag, or one of these; * = any",
         "If-None-Match": (
             "answer 304 where the member still has this tag"
@@ -430,7 +400,7 @@ def _headers(operation: Operation) -> list[Json]:
         ),
     }
     return [
-        {"name": name, "in": "header", "schema": _TEXT, "description": about[name]}
+        {"name": name, "in": "header", "schema": TEXT, "description": meanings[name]}
         for name in operations.headers_of(operation)
     ]
 
@@ -444,9 +414,9 @@ def _responses(operation: Operation) -> Json:
             answer["content"] = {kind: _content(schema)}
         headers = {}
         if schema in ("Member", "WrittenMember") or status == 304:
-            headers["ETag"] = {"schema": _TEXT}
+            headers["ETag"] = {"schema": TEXT}
         if operation.name == "createOneOff":
-            headers["Location"] = {"schema": _TEXT}
+            headers["Location"] = {"schema": TEXT}
         if headers:
             answer["headers"] = headers
         found[str(status)] = answer

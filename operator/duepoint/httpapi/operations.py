@@ -9,10 +9,11 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib import parse
 
+from duepoint.httpapi import calls
 from duepoint.httpapi.problems import OperationProblem
 
 BASE: Final = "/v1/namespaces/{namespace}/schedulesets/{set}"
@@ -164,12 +165,30 @@ def headers_of(operation: Operation) -> tuple[str, ...]:
     return taken
 
 
-_BY_PATH: Final[dict[str, dict[str, Operation]]] = {}
-for _operation in OPERATIONS:
-    _BY_PATH.setdefault(_operation.path, {})[_operation.method] = _operation
+def body_types(operation: Operation) -> tuple[str, ...]:
+    """Of which types a body may be; none where there is no body."""
+    if operation.is_bulk:
+        return (calls.NDJSON,)
+    if not operation.body:
+        return ()
+    return (calls.MERGE_PATCH, calls.JSON) if operation.method == "PATCH" else (calls.JSON,)
 
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_SET = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+def by_path(listed: Iterable[Operation]) -> dict[str, dict[str, Operation]]:
+    """Operations by the template of their whole path, and then by method."""
+    found: dict[str, dict[str, Operation]] = {}
+    for operation in listed:
+        found.setdefault(operation.base + operation.path, {})[operation.method] = operation
+    return found
+
+
+_BY_PATH: Final = by_path(OPERATIONS)
+
+#: Names that objects can have.
+NAMESPACE_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+_NAMESPACE = re.compile(NAMESPACE_PATTERN)
+_NAME = re.compile(NAME_PATTERN)
 _OF_A_MEMBER = {"next": "/schedules/{id}/next", "trigger": "/schedules/{id}/trigger"}
 
 
@@ -194,7 +213,7 @@ def route(method: str, path: str) -> ApiRoute:
         raise _nothing()
     namespace, name = parts[3], parts[5]
     below, id_ = _below(parts[6:])
-    methods = _BY_PATH.get(below)
+    methods = _BY_PATH.get(BASE + below)
     if methods is None:
         raise _nothing()
     return ApiRoute(chosen(methods, method), namespace, name, id_)
@@ -225,7 +244,7 @@ def is_namespace(text: str) -> bool:
 
 def is_object_name(text: str) -> bool:
     """Whether a Schedule or a ScheduleSet can have this name."""
-    return _SET.fullmatch(text) is not None
+    return _NAME.fullmatch(text) is not None
 
 
 def _below(parts: list[str]) -> tuple[str, str]:

@@ -21,6 +21,7 @@ _MOST_KNOWN = 10_000
 MOST_RULES_BYTES = 32 << 20
 #: Why nobody else changes members of a set with rows.
 MANAGED = "members are kept equal to spec.rows; change the rows instead"
+DELETING = "the set is being deleted; its members go with it"
 #: From this part of the limit on the count is read for each change.
 _NEARLY_FULL = 0.95
 
@@ -54,9 +55,7 @@ class OwnSet:
         """Refuse where members cannot run; those of rows can."""
         record = self.record
         if record.state is SetState.DELETING:
-            raise OperationProblem(
-                "SetDeleting", "the set is being deleted; its members go with it"
-            )
+            raise OperationProblem("SetDeleting", DELETING)
         if record.state is SetState.STALLED:
             message = "the spec of the set is wrong; its condition Stalled says why"
             raise OperationProblem("SetStalled", message)

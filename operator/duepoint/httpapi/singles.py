@@ -25,6 +25,8 @@ from duepoint.schedules.sets import members as memberjson
 from duepoint.schedules.sets import memberviews, ulids
 from duepoint.schedules.sets.setrecord import SetState
 
+USUAL_TIMES = 10
+MOST_TIMES = 100
 _RACES = 8
 _Key = tuple[ownsets.OwnSet, nodes.Safety | None]
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -65,7 +67,7 @@ class Singles:
         return views.json(200, views.member(found, call.owned.record.settings), (etag,))
 
     async def next_times(self, call: calls.OperationCall) -> HttpResponse:
-        count = call.whole("count", 10, 100)
+        count = call.whole("count", USUAL_TIMES, MOST_TIMES)
         found = await self._found(call)
         record = call.owned.record
         if found.at_us is not None or found.rule.timing.suspend:
@@ -80,15 +82,18 @@ class Singles:
         return views.json(200, {"items": [memberviews.instant_text(each) for each in times]})
 
     async def _found(self, call: calls.OperationCall) -> values.StoredMember:
-        found = await self._gets.ask(call.owned, call.id) if memberjson.is_id(call.id) else None
+        found = await self._stored(call)
         if found is None:
             raise no_member(call.id)
         return found
 
+    async def _stored(self, call: calls.OperationCall) -> values.StoredMember | None:
+        return await self._gets.ask(call.owned, call.id) if memberjson.is_id(call.id) else None
+
     # -- write ---------------------------------------------------------------------------------
 
     async def put(self, call: calls.OperationCall) -> HttpResponse:
-        call.check_id()
+        calls.check_id(call.id)
         call.owned.check_open()
         row = self._row(call, call.body, call.id)
         await self._take(call)
@@ -144,8 +149,7 @@ class Singles:
             answer = await self._puts.ask((call.owned, call.safety()), write)
             if answer.outcome is values.Outcome.PRECONDITION:
                 continue  # another change came between
-            if (refused := calls.problem_of(answer.outcome)) is not None:
-                raise refused
+            calls.check_outcome(answer.outcome)
             return self._written(call, 200, row, answer)
         raise errors.TryLater("the member is changed by others all the time")
 
@@ -158,8 +162,7 @@ class Singles:
             raise no_member(call.id)
         removal = values.MemberRemoval(id=call.id, condition=condition)
         answer = await self._removals.ask((call.owned, call.safety()), removal)
-        if (refused := calls.problem_of(answer.outcome)) is not None:
-            raise refused
+        calls.check_outcome(answer.outcome)
         if answer.outcome is values.Outcome.ABSENT:
             raise no_member(call.id)
         return HttpResponse(204)
@@ -222,7 +225,7 @@ class Singles:
         """The one tag that has to stand there; of several, or of any, the one that does."""
         if len(wanted) == 1 and wanted != ("*",):
             return values.IfMatch(wanted[0] if memberjson.is_tag(wanted[0]) else "0" * 8)
-        found = await self._gets.ask(call.owned, call.id) if memberjson.is_id(call.id) else None
+        found = await self._stored(call)
         if found is None or (wanted != ("*",) and found.tag not in wanted):
             raise _other_tag()
         return values.IfMatch(found.tag)
@@ -237,8 +240,7 @@ class Singles:
         if await self._sets.room(owned) < 1 and await self._gets.ask(owned, row.id) is None:
             raise set_full(owned)
         answer = await self._puts.ask((owned, call.safety()), write_of(row, condition))
-        if (refused := calls.problem_of(answer.outcome)) is not None:
-            raise refused
+        calls.check_outcome(answer.outcome)
         if answer.outcome is values.Outcome.CREATED:
             owned.counted += 1
         return answer

@@ -6,6 +6,7 @@ import types
 
 import pytest
 
+from duepoint.delayqueue.members import values
 from duepoint.httpapi import calls, singles
 from duepoint.httpapi.problems import OperationProblem
 
@@ -75,3 +76,16 @@ def test_what_is_no_tag_is_refused(text):
     with pytest.raises(OperationProblem) as refused:
         call(if_match=text).tags("If-Match")
     assert (refused.value.code, refused.value.field) == ("InvalidHeader", "If-Match")
+
+
+@pytest.mark.parametrize("outcome", values.Outcome)
+def test_a_refusal_keeps_nothing_of_the_request_before(outcome):
+    problem = calls.problem_of(outcome)
+    if problem is None:
+        return
+    with pytest.raises(OperationProblem):
+        raise problem
+    again = calls.problem_of(outcome)
+    assert again is not None
+    assert again.__traceback__ is None
+    assert (again.code, again.detail, again.field) == (problem.code, problem.detail, problem.field)

@@ -52,13 +52,27 @@ def attributes(
     )
 
 
+async def may_list(rights: access.Access, asked: UserCall, namespace: str | None) -> bool:
+    """Whether the caller may list the Schedules of this namespace; None = of all."""
+    wanted = attributes("list", schedules.PLURAL, namespace)
+    return await rights.may(asked.caller, wanted)
+
+
+async def check_list(rights: access.Access, asked: UserCall, namespace: str | None) -> None:
+    """Raise Problem Forbidden where the caller may not list these Schedules."""
+    if not await may_list(rights, asked, namespace):
+        where = "of all namespaces" if namespace is None else "of this namespace"
+        message = f"you may not list schedules (group duepoint.dev) {where}"
+        raise OperationProblem("Forbidden", message)
+
+
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
     """What the API server refuses is a problem of the caller's request."""
     try:
         yield
     except kube_errors.ApiError as error:
-        raise problem_of(error) from error
+        raise _problem_of(error) from error
 
 
 #: Refusals whose own words say what is wrong, by kind.
@@ -70,7 +84,7 @@ _IN_ITS_WORDS: Final = (
 )
 
 
-def problem_of(error: kube_errors.ApiError) -> OperationProblem:
+def _problem_of(error: kube_errors.ApiError) -> OperationProblem:
     """The problem that an answer of the API server is."""
     for kind, code in _IN_ITS_WORDS:
         if isinstance(error, kind):

@@ -15,7 +15,7 @@ from typing import Final
 
 from duepoint.delayqueue import deadletters, delayqueue, sharding
 from duepoint.httpapi import access, letters
-from duepoint.httpapi.dashboard import asking, queueviews, reads
+from duepoint.httpapi.dashboard import asking, reads
 from duepoint.httpapi.dashboard.asking import UserCall
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import schedules
@@ -35,7 +35,7 @@ class ScheduleLetters:
 
     async def list(self, asked: UserCall) -> HttpResponse:
         call = asked.call
-        await queueviews.check_list(self._rights, asked, call.namespace)
+        await asking.check_list(self._rights, asked, call.namespace)
         limit = call.whole("limit", MOST_LISTED, MOST_LISTED)
         await self._queue.layouts.read()
         found, behind = await self._queue.dead_letters.of_namespace(
@@ -48,7 +48,7 @@ class ScheduleLetters:
     async def replay(self, asked: UserCall) -> HttpResponse:
         """Run slots again; what became of each letter by its id."""
         ids = letters.replayed_ids(asked.call)
-        if not await queueviews.may_list(self._rights, asked, asked.call.namespace):
+        if not await asking.may_list(self._rights, asked, asked.call.namespace):
             results = dict.fromkeys(ids, "gone")
         else:
             await self._queue.layouts.read()

@@ -13,25 +13,9 @@ from duepoint.delayqueue import delayqueue
 from duepoint.httpapi import access, views
 from duepoint.httpapi.dashboard import asking, reads
 from duepoint.httpapi.dashboard.asking import UserCall
-from duepoint.httpapi.problems import OperationProblem
-from duepoint.kube import schedules
 from duepoint.net.requests import HttpResponse
 
 _FRESH_SECONDS: Final = 2.0
-
-
-async def may_list(rights: access.Access, asked: UserCall, namespace: str | None) -> bool:
-    """Whether the caller may list the Schedules of this namespace; None = of all."""
-    wanted = asking.attributes("list", schedules.PLURAL, namespace)
-    return await rights.may(asked.caller, wanted)
-
-
-async def check_list(rights: access.Access, asked: UserCall, namespace: str | None) -> None:
-    """Raise Problem Forbidden where the caller may not list these Schedules."""
-    if not await may_list(rights, asked, namespace):
-        where = "of all namespaces" if namespace is None else "of this namespace"
-        message = f"you may not list schedules (group duepoint.dev) {where}"
-        raise OperationProblem("Forbidden", message)
 
 
 class QueueViews:
@@ -46,7 +30,7 @@ class QueueViews:
 
     async def queue(self, asked: UserCall) -> HttpResponse:
         namespace = asked.namespace
-        await check_list(self._rights, asked, namespace)
+        await asking.check_list(self._rights, asked, namespace)
         await self._queue.layouts.read()
         if namespace is not None:
             return reads.answer(200, await self._of_namespace(namespace))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -55,21 +56,15 @@ class Reads:
     async def whoami(self, asked: UserCall) -> HttpResponse:
         """The caller's name, and the namespaces that they may list; null = they may not."""
         namespaces = None
-        try:
+        with asking.refusals(), contextlib.suppress(kube_errors.Forbidden):
             page = await asked.api.page("/api/v1/namespaces", _Named, limit=_MOST_NAMESPACES)
-        except kube_errors.Forbidden:
-            pass
-        except kube_errors.ApiError as error:
-            raise asking.problem_of(error) from error
-        else:
             namespaces = [each.metadata.name for each in page.items]
-        everywhere = asking.attributes("list", schedules.PLURAL, None)
         return answer(
             200,
             {
                 "user": asked.caller.user.username,
                 "namespaces": namespaces,
-                "mayListAll": await self._rights.may(asked.caller, everywhere),
+                "mayListAll": await asking.may_list(self._rights, asked, None),
             },
         )
 

@@ -81,9 +81,7 @@ OPERATIONS: Final = (
     ),
 )  # fmt: skip
 
-_BY_PATH: Final[dict[str, dict[str, Operation]]] = {}
-for _operation in OPERATIONS:
-    _BY_PATH.setdefault(_operation.base + _operation.path, {})[_operation.method] = _operation
+_BY_PATH: Final = operations.by_path(OPERATIONS)
 
 
 def route(method: str, path: str) -> ApiRoute | None:

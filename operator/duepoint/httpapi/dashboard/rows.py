@@ -46,6 +46,9 @@ class _Condition(msgspec.Struct, rename="camel"):
         }
 
 
+_NOT_OBSERVED: Final = _Condition(reason="NotObserved", message="no operator has looked at it")
+
+
 class _Spec(msgspec.Struct, rename="camel"):
     schedule: str | None = None
     schedules: tuple[str, ...] | None = None
@@ -160,7 +163,7 @@ def _health(
     if (found := conditions.get(ConditionType.RECONCILING)) is not None:
         return "waiting", found
     if is_behind or not has_status:
-        return "waiting", _Condition(reason="NotObserved", message="no operator has looked at it")
+        return "waiting", _NOT_OBSERVED
     if newest is not None and newest.outcome in _FAILURES:
         return "failing", _Condition(reason=newest.reason or newest.outcome, message=newest.message)
     ready = conditions.get(ConditionType.READY)
@@ -333,5 +336,5 @@ def _set_health(
         if (found := conditions.get(type_)) is not None:
             return health, found
     if not is_known:
-        return "waiting", _Condition(reason="NotObserved", message="no operator has looked at it")
+        return "waiting", _NOT_OBSERVED
     return "ok", None

@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-Json = dict[str, Any]
+from duepoint.httpapi.shapes import COUNT, TEXT, TIME, TIME_OR_NULL, Json, about, object_of, page_of
 
-_TEXT: Final[Json] = {"type": "string"}
-_TIME: Final[Json] = {"type": "string", "format": "date-time"}
-_TIME_OR_NULL: Final[Json] = {"type": ["string", "null"], "format": "date-time"}
-_COUNT: Final[Json] = {"type": "integer", "minimum": 0}
 _NUMBER: Final[Json] = {"type": "number"}
 _FLAG: Final[Json] = {"type": "boolean"}
-_TEXTS: Final[Json] = {"type": "array", "items": _TEXT}
+_TEXTS: Final[Json] = {"type": "array", "items": TEXT}
 
-
-def _about(schema: Json, description: str) -> Json:
-    return {**schema, "description": description}
-
-
-def _object(properties: Json, *required: str) -> Json:
-    found: Json = {"type": "object", "properties": properties}
-    return {**found, "required": list(required)} if required else found
-
-
-def _page_of(name: str) -> Json:
-    return _object(
-        {
-            "items": {"type": "array", "items": {"$ref": f"#/components/schemas/{name}"}},
-            "next": _about(_TEXT, "the cursor of the next page; empty at the end"),
-        },
-        "items",
-        "next",
-    )
-
-
-_HEALTH: Final[Json] = _about(
+_HEALTH: Final[Json] = about(
     {
         "type": "string",
         "enum": ["ok", "failing", "problem", "waiting", "suspended", "completed"],
@@ -45,164 +20,166 @@ _HEALTH: Final[Json] = _about(
 )
 _STANDING: Final[Json] = {
     "health": _HEALTH,
-    "reason": _about(_TEXT, "of the condition or the slot that health is about"),
-    "message": _TEXT,
+    "reason": about(TEXT, "of the condition or the slot that health is about"),
+    "message": TEXT,
 }
 _ROW: Final[Json] = {
-    "namespace": _TEXT,
-    "name": _TEXT,
-    "schedule": _about(_TEXT, "its expressions, with commas between"),
-    "timeZone": _TEXT,
-    "next": _about(_TIME, "the next slot; absent: there is none"),
-    "last": _about(_TIME, "the slot of the newest started run"),
-    "result": _about(_TEXT, "outcome of the newest slot"),
-    "target": _TEXT,
+    "namespace": TEXT,
+    "name": TEXT,
+    "schedule": about(TEXT, "its expressions, with commas between"),
+    "timeZone": TEXT,
+    "next": about(TIME, "the next slot; absent: there is none"),
+    "last": about(TIME, "the slot of the newest started run"),
+    "result": about(TEXT, "outcome of the newest slot"),
+    "target": TEXT,
     **_STANDING,
 }
 
 SCHEMAS: Final[Json] = {
-    "Whoami": _object(
+    "Whoami": object_of(
         {
-            "user": _TEXT,
-            "namespaces": _about(
-                {"type": ["array", "null"], "items": _TEXT},
+            "user": TEXT,
+            "namespaces": about(
+                {"type": ["array", "null"], "items": TEXT},
                 "those of the cluster; null: they may not be listed",
             ),
-            "mayListAll": _about(_FLAG, "Schedules of all namespaces may be listed"),
+            "mayListAll": about(_FLAG, "Schedules of all namespaces may be listed"),
         },
         "user", "namespaces", "mayListAll",
     ),
-    "ScheduleRow": _object(_ROW, "namespace", "name", "health"),
-    "SchedulePage": _page_of("ScheduleRow"),
-    "SetRow": _object(
+    "ScheduleRow": object_of(_ROW, "namespace", "name", "health"),
+    "SchedulePage": page_of("ScheduleRow"),
+    "SetRow": object_of(
         {
-            "namespace": _TEXT,
-            "name": _TEXT,
-            "members": _COUNT,
-            "inFlight": _COUNT,
-            "next": _TIME,
-            "last": _TIME,
+            "namespace": TEXT,
+            "name": TEXT,
+            "members": COUNT,
+            "inFlight": COUNT,
+            "next": TIME,
+            "last": TIME,
             "lagSeconds": _NUMBER,
-            "target": _TEXT,
+            "target": TEXT,
             **_STANDING,
         },
         "namespace", "name", "health",
     ),
-    "SetPage": _page_of("SetRow"),
-    "ScheduleDetail": _object(
+    "SetPage": page_of("SetRow"),
+    "ScheduleDetail": object_of(
         {
             **_ROW,
-            "uid": _TEXT,
-            "createdTime": _TIME,
+            "uid": TEXT,
+            "createdTime": TIME,
             "suspend": _FLAG,
-            "suspendUntil": _TIME_OR_NULL,
+            "suspendUntil": TIME_OR_NULL,
             "suspendReason": {"type": ["string", "null"]},
-            "activeCount": _about(_COUNT, "runs that have not ended"),
+            "activeCount": about(COUNT, "runs that have not ended"),
             "managedBy": {"type": ["string", "null"]},
             "conditions": {
                 "type": "array",
-                "items": _object(
-                    {"type": _TEXT, "reason": _TEXT, "message": _TEXT, "sinceTime": _TIME_OR_NULL}
+                "items": object_of(
+                    {"type": TEXT, "reason": TEXT, "message": TEXT, "sinceTime": TIME_OR_NULL}
                 ),
             },
-            "invalid": _about(_TEXT, "why the spec cannot be read; empty: it can"),
-            "upcoming": {"type": "array", "items": _TIME},
-            "slots": _about(
+            "invalid": about(TEXT, "why the spec cannot be read; empty: it can"),
+            "upcoming": {"type": "array", "items": TIME},
+            "slots": about(
                 {"type": "array", "items": {"type": "object"}},
                 "newest first: entries of status.recentRuns, and others that the queue has kept",
             ),
-            "hasOlder": _about(_FLAG, "false: the queue could not be asked for older slots"),
-            "advice": _about({"type": "object"}, "what to do next, by reason"),
-            "spec": _about({"type": "object"}, "of the object, as it is"),
-            "may": _object({"suspend": _FLAG, "trigger": _FLAG, "replay": _FLAG}),
+            "hasOlder": about(_FLAG, "false: the queue could not be asked for older slots"),
+            "advice": about({"type": "object"}, "what to do next, by reason"),
+            "spec": about({"type": "object"}, "of the object, as it is"),
+            "may": object_of({"suspend": _FLAG, "trigger": _FLAG, "replay": _FLAG}),
         },
         "namespace", "name", "health", "conditions", "upcoming", "slots", "may",
     ),
     "ScheduleTrigger": {
-        **_object({"payload": {"description": "in place of the Schedule's"}}),
+        **object_of({"payload": {"description": "in place of the Schedule's"}}),
         "additionalProperties": False,
     },
-    "CreatedRun": _object(
-        {"run": _about(_TEXT, "name of the ScheduleRun"), "uid": _TEXT}, "run", "uid"
+    "CreatedRun": object_of(
+        {"run": about(TEXT, "name of the ScheduleRun"), "uid": TEXT}, "run", "uid"
     ),
     "Suspension": {
-        **_object(
+        **object_of(
             {
-                "reason": _about({"type": ["string", "null"], "maxLength": 256}, "for the others"),
-                "until": _about(_TIME_OR_NULL, "it resumes by itself then"),
+                "reason": about({"type": ["string", "null"], "maxLength": 256}, "for the others"),
+                "until": about(TIME_OR_NULL, "it resumes by itself then"),
             }
         ),
         "additionalProperties": False,
     },
-    "Suspended": _object({"suspend": _FLAG}, "suspend"),
-    "Forecast": _object(
+    "Suspended": object_of({"suspend": _FLAG}, "suspend"),
+    "Forecast": object_of(
         {
-            "fromTime": _TIME,
-            "timeZone": _TEXT,
-            "schedules": _about(_COUNT, "that were counted"),
-            "suspended": _about(_COUNT, "of these, without a slot because they are suspended"),
-            "unread": _about(_COUNT, "whose spec this version cannot read"),
-            "runs": _COUNT,
+            "fromTime": TIME,
+            "timeZone": TEXT,
+            "schedules": about(COUNT, "that were counted"),
+            "suspended": about(COUNT, "of these, without a slot because they are suspended"),
+            "unread": about(COUNT, "whose spec this version cannot read"),
+            "runs": COUNT,
             "hours": {
                 "type": "array",
-                "items": _object(
+                "items": object_of(
                     {
-                        "day": _TEXT,
-                        "hour": _COUNT,
-                        "runs": _COUNT,
-                        "peak": _about(_NUMBER, "slots of the worst minute"),
-                        "peakTime": _TIME,
+                        "day": TEXT,
+                        "hour": COUNT,
+                        "runs": COUNT,
+                        "peak": about(_NUMBER, "slots of the worst minute"),
+                        "peakTime": TIME,
                     }
                 ),
             },
             "worst": {
                 "type": "array",
-                "items": _object(
+                "items": object_of(
                     {
-                        "time": _TIME,
+                        "time": TIME,
                         "slots": _NUMBER,
-                        "inside": _about({"type": "array", "items": {"type": "object"}},
-                                         "expressions with most slots in this minute"),
+                        "inside": about(
+                            {"type": "array", "items": {"type": "object"}},
+                            "expressions with most slots in this minute",
+                        ),
                     }
                 ),
             },
         },
         "fromTime", "hours", "worst",
     ),
-    "QueueView": _about(
-        _object(
+    "QueueView": about(
+        object_of(
             {
-                "points": _about(_COUNT, "that wait"),
-                "due": _about(_COUNT, "of these, due and not claimed"),
-                "claimed": _about(_COUNT, "of a namespace: that workers hold"),
-                "lagSeconds": _about(_NUMBER, "how long the oldest has been due"),
-                "deadLetters": _COUNT,
-                "outcomes": _about(_COUNT, "that no status shows yet"),
-                "server": _TEXT,
-                "state": _TEXT,
-                "shards": _COUNT,
-                "term": _COUNT,
-                "memoryUsedBytes": _COUNT,
-                "memoryLimitBytes": _about(_COUNT, "0 = none"),
-                "persistence": _TEXT,
-                "replicas": _COUNT,
-                "lossWindow": _TEXT,
+                "points": about(COUNT, "that wait"),
+                "due": about(COUNT, "of these, due and not claimed"),
+                "claimed": about(COUNT, "of a namespace: that workers hold"),
+                "lagSeconds": about(_NUMBER, "how long the oldest has been due"),
+                "deadLetters": COUNT,
+                "outcomes": about(COUNT, "that no status shows yet"),
+                "server": TEXT,
+                "state": TEXT,
+                "shards": COUNT,
+                "term": COUNT,
+                "memoryUsedBytes": COUNT,
+                "memoryLimitBytes": about(COUNT, "0 = none"),
+                "persistence": TEXT,
+                "replicas": COUNT,
+                "lossWindow": TEXT,
                 "workers": {
-                    "type": "array", "items": _object({"name": _TEXT, "untilTime": _TIME}),
+                    "type": "array", "items": object_of({"name": TEXT, "untilTime": TIME}),
                 },
                 "troubles": {
-                    "type": "array", "items": _object({"worker": _TEXT, "message": _TEXT}),
+                    "type": "array", "items": object_of({"worker": TEXT, "message": TEXT}),
                 },
             },
             "points", "due", "lagSeconds",
         ),
         "Of one namespace only points, due, claimed and lagSeconds.",
     ),
-    "ReplayedLetters": _object(
+    "ReplayedLetters": object_of(
         {
-            "replayed": _COUNT,
+            "replayed": COUNT,
             "missing": _TEXTS,
-            "results": _about(
+            "results": about(
                 {"type": "object"},
                 "by id: replayed, gone (no such letter, or none that you may see), "
                 "absent (no such Schedule any more), forbidden, unreadable, moving",
