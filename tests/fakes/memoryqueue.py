@@ -188,8 +188,9 @@ class MemoryDelayQueue:
         self._check()
         return ()
 
-    def wakeups(self) -> wakeups.Wakeups:
-        self._wakeups.append(MemoryWakeups(self._clock, sharding.all_shards(self._known_layout())))
+    def wakeups(self, before_due: wakeups.BeforeDue | None = None) -> wakeups.Wakeups:
+        shards = sharding.all_shards(self._known_layout())
+        self._wakeups.append(MemoryWakeups(self._clock, shards, before_due))
         return self._wakeups[-1]
 
     def ledger(self) -> ledger.Ledger:

@@ -163,13 +163,14 @@ class DelayQueue:
     async def close(self) -> None:
         await self.index.servers.close()
 
-    def wakeups(self) -> wakeups.Wakeups:
+    def wakeups(self, before_due: wakeups.BeforeDue | None = None) -> wakeups.Wakeups:
         """A new alarm clock over all shards; the layout must have been read."""
         return wakeups.Wakeups(
             index=self.index,
             server_clocks=self.server_clocks,
             expect_lane=self.claims.expect_lane,
             expect=self.prefetch.expect,
+            before_due=before_due,
         )
 
     def ledger(self) -> ledger.Ledger:

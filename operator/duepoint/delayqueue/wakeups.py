@@ -39,6 +39,8 @@ _AWAKE_EVERY = 40
 #: How long the shortest round trip counts; clocks drift by milliseconds in that time.
 WINDOW_SECONDS = 30.0
 _NEVER = float("inf")
+#: Takes the shards that are due within a timer's step, while the loop is awake to await that.
+BeforeDue = Callable[[tuple[messages.ShardId, ...]], None]
 
 
 @dataclass(slots=True)
@@ -117,13 +119,16 @@ class Alarms:
 
     Attributes:
         standby: shards for which another live worker is preferred: woken 200-500 ms later.
-        before_due: called with the shards that are due within a timer's step, while the loop is
-            awake to await that.
     """
 
-    def __init__(self, clock: clocks.Clock, shards: Iterable[messages.ShardId]) -> None:
+    def __init__(
+        self,
+        clock: clocks.Clock,
+        shards: Iterable[messages.ShardId],
+        before_due: BeforeDue | None = None,
+    ) -> None:
         self.standby: frozenset[messages.ShardId] = frozenset()
-        self.before_due: Callable[[tuple[messages.ShardId, ...]], None] = lambda _: None
+        self._before_due = before_due
         self._clock = clock
         self._shards = tuple(shards)
         self._at: dict[messages.ShardId, float] = {}
@@ -218,11 +223,13 @@ class Alarms:
 
     def _announce(self, now: float, at: float) -> None:
         """Say which shards are due soon, as rarely as the loop stays awake for one."""
-        if self._step and now - self._announced > _AWAKE_EVERY * self._step:
+        if self._before_due is None or not self._step:
+            return
+        if now - self._announced > _AWAKE_EVERY * self._step:
             self._announced = now
             soon = (shard for shard, due in self._at.items() if now < due <= at + self._step)
             if shards := tuple(soon):
-                self.before_due(shards)
+                self._before_due(shards)
 
     def _set(self, shard: messages.ShardId, in_seconds: float) -> None:
         at = self._clock.monotonic() + in_seconds
@@ -251,9 +258,10 @@ class Wakeups(Alarms):
         server_clocks: ServerClocks,
         expect_lane: Callable[[messages.ShardId, int], None],
         expect: Callable[[messages.ShardId, points.ScheduleId, int], None],
+        before_due: BeforeDue | None = None,
     ) -> None:
         shards = sharding.all_shards(index.known_layout())
-        super().__init__(index.clock, shards)
+        super().__init__(index.clock, shards, before_due)
         self._servers = index.servers
         self._expect_lane = expect_lane
         self._expect = expect

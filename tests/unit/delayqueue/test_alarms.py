@@ -242,9 +242,8 @@ class SteppingClock(fakeclock.FakeClock):
 
 async def test_a_shard_is_announced_shortly_before_it_is_due_and_stays_due():
     clock = SteppingClock()
-    made = wakeups.Alarms(clock, SHARDS)
     announced = []
-    made.before_due = announced.append
+    made = wakeups.Alarms(clock, SHARDS, announced.append)
     assert await made.wait_until_due(0) == SHARDS
     made.note(_answer(1, 30.0))
     sleeping = await _asleep(clock, made.wait_until_due(60))
@@ -260,9 +259,8 @@ async def test_a_shard_is_announced_shortly_before_it_is_due_and_stays_due():
 @pytest.mark.parametrize("waits", [(), (3600.0,)])
 async def test_a_rest_in_which_nothing_is_due_announces_nothing(waits):
     clock = SteppingClock()
-    made = wakeups.Alarms(clock, SHARDS)
     announced = []
-    made.before_due = announced.append
+    made = wakeups.Alarms(clock, SHARDS, announced.append)
     assert await made.wait_until_due(0) == SHARDS
     for wait in waits:
         made.note(_answer(1, wait))
@@ -276,9 +274,8 @@ async def test_a_rest_in_which_nothing_is_due_announces_nothing(waits):
 
 async def test_of_shards_that_are_due_one_after_the_other_few_are_announced():
     clock = SteppingClock()
-    made = wakeups.Alarms(clock, SHARDS)
     announced = []
-    made.before_due = announced.append
+    made = wakeups.Alarms(clock, SHARDS, announced.append)
     assert await made.wait_until_due(0) == SHARDS
     for _ in range(50):
         made.note(_answer(1, 0.01))

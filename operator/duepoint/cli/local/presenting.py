@@ -39,9 +39,10 @@ def present(request: RunRequest, form: str, receive_port: int | None) -> int:
 
 async def _present(request: RunRequest, form: str, receive_port: int | None) -> int:
     writer = {"json": _write_json, "text": _write_text, "view": _write_nothing}[form]
-    session = RunSession(request, writer)
     if form == "text":
-        session.on_begin = lambda: output.say(_jobs_note(request))
+        session = RunSession(request, writer, lambda: output.say(_jobs_note(request)))
+    else:
+        session = RunSession(request, writer)
     with _logging(form):
         async with _receiving(session, receive_port):
             if form != "view":

@@ -61,10 +61,17 @@ class RunSession:
         schedules: the rows of all Schedules, for the view.
         notices: what a person should know, for the view.
         received: webhooks that the receiver took.
+
+    Args:
         on_begin: called once the manifests are there, before anything is reported.
     """
 
-    def __init__(self, request: RunRequest, report: Callable[[Record], None]) -> None:
+    def __init__(
+        self,
+        request: RunRequest,
+        report: Callable[[Record], None],
+        on_begin: Callable[[], None] = lambda: None,
+    ) -> None:
         self._request = request
         self._report = report
         self._files = manifestfiles.ManifestFiles(
@@ -81,7 +88,7 @@ class RunSession:
         self._valkey: valkey.EmbeddedValkey
         self.schedules: list[ScheduleRow] = []
         self.received = 0
-        self.on_begin: Callable[[], None] = lambda: None
+        self._on_begin = on_begin
 
     @property
     def arrivals(self) -> list[ArrivalRow]:
@@ -103,7 +110,7 @@ class RunSession:
             listed = ", ".join(self._request.files)
             message = f"{errors.quoted(listed)} has no file that ends in .yaml, .yml or .json"
             raise errors.InvalidSetting("--filename", message)
-        self.on_begin()
+        self._on_begin()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
         with tempfile.TemporaryDirectory(prefix="duepoint-run-") as folder:
