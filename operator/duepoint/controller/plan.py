@@ -177,14 +177,14 @@ def is_published(status: PublishedStatus, made: ArmingPlan) -> bool:
     So it is of nearly all objects when an index is rebuilt: their chains go on from the watermark,
     and as after any change of leaders no status has to be written again.
     """
-    known = made.definition
-    goes_on = known.state is State.ARMED and known.not_before_us == status.settled_us
+    definition = made.definition
+    goes_on = definition.state is State.ARMED and definition.not_before_us == status.settled_us
     return (
         goes_on
         and status.armed
-        and status.timing_hash == rules.timing_hash(known.rule)
-        and known.rule.timing.max_runs is None
-        and not known.rule.timing.suspend
+        and status.timing_hash == rules.timing_hash(definition.rule)
+        and definition.rule.timing.max_runs is None
+        and not definition.rule.timing.suspend
         and not (made.missed or made.skipped)
     )
 
@@ -198,29 +198,31 @@ def is_wider(stored: Definition | None, edited: Definition) -> bool:
     return is_other or now.max_concurrency > was.max_concurrency
 
 
-def is_superseded(point: points.DuePoint | StoredOccurrence, known: Definition) -> bool:
+def is_superseded(point: points.DuePoint | StoredOccurrence, definition: Definition) -> bool:
     """Whether an edit of the timing has ended the slot of a point."""
-    return point.kind in points.TIMED_KINDS and point.timing_version != known.timing_version
+    return point.kind in points.TIMED_KINDS and point.timing_version != definition.timing_version
 
 
-def chain_due_us(known: Definition, settled_us: int = 0) -> int | None:
+def chain_due_us(definition: Definition, settled_us: int = 0) -> int | None:
     """The due of the chain point that an armed definition should have; None = no slot left."""
-    if known.state is not State.ARMED or known.runs_left == 0:
+    if definition.state is not State.ARMED or definition.runs_left == 0:
         return None
-    following = slots_of(known).next_after(max(known.not_before_us, settled_us))
+    following = slots_of(definition).next_after(max(definition.not_before_us, settled_us))
     return None if following is None else following.due_us
 
 
-def slots_of(known: Definition) -> slots.Slots:
+def slots_of(definition: Definition) -> slots.Slots:
     """The slots of a stored definition."""
-    return slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+    return slots.for_rule(
+        definition.rule, identity=definition.identity, created_us=definition.created_us
+    )
 
 
-def awake_slots_of(known: Definition) -> slots.Slots:
+def awake_slots_of(definition: Definition) -> slots.Slots:
     """Its slots as they would be if no suspension held them up."""
-    awake = msgspec.structs.replace(known.rule.timing, suspend=False, suspend_until_us=None)
-    rule = msgspec.structs.replace(known.rule, timing=awake)
-    return slots.for_rule(rule, identity=known.identity, created_us=known.created_us)
+    awake = msgspec.structs.replace(definition.rule.timing, suspend=False, suspend_until_us=None)
+    rule = msgspec.structs.replace(definition.rule, timing=awake)
+    return slots.for_rule(rule, identity=definition.identity, created_us=definition.created_us)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,28 +234,28 @@ class Swallowed:
     through_us: int
 
 
-def swallowed_by_suspension(known: Definition, now_us: int) -> Swallowed | None:
+def swallowed_by_suspension(definition: Definition, now_us: int) -> Swallowed | None:
     """The slots that the definition's suspension has swallowed up to now."""
-    timing = known.rule.timing
+    timing = definition.rule.timing
     if not timing.suspend:
         return None
     ends_us = now_us if timing.suspend_until_us is None else timing.suspend_until_us - 1
     return Swallowed(
-        timeline=awake_slots_of(known),
-        after_us=known.not_before_us,
+        timeline=awake_slots_of(definition),
+        after_us=definition.not_before_us,
         through_us=min(now_us, ends_us),
     )
 
 
-def skipped_by_suspension(known: Definition, now_us: int) -> int:
+def skipped_by_suspension(definition: Definition, now_us: int) -> int:
     """How many slots the definition's suspension has swallowed up to now."""
-    gone = swallowed_by_suspension(known, now_us)
+    gone = swallowed_by_suspension(definition, now_us)
     return 0 if gone is None else gone.timeline.count(gone.after_us, gone.through_us)
 
 
-def has_resumed(known: Definition, now_us: int) -> bool:
+def has_resumed(definition: Definition, now_us: int) -> bool:
     """Whether a suspension with an end is over."""
-    timing = known.rule.timing
+    timing = definition.rule.timing
     until_us = timing.suspend_until_us
     return timing.suspend and until_us is not None and until_us <= now_us
 
@@ -290,10 +292,10 @@ def _reopened(made: ArmingPlan, settled: Watermark, now_us: int) -> ArmingPlan:
     if made.arming is None or not settled.open_us:
         return made
     started = frozenset(settled.started_us)
-    known = made.definition
-    timeline = slots_of(known)
+    definition = made.definition
+    timeline = slots_of(definition)
     occurrences = [
-        reopened(known, slot_us, now_us + number * REOPEN_STEP_US,
+        reopened(definition, slot_us, now_us + number * REOPEN_STEP_US,
                  first_us=timeline.due_slot(slot_us).due_us if slot_us in started else 0)
         for number, slot_us in enumerate(settled.open_us)
     ]  # fmt: skip
@@ -301,15 +303,17 @@ def _reopened(made: ArmingPlan, settled: Watermark, now_us: int) -> ArmingPlan:
     return msgspec.structs.replace(made, arming=arming)
 
 
-def reopened(known: Definition, slot_us: int, due_us: int, *, first_us: int) -> messages.Occurrence:
+def reopened(
+    definition: Definition, slot_us: int, due_us: int, *, first_us: int
+) -> messages.Occurrence:
     """An open slot whose point was lost.
 
     Args:
         first_us: of a slot that has started, when it was due: its age counts from there; else 0.
     """
     point = points.DuePoint(
-        schedule_id=known.id,
-        timing_version=known.timing_version,
+        schedule_id=definition.id,
+        timing_version=definition.timing_version,
         kind=points.PointKind.RETRY if first_us else points.PointKind.PLANNED,
         due_us=due_us,
         slot_us=slot_us,
@@ -393,15 +397,15 @@ def _may_move(stored: Definition, changed: Definition, after_us: int) -> bool:
     return changed.generation <= stored.generation and stored.target == changed.target
 
 
-def _first_due_us(known: Definition, after_us: int) -> int | None:
+def _first_due_us(definition: Definition, after_us: int) -> int | None:
     """The first due after an instant; its slot may be earlier, by the jitter."""
-    timeline = slots_of(known)
+    timeline = slots_of(definition)
     slot_us = timeline.at_or_before(after_us)
-    if slot_us is not None and slot_us > known.not_before_us:
+    if slot_us is not None and slot_us > definition.not_before_us:
         due_us = timeline.due_slot(slot_us).due_us
-        if due_us > after_us and known.state is State.ARMED and known.runs_left != 0:
+        if due_us > after_us and definition.state is State.ARMED and definition.runs_left != 0:
             return due_us
-    return chain_due_us(known, after_us)
+    return chain_due_us(definition, after_us)
 
 
 # -- arming ------------------------------------------------------------------------------------

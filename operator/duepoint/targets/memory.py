@@ -50,7 +50,7 @@ class Life(Generic[V]):
 
 
 @dataclass(slots=True)
-class _Known(Generic[V]):
+class _Entry(Generic[V]):
     """The last answer for one key, and the request for a newer one.
 
     Attributes:
@@ -84,7 +84,7 @@ class Memory(Generic[K, V]):
     def __init__(self, look: Callable[[str, K], Awaitable[Life[V]]], clock: clocks.Clock) -> None:
         self._look = look
         self._clock = clock
-        self._namespaces: OrderedDict[str, OrderedDict[K, _Known[V]]] = OrderedDict()
+        self._namespaces: OrderedDict[str, OrderedDict[K, _Entry[V]]] = OrderedDict()
         self._bytes: Counter[str] = Counter()
         #: Until then callers wait for no newer answer where an old one serves.
         self._slow_until = float("-inf")
@@ -94,12 +94,12 @@ class Memory(Generic[K, V]):
         """The value; raises ``kube.errors.ApiError`` where there is none to be had."""
         keys = self._namespaces.setdefault(namespace, OrderedDict())
         self._namespaces.move_to_end(namespace)
-        known = keys.setdefault(key, _Known())
+        entry = keys.setdefault(key, _Entry())
         keys.move_to_end(key)
-        if (found := self._fresh(known)) is not None:
+        if (found := self._fresh(entry)) is not None:
             return found.value
-        old, patience = self._meanwhile(known)
-        reading = self._read_on(known, namespace, key)
+        old, patience = self._meanwhile(entry)
+        reading = self._read_on(entry, namespace, key)
         await asyncio.wait({reading}, timeout=patience)
         if old is not None and not reading.done():
             self._slow_until = self._clock.monotonic() + LOOK_SECONDS
@@ -112,46 +112,46 @@ class Memory(Generic[K, V]):
     def at_hand(self, namespace: str, key: K) -> V | None:
         """The value, where it is fresh; it counts as used just now."""
         keys = self._namespaces.get(namespace)
-        known = None if keys is None else keys.get(key)
-        if keys is None or known is None or self._clock.monotonic() >= known.ask_at:
+        entry = None if keys is None else keys.get(key)
+        if keys is None or entry is None or self._clock.monotonic() >= entry.ask_at:
             return None
         self._namespaces.move_to_end(namespace)
         keys.move_to_end(key)
-        return None if known.life is None else known.life.value
+        return None if entry.life is None else entry.life.value
 
     def forget(self, namespace: str, which: Callable[[K], bool] = lambda _: True) -> None:
         """Ask anew for these keys; their last answers serve only if that gets no answer."""
-        for key, known in self._namespaces.get(namespace, {}).items():
+        for key, entry in self._namespaces.get(namespace, {}).items():
             if which(key):
-                known.ask_at = min(known.ask_at, self._clock.monotonic())
-                known.is_suspect = True
-                known.reading = None
+                entry.ask_at = min(entry.ask_at, self._clock.monotonic())
+                entry.is_suspect = True
+                entry.reading = None
 
-    def _fresh(self, known: _Known[V]) -> Life[V] | None:
-        if self._clock.monotonic() >= known.ask_at:
+    def _fresh(self, entry: _Entry[V]) -> Life[V] | None:
+        if self._clock.monotonic() >= entry.ask_at:
             return None
-        if known.refusal is not None:
-            raise known.refusal.with_traceback(None)
-        return known.life
+        if entry.refusal is not None:
+            raise entry.refusal.with_traceback(None)
+        return entry.life
 
-    def _meanwhile(self, known: _Known[V]) -> tuple[Life[V] | None, float | None]:
+    def _meanwhile(self, entry: _Entry[V]) -> tuple[Life[V] | None, float | None]:
         """What serves while a request is under way, and after how long; None = nothing does."""
         now = self._clock.monotonic()
-        if known.is_suspect or not known.is_usable(now):
+        if entry.is_suspect or not entry.is_usable(now):
             return None, None
-        return known.life, 0.0 if now < self._slow_until else PATIENCE_SECONDS
+        return entry.life, 0.0 if now < self._slow_until else PATIENCE_SECONDS
 
     def _read_on(
-        self, known: _Known[V], namespace: str, key: K
+        self, entry: _Entry[V], namespace: str, key: K
     ) -> asyncio.Task[Life[V] | errors.ApiError]:
         """The request that is under way, or a new one."""
-        if known.reading is None or known.reading.done():
-            known.reading = asyncio.create_task(self._read(known, namespace, key))
-            self._readings.add(known.reading)
-            known.reading.add_done_callback(self._readings.discard)
-        return known.reading
+        if entry.reading is None or entry.reading.done():
+            entry.reading = asyncio.create_task(self._read(entry, namespace, key))
+            self._readings.add(entry.reading)
+            entry.reading.add_done_callback(self._readings.discard)
+        return entry.reading
 
-    async def _read(self, known: _Known[V], namespace: str, key: K) -> Life[V] | errors.ApiError:
+    async def _read(self, entry: _Entry[V], namespace: str, key: K) -> Life[V] | errors.ApiError:
         answer: Life[V] | errors.ApiError
         try:
             async with asyncio.timeout(LOOK_SECONDS):
@@ -160,37 +160,37 @@ class Memory(Generic[K, V]):
             answer = errors.Unavailable(f"the API server did not answer in {LOOK_SECONDS:g} s")
         except errors.ApiError as error:
             answer = error
-        if known.reading is not asyncio.current_task():
+        if entry.reading is not asyncio.current_task():
             # The key was forgotten since: this answer may be the one that failed.
-            return known.instead_of(answer, self._clock.monotonic()) or answer
-        held = known.size
-        answer = self._remember(known, answer)
+            return entry.instead_of(answer, self._clock.monotonic()) or answer
+        held = entry.size
+        answer = self._remember(entry, answer)
         kept = self._namespaces.get(namespace)
-        if kept is not None and kept.get(key) is known:  # else it was let go meanwhile
-            self._bytes[namespace] += known.size - held
+        if kept is not None and kept.get(key) is entry:  # else it was let go meanwhile
+            self._bytes[namespace] += entry.size - held
         self._keep_bounds(namespace)
         return answer
 
     def _remember(
-        self, known: _Known[V], answer: Life[V] | errors.ApiError
+        self, entry: _Entry[V], answer: Life[V] | errors.ApiError
     ) -> Life[V] | errors.ApiError:
         """What the callers get: the answer, or the last one while the API server is away."""
         now = self._clock.monotonic()
-        if (life := known.instead_of(answer, now)) is not None:
-            known.ask_at = min(now + LOOK_SECONDS, known.read_at + life.usable_seconds)
+        if (life := entry.instead_of(answer, now)) is not None:
+            entry.ask_at = min(now + LOOK_SECONDS, entry.read_at + life.usable_seconds)
             return life
-        known.is_suspect = False
+        entry.is_suspect = False
         if isinstance(answer, errors.ApiError):
-            known.life, known.refusal = None, answer
-            known.ask_at = now + ASK_AGAIN_SECONDS
+            entry.life, entry.refusal = None, answer
+            entry.ask_at = now + ASK_AGAIN_SECONDS
         else:
-            known.life, known.refusal = answer, None
-            known.read_at, known.ask_at = now, now + answer.fresh_seconds
+            entry.life, entry.refusal = answer, None
+            entry.read_at, entry.ask_at = now, now + answer.fresh_seconds
             self._slow_until = float("-inf")
         return answer
 
     def _keep_bounds(self, namespace: str) -> None:
-        keys: OrderedDict[K, _Known[V]] = self._namespaces.get(namespace, OrderedDict())
+        keys: OrderedDict[K, _Entry[V]] = self._namespaces.get(namespace, OrderedDict())
         while len(keys) > MOST_OF_NAMESPACE or (
             self._bytes[namespace] > MOST_BYTES_OF_NAMESPACE and len(keys) > 1
         ):

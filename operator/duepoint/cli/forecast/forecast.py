@@ -76,20 +76,20 @@ def forecast(
         found: Iterable[Found] = _of_files(files, place.namespace or "default")
     else:
         found = asyncio.run(_of_cluster(place, selector))
-    known = load.forecast(read.specs(found), from_us=from_us, minutes=days * _DAY_MINUTES)
+    coming = load.forecast(read.specs(found), from_us=from_us, minutes=days * _DAY_MINUTES)
     read.report()
-    proposals, after = suggestions.suggestions(known) if suggest else ([], None)
-    cells = load.hours(known, time_zone)
+    proposals, after = suggestions.suggestions(coming) if suggest else ([], None)
+    cells = load.hours(coming, time_zone)
     if svg is not None:
-        drawn = drawing.svg(known, cells, time_zone, after)
+        drawn = drawing.svg(coming, cells, time_zone, after)
         try:
             svg.write_text(drawn, encoding="utf-8")
         except OSError as error:
             raise errors.InvalidSetting("--svg", f"{svg}: {error.strerror}") from None
     if output.is_data(form):
-        output.write([_row(known, cells, proposals)], form)
+        output.write([_row(coming, cells, proposals)], form)
     else:
-        _show(known, cells, time_zone, proposals, suggest=suggest)
+        _show(coming, cells, time_zone, proposals, suggest=suggest)
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -165,24 +165,24 @@ async def _of_cluster(place: options.Place, selector: str | None) -> list[Found]
 # -- showing -------------------------------------------------------------------------------------
 
 
-def _worst(known: Forecast) -> Iterator[tuple[int, int]]:
+def _worst(coming: Forecast) -> Iterator[tuple[int, int]]:
     """The worst minutes, and how many others are alike: of the same load, and the same in them.
 
     Minutes of the same load at the same minute of their hours count as alike unseen.
     """
     alike: dict[_Alike, list[int]] = {}
     seen: dict[tuple[int, int], _Alike] = {}
-    minutes = known.minutes
+    minutes = coming.minutes
     for minute in sorted(range(len(minutes)), key=lambda one: (-minutes[one], one)):
         if not minutes[minute]:
             break
         slots = round(minutes[minute])
-        place = slots, known.at_us(minute) // load.MINUTE_US % 60
+        place = slots, coming.at_us(minute) // load.MINUTE_US % 60
         is_full = len(alike) == _WORST
         if place not in seen:
             if is_full and all(slots != listed for listed, _ in alike):
                 break  # those that follow have less
-            inside = frozenset((group.text, group.time_zone) for _, group in known.inside(minute))
+            inside = frozenset((group.text, group.time_zone) for _, group in coming.inside(minute))
             seen[place] = slots, inside
         if seen[place] in alike or not is_full:
             alike.setdefault(seen[place], []).append(minute)
@@ -190,30 +190,30 @@ def _worst(known: Forecast) -> Iterator[tuple[int, int]]:
         yield found[0], len(found) - 1
 
 
-def _row(known: Forecast, cells: list[load.Hour], proposals: list[Suggestion]) -> output.Row:
+def _row(coming: Forecast, cells: list[load.Hour], proposals: list[Suggestion]) -> output.Row:
     return {
-        "from": output.time(known.from_us),
-        "to": output.time(known.at_us(len(known.minutes))),
-        "schedules": known.schedules,
-        "suspended": known.suspended,
-        "runs": round(known.runs),
+        "from": output.time(coming.from_us),
+        "to": output.time(coming.at_us(len(coming.minutes))),
+        "schedules": coming.schedules,
+        "suspended": coming.suspended,
+        "runs": round(coming.runs),
         "hours": [
             {
-                "begin": output.time(known.at_us(cell.first)),
+                "begin": output.time(coming.at_us(cell.first)),
                 "runs": round(cell.runs),
                 "peak": round(cell.peak, 2),
-                "peakMinute": output.time(known.at_us(cell.worst)),
+                "peakMinute": output.time(coming.at_us(cell.worst)),
             }
             for cell in cells
         ],
         "worst": [
             {
-                "minute": output.time(known.at_us(minute)),
-                "slots": round(known.minutes[minute], 2),
+                "minute": output.time(coming.at_us(minute)),
+                "slots": round(coming.minutes[minute], 2),
                 "alike": alike,
-                "inside": [each.row for each in known.expressions(minute)],
+                "inside": [each.row for each in coming.expressions(minute)],
             }
-            for minute, alike in _worst(known)
+            for minute, alike in _worst(coming)
         ],
         "suggestions": [
             {
@@ -231,30 +231,30 @@ def _row(known: Forecast, cells: list[load.Hour], proposals: list[Suggestion]) -
 
 
 def _show(
-    known: Forecast,
+    coming: Forecast,
     cells: list[load.Hour],
     zone: str,
     proposals: list[Suggestion],
     *,
     suggest: bool,
 ) -> None:
-    suspended = f", {known.suspended:,} of them suspended" if known.suspended else ""
-    ends = instants.utc_text(known.from_us), instants.utc_text(known.at_us(len(known.minutes)))
-    objects, runs = f"{known.schedules:,} Schedule", f"{known.runs:,.0f} run"
-    objects += "s" * (known.schedules != 1)
+    suspended = f", {coming.suspended:,} of them suspended" if coming.suspended else ""
+    ends = instants.utc_text(coming.from_us), instants.utc_text(coming.at_us(len(coming.minutes)))
+    objects, runs = f"{coming.schedules:,} Schedule", f"{coming.runs:,.0f} run"
+    objects += "s" * (coming.schedules != 1)
     runs += "s" * (not runs.startswith("1 "))
     output.say(f"{objects}{suspended}: {runs} from {' to '.join(ends)}")
-    if not known.runs:
+    if not coming.runs:
         return
     _print(drawing.terminal(cells, zone, output.terminal_columns()))
     local = instants.LocalTime(zone)
     output.say("worst minutes")
-    for minute, alike in _worst(known):
+    for minute, alike in _worst(coming):
         also = f", as in {alike:,} other{'s' * (alike > 1)}" if alike else ""
         output.say(
-            f"  {local.text(known.at_us(minute))}  {drawing.number(known.minutes[minute])}{also}"
+            f"  {local.text(coming.at_us(minute))}  {drawing.number(coming.minutes[minute])}{also}"
         )
-        inside = known.expressions(minute)
+        inside = coming.expressions(minute)
         for each in inside[:_INSIDE]:
             such = ", ".join(each.such)
             more = ", ..." if each.schedules > len(each.such) else ""

@@ -45,14 +45,14 @@ class Endings:
     jobs: JobWatch
     runs: ScheduleRunStates
 
-    def has_ended(self, known: Definition, slot_us: int) -> bool:
+    def has_ended(self, definition: Definition, slot_us: int) -> bool:
         """Whether a regular slot has ended though its status may not say so yet."""
-        of_job = known.rule.whole_seconds
-        if self.states.knows_end(known.uid, slot_us, of_job=of_job):
+        of_job = definition.rule.whole_seconds
+        if self.states.knows_end(definition.uid, slot_us, of_job=of_job):
             return True
         # A Job's slot ends with its creation, also where its answer was lost.
-        owner = jobs.JobOwner(known.namespace, known.name, known.uid)
-        return of_job and self.jobs.has(owner, jobbuilder.name_of(known.name, slot_us))
+        owner = jobs.JobOwner(definition.namespace, definition.name, definition.uid)
+        return of_job and self.jobs.has(owner, jobbuilder.name_of(definition.name, slot_us))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,15 +72,15 @@ class Comparisons:
     waiting: int = 0
 
     def end(
-        self, known: Definition, slot_us: int, now_us: int, *, is_newest: bool, is_last: bool
+        self, definition: Definition, slot_us: int, now_us: int, *, is_newest: bool, is_last: bool
     ) -> None:
         """A slot has ended; ``is_newest``: all before it have, too, or have a point."""
         self.events.append(
             RunEvent(
-                uid=known.uid,
-                namespace=known.namespace,
-                name=known.name,
-                generation=known.generation,
+                uid=definition.uid,
+                namespace=definition.namespace,
+                name=definition.name,
+                generation=definition.generation,
                 slot_us=slot_us,
                 trigger="Schedule",
                 state=RunState.MISSED,
@@ -113,36 +113,40 @@ def compare(
     """
     found = Comparisons()
     for one in part:
-        point, known = one.point, one.definition
-        if known is None:
+        point, definition = one.point, one.definition
+        if definition is None:
             found.compared.gone.append(one)
-        elif one.record is None or plan.is_superseded(point, known):
+        elif one.record is None or plan.is_superseded(point, definition):
             found.compared.due.append((one, None))  # a worker knows what to do with it
-        elif (settled := endings.states.settled(known.uid)) is None:
+        elif (settled := endings.states.settled(definition.uid)) is None:
             found.waiting += 1  # deleted, and to be removed; or not seen yet
-        elif point.kind is PointKind.CHAIN and known.id in held:
+        elif point.kind is PointKind.CHAIN and definition.id in held:
             found.waiting += 1  # a chain with counted runs goes on behind the slots held with it
         elif point.kind is PointKind.CHAIN:
-            found.compared.chains.append((one, _chain_due_us(known, back_us)))
+            found.compared.chains.append((one, _chain_due_us(definition, back_us)))
         elif point.kind is not PointKind.HELD:
-            _compare_slot(found, one, known, endings, now_us=now_us, goes_back=goes_back(known))
+            _compare_slot(
+                found, one, definition, endings, now_us=now_us, goes_back=goes_back(definition)
+            )
         else:
-            if known.runs_left is not None:
-                found.compared.started.append((known.id, endings.states.started(known.uid)))
-            if goes_back(known):
+            if definition.runs_left is not None:
+                found.compared.started.append(
+                    (definition.id, endings.states.started(definition.uid))
+                )
+            if goes_back(definition):
                 record = msgspec.structs.replace(one.record, settled_us=settled.through_us)
                 found.compared.due.append((one, record))
             else:
-                _compare_held(found, one, known, settled, endings, now_us=now_us)
+                _compare_held(found, one, definition, settled, endings, now_us=now_us)
     return found
 
 
-def _chain_due_us(known: Definition, back_us: int) -> int:
+def _chain_due_us(definition: Definition, back_us: int) -> int:
     """The first due after the suspect instant.
 
     Without a slot it is due at once: the worker that claims it completes the schedule.
     """
-    timeline = plan.slots_of(known)
+    timeline = plan.slots_of(definition)
     newest_us = timeline.newest_due(back_us)
     following = timeline.next_after(back_us if newest_us is None else newest_us)
     return back_us if following is None else following.due_us
@@ -151,7 +155,7 @@ def _chain_due_us(known: Definition, back_us: int) -> int:
 def _compare_slot(
     found: Comparisons,
     one: suspectpoints.HeldPoint,
-    known: Definition,
+    definition: Definition,
     endings: Endings,
     *,
     now_us: int,
@@ -161,10 +165,10 @@ def _compare_slot(
     is_regular = one.point.kind not in points.RUN_KINDS
     ended: bool | None
     if is_regular:
-        settled = endings.states.settled(known.uid) or NOTHING
-        ended = settled.has_ended(slot_us) or endings.has_ended(known, slot_us)
+        settled = endings.states.settled(definition.uid) or NOTHING
+        ended = settled.has_ended(slot_us) or endings.has_ended(definition, slot_us)
         if not record.replayed_us:  # what was replayed is open again since the status was written
-            ended = ended or endings.states.is_published_as_ended(known.uid, slot_us)
+            ended = ended or endings.states.is_published_as_ended(definition.uid, slot_us)
         ended = ended and not goes_back
     else:
         ended = endings.runs.has_ended(record.run_uid, slot_us)
@@ -175,14 +179,14 @@ def _compare_slot(
     else:
         found.compared.gone.append(one)
         if is_regular:
-            is_last = plan.slots_of(known).next_after(slot_us) is None
-            found.end(known, slot_us, now_us, is_newest=is_last, is_last=is_last)
+            is_last = plan.slots_of(definition).next_after(slot_us) is None
+            found.end(definition, slot_us, now_us, is_newest=is_last, is_last=is_last)
 
 
 def _compare_held(
     found: Comparisons,
     one: suspectpoints.HeldPoint,
-    known: Definition,
+    definition: Definition,
     settled: Watermark,
     endings: Endings,
     *,
@@ -190,17 +194,17 @@ def _compare_held(
 ) -> None:
     record = one.record or messages.OccurrenceRecord()
     first_us = record.from_us or one.point.slot_us
-    timeline = plan.slots_of(known)
+    timeline = plan.slots_of(definition)
     for slot_us in settled.open_us:
         if slot_us < first_us:
             continue
         # A status is older than what is known: a Job that is there has ended its slot.
-        if endings.has_ended(known, slot_us):
-            found.end(known, slot_us, now_us, is_newest=False, is_last=False)
+        if endings.has_ended(definition, slot_us):
+            found.end(definition, slot_us, now_us, is_newest=False, is_last=False)
         else:
             due_us = timeline.due_slot(slot_us).due_us
             started_us = due_us if slot_us in settled.started_us else 0
-            lost = plan.reopened(known, slot_us, due_us, first_us=started_us)
+            lost = plan.reopened(definition, slot_us, due_us, first_us=started_us)
             found.compared.added.append((one, lost))
     following = timeline.next_after(max(settled.through_us, first_us - 1))
     ended: list[int] = []
@@ -208,7 +212,7 @@ def _compare_held(
     for _ in range(_MOST_LOOKED_AT):
         if following is None or following.due_us > record.back_us:
             break
-        if not endings.has_ended(known, following.slot_us):
+        if not endings.has_ended(definition, following.slot_us):
             begin_us = following.slot_us if begin_us is None else begin_us
         elif begin_us is not None and len(ended) < _MOST_NAMED:
             ended.append(following.slot_us)
@@ -216,9 +220,9 @@ def _compare_held(
     if begin_us is None and following is not None and following.due_us <= record.back_us:
         begin_us = following.slot_us  # all that were looked at have ended, the others perhaps not
     newest_us = timeline.newest_due(record.back_us)
-    if newest_us is not None and newest_us >= first_us and endings.has_ended(known, newest_us):
+    if newest_us is not None and newest_us >= first_us and endings.has_ended(definition, newest_us):
         is_last = timeline.next_after(newest_us) is None
-        found.end(known, newest_us, now_us, is_newest=True, is_last=is_last)
+        found.end(definition, newest_us, now_us, is_newest=True, is_last=is_last)
     if begin_us is None:
         found.compared.gone.append(one)
     else:

@@ -78,49 +78,49 @@ class Reporter:
 
     def adopt(self, seen: Observed) -> None:
         """Take note of an object; its status counts as last written when it is new to us."""
-        known, now_us = self.states.get(seen.uid), self._term.clock.now_us()
+        schedule, now_us = self.states.get(seen.uid), self._term.clock.now_us()
         if seen.spec != UNKNOWN:
             self._writer.resize(seen.uid, seen.namespace, seen.size)
-        if known is None:
-            known = state.state_of(seen, self._term.installation, now_us=now_us)
-            known.version = seen.version
-            self.states.add(known)
+        if schedule is None:
+            schedule = state.state_of(seen, self._term.installation, now_us=now_us)
+            schedule.version = seen.version
+            self.states.add(schedule)
             if (until_us := seen.suspended_until_us()) is not None:
                 wait_us = max(0, until_us - now_us)
                 self._writer.look(seen.uid, max(_START_SECONDS, wait_us / 1e6))
             self._next_passed.watch(seen.uid)
             return
-        known.version = max(known.version, seen.version)
-        if known.is_outdated:
-            state.adopt_published(known, seen.status, now_us)
-        if (seconds := self._corrections.observe(known, seen)) is not None:
+        schedule.version = max(schedule.version, seen.version)
+        if schedule.is_outdated:
+            state.adopt_published(schedule, seen.status, now_us)
+        if (seconds := self._corrections.observe(schedule, seen)) is not None:
             self._writer.look(seen.uid, seconds)
-        if known.was_written and self._mark not in seen.status:
+        if schedule.was_written and self._mark not in seen.status:
             self._term.events.mark_replaced(seen)
 
     def report(self, uid: str, report: Report) -> None:
         """This is true of the object now."""
-        known = self.states.get(uid)
-        if known is None:
+        schedule = self.states.get(uid)
+        if schedule is None:
             return
-        is_new = changes.has_any(report) and state.has_news(known, report)
-        if state.apply_report(known, report):
-            folding.end_refused(known, self._term.clock.now_us())
+        is_new = changes.has_any(report) and state.has_news(schedule, report)
+        if state.apply_report(schedule, report):
+            folding.end_refused(schedule, self._term.clock.now_us())
             self._writer.changed(uid, urgent=True)
             if is_new:
-                self._record_all(changes.of_report(known.object, report))
-            self._refuse_if_final(known)
+                self._record_all(changes.of_report(schedule.object, report))
+            self._refuse_if_final(schedule)
 
     def held(self, uid: str, definition: Definition) -> None:
         """The queue holds this of the object now; there is nothing else to report."""
-        known = self.states.get(uid)
-        if known is not None and known.definition is not None:
-            known.definition = definition
+        schedule = self.states.get(uid)
+        if schedule is not None and schedule.definition is not None:
+            schedule.definition = definition
 
     def went_back(self, seen: Observed) -> None:
         """The objects were restored: no report of a newer generation is true any more."""
-        if (known := self.states.get(seen.uid)) is not None:
-            state.restore(known, seen.status)
+        if (schedule := self.states.get(seen.uid)) is not None:
+            state.restore(schedule, seen.status)
 
     def forget(self, uid: str) -> None:
         """The object is gone."""
@@ -149,8 +149,8 @@ class Reporter:
                 another worker's to end.
         """
         self._term.events.run_changed(event, ack)
-        known = self.states.get(event.uid)
-        if known is None:
+        schedule = self.states.get(event.uid)
+        if schedule is None:
             return  # its Schedule is gone
         if event.state is RunState.REPLACING:
             self._term.events.run_replacing(event, ack)
@@ -160,36 +160,38 @@ class Reporter:
             # Not acknowledged by a status: as long as none passes the slot, a rebuilt chain begins
             # below it. The slot of a ScheduleRun is shown by that one.
             if not event.run_uid:
-                self._put_off(known, event)
+                self._put_off(schedule, event)
         elif event.state is RunState.CHECKED:
-            self._check(known, event, ack)
+            self._check(schedule, event, ack)
         else:
             by_queue = ack is not None and not is_lost
-            self._fold(known, event, ack, replayed=replayed, by_queue=by_queue)
+            self._fold(schedule, event, ack, replayed=replayed, by_queue=by_queue)
 
     def _fold(
         self,
-        known: ScheduleState,
+        schedule: ScheduleState,
         event: RunEvent,
         ack: Acknowledgement | None,
         *,
         replayed: bool,
         by_queue: bool,
     ) -> None:
-        uid, before = event.uid, known.runs()
-        folding.fold(known, event, self._term.clock.now_us(), replayed=replayed, by_queue=by_queue)
-        after = known.runs()
-        self._record_all(changes.of_event(known.object, event, before, after))
+        uid, before = event.uid, schedule.runs()
+        folding.fold(
+            schedule, event, self._term.clock.now_us(), replayed=replayed, by_queue=by_queue
+        )
+        after = schedule.runs()
+        self._record_all(changes.of_event(schedule.object, event, before, after))
         if event.job_name:  # a worker counts the end of a delivery
             _count_results(event.namespace, before, after)
-        if folding.is_refused_for_good(known, event, before):
-            refusal = statusconditions.refused_again_and_again(known.generation, event.message)
-            self._refuse(known, refusal)
+        if folding.is_refused_for_good(schedule, event, before):
+            refusal = statusconditions.refused_again_and_again(schedule.generation, event.message)
+            self._refuse(schedule, refusal)
         self._acknowledge(uid, ack)
         if not summaries.same_result(before, after):
             self._writer.hurry(uid)
         is_running = event.state is RunState.RUNNING
-        if event.job_name and state.awaits_dry_run(known, event.generation):
+        if event.job_name and state.awaits_dry_run(schedule, event.generation):
             self._term.events.template_proven(uid, event.generation)
         if is_running and event.job_name:
             self._term.events.run_started(RunningJob.of_event(event))
@@ -197,10 +199,10 @@ class Reporter:
         start_rest = self._writer.start_rest(uid, _START_SECONDS)
         self._writer.changed(uid, start_rest if is_running else self._writer.rest(uid))
 
-    def _put_off(self, known: ScheduleState, event: RunEvent) -> None:
-        uid, before = event.uid, known.runs()
-        is_changed = folding.put_off(known, event, self._term.clock.now_us())
-        if not summaries.same_result(before, known.runs()):
+    def _put_off(self, schedule: ScheduleState, event: RunEvent) -> None:
+        uid, before = event.uid, schedule.runs()
+        is_changed = folding.put_off(schedule, event, self._term.clock.now_us())
+        if not summaries.same_result(before, schedule.runs()):
             self._changed_by_run(uid)
         elif is_changed and event.reason:
             self._changed_soon(uid)
@@ -208,132 +210,134 @@ class Reporter:
             self._writer.look(uid, writequeue.STEADY_SECONDS)
         if event.reason == Reason.QUOTA_EXCEEDED:
             self._term.events.status_written(uid)  # finished Jobs may be what fills the quota
-        if event.reason and event.slot_us in known.open:
+        if event.reason and event.slot_us in schedule.open:
             # A minute after its due; an overdue slot may have another reason by now.
             overdue_us = event.due_us + watermark.OVERDUE_US - self._term.clock.now_us()
             wait = overdue_us / 1e6 if overdue_us > 0 else _SAME_REASON_SECONDS
             self._writer.look(event.uid, wait)
-            self._record_all(changes.of_event(known.object, event, before, known.runs()))
+            self._record_all(changes.of_event(schedule.object, event, before, schedule.runs()))
 
-    def _check(self, known: ScheduleState, check: RunEvent, ack: Acknowledgement | None) -> None:
+    def _check(self, schedule: ScheduleState, check: RunEvent, ack: Acknowledgement | None) -> None:
         """A worker has read what a generation refers to."""
-        answered, before = known.answered, known.check
-        report = state.apply_check(known, check)
+        answered, before = schedule.answered, schedule.check
+        report = state.apply_check(schedule, check)
         if report is None:
             return  # of an older generation, or no report awaits it
         self._acknowledge(check.uid, ack)
         if report.generation > answered:
-            self._record_all(changes.of_report(known.object, report))
-        self._record_all(changes.of_check(known.object, check, before))
+            self._record_all(changes.of_report(schedule.object, report))
+        self._record_all(changes.of_check(schedule.object, check, before))
         self._writer.changed(check.uid, urgent=True)
-        self._refuse_if_final(known)
+        self._refuse_if_final(schedule)
 
-    def _refuse_if_final(self, known: ScheduleState) -> None:
+    def _refuse_if_final(self, schedule: ScheduleState) -> None:
         """A spec that only an edit can mend leaves the queue."""
-        check = known.check
-        if known.unchecked is None or check is None or check.generation < known.generation:
+        check = schedule.check
+        if schedule.unchecked is None or check is None or check.generation < schedule.generation:
             return
         if statusconditions.is_final(check):
             reason = Reason.INVALID_WEBHOOK
-            refusal = statusconditions.stalled(known.generation, reason, check.message)
-            self._refuse(known, refusal)
+            refusal = statusconditions.stalled(schedule.generation, reason, check.message)
+            self._refuse(schedule, refusal)
 
-    def _refuse(self, known: ScheduleState, refusal: Report) -> None:
-        self._term.events.generation_refused(known.namespace, known.name, known.uid, refusal)
+    def _refuse(self, schedule: ScheduleState, refusal: Report) -> None:
+        self._term.events.generation_refused(
+            schedule.namespace, schedule.name, schedule.uid, refusal
+        )
 
     def withdrawn(self, event: RunEvent) -> None:
         """A slot was taken out of the queue; if its run had begun, it has ended."""
-        known = self.states.get(event.uid)
-        if known is not None and folding.is_running(known, event):
+        schedule = self.states.get(event.uid)
+        if schedule is not None and folding.is_running(schedule, event):
             self.event(event)
 
     # -- Jobs ------------------------------------------------------------------------------------
 
     def job_runs(self, event: RunEvent) -> None:
         """A Job is observed as active: its run has started, even if no event says so."""
-        known = self.states.get(event.uid)
-        if known is None or folding.is_running(known, event):
+        schedule = self.states.get(event.uid)
+        if schedule is None or folding.is_running(schedule, event):
             return
-        folding.fold(known, event, self._term.clock.now_us(), replayed=True, by_queue=False)
-        if folding.is_running(known, event):
+        folding.fold(schedule, event, self._term.clock.now_us(), replayed=True, by_queue=False)
+        if folding.is_running(schedule, event):
             self._changed_soon(event.uid)
 
     def active_jobs(self, uid: str, references: tuple[dict[str, Any], ...]) -> None:
         """These Jobs of the Schedule are active; of many the first by name."""
-        known = self.states.get(uid)
-        if known is None or known.active == references:
+        schedule = self.states.get(uid)
+        if schedule is None or schedule.active == references:
             return
-        is_shown = known.shows_active()
-        known.active = references
+        is_shown = schedule.shows_active()
+        schedule.active = references
         if is_shown:
             self._changed_soon(uid)
 
     def jobs_listed(self) -> None:
         """Every Job that exists has been observed."""
-        for known in self.states:
-            may_run = known.summary is not None or known.may_show_running
-            if may_run and folding.end_unlisted(known):
-                self._changed_by_run(known.uid)
+        for schedule in self.states:
+            may_run = schedule.summary is not None or schedule.may_show_running
+            if may_run and folding.end_unlisted(schedule):
+                self._changed_by_run(schedule.uid)
 
     def job_without_slot(self, uid: str, job_name: str, job_uid: str) -> None:
         """A Job says that this Schedule controls it, and names no slot."""
-        if (known := self.states.get(uid)) is not None:
-            self._term.record(changes.of_job_without_slot(known.object, job_name, job_uid))
+        if (schedule := self.states.get(uid)) is not None:
+            self._term.record(changes.of_job_without_slot(schedule.object, job_name, job_uid))
 
     def job_made_again(self, uid: str, job_name: str, job_uid: str) -> None:
         """A Job that was deleted exists again, so its slot runs once more."""
-        if (known := self.states.get(uid)) is not None:
-            self._term.record(changes.of_job_made_again(known.object, job_name, job_uid))
+        if (schedule := self.states.get(uid)) is not None:
+            self._term.record(changes.of_job_made_again(schedule.object, job_name, job_uid))
 
     def pods_refused(self, uid: str, job: kube_events.ObjectReference | None, message: str) -> None:
         """A Job of the Schedule gets no Pods, for this reason; None: no Job is without Pods."""
-        known = self.states.get(uid)
-        if known is None or known.refused_pods == message:
+        schedule = self.states.get(uid)
+        if schedule is None or schedule.refused_pods == message:
             return
-        known.refused_pods = message
+        schedule.refused_pods = message
         if job is not None:
-            self._term.record(changes.of_refused_pods(known.object, job, message))
+            self._term.record(changes.of_refused_pods(schedule.object, job, message))
         self._changed_soon(uid)
 
     # -- what the queue shows --------------------------------------------------------------------
 
     def compare_open(self, held: Mapping[str, Collection[OpenSlot]], began_us: int) -> None:
         """The queue holds these open slots and, since before that instant, no others."""
-        for known in self.states:
-            slots, is_overdue = held.get(known.uid, ()), known.shows_overdue
-            if not slots and not known.open and not is_overdue:
+        for schedule in self.states:
+            slots, is_overdue = held.get(schedule.uid, ()), schedule.shows_overdue
+            if not slots and not schedule.open and not is_overdue:
                 continue
-            if folding.compare_open(known, slots, began_us) or is_overdue:
-                self._changed_by_run(known.uid)
-            if (seconds := self.next_change_in(known.uid)) is not None:
-                self._writer.look(known.uid, seconds)
+            if folding.compare_open(schedule, slots, began_us) or is_overdue:
+                self._changed_by_run(schedule.uid)
+            if (seconds := self.next_change_in(schedule.uid)) is not None:
+                self._writer.look(schedule.uid, seconds)
 
     def settled_through(self, uid: str, through_us: int, *, completed: bool) -> None:
         """Every slot up to here has ended or is open, or no slot is left."""
-        if (known := self.states.get(uid)) is not None:
-            folding.settle_through(known, through_us, completed=completed)
+        if (schedule := self.states.get(uid)) is not None:
+            folding.settle_through(schedule, through_us, completed=completed)
             self._changed_by_run(uid)
 
     def hold(self, uid: str, from_us: int) -> None:
         """A held point stands for the slots from there on."""
-        if (known := self.states.get(uid)) is not None:
-            folding.hold(known, from_us)
+        if (schedule := self.states.get(uid)) is not None:
+            folding.hold(schedule, from_us)
             self._held.add(uid)
             self._term.events.points_held()  # the last look for held points may have been before
 
     def holds(self) -> dict[str, int]:
         """How many held points were reported, by uid."""
-        known = {uid: self.states.get(uid) for uid in self._held}
-        return {uid: state.holds for uid, state in known.items() if state is not None}
+        schedules_held = ((uid, self.states.get(uid)) for uid in self._held)
+        return {uid: schedule.holds for uid, schedule in schedules_held if schedule is not None}
 
     def end_holds(self, seen: dict[str, int]) -> None:
         """No held point is left of these, unless more than that many were reported."""
         for uid, count in seen.items():
-            known = self.states.get(uid)
-            if known is None or known.holds != count:
+            schedule = self.states.get(uid)
+            if schedule is None or schedule.holds != count:
                 continue
             self._held.discard(uid)
-            if folding.end_hold(known):
+            if folding.end_hold(schedule):
                 self._changed_by_run(uid)
         self._held = {uid for uid in self._held if uid in self.states}
 
@@ -341,32 +345,32 @@ class Reporter:
 
     async def render(self, uid: str) -> Rendered | None:
         await self.states.definition(uid)
-        known = self.states.get(uid)
-        if known is None:
+        schedule = self.states.get(uid)
+        if schedule is None:
             return None
         now_us = self._term.clock.now_us()
-        state.resume(known, now_us)
-        fields = render.status_at(known, now_us)
-        if fields == known.last() and not self._corrections.is_due(known):
+        state.resume(schedule, now_us)
+        fields = render.status_at(schedule, now_us)
+        if fields == schedule.last() and not self._corrections.is_due(schedule):
             return None
-        named = schedules.StatusTarget(namespace=known.namespace, name=known.name, uid=uid)
+        named = schedules.StatusTarget(namespace=schedule.namespace, name=schedule.name, uid=uid)
         return named, fields
 
     def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
-        if (known := self.states.get(uid)) is not None:
-            known.record_written(dict(fields))
-            known.version = max(known.version, version)
+        if (schedule := self.states.get(uid)) is not None:
+            schedule.record_written(dict(fields))
+            schedule.version = max(schedule.version, version)
             self._corrections.written(uid)
             self._next_passed.watch(uid)
         self._term.events.status_written(uid)
 
     def refused(self, uid: str) -> None:
-        if (known := self.states.get(uid)) is not None:
-            known.is_outdated = True
+        if (schedule := self.states.get(uid)) is not None:
+            schedule.is_outdated = True
 
     def next_change_in(self, uid: str) -> float | None:
-        known, now_us = self.states.get(uid), self._term.clock.now_us()
-        change_us = None if known is None else state.next_change_us(known, now_us)
+        schedule, now_us = self.states.get(uid), self._term.clock.now_us()
+        change_us = None if schedule is None else state.next_change_us(schedule, now_us)
         return None if change_us is None else (change_us - now_us) / 1e6
 
     # -- helpers ---------------------------------------------------------------------------------

@@ -432,11 +432,11 @@ def apply_check(state: ScheduleState, check: RunEvent) -> Report | None:
     return statusconditions.as_checked(again, check)
 
 
-def _outweighs(known: RunEvent, check: RunEvent) -> bool:
+def _outweighs(current: RunEvent, check: RunEvent) -> bool:
     """A check that found everything stays: what is lost later fails runs and not the spec."""
-    if known.generation != check.generation:
-        return known.generation > check.generation
-    return not known.reason or known.at_us > check.at_us
+    if current.generation != check.generation:
+        return current.generation > check.generation
+    return not current.reason or current.at_us > check.at_us
 
 
 # -- time --------------------------------------------------------------------------------------
@@ -447,20 +447,20 @@ def resume(state: ScheduleState, now_us: int) -> None:
 
     The published status says whether they were counted: it says Armed from the same write on.
     """
-    known = state.definition
-    if known is None or not plan.has_resumed(known, now_us):
+    definition = state.definition
+    if definition is None or not plan.has_resumed(definition, now_us):
         return
-    if state.resumed_timing == known.timing_generation:
+    if state.resumed_timing == definition.timing_generation:
         return
-    state.resumed_timing = known.timing_generation
+    state.resumed_timing = definition.timing_generation
     if not published.of(state.published).suspended:
         return
-    runs, count = state.runs(), plan.skipped_by_suspension(known, now_us)
-    last_us = (known.rule.timing.suspend_until_us or 0) - 1
+    runs, count = state.runs(), plan.skipped_by_suspension(definition, now_us)
+    last_us = (definition.rule.timing.suspend_until_us or 0) - 1
     runs = replace(runs, counts=replace(runs.counts, skipped=runs.counts.skipped + count))
     if count:
-        runs = _suspended(runs, known, last_us, count)
-    state.summary = summaries.passed(runs, last_us, since_us=known.created_us)
+        runs = _suspended(runs, definition, last_us, count)
+    state.summary = summaries.passed(runs, last_us, since_us=definition.created_us)
 
 
 def next_change_us(state: ScheduleState, now_us: int) -> int | None:

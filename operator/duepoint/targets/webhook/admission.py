@@ -230,50 +230,50 @@ class HostLimits:
 
     def take(self, host: str, namespace: str) -> bool:
         """Whether there is a turn right now; then it is this caller's, who must ``leave``."""
-        known = self._hosts.get(host)
-        if known is None:
-            known = self._hosts[host] = _Host(namespace, pace.Pace(self._clock.monotonic()))
+        turns = self._hosts.get(host)
+        if turns is None:
+            turns = self._hosts[host] = _Host(namespace, pace.Pace(self._clock.monotonic()))
             self._called[namespace] += 1
-        if not known.waiting and self._has_room(known):
-            self._give(known)
+        if not turns.waiting and self._has_room(turns):
+            self._give(turns)
             return True
-        self._forget_if_idle(host, known)
+        self._forget_if_idle(host, turns)
         return False
 
     async def enter(self, host: str, namespace: str) -> float:
         """0.0 = it is this caller's turn, who must ``leave``; else seconds to try again after."""
         while not self.take(host, namespace):
-            known = self._hosts.get(host)
-            if known is None:  # refused for the others' sake
+            turns = self._hosts.get(host)
+            if turns is None:  # refused for the others' sake
                 return pace.LEAST_SECONDS
             now = self._clock.monotonic()
-            patience = known.pace.patience(len(known.waiting), now)
+            patience = turns.pace.patience(len(turns.waiting), now)
             if not patience:
-                return known.pace.put_off(now)
-            if await self._has_turn(host, known, patience):
+                return turns.pace.put_off(now)
+            if await self._has_turn(host, turns, patience):
                 break
         return 0.0
 
     def leave(self, host: str) -> None:
         """The turn is over."""
-        known = self._hosts[host]
-        if known.waiting or self._is_scarce(known):
-            known.pace.note_free(self._clock.monotonic(), is_scarce=True)
-        self._take_back(known)
-        self._forget_if_idle(host, known)
+        turns = self._hosts[host]
+        if turns.waiting or self._is_scarce(turns):
+            turns.pace.note_free(self._clock.monotonic(), is_scarce=True)
+        self._take_back(turns)
+        self._forget_if_idle(host, turns)
 
-    def _is_scarce(self, known: _Host) -> bool:
+    def _is_scarce(self, turns: _Host) -> bool:
         """Whether a delivery may have to wait: only then it matters how fast turns come free."""
-        if known.running >= self._per_host:
+        if turns.running >= self._per_host:
             return True
-        return self._shares.held(known.namespace) >= self._easy(known.namespace)
+        return self._shares.held(turns.namespace) >= self._easy(turns.namespace)
 
     def _easy(self, namespace: str) -> int:
         """Up to so many the receivers of a namespace need not share."""
         return max(1, self._shares.most(namespace) * 2 // 3)
 
-    def _has_room(self, known: _Host) -> bool:
-        running, namespace = known.running, known.namespace
+    def _has_room(self, turns: _Host) -> bool:
+        running, namespace = turns.running, turns.namespace
         if running >= self._per_host or not self._shares.has_room(namespace):
             return False
         easy = self._easy(namespace)
@@ -281,40 +281,40 @@ class HostLimits:
             return True
         return running < max(1, easy // self._called[namespace])
 
-    def _give(self, known: _Host) -> None:
-        known.running += 1
-        self._shares.take(known.namespace)
-        if self._is_scarce(known):
-            known.pace.moved_at = self._clock.monotonic()
+    def _give(self, turns: _Host) -> None:
+        turns.running += 1
+        self._shares.take(turns.namespace)
+        if self._is_scarce(turns):
+            turns.pace.moved_at = self._clock.monotonic()
 
-    def _take_back(self, known: _Host) -> None:
-        known.running -= 1
-        self._shares.give_back(known.namespace)
-        while known.waiting and self._has_room(known):
-            self._give(known)
-            known.waiting.popleft().set_result(None)
+    def _take_back(self, turns: _Host) -> None:
+        turns.running -= 1
+        self._shares.give_back(turns.namespace)
+        while turns.waiting and self._has_room(turns):
+            self._give(turns)
+            turns.waiting.popleft().set_result(None)
 
-    def _forget_if_idle(self, host: str, known: _Host) -> None:
-        if known.running or known.waiting:
+    def _forget_if_idle(self, host: str, turns: _Host) -> None:
+        if turns.running or turns.waiting:
             return
         del self._hosts[host]
-        self._called[known.namespace] -= 1
-        if not self._called[known.namespace]:
-            del self._called[known.namespace]
+        self._called[turns.namespace] -= 1
+        if not self._called[turns.namespace]:
+            del self._called[turns.namespace]
 
-    async def _has_turn(self, host: str, known: _Host, patience: float) -> bool:
+    async def _has_turn(self, host: str, turns: _Host, patience: float) -> bool:
         """Wait for a turn for so many seconds."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        known.waiting.append(turn)
+        turns.waiting.append(turn)
         try:
             await asyncio.wait({turn}, timeout=patience)
         except asyncio.CancelledError:
             if turn.done():  # it goes to the next one
-                self._take_back(known)
+                self._take_back(turns)
             else:
-                known.waiting.remove(turn)
-            self._forget_if_idle(host, known)
+                turns.waiting.remove(turn)
+            self._forget_if_idle(host, turns)
             raise
         if not turn.done():
-            known.waiting.remove(turn)
+            turns.waiting.remove(turn)
         return turn.done()

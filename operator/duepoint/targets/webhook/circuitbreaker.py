@@ -48,7 +48,7 @@ class Wait:
 
 
 @dataclass(slots=True)
-class _Known:
+class _Entry:
     """A circuit on the copy, with its times on our clock."""
 
     circuit: circuit.Circuit
@@ -82,7 +82,7 @@ class CircuitBreaker:
         self._clock = clock
         self._rule = rule or circuit.CircuitRule()
         self._version = -1
-        self._hosts: dict[str, _Known] = {}
+        self._hosts: dict[str, _Entry] = {}
         self._gone: dict[str, int] = {}
         self._looked_at = float("-inf")
         self._calls: dict[str, list[int]] = {}
@@ -123,23 +123,23 @@ class CircuitBreaker:
 
     def wait_of(self, host: str) -> Wait | None:
         """For how long the circuit certainly stays open."""
-        known = self._hosts.get(host)
+        entry = self._hosts.get(host)
         now = self._clock.monotonic()
-        if known is None or not known.circuit.is_open or now >= known.until:
+        if entry is None or not entry.circuit.is_open or now >= entry.until:
             return None
-        return self._put_off(known, known.until - now)
+        return self._put_off(entry, entry.until - now)
 
     async def admit(self, host: str, hold_seconds: float) -> int | Wait:
         """Whether the delivery may go out, and of which probe it is; 0 = of none.
 
         A probe's outcome decides about the circuit. It is held for so many seconds at most.
         """
-        known = self._hosts.get(host)
-        if known is None or not known.circuit.is_open:
+        entry = self._hosts.get(host)
+        if entry is None or not entry.circuit.is_open:
             return 0
         wait = self.wait_of(host)
         if wait is None and host in self._asking:
-            wait = self._put_off(known, _PROBED_SECONDS)
+            wait = self._put_off(entry, _PROBED_SECONDS)
         if wait is not None:
             return wait
         self._asking.add(host)
@@ -148,20 +148,20 @@ class CircuitBreaker:
                 [circuit.News(host=host, ask_us=int(hold_seconds * 1_000_000))]
             )
         except (errors.TryLater, errors.WorldChanged):
-            return self._put_off(known, _PROBED_SECONDS)
+            return self._put_off(entry, _PROBED_SECONDS)
         finally:
             self._asking.discard(host)
         if board.probes[0]:
             return board.probes[0]
-        known = self._hosts.get(host)
-        if known is None or not known.circuit.is_open:
+        entry = self._hosts.get(host)
+        if entry is None or not entry.circuit.is_open:
             return 0
-        return self._put_off(known, max(known.until - self._clock.monotonic(), _PROBED_SECONDS))
+        return self._put_off(entry, max(entry.until - self._clock.monotonic(), _PROBED_SECONDS))
 
-    def _put_off(self, known: _Known, seconds: float) -> Wait:
-        spread = known.put_off * _SPACING_SECONDS % _MOST_SPREAD_SECONDS
-        known.put_off += 1
-        return Wait(seconds + spread, circuit.trouble(known.circuit, self._rule))
+    def _put_off(self, entry: _Entry, seconds: float) -> Wait:
+        spread = entry.put_off * _SPACING_SECONDS % _MOST_SPREAD_SECONDS
+        entry.put_off += 1
+        return Wait(seconds + spread, circuit.trouble(entry.circuit, self._rule))
 
     # -- after a delivery ------------------------------------------------------------------------
 
@@ -253,13 +253,13 @@ class CircuitBreaker:
             until_us = max(one.until_us, min(one.probe_us, board.now_us + 1_000_000))
             # A server's clock that was ahead has written an instant that is far away now.
             until_us = min(until_us, board.now_us + max(one.wait_us, 1_000_000))
-            known = _Known(one, now + (until_us - board.now_us) / 1_000_000)
+            entry = _Entry(one, now + (until_us - board.now_us) / 1_000_000)
             older = before.get(host)
             if older is not None and older.circuit.until_us == one.until_us:
-                known.put_off = older.put_off
+                entry.put_off = older.put_off
             elif one.is_open and (older is None or not older.circuit.is_open):
                 telemetry.logger.warning("circuit opened", receiver=host)
-            self._hosts[host] = known
+            self._hosts[host] = entry
         for host, older in before.items():
             if older.circuit.is_open and host not in self._hosts:
                 telemetry.logger.info("circuit closed", receiver=host)
