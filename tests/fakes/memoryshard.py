@@ -20,7 +20,7 @@ from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.repair import suspectpoints
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
-from tests.fakes import memoryletters
+from tests.fakes import memorydeadletters
 
 #: How much longer than it was made for a lease may be, before a clock that was ahead made it.
 _LEASE_TOLERANCE_US = 1_000_000
@@ -559,7 +559,7 @@ class MemoryShard:
                     entry=dict(letter.entry),
                 )
             )
-            dropped = memoryletters.make_room(self.dead, self.share, self.members_share)
+            dropped = memorydeadletters.make_room(self.dead, self.share, self.members_share)
             for namespace, count in dropped.items():
                 telemetry.dead_letters_dropped_total.labels(namespace).inc(count)
 

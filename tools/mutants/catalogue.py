@@ -31,7 +31,7 @@ SUITES = {
         "tests/conformance/test_delayqueue_histories.py",
     ),
     "admission": ("tests/conformance/test_admission.py",),
-    "letters": ("tests/conformance/test_letter_quotas.py",),
+    "letters": ("tests/conformance/test_dead_letter_quotas.py",),
     "circuits": ("tests/conformance/test_circuits.py",),
     "fallback": ("tests/conformance/test_falling_back.py",),
     "scripts": ("tests/lua",),

@@ -51,7 +51,6 @@ from duepoint.delayqueue.members import (
     dropping,
     dues,
     lanes,
-    letters,
     lookups,
     members,
     pages,
@@ -60,6 +59,7 @@ from duepoint.delayqueue.members import (
     triggers,
     writing,
 )
+from duepoint.delayqueue.members import deadletters as member_deadletters
 from duepoint.delayqueue.repair import collector, mending, suspectpoints, sweeper
 from duepoint.delayqueue.resharding import export, resharding
 from duepoint.delayqueue.wire import connecting, servers
@@ -135,7 +135,9 @@ class DelayQueue:
             dues.MemberDues(shared, known, set_lanes, self.signed_blobs, by_id),
             counted,
             triggers.MemberTriggers(shared, known, reader, self.occurrences, self.signed_blobs),
-            letters.MemberLetters(shared, known, reader, self.dead_letters, self.signed_blobs),
+            member_deadletters.MemberLetters(
+                shared, known, reader, self.dead_letters, self.signed_blobs
+            ),
             confirming.Confirmations(shared),
         )
         self.set_removals = removal.SetRemovals(

@@ -16,13 +16,13 @@ from duepoint.delayqueue.members import (
     counting,
     dropping,
     dues,
-    letters,
     lookups,
     pages,
     triggers,
     values,
     writing,
 )
+from duepoint.delayqueue.members import deadletters as member_deadletters
 from duepoint.delayqueue.wire import nodes
 from duepoint.schedules.sets.setrecord import SetRecord
 
@@ -38,7 +38,7 @@ class Members:
     dues: dues.MemberDues
     counting: counting.MemberCounting
     triggers: triggers.MemberTriggers
-    given_up: letters.MemberLetters
+    given_up: member_deadletters.MemberLetters
     confirmations: confirming.Confirmations
 
     async def put(
@@ -128,7 +128,7 @@ class Members:
 
     async def dead_letters(
         self, set_: SetRecord, cursor: str = "", *, limit: int
-    ) -> letters.LetterPage:
+    ) -> member_deadletters.LetterPage:
         """Some slots of members that were given up; bounded work. Raises InvalidCursor."""
         return await self.given_up.page(set_, cursor, limit=limit)
 

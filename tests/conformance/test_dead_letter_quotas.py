@@ -77,7 +77,7 @@ async def test_one_letter_that_is_larger_than_the_quota_is_kept_alone(harness):
     assert [text[0] for text in await kept(harness, "noisy")] == ["2"]
 
 
-async def test_a_full_shard_loses_the_oldest_letters_of_whoever_takes_most(harness, monkeypatch):
+async def test_a_full_shard_loses_the_oldest_letters_of_the_largest_group(harness, monkeypatch):
     monkeypatch.setattr(quotas, "SHARD_LETTERS", 6)
     await bury(harness, "noisy", *(str(number) * 500 for number in range(1, 5)))
     await bury(harness, "quiet", "a", "b", "c")
