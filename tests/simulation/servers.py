@@ -9,7 +9,7 @@ from typing import Any
 
 import redis.exceptions
 
-from duepoint.delayqueue.wire import cluster, connecting, nodes
+from duepoint.delayqueue.wire import changes, connecting, nodes
 from tests.simulation.loop import Process, running_process
 from tests.simulation.network import Network, Reset
 from tests.simulation.valkey import SimulatedValkey
@@ -65,13 +65,13 @@ class RedisSide:
                     loop.in_world_at(at_us, listener.hear, message)
 
 
-class SimulatedServers(cluster.ServerChanges):
+class SimulatedServers:
     """What a process has in place of ``OneServer``."""
 
     is_cluster = False
 
     def __init__(self, redis: RedisSide) -> None:
-        super().__init__()
+        self.changes = changes.ServerChanges()
         self._redis = redis
         self._met: int | None = None
         self._met_at = 0.0
@@ -118,7 +118,7 @@ class SimulatedServers(cluster.ServerChanges):
             return
         self._met_at = asyncio.get_running_loop().time()
         if met is not None:
-            self.note_upheaval()
+            self.changes.note_upheaval()
             if confirmed:
                 raise connecting.ServerChanged("the server is not the one it was; ask again")
 

@@ -58,8 +58,8 @@ class Harness:
 
     def meet_another_server(self) -> None:
         """What the process does once its server turns out to be another one."""
-        for tell in self.servers.on_upheaval:
-            tell()
+        for report in self.servers.changes.on_upheaval:
+            report()
 
     @property
     def memory(self) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from duepoint.delayqueue.wire import connecting, nodes, scripting, servers
+from duepoint.delayqueue.wire import changes, connecting, nodes, scripting, servers
 
 FOLDER = Path(__file__).resolve().parents[2] / "charts" / "duepoint" / "redis"
 ROLES = ("operator", "worker", "api", "viewer", "replayer")
@@ -203,23 +203,13 @@ class TwoUsers:
             await each.close()
 
     @property
-    def upheavals(self) -> int:
-        return sum(each.upheavals for each in self._roles.values())
-
-    @property
-    def on_upheaval(self) -> _OfBoth:
-        return _OfBoth([each.on_upheaval for each in self._roles.values()])
+    def changes(self) -> _ChangesOfAll:
+        roles = sorted(self._roles, key=lambda role: role != "worker")
+        return _ChangesOfAll([self._roles[role].changes for role in roles])
 
     @property
     def is_cluster(self) -> bool:
         return self._roles["worker"].is_cluster
-
-    @property
-    def generation(self) -> int:
-        return self._roles["worker"].generation
-
-    async def wait_for_change(self, seen: int) -> int:
-        return await self._roles["worker"].wait_for_change(seen)
 
     def hosts(self) -> Any:
         return self._roles["worker"].hosts()
@@ -229,6 +219,28 @@ class TwoUsers:
 
     def listener(self, home: Any) -> Any:
         return self._roles["worker"].listener(home)
+
+
+class _ChangesOfAll:
+    """``changes.ServerChanges`` of all roles; who holds what is what the first sees."""
+
+    def __init__(self, each: Sequence[changes.ServerChanges]) -> None:
+        self._each = each
+
+    @property
+    def upheavals(self) -> int:
+        return sum(one.upheavals for one in self._each)
+
+    @property
+    def on_upheaval(self) -> _OfBoth:
+        return _OfBoth([one.on_upheaval for one in self._each])
+
+    @property
+    def generation(self) -> int:
+        return self._each[0].generation
+
+    async def wait_for_change(self, seen: int) -> int:
+        return await self._each[0].wait_for_change(seen)
 
 
 class _OfBoth:

@@ -92,7 +92,7 @@ class DelayQueue:
         self.signed_blobs = signedblobs.SignedBlobs(blob_key)
         self.interned = interning.Interned()
         # A server that went back in time gives the numbers of what it forgot to other texts.
-        opened.on_upheaval.append(self.interned.forget_all)
+        opened.changes.on_upheaval.append(self.interned.forget_all)
         self.numbering = interning.Numbering(shared, self.interned)
         self.definitions = reader = reading.DefinitionReader(
             shared, known, self.interned, self.signed_blobs

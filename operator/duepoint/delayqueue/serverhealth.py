@@ -121,7 +121,7 @@ class ServerHealth:
     @property
     def upheavals(self) -> int:
         """How often a server turned out not to be the one it was: writes may be lost."""
-        return self.index.servers.upheavals
+        return self.index.servers.changes.upheavals
 
     def hosts(self) -> tuple[connecting.Host, ...]:
         """Hosts and ports of the servers that were found out about, beside those of the URL."""

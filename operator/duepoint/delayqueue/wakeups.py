@@ -94,18 +94,18 @@ class ServerClocks:
 
     def __init__(self, index: index.Index) -> None:
         self._index = index
-        self._generation = index.servers.generation
+        self._generation = index.servers.changes.generation
         self._by_home: dict[Hashable, ServerClock] = {}
         self._by_shard: dict[messages.ShardId, ServerClock] = {}
 
     def of(self, shard: messages.ShardId) -> ServerClock:
         """The clock of the server that holds the shard now."""
-        if self._generation == self._index.servers.generation:
+        if self._generation == self._index.servers.changes.generation:
             known = self._by_shard.get(shard)
             if known is not None:
                 return known
         else:  # slots have moved to other servers
-            self._generation = self._index.servers.generation
+            self._generation = self._index.servers.changes.generation
             self._by_shard.clear()
         homes = self._index.servers.homes((self._index.shard(shard).wake,))
         home = next(iter(homes), None)
@@ -277,12 +277,12 @@ class Wakeups(Alarms):
     async def start(self) -> None:
         # A process that meets another server looks at all shards: the server is suspect up to the
         # first claim, so that what is due between its first answer and that claim has to wait.
-        self._servers.on_upheaval.append(self.ring_all)
+        self._servers.changes.on_upheaval.append(self.ring_all)
         await self._subscription.start()
 
     async def close(self) -> None:
-        if self.ring_all in self._servers.on_upheaval:
-            self._servers.on_upheaval.remove(self.ring_all)
+        if self.ring_all in self._servers.changes.on_upheaval:
+            self._servers.changes.on_upheaval.remove(self.ring_all)
         await self._subscription.close()
 
     def _on_message(self, channel: str, data: bytes) -> None:

@@ -41,7 +41,7 @@ async def test_what_a_lagging_replica_never_heard_of_is_armed_again_by_the_resyn
     primary.kill()
     replica.resume()
     await _until_answered(failing)
-    assert failing.servers.upheavals > 0
+    assert failing.servers.changes.upheavals > 0
     before = await _stored(failing)
     assert lost
     assert {name for _, name in before} > set(old)

@@ -69,7 +69,7 @@ async def test_what_is_armed_is_not_sent_to_a_server_that_took_over(own_server, 
     harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
     await harness.arm(name="one")
     forgotten = []
-    harness.servers.on_upheaval.append(lambda: forgotten.append(True))
+    harness.servers.changes.on_upheaval.append(lambda: forgotten.append(True))
     own_server.kill()
     own_server.start()
     await _missing(harness.queue)

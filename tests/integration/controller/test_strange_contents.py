@@ -49,8 +49,8 @@ async def test_definitions_whose_texts_are_lost_are_made_anew(installation: Inst
     texts = await installation.server.redis.hgetall(names.interned)
     damaged = {field: text[:1] + b"\xff" for field, text in texts.items() if field[:2] == b"n:"}
     await installation.server.redis.hset(names.interned, mapping=damaged)
-    for tell in installation.servers.on_upheaval:  # the server is another one now
-        tell()
+    for report in installation.servers.changes.on_upheaval:  # the server is another one now
+        report()
     async with installation.leading():
         await installation.until_held("first", "second")
 

@@ -78,7 +78,7 @@ async def test_a_server_with_an_older_state_is_looked_at_as_soon_as_anybody_meet
     async with asyncio.timeout(30):
         assert len(await wakeups.wait_until_due(60)) == 4
     await wakeups.close()
-    assert wakeups.ring_all not in lonely.servers.on_upheaval
+    assert wakeups.ring_all not in lonely.servers.changes.on_upheaval
 
 
 async def test_a_subscription_that_meets_another_server_stands_without_a_further_wait(

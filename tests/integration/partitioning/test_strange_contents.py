@@ -67,8 +67,8 @@ class Damaged:
         place = {interning.TextKind.TARGET: 1, interning.TextKind.RULE: 2}[kind]
         await self.client.hdel(self.names.interned, f"n:{numbers[place]}")
         for servers in self.scene.servers.values():
-            for tell in servers.on_upheaval:  # the servers are others now
-                tell()
+            for report in servers.changes.on_upheaval:  # the servers are others now
+                report()
 
 
 async def another_format(it):

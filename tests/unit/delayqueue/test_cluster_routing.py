@@ -126,11 +126,11 @@ async def test_a_slot_without_a_node_is_a_wait():
 async def test_a_slot_that_moved_is_no_upheaval_and_one_that_failed_over_is(after, upheavals):
     made, _ = a_cluster()
     told = []
-    made.on_upheaval.append(lambda: told.append("told"))
+    made.changes.on_upheaval.append(lambda: told.append("told"))
     owners = list(made._map.owners)
     owners[clusters.slot_of("{a}")] = after
     made._take(clusters.Map(owners, {}))
-    assert (made.upheavals, len(told)) == (upheavals, upheavals)
+    assert (made.changes.upheavals, len(told)) == (upheavals, upheavals)
 
 
 async def test_what_arms_is_not_sent_to_a_replica_that_took_over_meanwhile():

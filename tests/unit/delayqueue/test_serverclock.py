@@ -82,7 +82,7 @@ class Cluster:
     """Two nodes that hold a shard each."""
 
     def __init__(self) -> None:
-        self.generation = 0
+        self.changes = SimpleNamespace(generation=0)
         self.holders = {"wake-0": "ahead", "wake-1": "behind"}
 
     def homes(self, names):
@@ -109,5 +109,5 @@ async def test_a_shard_that_moves_is_measured_by_its_new_servers_clock(clock):
     shard, other = ShardId(0), ShardId(1)
     assert clocks.of(shard) is clocks.of(shard) is not clocks.of(other)
     cluster.holders["wake-0"] = "behind"
-    cluster.generation += 1
+    cluster.changes.generation += 1
     assert clocks.of(shard) is clocks.of(other)

@@ -1,4 +1,4 @@
-"""A subscription that is closed: whoever closes it can be cancelled meanwhile."""
+"""A subscription that is closed: its closer can be cancelled meanwhile."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import asyncio
 
 import pytest
 
+from duepoint.delayqueue.wire.changes import ServerChanges
 from duepoint.delayqueue.wire.subscription import Subscription
 
 
 class SlowServers:
     """Servers whose channels live nowhere; a look at them takes some turns to be broken off."""
 
-    generation = 0
+    def __init__(self):
+        self.changes = ServerChanges()
 
     def homes(self, _names):
         return {}
@@ -81,6 +83,7 @@ class LossyServers(SlowServers):
     is_cluster = False
 
     def __init__(self) -> None:
+        self.changes = ServerChanges()
         self.connections: list[LossyPubSub] = []
 
     def homes(self, names):
@@ -92,9 +95,6 @@ class LossyServers(SlowServers):
     def pubsub(self):
         self.connections.append(LossyPubSub(loses=not self.connections))
         return self.connections[-1]
-
-    async def wait_for_change(self, _seen):
-        await asyncio.Event().wait()
 
     async def refresh(self):
         pass

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -27,7 +27,7 @@ import redis.exceptions
 import structlog
 
 from duepoint import faults
-from duepoint.delayqueue.wire import connecting, nodes
+from duepoint.delayqueue.wire import changes, connecting, nodes
 from duepoint.faults import FaultPoint
 
 log = structlog.get_logger(__name__)
@@ -71,34 +71,6 @@ def slot_of_command(command: nodes.Command) -> int:
     return slot_of(_HOME_KEY if at is None else command[at])
 
 
-class ServerChanges:
-    """What changes about servers: who holds what (``generation``), and what they were before.
-
-    Both are described in ``servers.Servers``.
-    """
-
-    def __init__(self) -> None:
-        self.generation = 0
-        self.upheavals = 0
-        self.on_upheaval: list[Callable[[], None]] = []
-        self._changed = asyncio.Event()
-
-    def note_change(self) -> None:
-        self.generation += 1
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def wait_for_change(self, seen: int) -> int:
-        while self.generation == seen:
-            await self._changed.wait()
-        return self.generation
-
-    def note_upheaval(self) -> None:
-        self.upheavals += 1
-        for report in self.on_upheaval:
-            report()
-
-
 @dataclass(frozen=True, slots=True)
 class Map:
     """Who holds what.
@@ -137,13 +109,13 @@ def _host(entry: Sequence[Any], asked: connecting.Host) -> connecting.Host:
 _Round = dict[tuple[connecting.Host, bool], list[int]]
 
 
-class Cluster(ServerChanges):
+class Cluster:
     """``servers.Servers`` over the nodes of a cluster."""
 
     is_cluster = True
 
     def __init__(self, server: connecting.Server, *, connections: int) -> None:
-        super().__init__()
+        self.changes = changes.ServerChanges()
         self._server = server
         self._seeds = server.address().hosts
         self._teller = self._seeds[0]
@@ -175,7 +147,7 @@ class Cluster(ServerChanges):
         confirmed: bool,
         safety: nodes.Safety | None = None,
     ) -> list[Any]:
-        upheavals = self.upheavals
+        upheavals = self.changes.upheavals
         if self._is_stale:
             await self.refresh()
         slots = [slot_of_command(command) for command in commands]
@@ -183,7 +155,7 @@ class Cluster(ServerChanges):
         wanted = dict.fromkeys(range(len(commands)), "")
         held: set[int] = set()
         for _ in range(_MOST_HOPS):
-            if confirmed and self.upheavals != upheavals:
+            if confirmed and self.changes.upheavals != upheavals:
                 held |= set(wanted)  # they were thought out for the node that was there before
                 break
             sent = self._routed(slots, wanted, replies)
@@ -371,8 +343,8 @@ class Cluster(ServerChanges):
             return
         if _is_failover(former, found):
             log.warning("a replica has become primary; what was written last may be lost")
-            self.note_upheaval()
-        self.note_change()
+            self.changes.note_upheaval()
+        self.changes.note_change()
 
     def _node(self, host: connecting.Host) -> nodes.Node:
         if host not in self._nodes:
@@ -380,7 +352,7 @@ class Cluster(ServerChanges):
                 self._server,
                 host,
                 connections=self._connections,
-                on_upheaval=self.note_upheaval,
+                on_upheaval=self.changes.note_upheaval,
                 takes_replicas=True,
             )
             self._nodes[host].replicas = len(self._map.replicas.get(host, ()))
@@ -399,7 +371,7 @@ class Cluster(ServerChanges):
             self._server,
             cast("connecting.Host", home),
             connections=1,
-            on_upheaval=self.note_upheaval,
+            on_upheaval=self.changes.note_upheaval,
             takes_replicas=True,
         ).client
 

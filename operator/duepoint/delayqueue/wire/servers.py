@@ -2,18 +2,18 @@
 
 ``Servers`` is what the queue's parts hold. They give commands with whole keys and get replies in
 order; that a shard lives elsewhere, or just moved, is not their affair. ``homes`` says which
-channels are heard where, for subscriptions; ``generation`` grows whenever that may have changed.
+channels are heard where, for subscriptions; ``changes.generation`` grows whenever that may have changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 import redis.asyncio
 
 from duepoint import redisurl
-from duepoint.delayqueue.wire import cluster, connecting, nodes
+from duepoint.delayqueue.wire import changes, cluster, connecting, nodes
 
 Command = nodes.Command
 
@@ -22,13 +22,8 @@ class Servers(Protocol):
     """One server, or many that share the keys."""
 
     @property
-    def upheavals(self) -> int:
-        """How often a server turned out not to be the one it was: writes may be lost."""
-        ...
-
-    @property
-    def on_upheaval(self) -> list[Callable[[], None]]:
-        """Called at each upheaval, before anything is sent to the other server."""
+    def changes(self) -> changes.ServerChanges:
+        """What has changed about them since they were opened."""
         ...
 
     async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:
@@ -75,26 +70,19 @@ class Servers(Protocol):
     @property
     def is_cluster(self) -> bool: ...
 
-    async def wait_for_change(self, seen: int) -> int:
-        """The generation, once it is not the one that was seen."""
-        ...
-
-    @property
-    def generation(self) -> int: ...
-
     async def close(self) -> None: ...
 
 
-class OneServer(cluster.ServerChanges):
+class OneServer:
     """A server at one address, or the one that Sentinel calls the primary."""
 
     is_cluster = False
 
     def __init__(self, server: connecting.Server, *, connections: int) -> None:
-        super().__init__()
+        self.changes = changes.ServerChanges()
         self._server = server
         self.node = nodes.Node(
-            server, None, connections=connections, on_upheaval=self.note_upheaval
+            server, None, connections=connections, on_upheaval=self.changes.note_upheaval
         )
 
     async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:
@@ -120,7 +108,9 @@ class OneServer(cluster.ServerChanges):
         return {"": tuple(names)}
 
     def listener(self, home: Hashable) -> redis.asyncio.Redis:  # noqa: ARG002 - there is one
-        return nodes.Node(self._server, None, connections=1, on_upheaval=self.note_upheaval).client
+        return nodes.Node(
+            self._server, None, connections=1, on_upheaval=self.changes.note_upheaval
+        ).client
 
     async def close(self) -> None:
         await self.node.close()

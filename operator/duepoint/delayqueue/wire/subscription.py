@@ -78,7 +78,7 @@ class Subscription:
     async def _run(self) -> None:
         """A listener at each home; another one where channels have moved."""
         while True:
-            seen = self._servers.generation
+            seen = self._servers.changes.generation
             homes = self._servers.homes(self._channels)
             for home, (channels, listener) in list(self._listeners.items()):
                 if homes.get(home) != channels:
@@ -92,9 +92,9 @@ class Subscription:
                 await self._servers.refresh()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_HOMELESS_SECONDS):
-                        await self._servers.wait_for_change(seen)
+                        await self._servers.changes.wait_for_change(seen)
             else:
-                await self._servers.wait_for_change(seen)
+                await self._servers.changes.wait_for_change(seen)
 
     async def _listen_at(self, home: Hashable, channels: Sequence[str]) -> None:
         client = self._servers.listener(home)
