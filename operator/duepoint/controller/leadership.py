@@ -30,6 +30,7 @@ from duepoint.controller.termservices import (
     Run,
     TermServices,
     Timings,
+    subscribe,
 )
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import layouts, messages, serverhealth
@@ -211,11 +212,13 @@ class Leadership:
             resync_seconds=self._settings.resync_seconds,
             timings=self._timings,
         )
-        term.events.layout_changed.subscribe(
-            lambda changed: lease.annotate(partitioner.note_of(changed))
+        subscribe(
+            term.events,
+            followers,
+            maintenance,
+            annotate=lambda changed: lease.annotate(partitioner.note_of(changed)),
+            on_run=self._on_run,
         )
-        if (on_run := self._on_run) is not None:
-            term.events.run_changed.subscribe(lambda event, _ack: on_run(event))
         watch = self._watch(
             term,
             observe=followers.observations.observe,

@@ -1,10 +1,11 @@
 """One term of a leader: what its services share, and the events between them.
 
 Every service of a term is made with the ``TermContext``. It publishes through ``TermEvents``;
-``termservices`` subscribes all listeners in one table, once every service exists. So services that
-concern one another are made in one direction only. A signal without subscribers does nothing, which
-is what tests and benchmarks of a single service want. Subscribers are called in the order of their
-subscription, in the publisher's turn of the event loop, and must neither block nor raise.
+``termservices.subscribe`` is the one table of subscribers, filled once every service exists. So
+services that concern one another are made in one direction only. A signal without subscribers does
+nothing, which is what tests and benchmarks of a single service want. Subscribers are called in the
+order of their subscription, in the publisher's turn of the event loop, and must neither block nor
+raise.
 
 A question with an answer is no event: the service that asks gets the function in its constructor.
 """

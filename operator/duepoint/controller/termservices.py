@@ -1,4 +1,4 @@
-"""The services of a term, made in the order of who needs whom, and who hears of what.
+"""The services of a term, made in the order of who needs whom; ``subscribe``: who hears of what.
 
 Four groups: Schedules and their statuses, runs and Jobs, the comparison with all objects, and the
 maintenance of the index. ``leadership`` runs them; tests make them over a fake API server.
@@ -30,8 +30,9 @@ from duepoint.controller.schedulesets.schedulesets import ScheduleSets
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
-from duepoint.controller.term import TermContext
+from duepoint.controller.term import TermContext, TermEvents
 from duepoint.delayqueue import messages
+from duepoint.runs.run import RunEvent
 from duepoint.schedules import ownstreams
 
 #: The life of a service; ends by cancellation or by an error.
@@ -71,13 +72,12 @@ class TermServices:
         consumer: str,
     ) -> None:
         self._term = term
-        self._others = others
+        self.others = others
         self.listed = asyncio.Event()
         self.reconcile = Reconcile(term, dry_runs=dry_runs, own_streams=own_streams)
         self._follow_schedules(consumer)
         self._follow_runs()
         self.sets = ScheduleSets(term, dry_runs=dry_runs, own_streams=own_streams)
-        self._subscribe()
 
     def _follow_schedules(self, consumer: str) -> None:
         """Observations of Schedules go to the queue; reports and outcomes to the statuses."""
@@ -144,29 +144,6 @@ class TermServices:
             self.fallbacks.run,
         )
 
-    def _subscribe(self) -> None:
-        """Who hears of what; within one line the order of subscribers is the order of calls."""
-        events = self._term.events
-        events.schedule_applied.subscribe(self.runs.schedule_changed)
-        events.schedule_leaving.subscribe(self.runs.schedule_leaves)
-        events.schedule_widened.subscribe(self.completions.widen)
-        events.run_changed.subscribe(self.runs.event)
-        events.run_started.subscribe(self.jobs.run_started)
-        events.run_replacing.subscribe(self.jobs.deleted.announce)
-        events.slot_withdrawn.subscribe(self.reporter.withdrawn)
-        events.job_ended.subscribe(self.completions.job_ended)
-        events.jobs_released.subscribe(self.jobs.history.look)
-        events.template_proven.subscribe(self.observations.prove)
-        events.status_written.subscribe(self.jobs.history.look)
-        events.generation_refused.subscribe(self.observations.refuse)
-        events.mark_replaced.subscribe(self._others.suspect)
-        events.points_held.subscribe(self.fallbacks.look)
-        events.claims_lost.subscribe(self.jobs.history.late.record_lost_claims)
-        events.set_ended.subscribe(self.sets.ended)
-        events.objects_compared.subscribe(self.sets.request)
-        events.index_suspected.subscribe(self.sets.request)
-        events.layout_changed.subscribe(lambda _layout: self.sets.request())
-
 
 class Maintenance:
     """The services that compare everything again and again, and keep the index in order."""
@@ -200,16 +177,6 @@ class Maintenance:
         self.unused_blobs = UnusedBlobs(term)
         self.gauges = QueueGauges(term)
 
-        events = term.events
-        events.objects_compared.subscribe(self.sweeper.request, services.runs.request)
-        events.index_suspected.subscribe(
-            self.sweeper.suspect, self.resync.request, services.fallbacks.look
-        )
-        events.points_held.subscribe(self.index.look)
-        events.index_damaged.subscribe(self.resync.request)
-        events.layout_read.subscribe(self.partitioner.look)
-        events.watch_listed.subscribe(self.resync.request)
-
     def from_the_start(self) -> tuple[Run, ...]:
         """What runs as soon as the term begins; the sweep waits for the first resync."""
         return (
@@ -219,3 +186,56 @@ class Maintenance:
             self.unused_blobs.run,
             self.gauges.run,
         )
+
+
+def subscribe(
+    events: TermEvents,
+    services: TermServices,
+    maintenance: Maintenance | None = None,
+    *,
+    annotate: Callable[[messages.Layout], object] = lambda _layout: None,
+    on_run: Callable[[RunEvent], object] | None = None,
+) -> None:
+    """Who hears of what; the order of subscribers is the order of calls.
+
+    Args:
+        maintenance: None = the services are tried without it.
+        annotate: notes a layout on the Lease.
+        on_run: hears of each event of a run; None = this process shows them to none.
+    """
+    runs, sets, jobs = services.runs, services.sets, services.jobs
+    events.schedule_applied.subscribe(runs.schedule_changed)
+    events.schedule_leaving.subscribe(runs.schedule_leaves)
+    events.schedule_widened.subscribe(services.completions.widen)
+    events.objects_compared.subscribe(sets.request)
+
+    events.run_changed.subscribe(runs.event)
+    if on_run is not None:
+        events.run_changed.subscribe(lambda event, _ack: on_run(event))
+    events.run_started.subscribe(jobs.run_started)
+    events.run_replacing.subscribe(jobs.deleted.announce)
+    events.slot_withdrawn.subscribe(services.reporter.withdrawn)
+    events.job_ended.subscribe(services.completions.job_ended)
+    events.jobs_released.subscribe(jobs.history.look)
+    events.template_proven.subscribe(services.observations.prove)
+
+    events.status_written.subscribe(jobs.history.look)
+    events.generation_refused.subscribe(services.observations.refuse)
+    events.mark_replaced.subscribe(services.others.suspect)
+
+    events.set_ended.subscribe(sets.ended)
+
+    events.points_held.subscribe(services.fallbacks.look)
+    events.claims_lost.subscribe(jobs.history.late.record_lost_claims)
+    events.index_suspected.subscribe(sets.request)
+    events.layout_changed.subscribe(lambda _layout: sets.request(), annotate)
+    if maintenance is None:
+        return
+    events.objects_compared.subscribe(maintenance.sweeper.request, runs.request)
+    events.points_held.subscribe(maintenance.index.look)
+    events.index_suspected.subscribe(
+        maintenance.sweeper.suspect, maintenance.resync.request, services.fallbacks.look
+    )
+    events.index_damaged.subscribe(maintenance.resync.request)
+    events.layout_read.subscribe(maintenance.partitioner.look)
+    events.watch_listed.subscribe(maintenance.resync.request)

@@ -19,7 +19,7 @@ from duepoint.controller.maintenance.otherinstalls import OtherInstalls
 from duepoint.controller.schedules import dryruns
 from duepoint.controller.status import outcomes
 from duepoint.controller.term import TermContext, TermEvents
-from duepoint.controller.termservices import TermServices
+from duepoint.controller.termservices import TermServices, subscribe
 from duepoint.delayqueue import messages
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.kube import errors as kube_errors
@@ -86,6 +86,7 @@ class World:
             others=self.others,
             consumer="operator-0",
         )
+        subscribe(self.term.events, self.services)
         self.services.listed.set()  # statuses are written from the beginning
         version = str(self.api.version)
         running = self.running = [
