@@ -24,8 +24,6 @@ from duepoint.schedules.conditions import Reason
 
 #: Longest message of a record, in bytes of UTF-8.
 MESSAGE_BYTES = 80
-#: A length is one byte.
-_LONGEST = 255
 _OUTCOMES = (
     RunState.SUCCEEDED,
     RunState.FAILED,

@@ -28,7 +28,6 @@ from duepoint.schedules import load
 from duepoint.schedules.load import Forecast
 from duepoint.schedules.spec import ScheduleSpec
 
-_DAY_US = 86_400_000_000
 _DAY_MINUTES = 24 * 60
 _MOST_DAYS = 31
 #: Minutes that are shown as the worst, those alike as one.

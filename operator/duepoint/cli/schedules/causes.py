@@ -30,7 +30,6 @@ _STATE_AGES_US = 60 * _SECOND_US
 _LONG_LAG_SECONDS = 5.0
 
 _DID_NOT_RUN = frozenset({"Missed", "Skipped"})
-_GOES_ON = frozenset({"Waiting", "Retrying", "Running"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

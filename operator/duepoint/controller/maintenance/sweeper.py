@@ -152,14 +152,13 @@ EVERY_SECONDS = 6 * 3600.0
 class UnusedBlobs:
     """The service; one for each term of a leader."""
 
-    def __init__(self, term: TermContext, *, every_seconds: float = EVERY_SECONDS) -> None:
+    def __init__(self, term: TermContext) -> None:
         self._term = term
-        self._every_seconds = every_seconds
 
     async def run(self) -> None:
         """Look until cancelled; raises queue_errors.Fenced."""
         while True:
-            await self._term.clock.sleep(self._every_seconds)
+            await self._term.clock.sleep(EVERY_SECONDS)
             layout = self._term.queue.layouts.known()
             if layout.former is not None:
                 continue  # what a batch on its way needs is referenced nowhere yet

@@ -116,7 +116,6 @@ class _Member(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=Fal
 
 
 _decoder = msgspec.json.Decoder(_Member)
-_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def is_id(text: str) -> bool:
