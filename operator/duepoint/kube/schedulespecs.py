@@ -1,7 +1,7 @@
 """The spec of a Schedule, read from its object: one reader for all that show, count or run it.
 
 ``of_item`` reads a typed object of the API server; ``item_of`` makes such an object of decoded JSON
-or YAML, which may be a file's and may lack what the API server adds. The reconciler reads specs
+or YAML, which may lack what the API server adds. The reconcile queue reads specs
 from its own ``Observed`` values, with a fingerprint that only it knows.
 """
 

@@ -5,7 +5,7 @@ enough away, nothing that depends on the schedule's name. So do, behind an outag
 several slots are overdue and all run, where the queue appends their entries: such a chain has a
 row for each of its oldest slots, and is due again at once if there are more. For those the decision
 is that of ``planning`` (a test holds the two together), found once for each kind and due instead of
-once for each point. Briefs of a claim's chains come in; ``Group``s by column go out, with the rows
+once for each point. Columns of a claim's chains come in; ``Group``s by column go out, with the rows
 that are not ordinary, which ``planning`` decides one by one.
 """
 

@@ -107,7 +107,7 @@ def has_any(report: Report) -> bool:
 
 
 def of_report(about: ObjectReference, report: Report) -> Iterator[Event]:
-    """What the reconciler found in a spec, where that was not published before."""
+    """What the reconcile queue found in a spec, where that was not published before."""
     if not has_any(report):
         return
     for condition in report.conditions:
