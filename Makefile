@@ -28,8 +28,9 @@ PYTHONS ?= python3.11 python3.12 python3.13
 # Test processes. With servers there are thrice as many as the two cores that this was measured on:
 # those tests wait for most of their time, for slots, leases and Jobs.
 WORKERS ?= 6
-# Nothing here tests the log records that pytest would gather for each of thousands of tests.
-WITHOUT_SERVER = $(BIN)/pytest -n 2 --dist worksteal -p no:logging
+# Nothing here tests the log records that pytest would gather for each of thousands of tests. A third
+# process works while one of the others waits.
+WITHOUT_SERVER = $(BIN)/pytest -n 3 --dist worksteal -p no:logging
 export CHECK
 # Compiled tests are kept, or half of what `make test-unit` does would be compiling them.
 unexport PYTHONDONTWRITEBYTECODE
@@ -123,18 +124,22 @@ servers: $(STAMP) ## build what `make test` runs on, which it does itself where 
 	@$(PY) -m tools.devcluster build --tool helm
 
 .PHONY: test-unit
-test-unit: $(STAMP) ## the tests that need no server, in seconds
+test-unit: $(STAMP) ## the product's tests that need no server, in seconds
 	@$(WITHOUT_SERVER) tests/unit $(PYTEST_ARGS)
+
+.PHONY: test-repository
+test-repository: $(STAMP) ## what surrounds the product: pages, tools, chart and image files, layout
+	@$(WITHOUT_SERVER) tests/repository $(PYTEST_ARGS)
 
 .PHONY: test-scenarios
 test-scenarios: $(STAMP) ## operator and workers together, without a server, in virtual time
 	@$(WITHOUT_SERVER) tests/scenarios $(PYTEST_ARGS)
 
 .PHONY: test-pythons
-test-pythons: ## test-unit and test-scenarios on every other supported Python that is installed, in environments of their own (PYTHONS=)
+test-pythons: ## test-unit, test-repository and test-scenarios on every other supported Python that is installed, in environments of their own (PYTHONS=)
 	@for python in $(filter-out python$(VERSION),$(PYTHONS)); do \
 	  if $$python -c '' 2>/dev/null; \
-	  then echo "Unit tests on $$python" >&2; $(MAKE) test-unit test-scenarios PYTHON=$$python VENV=.venv-$$python; \
+	  then echo "Unit tests on $$python" >&2; $(MAKE) test-unit test-repository test-scenarios PYTHON=$$python VENV=.venv-$$python; \
 	  else echo "No $$python here: left out" >&2; fi; \
 	done
 

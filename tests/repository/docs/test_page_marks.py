@@ -84,7 +84,7 @@ def test_the_python_of_every_page_is_run_by_a_test() -> None:
     tests = [
         "tests/e2e/test_page_commands.py",
         "tests/process/test_verify_page.py",
-        "tests/unit/docs/test_page_python.py",
+        "tests/repository/docs/test_page_python.py",
     ]
     text = "".join((pagecommands.ROOT / test).read_text() for test in tests)
     pages = [page for page in pagecommands.PAGES if pagecommands.python_of(page)]
