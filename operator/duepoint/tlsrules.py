@@ -20,8 +20,31 @@ import os
 import ssl
 
 
+class NamedServer(ssl.SSLContext):
+    """A context for servers that go by one name, whatever address they are called by.
+
+    Attributes:
+        server_name: what is asked for and verified.
+    """
+
+    server_name = ""
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,  # noqa: FBT001, FBT002 - as ssl has it
+        server_hostname: str | bytes | None = None,  # noqa: ARG002 - the address
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        return super().wrap_bio(incoming, outgoing, server_side, self.server_name, session)
+
+
 def client_context(
-    *, cafile: str | os.PathLike[str] | None = None, cadata: str | None = None
+    *,
+    cafile: str | os.PathLike[str] | None = None,
+    cadata: str | None = None,
+    server_name: str | None = None,
 ) -> ssl.SSLContext:
     """A new context that verifies servers and their names.
 
@@ -29,11 +52,21 @@ def client_context(
         cafile: PEM file of the authorities to trust; where cadata is None as well, those of the
             system are trusted.
         cadata: the same as PEM text.
+        server_name: the name to verify, instead of that by which a server is called.
 
     Raises:
         OSError, ValueError: the file cannot be read, or holds no PEM certificate.
     """
-    context = ssl.create_default_context(cafile=cafile, cadata=cadata)
+    context: ssl.SSLContext
+    if server_name:
+        context = named = NamedServer(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and name
+        named.server_name = server_name
+        if cafile is not None or cadata is not None:
+            context.load_verify_locations(cafile=cafile, cadata=cadata)
+        else:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    else:
+        context = ssl.create_default_context(cafile=cafile, cadata=cadata)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context

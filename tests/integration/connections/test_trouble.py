@@ -24,7 +24,7 @@ async def test_an_idle_connection_that_died_without_a_word_is_closed_by_the_keep
         harness = await queueing.redis_harness(url, key_prefix, users=False)
         node = harness.servers.node
         await asyncio.gather(*(node.exchange([("PING",)]) for _ in range(4)))
-        idle = [each for each in node.pool._available_connections if each.is_connected]
+        idle = [each for each in node.pool.idle if each.is_connected]
         assert len(idle) > 1
         way.backward.clear()  # answers are swallowed: the connection looks well and is dead
         await node.keepalive()
@@ -40,11 +40,39 @@ async def test_the_keepalive_asks_each_idle_connection_once_and_keeps_the_living
     harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
     node = harness.servers.node
     await asyncio.gather(*(node.exchange([("PING",)]) for _ in range(4)))
-    connected = [each for each in node.pool._available_connections if each.is_connected]
+    connected = [each for each in node.pool.idle if each.is_connected]
     before = _calls(own_server, "ping")
     await node.keepalive()
     assert _calls(own_server, "ping") - before == len(connected)
     assert all(each.is_connected for each in connected)
+    await harness.close()
+
+
+async def test_connections_are_kept_after_a_rush_in_which_requests_wait_and_are_given_up(
+    own_server, key_prefix
+):
+    harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
+    node = harness.servers.node
+    most = node.pool.max_connections
+    for _ in range(5):
+        calls = [asyncio.create_task(node.exchange([("PING",)])) for _ in range(most * 5)]
+        await asyncio.sleep(0)
+        for call in calls[:: most // 2 or 1]:
+            call.cancel()
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        failed = [end for end in ends if isinstance(end, Exception)]
+        assert failed == []
+    idle = node.pool.idle
+    assert 0 < len(idle) <= most
+    assert len(set(idle)) == len(idle)
+    before = _calls(own_server, "ping")
+    living = [each for each in idle if each.is_connected]
+    await node.keepalive()
+    assert _calls(own_server, "ping") - before == len(living)
+    held = [await node.pool.get_connection() for _ in range(most)]
+    assert len(set(held)) == most
+    for connection in held:
+        await node.pool.release(connection)
     await harness.close()
 
 

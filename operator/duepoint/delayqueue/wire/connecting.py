@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import hiredis
 import redis
 import redis.asyncio
+import redis.asyncio.connection
 import redis.asyncio.retry
 import redis.asyncio.sentinel
 import redis.backoff
@@ -81,7 +82,7 @@ class TlsFiles:
 
     def context(self) -> ssl.SSLContext:
         """Made anew for each connection; raises OSError where a file is missing or no PEM."""
-        context = tlsrules.client_context(cafile=self.ca_file)
+        context = tlsrules.client_context(cafile=self.ca_file, server_name=self.server_name)
         if self.cert_file is not None:
             context.load_cert_chain(self.cert_file, self.key_file)
         return context
@@ -144,6 +145,10 @@ class ServerChanged(redis.exceptions.ConnectionError):
 class RedisPool(redis.asyncio.BlockingConnectionPool):
     """Connections to one server; idle ones can be asked whether they still live.
 
+    The library creates connections, connects them and lets requests wait for one. While none
+    waits, idle connections are kept here, where handing one out costs a look at it: to the library
+    they are in use. Once a request has to wait, they are returned, until no request waits any more.
+
     Attributes:
         upheavals: how often the server turned out to be another one. Who asked for a connection
             before that gets none: what it is about to send was thought out for the other server.
@@ -158,7 +163,14 @@ class RedisPool(redis.asyncio.BlockingConnectionPool):
     def __init__(self, **named: Any) -> None:  # noqa: ANN401 - the library's own
         super().__init__(**named)
         self._asking = 0
+        self._kept: list[Any] = []
+        self._returned: set[Any] = set()
         pack_in_c(self)
+
+    @property
+    def idle(self) -> tuple[Any, ...]:
+        """The connections that no request uses, the one used last at the end."""
+        return (*self._returned, *self._kept)
 
     async def get_connection(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401
         if (idle := await self._idle()) is not None:
@@ -166,10 +178,15 @@ class RedisPool(redis.asyncio.BlockingConnectionPool):
         before = self.upheavals
         self._asking += 1
         try:
+            while self._kept:
+                await self._return(self._kept.pop(0))
             connection = await self._wait_for_connection(*args, **named)
         finally:
             self._asking -= 1
+            if not self._asking:
+                self._take_back()
         if self.upheavals != before:
+            await connection.disconnect(nowait=True)
             await self.release(connection)
             raise ServerChanged("the server is not the one it was; ask again")
         return connection
@@ -179,20 +196,47 @@ class RedisPool(redis.asyncio.BlockingConnectionPool):
         for _ in range(_WAITS_FOR_CONNECTION - 1):
             answers = self.answers
             try:
-                return await super().get_connection(*args, **named)  # type: ignore[no-untyped-call]
+                return await self._of_library(*args, **named)
             except redis.exceptions.ConnectionError as error:
                 was_full = isinstance(error.__cause__, asyncio.TimeoutError)
                 if not was_full or self.answers == answers:
                     raise
-        return await super().get_connection(*args, **named)  # type: ignore[no-untyped-call]
+        return await self._of_library(*args, **named)
+
+    async def _of_library(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401
+        connection = await super().get_connection(*args, **named)  # type: ignore[no-untyped-call]
+        self._returned.discard(connection)
+        return connection
 
     async def release(self, connection: Any) -> None:  # noqa: ANN401
-        """Without a waiting request this only changes lists: the library's own takes 0.1 ms."""
-        if self._asking or connection.should_reconnect():
-            await super().release(connection)
+        """Without a waiting request this only changes a list: the library's own takes 0.1 ms."""
+        if not self._asking and not connection.should_reconnect():
+            self._kept.append(connection)
             return
-        self._in_use_connections.remove(connection)
-        self._available_connections.append(connection)
+        await self._return(connection)
+        if not self._asking:
+            self._take_back()
+
+    async def disconnect(self, inuse_connections: bool = True) -> None:  # noqa: FBT001, FBT002
+        """As the library does, to which the connections that are kept here are in use."""
+        await super().disconnect(inuse_connections)
+        await self.drop_idle()
+
+    async def _return(self, connection: Any) -> None:  # noqa: ANN401
+        """Give it to the library, which hands it to a request that waits."""
+        self._returned.add(connection)
+        try:
+            await super().release(connection)
+        except BaseException:
+            self._returned.discard(connection)
+            raise
+
+    def _take_back(self) -> None:
+        """Keep what the library has been given and no request has taken."""
+        for _ in range(len(self._returned)):
+            connection = self.get_available_connection()  # type: ignore[no-untyped-call]
+            self._kept.insert(0, connection)
+        self._returned.clear()
 
     async def _idle(self) -> Any:  # noqa: ANN401 - a connection of the library's, or None
         """The connection used last, if it is good as it is and no request waits already.
@@ -200,14 +244,12 @@ class RedisPool(redis.asyncio.BlockingConnectionPool):
         Nothing here gives way to another task. Everything else is the library's: to wait, to
         connect, to look at a connection that has something to say.
         """
-        if self._asking or not self._available_connections:
+        if self._asking or not self._kept:
             return None
-        connection = self._available_connections[-1]
+        connection = self._kept[-1]
         if not connection.is_connected or await _has_news(connection):
             return None
-        self._available_connections.pop()
-        self._in_use_connections.add(connection)
-        return connection
+        return self._kept.pop()
 
     async def drop_idle(self) -> None:
         """Close what is idle.
@@ -215,15 +257,13 @@ class RedisPool(redis.asyncio.BlockingConnectionPool):
         No other task runs meanwhile: the library's ``disconnect`` waits for each connection to be
         closed, and one that is only half closed looks as good as new to who asks for one then.
         """
-        for connection in tuple(self._available_connections):
+        for connection in self.idle:
             await connection.disconnect(nowait=True)
 
     async def probe(self, command: tuple[Any, ...]) -> None:
         """Ask each idle connection; those that do not answer are closed."""
-        asked = [each for each in self._available_connections if each.is_connected]
-        for connection in asked:
-            self._available_connections.remove(connection)
-            self._in_use_connections.add(connection)
+        asked = [each for each in self._kept if each.is_connected]
+        self._kept = [each for each in self._kept if not each.is_connected]
         await asyncio.gather(*(self._probe(connection, command) for connection in asked))
 
     async def _probe(self, connection: Any, command: tuple[Any, ...]) -> None:  # noqa: ANN401
@@ -241,7 +281,7 @@ class RedisPool(redis.asyncio.BlockingConnectionPool):
         finally:
             # Not first where one is wanted: what was used last is what is used next.
             await self.release(connection)
-            self._available_connections.sort(key=lambda each: each is not connection)
+            self._kept.sort(key=lambda each: each is not connection)
 
 
 async def _has_news(connection: Any) -> bool:  # noqa: ANN401 - of the library
@@ -252,20 +292,23 @@ async def _has_news(connection: Any) -> bool:  # noqa: ANN401 - of the library
         return True
 
 
-class _TlsConnection(redis.asyncio.Connection):
+class _ReadAtEachConnection(redis.asyncio.connection.RedisSSLContext):
+    """The library's holder of a TLS context, with one that is made when it connects."""
+
+    def __init__(self, tls: TlsFiles) -> None:
+        super().__init__()
+        self._tls = tls
+
+    def get(self) -> ssl.SSLContext:
+        return self._tls.context()
+
+
+class _TlsConnection(redis.asyncio.SSLConnection):
     """A connection that reads its certificates when it connects."""
 
     def __init__(self, *, tls: TlsFiles, **named: Any) -> None:  # noqa: ANN401
-        self._tls = tls
         super().__init__(**named)
-
-    def _connection_arguments(self) -> Mapping[str, Any]:
-        name = self._tls.server_name or self.host
-        return {
-            **super()._connection_arguments(),
-            "ssl": self._tls.context(),
-            "server_hostname": name,
-        }
+        self.ssl_context = _ReadAtEachConnection(tls)
 
 
 class _ToPrimary(redis.asyncio.sentinel.SentinelManagedConnection):
