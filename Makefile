@@ -135,11 +135,18 @@ test-repository: $(STAMP) ## what surrounds the product: pages, tools, chart and
 test-scenarios: $(STAMP) ## operator and workers together, without a server, in virtual time
 	@$(WITHOUT_SERVER) tests/scenarios $(PYTEST_ARGS)
 
+# Tests of real seconds (limits of time, a collector that hangs) that need no server.
+WAITING_TESTS = $(addprefix tests/integration/,cli client tracing kube/test_usersessions.py)
+
+.PHONY: test-waits
+test-waits: $(STAMP) ## what waits for real seconds and needs no server
+	@$(WITHOUT_SERVER) $(WAITING_TESTS) $(PYTEST_ARGS)
+
 .PHONY: test-pythons
-test-pythons: ## test-unit, test-repository and test-scenarios on every other supported Python that is installed, in environments of their own (PYTHONS=)
+test-pythons: ## test-unit, test-repository, test-waits and test-scenarios on every other supported Python that is installed, in environments of their own (PYTHONS=)
 	@for python in $(filter-out python$(VERSION),$(PYTHONS)); do \
 	  if $$python -c '' 2>/dev/null; \
-	  then echo "Unit tests on $$python" >&2; $(MAKE) test-unit test-repository test-scenarios PYTHON=$$python VENV=.venv-$$python; \
+	  then echo "Unit tests on $$python" >&2; $(MAKE) test-unit test-repository test-waits test-scenarios PYTHON=$$python VENV=.venv-$$python; \
 	  else echo "No $$python here: left out" >&2; fi; \
 	done
 

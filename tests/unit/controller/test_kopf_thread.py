@@ -35,6 +35,7 @@ async def test_what_a_life_hands_over_after_its_end_is_dropped():
     life.deliver(change(0))
     life.is_over = True
     life.deliver(change(1))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    turn = asyncio.get_running_loop().create_future()
+    life.call(turn.set_result, None)  # comes behind what was handed over
+    await turn
     assert taken == []

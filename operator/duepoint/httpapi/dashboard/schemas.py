@@ -93,22 +93,19 @@ SCHEMAS: Final[Json] = {
         },
         "namespace", "name", "health", "conditions", "upcoming", "slots", "may",
     ),
-    "ScheduleTrigger": {
-        **object_of({"payload": {"description": "in place of the Schedule's"}}),
-        "additionalProperties": False,
-    },
+    "ScheduleTrigger": object_of(
+        {"payload": {"description": "in place of the Schedule's"}}, closed=True
+    ),
     "CreatedRun": object_of(
         {"run": about(TEXT, "name of the ScheduleRun"), "uid": TEXT}, "run", "uid"
     ),
-    "Suspension": {
-        **object_of(
-            {
-                "reason": about({"type": ["string", "null"], "maxLength": 256}, "for the others"),
-                "until": about(TIME_OR_NULL, "it resumes by itself then"),
-            }
-        ),
-        "additionalProperties": False,
-    },
+    "Suspension": object_of(
+        {
+            "reason": about({"type": ["string", "null"], "maxLength": 256}, "for the others"),
+            "until": about(TIME_OR_NULL, "it resumes by itself then"),
+        },
+        closed=True,
+    ),
     "Suspended": object_of({"suspend": _FLAG}, "suspend"),
     "Forecast": object_of(
         {
