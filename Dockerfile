@@ -28,7 +28,10 @@ FROM ${BASE}
 LABEL org.opencontainers.image.title="duepoint" \
       org.opencontainers.image.description="Schedules for Kubernetes that are never early, never lost and never doubled." \
       org.opencontainers.image.licenses="Apache-2.0"
-RUN pip uninstall --yes --quiet --root-user-action=ignore pip
+# The user has a name, which libraries ask for; it owns nothing and cannot log in.
+RUN pip uninstall --yes --quiet --root-user-action=ignore pip \
+ && echo 'duepoint:x:65532:65532::/nonexistent:/usr/sbin/nologin' >> /etc/passwd \
+ && echo 'duepoint:x:65532:' >> /etc/group
 COPY --from=build /opt/duepoint /opt/duepoint
 ENV PATH=/opt/duepoint/bin:$PATH \
     PYTHONUNBUFFERED=1 \

@@ -113,11 +113,12 @@ class Stack:
         name: str = "operator",
         *,
         off: float = 0.0,
+        prefix: Sequence[str] = (),
         dies_at: FaultPoint | None = None,
         **settings: str,
     ) -> Process:
         """A started operator, whose clock is off by so many seconds; it ends at ``dies_at``."""
-        return self._start("operator", name, settings, off, dies_at=dies_at)
+        return self._start("operator", name, settings, off, prefix, dies_at)
 
     def worker(
         self,
@@ -137,12 +138,14 @@ class Stack:
         allowed = {"egress_allowed_cidrs": "127.0.0.1/32"}
         return self._start("worker", name, {**allowed, **settings}, off, prefix, dies_at)
 
-    def http_api(self, name: str = "api", **settings: str) -> Process:
+    def http_api(
+        self, name: str = "api", *, prefix: Sequence[str] = (), **settings: str
+    ) -> Process:
         """A started HTTP API without TLS; its URL is ``api_url``."""
         port = ports.any_free()
         self.api_url = f"http://127.0.0.1:{port}"
         chosen = {"api_port": str(port), "api_host": "127.0.0.1", "api_plaintext": "true"}
-        return self._start("api", name, {**chosen, **settings}, 0.0)
+        return self._start("api", name, {**chosen, **settings}, 0.0, prefix)
 
     async def member_token(self) -> str:
         """Of an account with the chart's role ``edit`` in the namespace."""

@@ -67,6 +67,11 @@ def test_the_image_runs_as_nobody_with_the_command_we_ship() -> None:
     assert "duepoint" in project["project"]["scripts"]
 
 
+def test_the_user_of_the_image_has_a_name() -> None:
+    assert re.search(r"'duepoint:x:65532:65532:.*' >> /etc/passwd", FINAL)
+    assert re.search(r"'duepoint:x:65532:' >> /etc/group", FINAL)
+
+
 @pytest.mark.parametrize("field", ["runAsUser", "runAsGroup", "fsGroup"])
 def test_the_chart_runs_the_image_as_the_same_user(field: str) -> None:
     helpers = (ROOT / "charts/duepoint/templates/_helpers.tpl").read_text()

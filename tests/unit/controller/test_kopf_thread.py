@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
+from typing import cast
 
-from duepoint.controller import observed
+from duepoint import services
+from duepoint.clock import SystemClock
+from duepoint.controller import observed, term
 from duepoint.controller.watching import kopfthread
 from duepoint.controller.watching.kopfsetup import ObservedChange
-from duepoint.kube import schedules
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.kube import port, schedules
+from duepoint.kube.credentials import LoadedCredentials, Login
+from tests.support import scriptedapi
+from tests.support.waiting import eventually
 
 
 def change(number: int) -> ObservedChange:
@@ -39,3 +48,37 @@ async def test_what_a_life_hands_over_after_its_end_is_dropped():
     life.call(turn.set_result, None)  # comes behind what was handed over
     await turn
     assert taken == []
+
+
+async def test_kopf_runs_as_a_user_without_a_name(monkeypatch):
+    def refuse() -> str:
+        raise KeyError("getpwuid(): uid not found: 65532")  # as in a container
+
+    monkeypatch.setattr(getpass, "getuser", refuse)
+    health = services.Health()
+    health.expect("watch")
+    context = term.TermContext(
+        api=cast("port.Api", None),
+        queue=cast("DelayQueue", None),
+        epoch=messages.Epoch(1),
+        clock=SystemClock(),
+        health=health,
+    )
+    nothing = scriptedapi.answers(200, {"versions": [], "groups": [], "resources": []})
+    async with scriptedapi.serving(nothing) as server:
+        thread = kopfthread.KopfThread(
+            context,
+            credentials=LoadedCredentials(lambda: Login(server=server.url)),
+            observe=lambda _seen: None,
+            observe_run=lambda _seen: None,
+            observe_set=lambda _seen: None,
+        )
+
+        async def has_begun() -> bool:
+            return health.troubles() != {"watch": "starting"}
+
+        running = asyncio.create_task(thread.run())
+        await eventually(has_begun, "a life has begun, or ended")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert health.troubles() == {}

@@ -20,6 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import kopf
 import uvloop
@@ -41,6 +42,10 @@ _STOP_SECONDS = 2.5
 #: of no length would not always leave the processor.
 _CHANGES_BETWEEN_TURNS = 16
 _TURN_SECONDS = 0.0001
+
+#: Of us among other operators of kopf, whom a standalone one neither seeks nor informs. Its type is
+#: not among kopf's public names.
+_IDENTITY: Any = "duepoint"
 
 
 class KopfThread:
@@ -123,6 +128,8 @@ class KopfThread:
                     registry=kopfsetup.registry(life.deliver, logins),
                     settings=kopfsetup.settings(),
                     standalone=True,
+                    # Else kopf asks for the name of the user, and in a Pod the user has none.
+                    identity=_IDENTITY,
                     stop_flag=life.stop,
                     ready_flag=is_ready,
                     namespaces=self._term.namespaces,
