@@ -492,6 +492,7 @@ _OF_CLIENTS = frozenset(
         "DUEPOINT_API_TOKEN",
         "DUEPOINT_API_TOKEN_FILE",
         "DUEPOINT_API_CA_FILE",
+        "DUEPOINT_API_SEND_TOKEN",
     }
 )
 # The kubelet gives each Pod such variables for every Service of its namespace.

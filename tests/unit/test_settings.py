@@ -67,6 +67,7 @@ def test_what_the_client_of_the_http_api_reads_is_no_mistake(environ):
     given = {
         "DUEPOINT_API_URL": "https://a.example", "DUEPOINT_API_TOKEN": "t",
         "DUEPOINT_API_TOKEN_FILE": "/t", "DUEPOINT_API_CA_FILE": "/ca",
+        "DUEPOINT_API_SEND_TOKEN": "1",
     }  # fmt: skip
 
     assert read({**environ, **given})

@@ -5,6 +5,10 @@ the environment says, else the token of the kubeconfig's context, so that who us
 token needs to give none; in a Pod that is the token of its ServiceAccount. A certificate of a
 kubeconfig says nothing to this API; the message then names the ways to a token. The namespace is
 that of the context, as for kubectl.
+
+No token goes out unencrypted, and one that the kubeconfig gives, which may be an administrator's,
+goes to another machine only where the person agrees: a server in a copied command or a variable of
+somebody else's would otherwise be handed the rights over the cluster.
 """
 
 from __future__ import annotations
@@ -12,19 +16,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import ipaddress
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib import parse
 
 import click
 import msgspec
 
 from duepoint import client, errors
 from duepoint.cli import limits, options
-from duepoint.client import tokens
+from duepoint.client import tokens, transport
 from duepoint.kube import credentials
 from duepoint.kube import errors as kube_errors
 
@@ -47,6 +53,7 @@ class ApiPlace(options.Place):
     token_file: Path | None
     service_account: str | None
     ca_file: Path | None
+    send_token: bool = False
 
     def __post_init__(self) -> None:
         given = {
@@ -93,6 +100,13 @@ of_api = options.gathered(
         metavar="[NAMESPACE/]NAME",
         type=options.Converted(_service_account),
         help="Ask with a token made for it, as kubectl create token does.",
+    ),
+    click.option(
+        "--send-token",
+        is_flag=True,
+        envvar="DUEPOINT_API_SEND_TOKEN",
+        help="Do not ask before the kubeconfig's token goes to another machine."
+        " [DUEPOINT_API_SEND_TOKEN]",
     ),
     click.option(
         "--ca-file",
@@ -143,7 +157,8 @@ async def opened(
             " the cluster: kubectl -n duepoint-system port-forward service/duepoint-api 8443:443,"
             " and https://localhost:8443",
         )
-    who = await _who(place)
+    is_near = _is_near(place.server)
+    who = await _who(place, is_near=is_near)
     try:
         connected = client.AsyncClient(
             place.server,
@@ -151,8 +166,6 @@ async def opened(
             ca_file=place.ca_file,
             retries=retries or client.Retries(attempts=4, total_seconds=20.0),
         )
-    except ValueError as error:
-        raise errors.InvalidSetting("--server", str(error)) from None
     except OSError as error:
         raise errors.InvalidSetting("--ca-file", f"{place.ca_file}: {error}") from None
     async with connected:
@@ -160,6 +173,34 @@ async def opened(
             yield connected.schedule_set(who.namespace, set_name)
         except client.AccessDenied as denied:
             raise errors.InvalidSetting("--token", _denied(denied)) from denied
+        except client.NothingThere as missing:
+            # The namespace may be that of a context that the person has forgotten.
+            message = f"{set_name} in namespace {who.namespace}: {missing}; -n names another one"
+            raise errors.InvalidSetting("SET", message) from missing
+
+
+def _is_near(server: str) -> bool:
+    """Whether it is on this machine, such as the end of a port-forward.
+
+    Raises:
+        errors.InvalidSetting: it is not a valid URL, or others could read the token on its way.
+    """
+    try:
+        parts = parse.urlsplit(transport.checked_server(server))
+    except ValueError as error:
+        raise errors.InvalidSetting("--server", str(error)) from None
+    host = parts.hostname or ""
+    try:
+        is_near = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_near = host == "localhost" or host.endswith(".localhost")
+    if parts.scheme == "http" and not is_near:
+        raise errors.InvalidSetting(
+            "--server",
+            f"{server} is plain HTTP, by which others could read the token; use https://, or http://"
+            " to this machine alone, such as a port-forward",
+        )
+    return is_near
 
 
 def _denied(denied: client.AccessDenied) -> str:
@@ -177,7 +218,7 @@ class _Who:
     namespace: str
 
 
-async def _who(place: ApiPlace) -> _Who:
+async def _who(place: ApiPlace, *, is_near: bool) -> _Who:
     """The token, and the namespace that is meant."""
     login = await _login(place)
     namespace = place.namespace or ("default" if login is None else login.namespace)
@@ -187,6 +228,9 @@ async def _who(place: ApiPlace) -> _Who:
         why = getattr(error, "strerror", None) or str(error)
         where = _origin_of_token(place)
         raise errors.InvalidSetting(where, f"{place.token_file or ''} {why}".strip()) from None
+    has_own = place.service_account is not None or (login is not None and bool(login.token))
+    if token is None and has_own and not is_near:
+        _ask_before_sending(place)
     if token is None and (account := place.service_account) is not None:
         token = await RenewedToken.made(lambda: _made_token(place, account, namespace))
     if token is None and login is not None and login.token:
@@ -195,6 +239,18 @@ async def _who(place: ApiPlace) -> _Who:
         why = "there is no kubeconfig" if login is None else "the kubeconfig's user has no token"
         raise errors.InvalidSetting("--token", f"is missing, and {why}; {_HOW}")
     return _Who(token=token, namespace=namespace)
+
+
+def _ask_before_sending(place: ApiPlace) -> None:
+    """Raises errors.InvalidSetting where the kubeconfig's token is not to go to the server."""
+    to = f"the token that your kubeconfig gives, with all its rights, goes to {place.server}"
+    if place.send_token or options.confirmed(
+        f"{to[0].upper()}{to[1:]}. Is that your Duepoint API?",
+        option="--send-token",
+        without_terminal=f"{to}: set it if that is your Duepoint API, or give --token-file FILE",
+    ):
+        return
+    raise errors.InvalidSetting("--server", f"nothing was sent to {place.server}")
 
 
 def _given_token(place: ApiPlace) -> client.TokenSource | None:

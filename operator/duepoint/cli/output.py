@@ -26,8 +26,15 @@ FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 
-#: Control characters, line separators and marks that turn the direction of what follows.
-_UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+#: What a text shows otherwise than it is, so that one can pass for another: separators of lines,
+#: marks that turn the direction of what follows, and what is not drawn at all (Unicode's
+#: Default_Ignorable_Code_Point).
+_DECEIVING = (
+    "\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_UNSHOWN = re.compile(f"[\x00-\x1f{_DECEIVING}]")
 
 Row = dict[str, Any]
 Cells = dict[str, str]
@@ -84,6 +91,11 @@ def complain(text: str, program: str = "duepoint") -> None:
 def one_line(text: str) -> str:
     """The text with everything that is not plainly shown written as an escape."""
     return _UNSHOWN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def deceives(text: str) -> bool:
+    """Whether a text of several lines has characters that show it otherwise than it is."""
+    return re.search(f"[{_DECEIVING}]", text) is not None
 
 
 def width(text: str) -> int:

@@ -27,16 +27,21 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
 import aiohappyeyeballs
+import structlog
 
 from duepoint import tlsrules
 from duepoint.net import addresses, connections, egressrules, frames, http1, lookups, ownservers
 
 #: After so long the next address is tried beside the one before (RFC 8305).
 _NEXT_ADDRESS_SECONDS = 0.25
+#: Denied addresses that were logged; a Schedule that runs often is one line.
+_MOST_LOGGED = 1_000
+
+_logger = structlog.get_logger()
 
 
 class Blocked(OSError):
-    """The egress rules deny an address; the text says which, and the setting that opens it."""
+    """The egress rules deny an address; the text names the setting that opens it, no address."""
 
 
 class Unresolved(OSError):
@@ -64,6 +69,7 @@ class Dialler:
         self._lookups = lookups.Lookups()
         self._lookup = lookup
         self._own = ownservers.OwnServers(own, lookup)
+        self._logged: set[tuple[str, str, str]] = set()
 
     async def open(self, endpoint: connections.Endpoint) -> http1.Connection:
         """An HTTP connection; see ``connect``, besides ssl.SSLError."""
@@ -94,7 +100,7 @@ class Dialler:
             raise Blocked(f"{endpoint.host!r} is a number; write a host name or a plain IP address")
         targets = route.endpoints or await self._resolved(endpoint)
         for address, port in targets:
-            self._check(address, port, route)
+            self._check(address, port, route, endpoint)
         made = await aiohappyeyeballs.start_connection(
             [
                 socket.getaddrinfo(*target, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
@@ -132,10 +138,31 @@ class Dialler:
         self._check(str(target[0]), int(target[1]), route)
         return socket.socket(family, kind, protocol)
 
-    def _check(self, address: str, port: int, route: egressrules.Route) -> None:
+    def _check(
+        self,
+        address: str,
+        port: int,
+        route: egressrules.Route,
+        endpoint: connections.Endpoint | None = None,
+    ) -> None:
         judged = egressrules.verdict(address, port, self._policy, route, self._own.known)
-        if judged is not None:
-            raise Blocked(judged.reason)
+        if judged is None:
+            return
+        if endpoint is not None:
+            self._log_once(endpoint, judged.detail)
+        raise Blocked(judged.reason)
+
+    def _log_once(self, endpoint: connections.Endpoint, detail: str) -> None:
+        """What the author of the Schedule is not to read; a metric counts how often."""
+        seen = (endpoint.namespace, endpoint.host, detail)
+        if seen in self._logged:
+            return
+        if len(self._logged) >= _MOST_LOGGED:
+            self._logged.clear()
+        self._logged.add(seen)
+        _logger.warning(
+            "address denied", namespace=endpoint.namespace, host=endpoint.host, detail=detail
+        )
 
 
 @functools.cache

@@ -1,7 +1,9 @@
 """Which addresses a webhook may be sent to: the rules of the egress guard, without the guard.
 
-``verdict`` is the whole decision about one address as it would be dialled, and its reason names
-the setting that would change it. In every mode: what is denied by name is denied; our own Redis
+``verdict`` is the whole decision about one address as it would be dialled. What its author reads
+names the setting that would change it, and is the same for our own servers, the cluster and
+private addresses: they learn neither what a name resolves to here nor what stands there, which
+only the log says. In every mode: what is denied by name is denied; our own Redis
 and API server are denied; loopback, link-local, metadata and other special addresses yield only
 to an entry that names exactly them, and so do the cluster's own ranges, except for a Service whose
 endpoints Kubernetes keeps. What is left is the mode's: public addresses, Services of the
@@ -70,9 +72,15 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """An address must not be dialled; ``reason`` names the setting that would change it."""
+    """An address must not be dialled.
+
+    Attributes:
+        reason: for the author of the Schedule: the setting that would change it, and no address.
+        detail: for the operator's log: which address, and what it is.
+    """
 
     reason: str
+    detail: str
 
 
 #: Addresses and ports of our own servers.
@@ -95,7 +103,8 @@ def verdict(
     """
     parsed = addresses.parse(address)
     if parsed is None:
-        return Denied(f"{address!r} is no plain IP address; write it as 192.0.2.1 or 2001:db8::1")
+        why = f"{address!r} is no plain IP address; write it as 192.0.2.1 or 2001:db8::1"
+        return Denied(why, why)
     for reached in addresses.reached_by(parsed):
         judged = _judge(_Aim(parsed, reached, port), policy, route, own)
         if judged is not None:
@@ -128,67 +137,74 @@ class _Aim:
 
 
 def _judge(aim: _Aim, policy: EgressPolicy, route: Route, own: Own) -> Denied | None:
+    closed = _closed(policy, route)
     if (aim.reached, aim.port) in own:
-        return Denied(f"{aim} port {aim.port} is Duepoint's own Redis or API server")
+        return Denied(closed, f"{aim} port {aim.port} is Duepoint's own Redis or API server")
     if aim.within(policy.denied):
-        return Denied(f"{aim} is in the ranges of {settings.variable('egress_denied_cidrs')}")
+        why = f"its address is not allowed by {settings.variable('egress_denied_cidrs')}"
+        return Denied(why, f"{aim} is in these ranges")
     kind, word = addresses.kind(aim.reached)
     ours = any(aim.reached == address for address, _ in own)
     if (kind is addresses.AddressKind.SPECIAL or ours) and not aim.named_by(policy):
         word = "the address of Duepoint's own Redis or API server" if ours else word
-        return Denied(f"{aim} is {word}; only an entry of {_allow(aim, exact=True)} opens it")
+        return Denied(closed, f"{aim} is {word}; {_only(aim)}")
     is_in_cluster = aim.within(policy.cluster) and not (route.service and route.vouched)
     if is_in_cluster and not aim.named_by(policy):
-        return Denied(
-            f"{aim} is inside the cluster ({settings.variable('egress_cluster_cidrs')}, or the "
-            "worker's own Pod network); use webhook.service for a Service of this namespace, or "
-            f"have the operator add the address to {_allow(aim, exact=True)}"
-        )
+        ranges = settings.variable("egress_cluster_cidrs")
+        where = f"inside the cluster ({ranges}, or the worker's own Pod network)"
+        return Denied(closed, f"{aim} is {where}; {_only(aim)}")
     judge = _judge_service if route.service else _judge_url
     return judge(aim, policy, route)
 
 
 def _judge_service(aim: _Aim, policy: EgressPolicy, route: Route) -> Denied | None:
     if policy.mode == "public-only":
-        return Denied(
-            f"{settings.variable('egress_mode')} is public-only, which permits no webhook.service"
-        )
+        return Denied(_closed(policy, route), f"{aim} is of a Service")
     if route.vouched or aim.allowed_by(policy):
         return None
     return Denied(
+        _closed(policy, route),
         f"{aim} is an endpoint of a Service whose endpoints a user may write (it has no selector, "
-        f"or an EndpointSlice that the endpointslice controller does not manage), so it needs an "
-        f"entry of {_allow(aim)}"
+        "or an EndpointSlice that the endpointslice controller does not manage)",
     )
 
 
 def _judge_url(aim: _Aim, policy: EgressPolicy, route: Route) -> Denied | None:
-    is_public = addresses.kind(aim.reached)[0] is addresses.AddressKind.PUBLIC
+    kind, word = addresses.kind(aim.reached)
+    is_public = kind is addresses.AddressKind.PUBLIC
     if is_public and route.scheme == "http" and not policy.allow_http:
-        return Denied(
-            f"{aim} is public and the URL is plain http; write https, or set "
-            f"{settings.variable('egress_allow_http')}=true"
-        )
+        why = "the URL is plain http; use https, or have the operator set "
+        return Denied(f"{why}{settings.variable('egress_allow_http')}=true", f"{aim} is public")
     if aim.allowed_by(policy):
         return None
     if route.web and aim.port in OTHER_PORTS:
-        return Denied(
-            f"{aim} port {aim.port} is another kind of server's; if webhooks are taken there, have "
-            f"the operator add the address to {_allow(aim)}"
-        )
-    if policy.mode == "allowlist":
-        return Denied(
-            f"{aim} is not in {_allow(aim)}, and {settings.variable('egress_mode')} is allowlist"
-        )
-    if policy.mode == "open" or is_public:
+        why = f"port {aim.port} is another kind of server's; if webhooks are taken there, {_ASK}"
+        return Denied(why, f"{aim} is not named")
+    if policy.mode == "open" or (is_public and policy.mode != "allowlist"):
         return None
-    return Denied(
-        f"{aim} is private; use webhook.service for a Service of this namespace, or have the "
-        f"operator add it to {_allow(aim)}"
-    )
+    return Denied(_closed(policy, route), f"{aim} is {word}")
 
 
-def _allow(aim: _Aim, *, exact: bool = False) -> str:
-    """The setting, and if need be the entry, that would open the address."""
-    entry = f" ({aim.reached}/{aim.reached.max_prefixlen})" if exact else ""
-    return settings.variable("egress_allowed_cidrs") + entry
+_ASK = "have the operator of Duepoint add the address to " + settings.variable(
+    "egress_allowed_cidrs"
+)
+
+
+def _closed(policy: EgressPolicy, route: Route) -> str:
+    """Why an address is not dialled, in the same words whatever stands there."""
+    if route.service and policy.mode == "public-only":
+        mode = settings.variable("egress_mode")
+        return f"{mode} is public-only, which permits no webhook.service"
+    if route.service:
+        return f"an endpoint of the Service is not allowed; {_ASK}"
+    if policy.mode == "allowlist":
+        mode = settings.variable("egress_mode")
+        return f"its address is not allowed, because {mode} is allowlist; {_ASK}"
+    service = "use webhook.service for a Service of this namespace"
+    return f"its address is not allowed; {service}, or {_ASK}"
+
+
+def _only(aim: _Aim) -> str:
+    """The one entry that opens the address."""
+    entry = f"{aim.reached}/{aim.reached.max_prefixlen}"
+    return f"only the entry {entry} of {settings.variable('egress_allowed_cidrs')} opens it"

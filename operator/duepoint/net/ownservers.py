@@ -26,8 +26,12 @@ from concurrent import futures
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from duepoint import redisurl
 from duepoint.net import addresses, egressrules, lookups
+
+_logger = structlog.get_logger()
 
 #: How long the addresses are believed, and looked for.
 _FRESH_SECONDS = 60.0
@@ -61,6 +65,7 @@ class OwnServers:
         self._fresh_until = float("-inf")
         self._looked_for: frozenset[tuple[str, int]] = frozenset()
         self._found: dict[tuple[str, int], egressrules.Own] = {}
+        self._missed: list[tuple[str, int]] = []
         self.known: egressrules.Own = frozenset()
 
     def is_fresh(self) -> bool:
@@ -78,9 +83,9 @@ class OwnServers:
         async with self._looking:
             if not self.is_fresh():
                 await self._look()
-        if unknown := self._unknown():
-            host, port = unknown[0]
-            raise Unready(f"the address of Duepoint's own server {host}:{port} cannot be looked up")
+        if self._unknown():
+            # An author reads it, and is not to learn where our Redis is; the log names it.
+            raise Unready("which addresses are allowed cannot be found out now")
 
     def close(self) -> None:
         """Let go of the threads; those that hang end by themselves."""
@@ -94,7 +99,11 @@ class OwnServers:
                 self._found[server] = its_addresses
         self._looked_for = servers
         self.known = frozenset[Any]().union(*self._found.values())
-        seconds = _RETRY_SECONDS if self._unknown() else _FRESH_SECONDS
+        unknown = self._unknown()
+        if unknown and unknown != self._missed:
+            _logger.warning("own servers cannot be looked up", servers=unknown)
+        self._missed = unknown
+        seconds = _RETRY_SECONDS if unknown else _FRESH_SECONDS
         self._fresh_until = asyncio.get_running_loop().time() + seconds
 
     def _unknown(self) -> list[tuple[str, int]]:

@@ -189,6 +189,9 @@ CASES: dict[str, Values] = {
         "networkPolicy": {
             "enabled": True,
             "apiServerPorts": [8443],
+            "apiServerTo": [{"ipBlock": {"cidr": "10.0.0.10/32"}}],
+            "redisTo": [{"podSelector": {"matchLabels": {"app": "valkey"}}}],
+            "dnsTo": [{"namespaceSelector": {}}],
             "metricsFrom": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}],
         },
         "metrics": {"podMonitor": {"enabled": True}},

@@ -396,9 +396,8 @@ def test_network_policies_close_what_nobody_needs(helm: Helm) -> None:
         assert spec["podSelector"]["matchLabels"].items() <= labels.items()
         (rule,) = spec["ingress"]
         assert [port["port"] for port in rule["ports"]] == ["http"]
-    names, servers = policies["operator"]["egress"]
-    assert {port["port"] for port in names["ports"]} == {53}
-    assert {port["port"] for port in servers["ports"]} == {443, 6443, 6379, 26379}
+    ports = [{port["port"] for port in rule["ports"]} for rule in policies["operator"]["egress"]]
+    assert ports == [{53}, {443, 6443}, {6379, 26379}]
     _, anywhere = policies["worker"]["egress"]
     refused = [
         cidr for peer in anywhere["to"] for cidr in peer.get("ipBlock", {}).get("except", [])
@@ -407,19 +406,57 @@ def test_network_policies_close_what_nobody_needs(helm: Helm) -> None:
     assert not [one for one in helm.rendered("namespaced") if one["kind"] == "NetworkPolicy"]
 
 
-def test_ports_of_the_network_policies_are_those_of_the_values(helm: Helm) -> None:
-    options = ("apiServerPorts={8443}", "redisPorts={7000,7001}", "enabled=true")
-    things = helm.rendered("development", *(f"--set=networkPolicy.{one}" for one in options))
+def _policy(things: list[dict[str, Any]], component: str) -> dict[str, Any]:
     (policy,) = [
         one["spec"]
         for one in things
-        if one["kind"] == "NetworkPolicy" and one["metadata"]["name"].endswith("-operator")
+        if one["kind"] == "NetworkPolicy" and one["metadata"]["name"].endswith(f"-{component}")
     ]
-    _, servers = policy["egress"]
-    assert [port["port"] for port in servers["ports"]] == [8443, 7000, 7001]
+    return dict(policy)
+
+
+def test_ports_and_peers_of_the_network_policies_are_those_of_the_values(helm: Helm) -> None:
+    """What has no right to any other address is no way out for who has taken a process over."""
+    to = {"apiServerTo": "10.0.0.10/32", "redisTo": "10.0.0.11/32", "dnsTo": "10.0.0.12/32"}
+    options = (
+        *("apiServerPorts={8443}", "redisPorts={7000,7001}", "enabled=true"),
+        *(f"{name}[0].ipBlock.cidr={cidr}" for name, cidr in to.items()),
+    )
+    words = [f"--set=networkPolicy.{one}" for one in options]
+    things = helm.rendered("production", *words, "--set=api.enabled=true,api.tls.enabled=false")
+    for component in ("operator", "api"):
+        egress = _policy(things, component)["egress"]
+        assert [
+            ([port["port"] for port in rule["ports"]], rule["to"][0]["ipBlock"]["cidr"])
+            for rule in egress
+        ] == [([53, 53], "10.0.0.12/32"), ([8443], "10.0.0.10/32"), ([7000, 7001], "10.0.0.11/32")]
+
+
+def test_the_development_valkey_is_reached_by_the_processes_alone(helm: Helm) -> None:
+    things = helm.rendered("development", "--set=networkPolicy.enabled=true")
+    valkey = _policy(things, "valkey")
+    pods = {
+        one["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: one["spec"][
+            "template"
+        ]["metadata"]["labels"]
+        for one in things
+        if one["kind"] == "Deployment"
+    }
+    assert set(pods) == {"operator", "worker", "valkey"}
+    assert valkey["podSelector"]["matchLabels"].items() <= pods["valkey"].items()
+    assert valkey["egress"] == []
+    ((rule),) = valkey["ingress"]
+    (peer,) = rule["from"]
+    selector = peer["podSelector"]
+    (component,) = selector["matchExpressions"]
+    assert (component["key"], component["operator"]) == ("app.kubernetes.io/component", "In")
+    assert set(component["values"]) == {"operator", "worker"}
+    assert selector["matchLabels"].items() <= pods["worker"].items()
+    to_redis = _policy(things, "operator")["egress"][-1]
+    assert to_redis["to"] == [{"podSelector": valkey["podSelector"]}]
 
 
 def test_without_a_peer_nobody_reads_metrics(helm: Helm) -> None:
     things = helm.rendered("development", "--set=networkPolicy.enabled=true")
-    policies = [one for one in things if one["kind"] == "NetworkPolicy"]
-    assert [one["spec"]["ingress"] for one in policies] == [[], []]
+    for component in ("operator", "worker"):
+        assert _policy(things, component)["ingress"] == []

@@ -253,7 +253,7 @@ async def test_our_own_redis_is_no_other_redis(api, own_server):
     guard = othertargets.a_dialler(own=(("127.0.0.1", port),))
     target = othertargets.a_stream_target(api, guard)
     await put(api, url=own_server.url)
-    assert "Duepoint's own Redis" in await refused(target, Reason.BLOCKED_ADDRESS)
+    assert "is not allowed" in await refused(target, Reason.BLOCKED_ADDRESS)
 
 
 async def test_a_service_of_the_namespace_is_asked_for_at_the_api_server(api, own_server):

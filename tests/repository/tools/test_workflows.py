@@ -41,6 +41,14 @@ def test_no_script_contains_text_that_others_choose(name):
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
+def test_an_action_is_named_by_its_commit(name):
+    """A tag can be moved to other code, which would run with the rights of the job."""
+    for step in steps(WORKFLOWS[name]):
+        if "uses" in step:
+            assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", step["uses"]), step["uses"]
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
 def test_rights_are_named(name):
     workflow = yaml.load(WORKFLOWS[name], Loader=yaml.CSafeLoader)
 

@@ -103,6 +103,16 @@ def test_labels_and_annotations_come_along_and_what_the_server_wrote_does_not(im
     assert "status" not in schedule
 
 
+def test_a_text_that_would_look_like_another_is_written_with_escapes(duepoint):
+    hidden = {"team": "pay\u200bments", "runs": "\u202eerased", "city": "Z\u00fcrich"}
+    given = json.dumps(a_cronjob(metadata={"annotations": hidden}))
+    out = duepoint("import", "cronjob", "-f", "-", given=given).out
+    assert not [each for each in ("\u200b", "\u202e") if each in out]
+    assert yaml.safe_load(out)["metadata"]["annotations"] == hidden
+    plain = json.dumps(a_cronjob(metadata={"annotations": {"city": "Z\u00fcrich"}}))
+    assert "Z\u00fcrich" in duepoint("import", "cronjob", "-f", "-", given=plain).out
+
+
 def test_what_comes_out_is_a_valid_schedule(imported):
     (schedule,), _ = imported(CRONJOB)
     found = Manifest(file="x", document=1, item="", content=schedule)

@@ -97,9 +97,70 @@ def test_a_user_with_a_certificate_is_shown_the_ways_to_a_token(refused, environ
     assert "--service-account NAME" in said
 
 
+def test_a_set_that_is_not_there_is_said_with_the_namespace_that_was_looked_in(refused):
+    for command in (("set", "list"), ("set", "get"), ("load",)):
+        id_ = ("order-17",) if command == ("set", "get") else ()
+        said = refused(*command, "nope", *id_)
+        assert "SET: nope in namespace shop: " in said
+        assert "-n names another" in said
+    assert "in namespace other: " in refused("set", "list", "nope", "-n", "other")
+
+
 def test_a_server_that_is_not_there_is_one_line(refused, monkeypatch):
     monkeypatch.setattr("duepoint.client.retrying.Retries.wait_seconds", lambda *_, **__: None)
     assert "no answer" in refused("set", "stats", "reminders", "--server", "http://127.0.0.1:1")
+
+
+ELSEWHERE = "https://duepoint.example.invalid"
+
+
+@pytest.mark.parametrize("who", [[], ["--service-account", "editor"]], ids=["context", "account"])
+def test_the_kubeconfigs_token_goes_to_no_other_machine_unasked(refused, monkeypatch, who):
+    said = refused("set", "stats", "reminders", "--server", ELSEWHERE, *who)
+    assert "--send-token: the token that your kubeconfig gives" in said
+    assert ELSEWHERE in said
+    monkeypatch.setenv("DUEPOINT_API_URL", ELSEWHERE)
+    assert "--send-token" in refused("set", "stats", "reminders", *who)
+    assert "--send-token" in refused("load", "reminders", *who)
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_at_a_terminal_a_person_says_whether_it_is_their_server(
+    duepoint, refused, monkeypatch, answer
+):
+    asked = []
+
+    def confirmed(question, **_):
+        asked.append(question)
+        return answer
+
+    monkeypatch.setattr(options, "confirmed", confirmed)
+    monkeypatch.setattr("duepoint.client.retrying.Retries.wait_seconds", lambda *_, **__: None)
+    said = refused("set", "stats", "reminders", "--server", ELSEWHERE)
+    assert said.count("no answer") == answer
+    assert said.count("nothing was sent") == (not answer)
+    assert len(asked) == 1
+    assert duepoint("set", "stats", "reminders").code == 0  # on this machine nothing is asked
+    assert len(asked) == 1
+
+
+def test_a_token_that_was_given_for_a_server_goes_there(refused, monkeypatch, tmp_path):
+    monkeypatch.setattr("duepoint.client.retrying.Retries.wait_seconds", lambda *_, **__: None)
+    token = tmp_path / "token"
+    token.write_text("good")
+    for given in (["--token", "good"], ["--token-file", str(token)], ["--send-token"]):
+        assert "no answer" in refused("set", "stats", "reminders", "--server", ELSEWHERE, *given)
+    for name in ("DUEPOINT_API_TOKEN", "DUEPOINT_API_SEND_TOKEN"):
+        with monkeypatch.context() as shell:
+            shell.setenv(name, "1")
+            assert "no answer" in refused("set", "stats", "reminders", "--server", ELSEWHERE)
+
+
+@pytest.mark.parametrize("given", [[], ["--token", "good"], ["--send-token"]])
+def test_no_token_goes_out_unencrypted(refused, given):
+    for server in ("http://duepoint.example.invalid", "http://127.0.0.1.example.invalid:80"):
+        said = refused("set", "stats", "reminders", "--server", server, *given)
+        assert f"--server: {server} is plain HTTP" in said
 
 
 @pytest.mark.parametrize(
@@ -123,6 +184,29 @@ def test_get_in_every_form(duepoint, api):
     assert "next      2026-11-27T09:00:00Z, 2026-11-28T09:00:00Z" in table
     shown = yaml.safe_load(duepoint("set", "get", "reminders", "order-17", "-o", "yaml").out)
     assert (shown["payload"], "at" in shown) == ({"n": 1}, False)
+
+
+#: Not drawn, or drawn elsewhere: zero width, soft hyphen, directions, tags, a selector, a filler.
+DECEIVING = [
+    *("\u200b", "\u00ad", "\u202e", "\u2066", "\u061c", "\U000e0041", "\ufe0f", "\u3164"),
+    *("\ufeff", "\u2028", "\x9b"),
+]
+
+
+@pytest.mark.parametrize("form", ["table", "wide", "json", "yaml"])
+@pytest.mark.parametrize("one", [True, False], ids=["get", "list"])
+def test_no_text_of_a_member_looks_like_another(duepoint, api, form, one):
+    texts = [f"pay{each}ment" for each in DECEIVING]
+    api.store("order-17", {"schedule": "0 9 * * *", "payload": {"n": "".join(texts) + "à"}})
+
+    words = ("get", "reminders", "order-17") if one else ("list", "reminders")
+    out = duepoint("set", *words, "-o", form).out
+    assert "pay" in out
+    assert not [each for each in DECEIVING if each in out]
+    if form == "json":
+        assert json.loads(out)["payload"] == {"n": "".join(texts) + "à"}
+    if form == "yaml":
+        assert yaml.safe_load(out)["payload"] == {"n": "".join(texts) + "à"}
 
 
 def test_a_member_that_is_not_there_is_nothing_to_show_with_the_one_that_was_meant(duepoint, api):

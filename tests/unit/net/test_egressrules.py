@@ -187,6 +187,28 @@ def test_a_denial_names_the_setting_that_would_change_it(address, rules, route, 
     assert setting in denied.reason
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("route", [URL, UNVOUCHED], ids=["url", "service"])
+def test_a_denial_says_neither_what_a_name_resolves_to_nor_what_stands_there(mode, route):
+    """An author could otherwise find the cluster's ranges, its private names and our Redis."""
+    rules = policy(mode, cluster=["10.96.0.0/12"])
+    reasons, details = set(), set()
+    for address, port in (
+        ("10.9.9.9", 6379), ("10.9.9.9", 443), ("10.96.0.10", 443), ("127.0.0.1", 443),
+        ("169.254.169.254", 80), ("10.0.0.1", 443), ("::ffff:10.0.0.1", 443),
+    ):  # fmt: skip
+        denied = egressrules.verdict(address, port, rules, route, OWN)
+        if denied is None:  # a private address in mode open
+            assert (mode, route, address[-8:]) == ("open", URL, "10.0.0.1")
+            continue
+        assert address not in denied.reason
+        assert "10.0.0.1" not in denied.reason
+        reasons.add(denied.reason)
+        details.add(denied.detail)
+    assert len(reasons) == 1, reasons
+    assert len(details) > 3 or mode == "public-only"
+
+
 @pytest.mark.parametrize("port", [22, 25, 2379, 6379, 10250])
 @pytest.mark.parametrize("mode", ["public-only", "same-namespace", "open"])
 def test_ports_of_other_servers_need_the_allow_list(mode, port):
@@ -205,7 +227,7 @@ def test_a_url_never_leads_into_the_cluster(mode, address):
     rules = policy(mode, cluster=ranges, allowed=["10.0.0.0/8", "0.0.0.0/0", "::/0"])
     judged = egressrules.verdict(address, 443, rules, URL)
     assert isinstance(judged, egressrules.Denied)
-    assert "DUEPOINT_EGRESS_CLUSTER_CIDRS" in judged.reason
+    assert "DUEPOINT_EGRESS_CLUSTER_CIDRS" in judged.detail
 
 
 def test_an_address_of_the_cluster_is_opened_by_its_own_entry_alone():

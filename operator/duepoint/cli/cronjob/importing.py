@@ -45,8 +45,13 @@ _WIDTH = 1 << 20
 
 def text_of(value: object) -> str:
     """One document, without ``---`` and with a line break at its end."""
+    written = _dumped(value, allow_unicode=True)
+    return _dumped(value, allow_unicode=False) if output.deceives(written) else written
+
+
+def _dumped(value: object, *, allow_unicode: bool) -> str:
     written: str = yaml.dump(
-        value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH
+        value, Dumper=_Dumper, sort_keys=False, allow_unicode=allow_unicode, width=_WIDTH
     )
     return written
 

@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from duepoint.cli import output
 from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
 
 WIDE = 110
@@ -88,7 +89,7 @@ def schedule_table(schedules: Sequence[ScheduleRow], now: dt.datetime, width: in
             "RESULT": Text(row.result, style=RESULT_STYLES.get(row.result, "dim")),
             "LATE": Text(milliseconds(row.lateness)),
             "RUNS": Text(str(row.started)),
-            "TARGET": Text(row.message or row.target),
+            "TARGET": Text(output.one_line(row.message or row.target)),
         }
         table.add_row(*(cells[str(column.header)] for column in table.columns))
     return table

@@ -6,9 +6,7 @@ for people and fits the terminal.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import msgspec
 
@@ -91,11 +89,5 @@ def _json(value: object) -> str:
 
 
 def _yaml(listed: Iterable[output.Row]) -> int:
-    import yaml  # noqa: PLC0415 - only this form needs it
-
-    count = 0
-    for each in listed:
-        bare: dict[str, Any] = {name: value for name, value in each.items() if value is not None}
-        sys.stdout.write(f"---\n{yaml.safe_dump(bare, sort_keys=False, allow_unicode=True)}")
-        count += 1
-    return count
+    bare = ({name: value for name, value in one.items() if value is not None} for one in listed)
+    return output.write(bare, "yaml")

@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 import pytest
+import structlog
 
 from duepoint.net import connections, dialling, egressrules, ownservers
 from duepoint.runs import outcome
@@ -99,7 +100,7 @@ async def test_a_name_that_leads_to_a_forbidden_address_is_refused():
         url = f"https://evil.example:{hears.port}/"
         given = await target.fire(firings.a_firing(firings.a_webhook(url)))
         assert given.reason is Reason.BLOCKED_ADDRESS
-        assert "loopback" in given.message
+        assert "its address is not allowed" in given.message
         assert guard.opened == []
 
 
@@ -132,11 +133,28 @@ async def test_a_name_that_changes_its_answer_is_judged_each_time():
         assert guard.opened == [("127.0.0.1", hears.port)]
 
 
+async def test_only_the_log_says_what_a_blocked_name_resolves_to():
+    lookup = webhooktargets.answering(internal_example=["10.11.12.13"])
+    async with webhooktargets.a_target(allowed=(), lookup=lookup) as (target, _):
+        firing = firings.a_firing(firings.a_webhook("https://internal.example/"))
+        with structlog.testing.capture_logs() as logged:
+            given = [await target.fire(firing) for _ in range(3)]
+
+    for one in given:
+        assert one.reason is Reason.BLOCKED_ADDRESS
+        assert "internal.example may not be called" in one.message
+        assert "DUEPOINT_EGRESS_ALLOWED_CIDRS" in one.message
+        assert "10.11.12.13" not in one.message
+    (line,) = [one for one in logged if one["event"] == "address denied"]
+    assert line["host"] == "internal.example"
+    assert "10.11.12.13 is private" in line["detail"]
+
+
 async def test_the_socket_factory_judges_without_the_resolver():
     """The last line: whatever way an address took, it is judged where it is dialled."""
     guard = dialling.Dialler(egressrules.EgressPolicy())
     info = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("10.0.0.1", 443))
-    with pytest.raises(dialling.Blocked, match=r"10\.0\.0\.1"):
+    with pytest.raises(dialling.Blocked, match="is not allowed"):
         guard._socket(egressrules.Route(scheme="https"), info)
     await guard.close()
 
@@ -184,7 +202,7 @@ async def test_our_own_redis_is_not_called_though_its_address_is_allowed():
         url = f"http://127.0.0.1:{redis.port}/"
         given = await target.fire(firings.a_firing(firings.a_webhook(url)))
         assert given.reason is Reason.BLOCKED_ADDRESS
-        assert "Duepoint's own" in given.message
+        assert "its address is not allowed" in given.message
         assert redis.connections == 0
 
 
@@ -218,10 +236,13 @@ async def test_nothing_is_sent_while_our_own_redis_was_never_found():
         target,
         guard,
     ):
-        given = await target.fire(firings.a_firing(firings.a_webhook("https://hooks.example/")))
+        with structlog.testing.capture_logs() as logged:
+            given = await target.fire(firings.a_firing(firings.a_webhook("https://hooks.example/")))
         assert isinstance(given, outcome.Retry)
         assert given.reason is Reason.NETWORK
-        assert "redis.local:6379 cannot be looked up" in given.message
+        assert "redis" not in given.message
+        (line,) = [one for one in logged if "looked up" in one["event"]]
+        assert line["servers"] == [("redis.local", 6379)]
         assert guard.opened == []
 
 
@@ -252,7 +273,7 @@ async def test_a_node_of_our_redis_that_is_found_later_is_not_called():
         target._pool.close_idle()  # kept connections were judged when they were opened
         given = await target.fire(firing)
         assert given.reason is Reason.BLOCKED_ADDRESS
-        assert "Duepoint's own" in given.message
+        assert "its address is not allowed" in given.message
         assert len(guard.opened) == 1
 
 
