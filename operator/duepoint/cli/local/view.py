@@ -177,7 +177,8 @@ def _table(*names: str) -> Table:
 
 def _notes(notices: Sequence[str], width: int, most: int) -> list[Text]:
     """The notices in so many lines at most."""
-    wrapped = [textwrap.wrap(notice, width, subsequent_indent="  ") for notice in notices]
+    shown = map(output.one_line, notices)
+    wrapped = [textwrap.wrap(notice, width, subsequent_indent="  ") for notice in shown]
     lines = [line for notice in wrapped for line in notice]
     if len(lines) > most:
         lines[most - 1 :] = [f"... and {len(lines) - most + 1} more lines"]
