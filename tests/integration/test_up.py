@@ -85,7 +85,7 @@ def test_everything_comes_up_a_view_of_it_detaches_and_what_is_stopped_keeps_its
     looking = up(state)
     assert looking.stdout is not None
     for line in looking.stdout:
-        if "NO CONTAINER RUNS" in line:
+        if "  webhook  first-webhook  " in line:
             break
     kubectl.run("get", "configmap", "mine", "--namespace=default")
     started = state.read()
