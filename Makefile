@@ -35,43 +35,6 @@ export CHECK
 # Compiled tests are kept, or half of what `make test-unit` does would be compiling them.
 unexport PYTHONDONTWRITEBYTECODE
 
-##@ Running
-
-.PHONY: demo
-demo: $(DEMO_STAMP) ## the examples without a cluster, in seconds, with a live view (FILES=folder)
-	@PYTHONPATH=operator $(DEMO_VENV)/bin/python -m duepoint run -f $(FILES) --receive 8089
-
-# What is imported is compiled when it is, which is a tenth of everything.
-.venv-demo/.complete-%: requirements-run.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "Duepoint needs Python 3.11 or later; choose one: make PYTHON=python3.12 demo" >&2; exit 1; }
-	@echo "Creating .venv-demo with Python $(VERSION) (usually 20 s)" >&2
-	@$(PYTHON) -m venv --clear .venv-demo \
-	  || { echo "venv is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@.venv-demo/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes \
-	  --requirement requirements-run.lock
-	@touch $@
-
-.PHONY: cluster
-cluster: $(STAMP) ## start a Kubernetes control plane and Valkey, without root or Docker
-	@$(PY) -m tools.devcluster up --cluster $(CLUSTER)
-
-.PHONY: env
-env: $(STAMP) ## print shell commands to use that cluster: eval "$(make env)"
-	@$(PY) -m tools.devcluster env
-
-.PHONY: status
-status: $(STAMP) ## what runs
-	@$(PY) -m tools.devcluster status || true
-
-.PHONY: up
-up: $(STAMP) ## cluster, operator, worker, webhook receiver and examples, with a live view (DETACH=1)
-	@$(PY) -m tools.up --cluster $(CLUSTER) $(if $(filter-out 0,$(DETACH)),--detach)
-
-.PHONY: down
-down: ## stop everything that `make cluster` and `make up` started; objects and Redis are kept
-	@test ! -x $(PY) || $(PY) -m tools.devcluster down
-
 ##@ Getting ready
 
 .PHONY: help
@@ -209,6 +172,20 @@ test-redis-server: $(STAMP) ## the tests of the embedded Valkey on Redis 7.0: th
 	$(PY) -m tools.devcluster run --tool helm $$tool -- \
 	  $(BIN)/pytest -n $(WORKERS) --dist loadgroup -k redis-server $(PYTEST_ARGS)
 
+# A node of our own where this machine can have one, or the user's cluster.
+REAL = $(if $(filter current,$(CLUSTER)),current,real)
+
+.PHONY: test-real
+test-real: $(STAMP) ## image and chart on a node that runs containers, as users have them (CLUSTER=current IMAGE=, PYTEST_ARGS=)
+	@$(PY) -m tools.realnode check --cluster $(REAL) \
+	  || { echo "The tests on a real node are left out" >&2; exit 0; }; \
+	$(PY) -m tools.realnode run --cluster $(REAL) -- $(SHELL) $(.SHELLFLAGS) \
+	  '$(BIN)/pytest -n 3 -m "not alone" tests/real $(PYTEST_ARGS) && $(BIN)/pytest -m alone tests/real $(PYTEST_ARGS)'
+
+.PHONY: real-parts
+real-parts: servers ## build what `make real` and `make test-real` run on, which they do themselves where this was not done
+	@if $(PY) -m tools.realnode check; then $(PY) -m tools.realnode build; fi
+
 .PHONY: fuzz
 fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most 5 ms (COUNT=, SEED=)
 	@PYTHONPATH=operator:. $(PY) -m tests.property.expressions.fuzzing $(or $(COUNT),1000000) $(or $(SEED),fuzz)
@@ -290,6 +267,47 @@ version: $(STAMP) ## what version this is; TO=1.2.3 makes it another one everywh
 	@$(PY) -m tools.release.versions $(TO)
 	@$(if $(TO),$(MAKE) chart-check WRITE=1)
 
+##@ Running
+
+.PHONY: demo
+demo: $(DEMO_STAMP) ## the examples without a cluster, in seconds, with a live view (FILES=folder)
+	@PYTHONPATH=operator $(DEMO_VENV)/bin/python -m duepoint run -f $(FILES) --receive 8089
+
+# What is imported is compiled when it is, which is a tenth of everything.
+.venv-demo/.complete-%: requirements-run.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Duepoint needs Python 3.11 or later; choose one: make PYTHON=python3.12 demo" >&2; exit 1; }
+	@echo "Creating .venv-demo with Python $(VERSION) (usually 20 s)" >&2
+	@$(PYTHON) -m venv --clear .venv-demo \
+	  || { echo "venv is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@.venv-demo/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes \
+	  --requirement requirements-run.lock
+	@touch $@
+
+.PHONY: cluster
+cluster: $(STAMP) ## start a Kubernetes control plane and Valkey, without root or Docker
+	@$(PY) -m tools.devcluster up --cluster $(CLUSTER)
+
+.PHONY: env
+env: $(STAMP) ## print shell commands to use that cluster: eval "$(make env)"
+	@$(PY) -m tools.devcluster env
+
+.PHONY: status
+status: $(STAMP) ## what runs
+	@$(PY) -m tools.devcluster status || true
+
+.PHONY: up
+up: $(STAMP) ## cluster, operator, worker, webhook receiver and examples, with a live view (DETACH=1)
+	@$(PY) -m tools.up --cluster $(CLUSTER) $(if $(filter-out 0,$(DETACH)),--detach)
+
+.PHONY: real
+real: $(STAMP) ## a node that runs containers, and on it the image, the chart and the examples (CLUSTER=current IMAGE=, BASE=python:3.11-slim)
+	@$(PY) -m tools.realnode up --cluster $(REAL)
+
+.PHONY: down
+down: ## stop everything that `make cluster`, `make up` and `make real` started
+	@test ! -x $(PY) || $(PY) -m tools.devcluster down
+
 ##@ Measuring
 
 .PHONY: bench
@@ -362,6 +380,6 @@ bench-members-kills: $(STAMP) ## kill -9 of every kind of process, twice a minut
 ##@ Cleaning
 
 .PHONY: clean
-clean: down ## stop everything and remove what was made here, data included; built binaries stay in the cache
+clean: down ## stop everything and remove what was made here; built binaries stay in the cache
 	rm -rf $(VENV) .venv-* .duepoint build dist *.egg-info operator/*.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache

@@ -1,6 +1,6 @@
 """helm as this repository uses it: from the pinned Go module, on charts in a folder.
 
-Nothing here talks to a cluster. A refusal of helm is an error with helm's own words.
+Only what `run` is given talks to a cluster. A refusal of helm is an error with helm's own words.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ from tools.up import installation
 
 def test_the_rendered_file_is_the_chart_of_today():
     today = installation.accounts_and_roles(installation.rendered())
-    text = installation.RENDERED.read_text()
+    mark, _, text = installation.RENDERED.read_text().partition("\n")
 
-    assert installation.accounts_and_roles(text) == today, "make chart-check WRITE=1"
+    assert installation.accounts_and_roles(text) == today, "python -m tools.up.installation"
     assert installation.chart_objects() == today
+    assert mark.startswith("# Written by python -m tools.up.installation")

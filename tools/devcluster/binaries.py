@@ -65,12 +65,18 @@ def _kubernetes(minor: str) -> Recipe:
             "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
         },
         seconds=330,
-        variables={
-            f"{_VERSION_PACKAGE}.gitVersion": version,
-            f"{_VERSION_PACKAGE}.gitMajor": minor.partition(".")[0],
-            f"{_VERSION_PACKAGE}.gitMinor": minor.partition(".")[2],
-        },
+        variables=_version_variables(version),
     )
+
+
+def _version_variables(version: str) -> dict[str, str]:
+    """What a server answers to `--version` and reports of itself, for v1.36.3."""
+    major, minor, _ = version.removeprefix("v").split(".")
+    return {
+        f"{_VERSION_PACKAGE}.gitVersion": version,
+        f"{_VERSION_PACKAGE}.gitMajor": major,
+        f"{_VERSION_PACKAGE}.gitMinor": minor,
+    }
 
 
 _KUBERNETES = {minor: _kubernetes(minor) for minor in KUBERNETES_VERSIONS}
@@ -113,6 +119,29 @@ _OTHERS = (
         commands={"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
         seconds=170,
         tags="remove_all_sd",  # it finds no targets: without the clients of all clouds
+    ),
+    # A real node (`tools.realnode`): its control plane has the same version.
+    Recipe(
+        module="kubernetes-node",
+        version=KUBERNETES_VERSION,
+        commands={
+            "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+            "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
+        },
+        seconds=70,
+        variables=_version_variables(KUBERNETES_VERSION),
+    ),
+    Recipe(
+        module="coredns",
+        version="v1.14.7",
+        commands={"coredns": "duepoint.dev/controlplane/coredns"},
+        seconds=80,
+    ),
+    Recipe(
+        module="kube-router",
+        version="v2.1.0",
+        commands={"kube-router": "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"},
+        seconds=100,
     ),
     Recipe(
         module="vegeta",

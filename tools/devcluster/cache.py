@@ -60,7 +60,7 @@ def damaged_files(folder: Path) -> list[str]:
         sums = json.loads((folder / MANIFEST).read_text())["sha256"]
     except (OSError, ValueError, KeyError, TypeError):
         return [MANIFEST]
-    return [name for name, expected in sums.items() if _sha256(folder / name) != expected]
+    return [name for name, expected in sums.items() if digest(folder / name) != expected]
 
 
 def _build(root: Path, key: str, build: Callable[[Path], None]) -> Path:
@@ -69,7 +69,7 @@ def _build(root: Path, key: str, build: Callable[[Path], None]) -> Path:
     try:
         build(unfinished)
         names = sorted(path.name for path in unfinished.iterdir() if path.is_file())
-        sums = {name: _sha256(unfinished / name) for name in names}
+        sums = {name: digest(unfinished / name) for name in names}
         (unfinished / MANIFEST).write_text(json.dumps({"sha256": sums}, indent=2) + "\n")
         unfinished.rename(root / key)
     finally:
@@ -83,7 +83,8 @@ def _remove_unfinished(root: Path, key: str) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
-def _sha256(path: Path) -> str:
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

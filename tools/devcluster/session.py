@@ -19,15 +19,20 @@ from types import FrameType
 from typing import TypeAlias
 
 from tools.devcluster import binaries, cluster, processes
-from tools.devcluster.state import State
+from tools.devcluster.state import Record, State
 
 PREFIX = "run-"
 
 Handler: TypeAlias = Callable[[int, FrameType | None], None]
 
 
-def run(parent: Path, command: Sequence[str], tools: Sequence[str] = ()) -> int:
-    """The exit code of `command`, run beside a cluster under `parent`.
+def run(
+    parent: Path,
+    command: Sequence[str],
+    tools: Sequence[str] = (),
+    bring: Callable[[State], Record] = cluster.up,
+) -> int:
+    """The exit code of `command`, run beside a cluster under `parent`, which `bring` starts.
 
     `tools` are programs to have ready as well, their paths in DUEPOINT_TEST_<NAME>, such as
     DUEPOINT_TEST_REDIS_SERVER.
@@ -41,8 +46,13 @@ def run(parent: Path, command: Sequence[str], tools: Sequence[str] = ()) -> int:
     state = State(parent / f"{PREFIX}{os.getpid()}-{me}")
     try:
         with _handling({signal.SIGTERM: _interrupt}):
-            record = cluster.up(state)
-            settings = {**record.environment(), "DUEPOINT_TEST_STATE": str(state.folder), **extra}
+            record = bring(state)
+            settings = {
+                **record.environment(),
+                "DUEPOINT_TEST_STATE": str(state.folder),
+                "DUEPOINT_TEST_CLUSTER": record.kind,
+                **extra,
+            }
             return _run(command, settings)
     except KeyboardInterrupt:
         return 130
@@ -60,7 +70,7 @@ def sweep(parent: Path) -> None:
 
 def remove(state: State) -> None:
     """End the cluster and keep nothing of it but its logs, in a folder beside it."""
-    cluster.down(state, keep=False)
+    cluster.down(state)
     kept = state.folder.parent / "last-run-logs"
     if state.logs.exists():
         shutil.rmtree(kept, ignore_errors=True)

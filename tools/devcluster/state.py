@@ -20,7 +20,7 @@ from tools.devcluster import progress
 
 REPOSITORY = Path(__file__).parent.parent.parent
 FORMAT = 1
-SIMULATED, CURRENT = "simulated", "current"
+SIMULATED, REAL, CURRENT = "simulated", "real", "current"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class State:
         self.ports_file = self.folder / "ports.json"
 
     def prepare(self) -> None:
-        """Make the folders; tokens are inside, so the folder is its owner's alone."""
+        """Empty data and logs; tokens are inside, so the folder is its owner's alone."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         for part in (self.logs, self.credentials, self.data):

@@ -28,10 +28,10 @@ class Kubectl:
             raise DevClusterError(f"kubectl {arguments[0]}: {result.stderr.strip()[-2000:]}")
         return result.stdout
 
-    def apply(self, manifests: str) -> list[str]:
+    def apply(self, manifests: str, *options: str) -> list[str]:
         """Apply YAML text; gives a line for each object."""
-        options = ["--server-side", "--force-conflicts", "--field-manager=duepoint-tools"]
-        return self.run("apply", *options, "-f", "-", text=manifests).splitlines()
+        ours = ["--server-side", "--force-conflicts", "--field-manager=duepoint-tools"]
+        return self.run("apply", *ours, *options, "-f", "-", text=manifests).splitlines()
 
     def json(self, *arguments: str) -> dict[str, Any]:
         found = json.loads(self.run(*arguments, "-o", "json"))

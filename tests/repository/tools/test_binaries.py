@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import threading
 from pathlib import Path
 
@@ -132,7 +133,8 @@ def test_results_are_found_under_the_name_go_gives_them(package, command):
 def test_the_version_of_a_recipe_is_the_one_its_module_pins(recipe):
     pins = (binaries.MODULES / recipe.module / "go.mod").read_text()
 
-    assert f" {recipe.version}\n" in pins, (
+    # A module that only a tool needs is called indirect.
+    assert re.search(rf" {re.escape(recipe.version)}( // indirect)?\n", pins), (
         f"tools/controlplane/{recipe.module}/go.mod does not pin {recipe.version}"
     )
 
@@ -210,14 +212,3 @@ def test_the_time_left_goes_by_how_long_the_finished_builds_took():
     seconds.now = 280.0  # a slow machine: 120 s of work were to be done by now
     together.finish("etcd")
     assert together.line() == "4 min 40 s, about 13 min 13 s left for kubernetes, kwok"
-
-
-def test_the_time_left_goes_down_until_the_next_build_is_finished():
-    seconds = _Seconds()
-    together = progress.SideBySide({"kubernetes": 330, "etcd": 60, "kwok": 70}, seconds)
-    seconds.now = 280.0
-    together.finish("etcd")
-    seconds.now = 400.0
-    assert together.line() == "6 min 40 s, about 11 min 13 s left for kubernetes, kwok"
-    seconds.now = 2000.0
-    assert together.line() == "33 min 20 s, longer than usual for kubernetes, kwok"

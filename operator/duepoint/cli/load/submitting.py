@@ -84,9 +84,7 @@ async def _put(
 ) -> None:
     row = plan.row(number)
     try:
-        deadline = row.starting_deadline_seconds
-        spec = client.MemberSpec(at=row.at, payload=row.payload, starting_deadline_seconds=deadline)
-        await asked.put(row.id, spec)
+        await asked.put(row.id, client.MemberSpec(at=row.at, payload=row.payload))
     except client.ClientError as error:
         submitted.refused[getattr(error, "code", "NoAnswer")] += 1
     else:

@@ -66,11 +66,7 @@ class Applier:
                 change = await self._write(key, new, is_new=before is None)
             except kube_errors.ApiError as refused:
                 message = refused.server_message or str(refused)
-                former = () if before is None else (key,)
-                refusal = Wrong(
-                    where=new.where, file=new.file, field="", message=message, former=former
-                )
-                wrong.append(refusal)
+                wrong.append(Wrong(where=new.where, file=new.file, field="", message=message))
             else:
                 self._applied[key] = new
                 changes.append(change)
