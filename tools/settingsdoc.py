@@ -95,6 +95,10 @@ NOTES = {
     "log_level": Note("debug, info, warning, error", "info has starts, ends and troubles only"),
     "log_format": Note("json, text", "logs are collected by machines"),
     "lease_name": Note("name", "the chart grants rights on this name"),
+    "lease_identity_file": Note(
+        "path",
+        "a folder that outlives the process and belongs to one replica is the chart's to say",
+    ),
     "resync_seconds": Note(
         "5 to 86400 seconds", "changes come by watch; this is for what a watch may have missed"
     ),
@@ -107,6 +111,9 @@ NOTES = {
     ),
     "batch": Note("1 to 500 points", "a claim of 500 keeps Redis busy for about 0.5 ms"),
     "concurrency": Note("1 to 4096 targets", "one process keeps that many requests going"),
+    "shutdown_delay_seconds": Note(
+        "0 to 3600 seconds", "nodes and load balancers send connections until they have noticed"
+    ),
     "grace_seconds": Note(
         "0 to 3600 seconds", "below the 30 s that a Pod is given; the rest is handed back in time"
     ),

@@ -298,15 +298,17 @@ class ClockWatch:
         """
         while True:
             asked = self.clock.monotonic()
+            is_away = False
             try:
                 await self.heard(await queue_time(), asked=asked)
             except (errors.TryLater, errors.WorldChanged) as trouble:
+                is_away = True
                 telemetry.logger.debug("clocks not compared", error=str(trouble))
                 if self.clock.distrust:
                     self._health.unwell(PART, f"{self.clock.distrust}: {trouble}")
             # In steps: a clock that was set is compared again at once.
             until = self.clock.monotonic() + (
-                _DOUBT_SECONDS if self.clock.distrust else LOOK_SECONDS
+                _DOUBT_SECONDS if is_away or self.clock.distrust else LOOK_SECONDS
             )
             while (left := until - self.clock.monotonic()) > 0:
                 await self.clock.sleep(min(left, _DOUBT_SECONDS))
@@ -335,9 +337,11 @@ class ClockWatch:
             self._health.unwell(PART, trouble)
         else:
             self._health.well(PART)
-        if trouble and not self._is_said:
+        # The first answer, which a connection was made for, may be too old to go by: all is well.
+        is_known = trouble not in ("", _NOT_COMPARED)
+        if is_known and not self._is_said:
             telemetry.logger.warning("clocks differ", trouble=trouble)
-        self._is_said = bool(trouble)
+        self._is_said = is_known
 
     def _trouble(self, skew_us: int) -> str:
         seconds = f"{abs(skew_us) / 1_000_000:.1f} s"

@@ -20,7 +20,7 @@ import uvloop
 from duepoint import agreedclock, errors, probes, services, settings, telemetry
 from duepoint import clock as clocks
 from duepoint.delayqueue import delayqueue, keys, quotas
-from duepoint.election import elector
+from duepoint.election import elector, holder
 from duepoint.election import watchdog as watchdogs
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, leases, usersessions
@@ -50,6 +50,9 @@ _KEY_BYTES = 32
 #: busy, and no more, because no other worker can fire what it holds.
 _POINTS_IN_HAND = 2
 
+
+#: The part of an operator's health that says whether Redis answers.
+_REDIS = "redis"
 
 #: By default the youngest objects are looked at after every 700 new ones, which is ten times
 #: during the slots of one second; nearly all of them are freed by their counts.
@@ -297,6 +300,7 @@ async def operating(
     """
     from duepoint.controller import leadership  # noqa: PLC0415 - a worker must not pay for it
 
+    health.expect(_REDIS)
     queue = open_queue(chosen, clock)
     work = leadership.Leadership(
         settings=chosen,
@@ -311,7 +315,7 @@ async def operating(
     elected = elector.Elector(
         leases.KubeLease(api, chosen.namespace, chosen.lease_name, health),
         clock,
-        chosen.identity,
+        holder.kept(chosen.identity, chosen.lease_identity_file),
         known_epoch=queue.layouts.newest_epoch,
         watchdog=watchdog,
         on_change=_note_leadership,
@@ -323,7 +327,7 @@ async def operating(
         ahead_limit_us=agreedclock.AGREE_US,
         consequence="slots are armed by the time that the others agree on",
     )
-    watching = asyncio.create_task(compared.run(functools.partial(_redis_time, queue)))
+    watching = asyncio.create_task(compared.run(functools.partial(_redis_time, queue, health)))
     leading = asyncio.create_task(elected.run(work))
     try:
         yield leading
@@ -336,14 +340,19 @@ async def operating(
         await queue.close()
 
 
-async def _redis_time(queue: delayqueue.DelayQueue) -> int:
-    """Redis's time; whether it answers is what the operator knows of Redis at all times."""
+async def _redis_time(queue: delayqueue.DelayQueue, health: services.Health) -> int:
+    """Redis's time; whether it answers is what the operator knows of Redis at all times.
+
+    A standby without Redis is not ready either: it could not lead.
+    """
     try:
         redis_us = await queue.health.time_us()
-    except errors.TryLater:
+    except errors.TryLater as trouble:
         telemetry.redis_up.set(0)
+        health.unwell(_REDIS, str(trouble))
         raise
     telemetry.redis_up.set(1)
+    health.well(_REDIS)
     return redis_us
 
 
@@ -377,10 +386,11 @@ async def _api(chosen: settings.ApiSettings) -> None:
             await served.start()
             await running
         except asyncio.CancelledError:
-            telemetry.logger.info("stopped", api=chosen.identity)
+            await served.leave()
         finally:
             running.cancel()
             await served.close()
+    telemetry.logger.info("stopped", api=chosen.identity)
 
 
 @contextlib.asynccontextmanager

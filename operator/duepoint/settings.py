@@ -313,6 +313,12 @@ class OperatorSettings(Settings):
     """Settings of ``duepoint operator``."""
 
     lease_name: str = _setting(_text, "duepoint-operator", "name of the Lease that elects a leader")
+    lease_identity_file: Path | None = _setting(
+        Path,
+        None,
+        "file that keeps the name on the Lease, so that a container that is started again in its "
+        "Pod leads again at once; unset = it waits for the Lease's end",
+    )
     resync_seconds: float = _setting(
         _seconds(5, 86_400), 600.0, "interval at which all objects are compared with the queue"
     )
@@ -419,8 +425,13 @@ class ApiSettings(Settings):
         0,
         "changes a second of all sets of a namespace, over all replicas; 0 = only the sets' limits",
     )
+    shutdown_delay_seconds: float = _setting(
+        _seconds(0, 3600),
+        5.0,
+        "how long new requests are still served after SIGTERM, while /readyz answers 503",
+    )
     grace_seconds: float = _setting(
-        _seconds(0, 3600), 20.0, "how long requests under way may go on after SIGTERM"
+        _seconds(0, 3600), 20.0, "how long requests under way may go on after that"
     )
 
 

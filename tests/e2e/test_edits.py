@@ -132,6 +132,21 @@ async def test_a_standby_takes_over_when_the_leader_drains(stack):
     assert "duepoint_leader 1.0" in await second.metrics()
 
 
+async def test_a_leader_that_is_killed_and_started_again_in_its_place_leads_again(stack, tmp_path):
+    """Its own Lease is no reason to wait: it goes on under its name."""
+    operator = stack.operator(lease_identity_file=str(tmp_path / "lease-identity"))
+    await operator.wait_until_ready()
+    before = await stack.lease()
+    await operator.kill()
+    operator.start()
+
+    async def is_taken():
+        return (await stack.lease())["leaseTransitions"] > before["leaseTransitions"]
+
+    await eventually(is_taken, "the operator leads again")
+    assert (await stack.lease())["holderIdentity"] == before["holderIdentity"]
+
+
 async def test_nothing_is_written_to_the_spec_and_nothing_holds_the_object_back(stack):
     await stack.running()
     applied = await stack.apply("calm", {"schedule": "@every 1s", "webhook": stack.webhook()})

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support import redisusers, stack, tlsservers
+from tests.support import proxy, redisusers, stack, tlsservers
 from tests.support.redisserver import EACH_KIND
 from tests.support.tlsfiles import Authority
 
@@ -105,6 +105,51 @@ async def test_a_policy_that_evicts_until_it_is_changed(stack):
     await worker.wait_until_ready()
     for process in (operator, worker):
         assert len(_lines(process, "unfit queue server")) == 1
+
+
+#: What servers refuse with: by known codes, by one that does not exist yet, and without one.
+REFUSALS = (
+    "NOAUTH Authentication required.",
+    "NOPERM User default has no permissions to run the 'info' command",
+    "MISCONF Errors writing to the AOF file",
+    "OOM command not allowed when used memory > 'maxmemory'.",
+    "HEADLESS a code of tomorrow",
+    "ERR unknown command 'EVALSHA'",
+)
+
+
+async def test_a_server_that_refuses_in_any_way_is_named_and_waited_for(stack):
+    async with proxy.between("127.0.0.1", stack.redis.port) as way:
+
+        async def say(refusal):
+            way.refusal = f"-{refusal}\r\n".encode()
+            await way.refuse()  # cuts what is open
+            await way.accept()
+
+        async def pass_on():
+            way.refusal = b""
+            await way.refuse()
+            await way.accept()
+            for process in processes:
+                await process.wait_until_ready()
+
+        await say("DENIED Redis is running in protected mode")
+        url = stack.redis.url.replace(str(stack.redis.port), str(way.port))
+        operators = [stack.operator(name, redis_url=url) for name in ("operator", "standby")]
+        processes = [*operators, stack.worker(redis_url=url), stack.http_api(redis_url=url)]
+        await _both_say(processes, "denied")
+        await pass_on()
+        held = await stack.lease()
+        for refusal in REFUSALS:
+            await say(refusal)
+            await _both_say(processes, refusal.removeprefix("ERR ").split("'")[0].lower())
+        await pass_on()
+        holding = await stack.lease()
+        for field in ("holderIdentity", "leaseTransitions"):
+            assert holding[field] == held[field]
+        for process in processes:
+            assert not _lines(process, "failed")
+            assert await process.drain() == 0, process.log.read_text()
 
 
 async def _try_on_and_live(*processes):

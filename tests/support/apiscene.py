@@ -220,6 +220,7 @@ async def open_scene(
         "api_port": str(port),
         "api_plaintext": "true",
         "grace_seconds": "5",
+        "shutdown_delay_seconds": "0",
         **settings,
     }
     environment = {f"DUEPOINT_{name.upper()}": value for name, value in chosen.items()}

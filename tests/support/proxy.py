@@ -4,7 +4,7 @@ Stands between a process and one of its servers. TLS passes through untouched. `
 ``backward`` are gates: closed, bytes of that direction wait; what was held goes on when the gate
 opens. With a TLS context of its own it takes TLS connections and hands on what is in them. With a
 port for ``handshakes`` a connection that begins as a TLS handshake goes there, untouched.
-``refuse`` makes the address one where nobody listens.
+``refuse`` makes the address one where nobody listens, and with a ``refusal`` it is answered so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator
+
+import hiredis
 
 from tests.support import listeners
 
@@ -25,6 +27,8 @@ class Proxy:
     backward: gate of what the server answers.
     held: set once something waits at a closed gate.
     connections: connections accepted so far.
+    refusal: what is answered to each command of Redis, instead of asking the server; empty = it is
+        asked. Connections that are open are not concerned.
     tells_ends: whether the server learns that a client has gone; where it does not, it goes on with
         what it was asked, as behind a network that is cut.
     """
@@ -49,6 +53,7 @@ class Proxy:
         self.port = port
         self.connections = 0
         self.tells_ends = True
+        self.refusal = b""
         self.forward = asyncio.Event()
         self.backward = asyncio.Event()
         self.held = asyncio.Event()
@@ -67,6 +72,9 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        if self.refusal:
+            await self._say_no(reader, writer)
+            return
         first = b"" if self._handshakes is None else await reader.read(65_536)
         host, port = self._target
         if first.startswith(_HANDSHAKE):
@@ -85,6 +93,13 @@ class Proxy:
         finally:
             writer.transport.abort()
             far_writer.transport.abort()
+
+    async def _say_no(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        commands = hiredis.Reader()
+        while data := await reader.read(65_536):
+            commands.feed(data)
+            while commands.gets() is not False:
+                writer.write(self.refusal)
 
     async def _pump(
         self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, gate: asyncio.Event

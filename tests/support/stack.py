@@ -144,7 +144,12 @@ class Stack:
         """A started HTTP API without TLS; its URL is ``api_url``."""
         port = ports.any_free()
         self.api_url = f"http://127.0.0.1:{port}"
-        chosen = {"api_port": str(port), "api_host": "127.0.0.1", "api_plaintext": "true"}
+        chosen = {
+            "api_port": str(port),
+            "api_host": "127.0.0.1",
+            "api_plaintext": "true",
+            "shutdown_delay_seconds": "0",
+        }
         return self._start("api", name, {**chosen, **settings}, 0.0, prefix)
 
     async def member_token(self) -> str:
@@ -226,6 +231,11 @@ class Stack:
 
     async def schedule(self, name: str) -> Object:
         return self._decoded(await self.api.request("GET", f"{self._schedules}/{name}"))
+
+    async def lease(self) -> Object:
+        """The spec of the operators' Lease."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.system}/leases/duepoint-operator"
+        return dict(self._decoded(await self.api.request("GET", path))["spec"])
 
     async def jobs(self, schedule: str | None = None) -> list[Object]:
         answer = self._decoded(await self.api.request("GET", JOBS.format(ns=self.namespace)))

@@ -7,6 +7,7 @@ import datetime as dt
 import email.utils
 
 import pytest
+import structlog
 
 from duepoint import agreedclock, services, telemetry
 from duepoint.kube import errors as kube_errors
@@ -310,6 +311,17 @@ async def test_an_api_server_that_answers_slowly_does_not_move_the_time_of_redis
     await place.machine.truth.advance(1.5)
     await hearing
     assert (place.clock.skew_us, off(place.clock, place.machine)) == (HOUR, 0)
+
+
+async def test_a_first_answer_that_is_too_old_to_go_by_is_no_warning():
+    place = Watched()
+    asked = place.machine.monotonic()
+    await place.machine.truth.advance(3)  # while a connection was made
+    with structlog.testing.capture_logs() as lines:
+        await place.watch.heard(place.machine.truth.now_us(), asked=asked)
+        assert "not been compared" in place.health.troubles()["clock"]
+        assert await place.hear() == ""
+    assert lines == []
 
 
 async def test_a_clock_that_is_put_right_is_well_again():

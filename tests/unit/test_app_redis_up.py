@@ -1,10 +1,10 @@
-"""Whether Redis answers, as the operator's own metrics say it."""
+"""Whether Redis answers, as the operator's metrics and readiness say it."""
 
 from __future__ import annotations
 
 import pytest
 
-from duepoint import app, errors, telemetry
+from duepoint import app, errors, services, telemetry
 
 
 class Queue:
@@ -24,11 +24,14 @@ def shown():
     return telemetry.registry.get_sample_value("duepoint_redis_up")
 
 
-async def test_the_metrics_of_an_operator_say_whether_redis_answers():
-    assert await app._redis_time(Queue(7)) == 7
+async def test_metrics_and_readiness_of_an_operator_say_whether_redis_answers():
+    health = services.Health()
+    assert await app._redis_time(Queue(7), health) == 7
     assert shown() == 1
     with pytest.raises(errors.QueueUnavailable):
-        await app._redis_time(Queue(errors.QueueUnavailable("away")))
+        await app._redis_time(Queue(errors.QueueUnavailable("away")), health)
     assert shown() == 0
-    await app._redis_time(Queue(8))
+    assert health.troubles() == {"redis": "away"}
+    await app._redis_time(Queue(8), health)
     assert shown() == 1
+    assert health.troubles() == {}

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -117,8 +116,8 @@ class Elector:
     Args:
         lease: where the Lease is kept.
         clock: this process's clocks.
-        name: of this replica, for people; the identity on the Lease is made unique from it, so
-            that no replica takes a Lease for its own that an earlier process of the name left.
+        identity: the name on the Lease. No other living process may have it: a Lease that carries
+            it is taken at once.
         known_epoch: the highest epoch that Redis has seen; a failure counts as 0.
         timing: durations.
         leave: ends the process, where the work of a lost term does not stop.
@@ -131,7 +130,7 @@ class Elector:
         self,
         lease: leases.LeasePort,
         clock: clocks.Clock,
-        name: str,
+        identity: str,
         *,
         known_epoch: Callable[[], Awaitable[int]] = _unknown_epoch,
         timing: terms.LeaseTiming | None = None,
@@ -140,7 +139,7 @@ class Elector:
         on_change: Callable[[bool, terms.Epoch], None] | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.identity = f"{name}_{secrets.token_hex(5)}"
+        self.identity = identity
         self._port = lease
         self._clock = clock
         self._known_epoch = known_epoch

@@ -130,6 +130,14 @@ class ApiService:
                 group.create_task(self._tls.watch())
             group.create_task(self._check())
 
+    async def leave(self) -> None:
+        """Serve on, not ready, until nobody sends requests here any more.
+
+        A Service leads to a Pod for some moments after its SIGTERM.
+        """
+        self._health.unwell(_QUEUE, "draining")
+        await self._server.leave(self._chosen.shutdown_delay_seconds)
+
     async def close(self) -> None:
         """Answer what is under way, then stop."""
         self._health.unwell(_QUEUE, "draining")

@@ -113,6 +113,11 @@ class HttpServer:
         assert self._server is not None  # noqa: S101 - started
         return int(self._server.sockets[0].getsockname()[1])
 
+    async def leave(self, seconds: float) -> None:
+        """Serve for so long yet; each answer ends its connection, so that clients go elsewhere."""
+        self.is_draining = True
+        await asyncio.sleep(seconds)
+
     async def close(self, grace_seconds: float) -> None:
         """Accept nothing more, answer what is under way for so long, then cut what is left."""
         self.is_draining = True

@@ -8,6 +8,7 @@ readiness, in a metric and, once, in the log.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable
 
@@ -102,11 +103,9 @@ class Keepalive:
         await self._watch.heard(beat.time_us, asked=asked)
 
     async def say_goodbye(self) -> None:
-        """Tell the other workers that this one ends."""
-        try:
+        """Tell the other workers that this one ends; best effort, they notice anyway."""
+        with contextlib.suppress(errors.DuepointError):
             await self._queue.membership.goodbye(self._worker)
-        except (errors.TryLater, errors.WorldChanged):
-            return
 
     def report(self) -> None:
         """Report what is away, or that nothing is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 
 import pytest
 
@@ -347,3 +348,37 @@ class _Old:
             return b"+OK\r\n"
         text = f"redis_version:{self.version}\r\nrun_id:x\r\nrole:master\r\n".encode()
         return b"$%d\r\n%s\r\n" % (len(text), text)
+
+
+# -- a server that refuses everybody from elsewhere -------------------------------------------
+
+
+def _own_address() -> str:
+    """Of this machine, and not a loopback one; empty where it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked, contextlib.suppress(OSError):
+        asked.connect(("192.0.2.1", 9))  # a datagram socket sends nothing by that
+        own = str(asked.getsockname()[0])
+        return "" if own.startswith("127.") else own
+    return ""
+
+
+@pytest.mark.skipif(not _own_address(), reason="this machine has no address but loopback ones")
+async def test_a_server_in_protected_mode_is_waited_for(tmp_path, key_prefix):
+    server = RedisServer("valkey", tmp_path, "--bind", "0.0.0.0", "--protected-mode", "yes")
+    server.start()
+    try:
+        url = server.url.replace("127.0.0.1", _own_address())
+        queue = delayqueue.connect(url, blob_key=bytes(32), prefix=key_prefix)
+        for _ in range(3):
+            with pytest.raises(errors.QueueUnavailable):
+                await queue.start()
+        with pytest.raises(errors.QueueUnavailable):
+            await queue.membership.goodbye("w")
+        await queue.close()
+        with server.client() as client:  # from a loopback address, as its administrator
+            client.config_set("protected-mode", "no")
+        queue = delayqueue.connect(url, blob_key=bytes(32), prefix=key_prefix)
+        await queue.start()
+        await queue.close()
+    finally:
+        server.stop()

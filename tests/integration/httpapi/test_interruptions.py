@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import itertools
 import json
+import signal
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ import time
 from duepoint.httpapi import access, bulk
 from duepoint.schedules.sets import setrecord, setspec
 from tests.support import apiscene
+from tests.support.waiting import eventually
 
 AT = "2090-12-24T18:00:00Z"
 CHUNKED = ("Transfer-Encoding: chunked", "Content-Type: application/x-ndjson")
@@ -323,3 +325,29 @@ async def test_a_client_that_never_ends_does_not_hold_up_the_end_of_the_process(
         assert await scene.process.drain() == 0
         assert time.monotonic() - began < 15  # its grace are five seconds
     assert await scene.members() == {}
+
+
+async def test_requests_that_come_shortly_after_sigterm_are_answered(
+    control_plane, kube_namespace, own_server, tmp_path
+):
+    """A Service leads to a Pod for some seconds after its end was asked for."""
+    long = {"shutdown_delay_seconds": "600"}
+    async with apiscene.open_scene(
+        control_plane, kube_namespace, own_server, tmp_path, **long
+    ) as scene:
+        with connected(scene) as kept:
+            kept.sendall(scene.head("GET", scene.base))
+            assert (await asyncio.to_thread(kept.recv, 65536)).startswith(b"HTTP/1.1 200 ")
+            scene.process.send(signal.SIGTERM)
+
+            async def drains() -> bool:
+                return "draining" in await scene.process.troubles()
+
+            await eventually(drains, "the process is not ready")
+            with connected(scene) as fresh:
+                for connection in (kept, fresh):
+                    connection.sendall(scene.head("GET", scene.base))
+                    said = await asyncio.to_thread(read_all, connection)
+                    assert said.startswith(b"HTTP/1.1 200 ")
+                    assert b"Connection: close" in said  # the next one goes elsewhere
+        assert not scene.process.has_ended

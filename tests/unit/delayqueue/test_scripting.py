@@ -32,6 +32,16 @@ ERRORS = {
     "timed out": (redis_errors.TimeoutError("slow"), errors.QueueUnavailable),
     "time limit": (TimeoutError(), errors.QueueUnavailable),
     "reset": (ConnectionResetError("reset"), errors.QueueUnavailable),
+    "protected mode": (redis_errors.ResponseError("DENIED Redis is"), errors.QueueUnavailable),
+    "a code of tomorrow": (redis_errors.ResponseError("HEADLESS x"), errors.QueueUnavailable),
+    "a renamed command": (
+        redis_errors.ResponseError("unknown command 'EVALSHA'", status_code="ERR"),
+        errors.QueueUnavailable,
+    ),
+    "another number of databases": (
+        redis_errors.ResponseError("DB index is out of range", status_code="ERR"),
+        errors.Bug,
+    ),
     "our mistake": (redis_errors.ResponseError("ERR wrong number of arguments"), errors.Bug),
 }
 
@@ -42,6 +52,11 @@ def test_an_error_is_translated_by_what_to_do_next(case):
     translated = scripting.translated(error, "claim")
     assert type(translated) is kind
     assert str(translated).startswith("could not claim: ")
+
+
+def test_a_refusal_is_named_by_its_code_though_the_library_cuts_it_off():
+    error = redis_errors.AuthenticationError("Authentication required.", status_code="NOAUTH")
+    assert "NOAUTH Authentication required." in str(scripting.translated(error, "claim"))
 
 
 def test_silence_says_what_may_be_wrong():

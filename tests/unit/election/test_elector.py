@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from duepoint import errors
-from duepoint.election import elector
+from duepoint.election import elector, holder
 from duepoint.election import term as terms
 from duepoint.kube import leases
 from tests.unit.election import virtualtime
@@ -33,6 +33,7 @@ class Replica:
     rate: float = 1.0
     known_epoch: Callable[[], object] = none_known
     stop_seconds: float = 0.0
+    identity: str = ""
     terms: list[terms.Term] = field(default_factory=list)
     changes: list[tuple[bool, int]] = field(default_factory=list)
     leading: asyncio.Event = field(default_factory=asyncio.Event)
@@ -44,7 +45,7 @@ class Replica:
         self.elector = elector.Elector(
             self.connection,
             self.clock,
-            "replica",
+            self.identity or holder.unique("replica"),
             known_epoch=self.known_epoch,
             leave=self.left.append,
             on_change=lambda leading, epoch: self.changes.append((leading, epoch)),
@@ -589,13 +590,18 @@ def test_both_ends_of_a_term_are_told_with_its_epoch():
     virtualtime.run(main())
 
 
-def test_two_processes_of_one_name_are_not_one_holder():
-    names = [
-        elector.Elector(Connection(LeaseServer()), virtualtime.VirtualClock(), "host").identity
-        for _ in range(2)
-    ]
-    assert names[0] != names[1]
-    assert all(name.startswith("host_") for name in names)
+def test_a_lease_of_its_own_identity_is_taken_at_once_in_a_new_term():
+    async def main():
+        server = LeaseServer()
+        server.lease = replace(held_by("host_1", duepoint_dev__epoch="41"), version="7")
+        began = now()
+        async with a_replica(Connection(server), identity="host_1") as replica:
+            await replica.leading.wait()
+            assert now() - began < 1
+            assert replica.term.epoch > 41
+            assert server.lease.holder == "host_1"
+
+    virtualtime.run(main())
 
 
 def test_a_renewal_changes_the_lease_even_while_the_wall_clock_stands_still():

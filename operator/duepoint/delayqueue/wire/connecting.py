@@ -441,6 +441,10 @@ async def greeting(connection: redis.asyncio.Connection) -> Greeting | None:
         raise redis.exceptions.TimeoutError("the server does not answer") from None
     except redis.exceptions.NoPermissionError:
         return None
+    except redis.exceptions.ResponseError as error:
+        # Before the first command of ours a server can only refuse us, for whatever reason it has.
+        refusal = redis.exceptions.ConnectionError(*error.args, status_code=error.status_code)
+        raise refusal from error
     said = _lines(text)
     problem = version_problem(said)
     if problem:

@@ -31,7 +31,7 @@ from duepoint.delayqueue.wire import servers as servers_
 from duepoint.faults import FaultPoint
 
 _INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
-_CODE = re.compile(r"^([A-Z]+)\b")
+_CODE = re.compile(r"^([A-Z][A-Z0-9]+)(?= |$)")
 
 
 class ScriptCall:
@@ -265,19 +265,16 @@ _OURS: dict[str, type[errors.DuepointError]] = {
     "FENCED": queue_errors.Fenced,
     "WRONGTYPE": queue_errors.Damaged,
 }
-#: Codes by which a server says "not now" or "not you, not yet": waits, never bugs. Those about
-#: rights are among them because a rotated password looks the same and mends itself.
-_WAITS = frozenset(
-    {
-        *("BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "UNKILLABLE"),
-        *("TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK"),
-        *("NOAUTH", "WRONGPASS", "NOSCRIPT"),
-    }
-)
+#: Codes that a server has for a mistake of ours. By any other, of which each kind of server has
+#: some of its own, it says "not now" or "not you, not yet": a wait, never a bug. Rights are no
+#: exception, because a rotated password looks the same and mends itself.
+_MISTAKES = frozenset({"", "ERR", "CROSSSLOT"})
 #: The script that meets keys which users name; all other keys are ours.
 _TO_USERS_STREAMS = "append"
 #: How Valkey and Redis say so of a command within a script; these come without a code.
 _NO_RIGHT = re.compile(r"ACL failure in script|The user executing the script can't")
+#: A command that its administrator has taken away.
+_NO_COMMAND = re.compile(r"(ERR )?unknown command\b", re.IGNORECASE)
 #: Of the waits, those after which it is certain that nothing was done.
 _REFUSALS = frozenset({"OOM", "NOPERM"})
 _REFUSING = (redis.exceptions.OutOfMemoryError, redis.exceptions.NoPermissionError)
@@ -323,9 +320,12 @@ def translated(error: Exception, attempted: str) -> errors.DuepointError:
     text = str(error) or (_SILENCE if isinstance(error, TimeoutError) else type(error).__name__)
     if isinstance(error, redis.exceptions.MovedError):
         text = _MOVED_AWAY
+    code = str(getattr(error, "status_code", None) or "")  # the library cuts off those it knows
+    if not code and (match := _CODE.match(text)):
+        code = match[1]
+    if code != "ERR" and not text.startswith(code):
+        text = f"{code} {text}"
     message = f"could not {attempted}: {errors.quoted(text)}"
-    match = _CODE.match(text)
-    code = match[1] if match else ""
     if code == "FOREIGN":
         return queue_errors.Foreign(f"{message}; {OTHER_INDEX}")
     if code in _OURS:
@@ -334,9 +334,10 @@ def translated(error: Exception, attempted: str) -> errors.DuepointError:
         return queue_errors.ShardMoving(message)
     if code in _REFUSALS or isinstance(error, _REFUSING):
         return queue_errors.WriteRefused(message)
-    if _NO_RIGHT.match(text) or code in _WAITS or isinstance(error, _WAITING_ERRORS):
+    if isinstance(error, _WAITING_ERRORS) or _NO_RIGHT.match(text) or _NO_COMMAND.match(text):
         return errors.QueueUnavailable(message)
-    return errors.Bug(message)
+    is_refused = isinstance(error, redis.exceptions.ResponseError) and code not in _MISTAKES
+    return errors.QueueUnavailable(message) if is_refused else errors.Bug(message)
 
 
 def reported(text: bytes, attempted: str) -> errors.DuepointError:

@@ -39,18 +39,12 @@ _MOST_CONNECTIONS = 8
 _MOST_SERVERS = 256
 #: The password or the rights may have been changed: the Secret is read again.
 _LOGIN = frozenset({"NOAUTH", "WRONGPASS", "NOPERM", "ERR invalid password"})
-#: "Not now", by the first word of the answer.
-_WAITS = frozenset(
-    {
-        *("OOM", "BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "UNKILLABLE"),
-        *("TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK"),
-    }
-)
 #: The server's words never stand in a status: it may be one that the author could not ask.
 _WORDS = {
     "WRONGTYPE": "WRONGTYPE, the key holds something else than a stream",
     "NOAUTH": "NOAUTH, it wants a login",
     "WRONGPASS": "WRONGPASS, user name or password is wrong",
+    "DENIED": "DENIED, it is in protected mode and has no password",
     "NOPERM": "NOPERM, the user may not XADD to this key",
     "OOM": "OOM, its memory is full",
     "READONLY": "READONLY, it is a replica",
@@ -243,9 +237,9 @@ class ExternalStreams:
             self._reader.forget(namespace)
             message += "; look at username and password in the Secret of connectionSecretRef"
             return outcome.Retry(reason=Reason.REJECTED, message=message)
-        if error.code in _WAITS:
-            return outcome.Retry(reason=Reason.REJECTED, message=message)
-        return outcome.Rejected(reason=Reason.REJECTED, message=message)
+        # By any other code a server says "not now", and kinds of servers have codes of their own.
+        kind = outcome.Rejected if error.code == "ERR" else outcome.Retry
+        return kind(reason=Reason.REJECTED, message=message)
 
 
 def _moved_to(server: _Server, host: str, port: int) -> _Server:
