@@ -182,6 +182,9 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 {{- include "duepoint.redisUser" (dict "root" . "process" .Values.operator) }}
 - name: DUEPOINT_LEASE_NAME
   value: {{ include "duepoint.fullname" . }}-operator
+{{- /* The folder lives as long as the Pod, and its containers come and go. */}}
+- name: DUEPOINT_LEASE_IDENTITY_FILE
+  value: /tmp/lease-identity
 {{- include "duepoint.setting" (list "RESYNC_SECONDS" .Values.operator.resyncSeconds) }}
 {{- include "duepoint.setting" (list "STATUS_WRITES_PER_SECOND" .Values.operator.statusWritesPerSecond) }}
 {{- end -}}
@@ -235,6 +238,8 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 {{- end }}
 - name: DUEPOINT_API_AUDIENCES
   value: {{ join "," .Values.api.audiences | quote }}
+- name: DUEPOINT_SHUTDOWN_DELAY_SECONDS
+  value: {{ .Values.api.shutdownDelaySeconds | quote }}
 - name: DUEPOINT_GRACE_SECONDS
   value: {{ .Values.api.graceSeconds | quote }}
 {{- include "duepoint.setting" (list "API_CONNECTIONS" .Values.api.connections) }}
@@ -283,9 +288,11 @@ chart's own entry would lose without a word. own: what the chart writes; extra: 
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
+  {{- with $root.Values.runAsUser }}
+  runAsUser: {{ int . }}
+  runAsGroup: {{ int . }}
+  fsGroup: {{ int . }}
+  {{- end }}
   seccompProfile: {type: RuntimeDefault}
 {{- with $root.Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}

@@ -57,6 +57,7 @@ CASES: dict[str, Values] = {
         "image": {"repository": "registry.example.com/duepoint", "digest": "sha256:" + "a" * 64},
         "imagePullSecrets": [{"name": "registry"}],
     },
+    "user-of-the-platform": {"runAsUser": None},
     "image-by-tag": {"image": {"tag": "1.2.3", "pullPolicy": "Always"}},
     "labels-everywhere": {"commonLabels": {"team": "platform", "example.com/cost-centre": "42"}},
     "labels-and-development-redis": {

@@ -298,6 +298,48 @@ def test_two_replicas_roll_and_no_service_link_becomes_a_setting(
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
 
 
+API = ("--set=api.enabled=true", "--set=api.tls.secretName=tls")
+
+
+@pytest.mark.parametrize("component", ["operator", "worker", "api"])
+def test_a_release_waits_until_every_pod_is_ready(helm: Helm, component: str) -> None:
+    """`helm install --wait` is content while as many Pods as may be unavailable are not ready."""
+    deployment = _deployment(helm.rendered("development", *API), component)
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+def test_the_http_api_serves_on_after_sigterm_and_is_given_the_time_for_it(
+    helm: Helm, tmp_path: Path
+) -> None:
+    pod = _deployment(helm.rendered("development", *API), "api")
+    chosen = settings.read(settings.ApiSettings, _environment(pod, tmp_path), {})
+    assert chosen.shutdown_delay_seconds >= 5
+    longest = chosen.shutdown_delay_seconds + chosen.grace_seconds
+    assert pod["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > longest
+
+
+def test_the_development_valkey_answers_other_pods_whatever_its_image_is_built_with(
+    helm: Helm,
+) -> None:
+    [container] = _deployment(helm.rendered("development"), "valkey")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    command = container["command"]
+    assert command[command.index("--protected-mode") + 1] == "no"
+
+
+def test_a_platform_may_choose_the_user(helm: Helm) -> None:
+    for thing in helm.rendered("development", *API, "--set=runAsUser=null"):
+        if thing["kind"] in ("Deployment", "Pod") and "valkey" not in thing["metadata"]["name"]:
+            pod = (
+                thing["spec"]["template"]["spec"] if "template" in thing["spec"] else thing["spec"]
+            )
+            assert pod["securityContext"] == {
+                "runAsNonRoot": True,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            }
+
+
 def test_a_worker_is_given_time_for_its_deliveries(helm: Helm) -> None:
     pod = _deployment(helm.rendered("production"), "worker")["spec"]["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] > 60, "graceSeconds is 60 there"
@@ -397,7 +439,7 @@ def test_network_policies_close_what_nobody_needs(helm: Helm) -> None:
         (rule,) = spec["ingress"]
         assert [port["port"] for port in rule["ports"]] == ["http"]
     ports = [{port["port"] for port in rule["ports"]} for rule in policies["operator"]["egress"]]
-    assert ports == [{53}, {443, 6443}, {6379, 26379}]
+    assert ports == [{53, 5353}, {443, 6443}, {6379, 26379}]
     _, anywhere = policies["worker"]["egress"]
     refused = [
         cidr for peer in anywhere["to"] for cidr in peer.get("ipBlock", {}).get("except", [])
@@ -419,7 +461,7 @@ def test_ports_and_peers_of_the_network_policies_are_those_of_the_values(helm: H
     """What has no right to any other address is no way out for who has taken a process over."""
     to = {"apiServerTo": "10.0.0.10/32", "redisTo": "10.0.0.11/32", "dnsTo": "10.0.0.12/32"}
     options = (
-        *("apiServerPorts={8443}", "redisPorts={7000,7001}", "enabled=true"),
+        *("apiServerPorts={8443}", "redisPorts={7000,7001}", "dnsPorts={1053}", "enabled=true"),
         *(f"{name}[0].ipBlock.cidr={cidr}" for name, cidr in to.items()),
     )
     words = [f"--set=networkPolicy.{one}" for one in options]
@@ -429,7 +471,11 @@ def test_ports_and_peers_of_the_network_policies_are_those_of_the_values(helm: H
         assert [
             ([port["port"] for port in rule["ports"]], rule["to"][0]["ipBlock"]["cidr"])
             for rule in egress
-        ] == [([53, 53], "10.0.0.12/32"), ([8443], "10.0.0.10/32"), ([7000, 7001], "10.0.0.11/32")]
+        ] == [
+            ([1053, 1053], "10.0.0.12/32"),
+            ([8443], "10.0.0.10/32"),
+            ([7000, 7001], "10.0.0.11/32"),
+        ]
 
 
 def test_the_development_valkey_is_reached_by_the_processes_alone(helm: Helm) -> None:
