@@ -13,15 +13,19 @@ WORKDIR /src
 COPY requirements.lock requirements-kafka.lock requirements-full.lock requirements-dev.lock ./
 # The environment gets no pip of its own: the base's pip fills it from outside.
 RUN python -m venv --without-pip /opt/duepoint \
- && pip --python /opt/duepoint/bin/python install --no-cache-dir --require-hashes --only-binary :all: \
-      --requirement "${LOCK}"
+ && pip --python /opt/duepoint/bin/python install --no-cache-dir --no-compile --require-hashes \
+      --only-binary :all: --requirement "${LOCK}"
 # The one build tool, taken with its hashes out of the lock of the development tools.
 RUN sed -n '/^setuptools==/,/^[a-z]/{/^setuptools==/p;/^ .*--hash/p}' requirements-dev.lock > build.lock \
  && pip install --no-cache-dir --require-hashes --only-binary :all: --requirement build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY operator operator
+# Bytecode says by its hash what it was made of: nothing can be compiled where the root is read-only,
+# and the time of a file may be another one in the image.
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist . \
- && pip --python /opt/duepoint/bin/python install --no-cache-dir --no-deps dist/*.whl \
+ && pip --python /opt/duepoint/bin/python install --no-cache-dir --no-compile --no-deps dist/*.whl \
+ && find /opt/duepoint -depth -type d -name tests -exec rm -r {} + \
+ && /opt/duepoint/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/duepoint/lib \
  && /opt/duepoint/bin/duepoint --help > /dev/null
 
 FROM ${BASE}
@@ -33,6 +37,10 @@ RUN pip uninstall --yes --quiet --root-user-action=ignore pip \
  && echo 'duepoint:x:65532:65532::/nonexistent:/usr/sbin/nologin' >> /etc/passwd \
  && echo 'duepoint:x:65532:' >> /etc/group
 COPY --from=build /opt/duepoint /opt/duepoint
+# The bases come without bytecode of the standard library: this leaves it of what the processes use.
+RUN /opt/duepoint/bin/python -c "import duepoint.app, duepoint.cli.processes, \
+      duepoint.controller.leadership, duepoint.controller.watching.kopfthread, \
+      duepoint.httpapi.service"
 ENV PATH=/opt/duepoint/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1

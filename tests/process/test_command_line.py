@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.integration.crds.manifests import a_schedule
+from tests.support import anyuser
 
 NEXT = ("next", "* * * * *", "--from", "2026-01-01T00:00:00Z")
 
@@ -216,3 +217,28 @@ import duepoint.cli
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@anyuser.needed
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (NEXT, 0, "2026-01-01"),
+        (("validate", "-f", "-"), 0, ""),
+        (("list",), 2, "no API server"),
+        (("doctor",), 2, "no API server"),
+        (("operator",), 2, "DUEPOINT_REDIS_URL"),
+    ],
+    ids=["next", "validate", "list", "doctor", "operator"],
+)
+def test_a_user_without_a_name_and_a_home_may_use_it(arguments, code, said):
+    done = subprocess.run(
+        [*anyuser.prefix(), sys.executable, "-m", "duepoint", *arguments],
+        input=json.dumps(a_schedule("nightly")).encode(),
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == code, done.stderr
+    assert said in (done.stdout + done.stderr).decode()
+    assert b"Traceback" not in done.stderr

@@ -205,8 +205,9 @@ def found(
             raise errors.InvalidSetting("--kubeconfig", f"there is no file {path}")
         return of_kubeconfig(path, context)
     listed = environment.get("KUBECONFIG", "").split(os.pathsep)
-    paths = [Path(part) for part in listed if part] or [Path.home() / ".kube" / "config"]
-    if existing := [each for each in paths if each.exists()]:
+    paths = [Path(part) for part in listed if part] or [_home() / ".kube" / "config"]
+    # Not Path.exists, which raises for the home of somebody else.
+    if existing := [each for each in paths if os.path.exists(each)]:  # noqa: PTH110
         return _of_files(existing, context)
     if (own := in_cluster(environment)) is not None:
         return own
@@ -215,6 +216,14 @@ def found(
         " write --kubeconfig FILE, or set KUBECONFIG"
     )
     raise errors.InvalidSetting("KUBECONFIG", message)
+
+
+def _home() -> Path:
+    """The home of this user; in a container there may be none."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("~")
 
 
 def of_kubeconfig(path: Path, context: str | None = None) -> Credentials:

@@ -239,5 +239,7 @@ echo '{{"containerimage.digest": "{DIGEST}"}}' > "$file" """,
 
     assert digest == DIGEST
     asked = (tmp_path / "asked").read_text().split()
-    assert {"--platform=linux/amd64,linux/arm64", "--tag=r/d:1", "--push"} <= set(asked)
+    assert {"--platform=linux/amd64,linux/arm64", "--tag=r/d:1", "--push", "--sbom=true"} <= set(
+        asked
+    )
     assert not (tmp_path / "image.json").exists()
