@@ -35,6 +35,47 @@ export CHECK
 # Compiled tests are kept, or half of what `make test-unit` does would be compiling them.
 unexport PYTHONDONTWRITEBYTECODE
 
+##@ Running
+
+.PHONY: demo
+demo: $(DEMO_STAMP) ## the examples without a cluster, in seconds, with a live view (FILES=folder)
+	@PYTHONPATH=operator $(DEMO_VENV)/bin/python -m duepoint run -f $(FILES) --receive 8089
+
+# What is imported is compiled when it is, which is a tenth of everything.
+.venv-demo/.complete-%: requirements-run.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Duepoint needs Python 3.11 or later; choose one: make PYTHON=python3.12 demo" >&2; exit 1; }
+	@echo "Creating .venv-demo with Python $(VERSION) (usually 20 s)" >&2
+	@$(PYTHON) -m venv --clear .venv-demo \
+	  || { echo "venv is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@.venv-demo/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes \
+	  --requirement requirements-run.lock
+	@touch $@
+
+.PHONY: cluster
+cluster: $(STAMP) ## start a Kubernetes control plane and Valkey, without root or Docker
+	@$(PY) -m tools.devcluster up --cluster $(CLUSTER)
+
+.PHONY: env
+env: $(STAMP) ## print shell commands to use that cluster: eval "$(make env)"
+	@$(PY) -m tools.devcluster env
+
+.PHONY: status
+status: $(STAMP) ## what runs
+	@$(PY) -m tools.devcluster status || true
+
+.PHONY: up
+up: $(STAMP) ## cluster, operator, worker, webhook receiver and examples, with a live view (DETACH=1)
+	@$(PY) -m tools.up --cluster $(CLUSTER) $(if $(filter-out 0,$(DETACH)),--detach)
+
+.PHONY: real
+real: $(STAMP) ## a node that runs containers, and on it the image, the chart and the examples (CLUSTER=current IMAGE=, BASE=python:3.11-slim)
+	@$(PY) -m tools.realnode up --cluster $(REAL)
+
+.PHONY: down
+down: ## stop everything that `make cluster`, `make up` and `make real` started; of the first two objects and Redis are kept
+	@test ! -x $(PY) || $(PY) -m tools.devcluster down
+
 ##@ Getting ready
 
 .PHONY: help
@@ -267,47 +308,6 @@ version: $(STAMP) ## what version this is; TO=1.2.3 makes it another one everywh
 	@$(PY) -m tools.release.versions $(TO)
 	@$(if $(TO),$(MAKE) chart-check WRITE=1)
 
-##@ Running
-
-.PHONY: demo
-demo: $(DEMO_STAMP) ## the examples without a cluster, in seconds, with a live view (FILES=folder)
-	@PYTHONPATH=operator $(DEMO_VENV)/bin/python -m duepoint run -f $(FILES) --receive 8089
-
-# What is imported is compiled when it is, which is a tenth of everything.
-.venv-demo/.complete-%: requirements-run.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "Duepoint needs Python 3.11 or later; choose one: make PYTHON=python3.12 demo" >&2; exit 1; }
-	@echo "Creating .venv-demo with Python $(VERSION) (usually 20 s)" >&2
-	@$(PYTHON) -m venv --clear .venv-demo \
-	  || { echo "venv is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@.venv-demo/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes \
-	  --requirement requirements-run.lock
-	@touch $@
-
-.PHONY: cluster
-cluster: $(STAMP) ## start a Kubernetes control plane and Valkey, without root or Docker
-	@$(PY) -m tools.devcluster up --cluster $(CLUSTER)
-
-.PHONY: env
-env: $(STAMP) ## print shell commands to use that cluster: eval "$(make env)"
-	@$(PY) -m tools.devcluster env
-
-.PHONY: status
-status: $(STAMP) ## what runs
-	@$(PY) -m tools.devcluster status || true
-
-.PHONY: up
-up: $(STAMP) ## cluster, operator, worker, webhook receiver and examples, with a live view (DETACH=1)
-	@$(PY) -m tools.up --cluster $(CLUSTER) $(if $(filter-out 0,$(DETACH)),--detach)
-
-.PHONY: real
-real: $(STAMP) ## a node that runs containers, and on it the image, the chart and the examples (CLUSTER=current IMAGE=, BASE=python:3.11-slim)
-	@$(PY) -m tools.realnode up --cluster $(REAL)
-
-.PHONY: down
-down: ## stop everything that `make cluster`, `make up` and `make real` started
-	@test ! -x $(PY) || $(PY) -m tools.devcluster down
-
 ##@ Measuring
 
 .PHONY: bench
@@ -380,6 +380,6 @@ bench-members-kills: $(STAMP) ## kill -9 of every kind of process, twice a minut
 ##@ Cleaning
 
 .PHONY: clean
-clean: down ## stop everything and remove what was made here; built binaries stay in the cache
+clean: down ## stop everything and remove what was made here, data included; built binaries stay in the cache
 	rm -rf $(VENV) .venv-* .duepoint build dist *.egg-info operator/*.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache

@@ -61,7 +61,8 @@ SubjectAccessReview, for the right that is named at the operation. Such a token 
   each request: write `at`, or send a key. A one-off leaves its set when it has ended, unless
   `spec.retention.endedSeconds` keeps it. For a minute more (less where more than 4,000 one-offs of a shard end in a minute)
   a change or row with the same id and the same `at` makes none again: it is `Unchanged`, its state `Completed`, or 412 with
-  `If-None-Match: *`. Later it makes a new one, which fires at once where its deadline allows; the event has the same id.
+  `If-None-Match: *`. Later it makes a new one, with the same id of its event, or is refused as `TooLate`, as any [instant that
+  has passed](semantics.md#late-missed-catching-up).
 - **When a change is answered** Redis has it; [what a lost server can take](scheduleset.md) stands in the set's status.
   `Duepoint-Durability: replicas=1`, `aof` or both wait for more. Where no server has that, 409 comes before the change;
   where it takes longer than `timeout=` (1,000 ms), 503 `NotDurable` says that the change is stored all the same.

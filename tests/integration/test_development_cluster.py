@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import redis
 
 from tests.support.controlplane import DURATION, OUTCOME, ControlPlane
 from tests.support.waiting import wait_until
@@ -142,6 +143,24 @@ def test_a_cluster_with_a_dead_server_is_replaced_and_nothing_of_it_stays(second
 
     assert cluster.is_healthy(second_state, record)
     assert not [one for one in former.processes if processes.is_alive(one)]
+
+
+def test_what_is_stopped_keeps_its_objects_and_its_redis(second_state: State):
+    former = cluster.up(second_state)
+    made = {"metadata": {"name": "mine"}, "data": {"a": "b"}}
+    path = "/api/v1/namespaces/default/configmaps"
+    cluster.client(second_state, former).post(path, made)
+    with redis.Redis.from_url(former.redis_url) as server:
+        server.set("mine", "b")
+
+    assert cluster.down(second_state) is True
+    assert not [one for one in former.processes if processes.is_alive(one)]
+    record = cluster.up(second_state)
+
+    kept = cluster.client(second_state, record).get(f"{path}/mine")
+    assert kept["data"] == {"a": "b"}
+    with redis.Redis.from_url(record.redis_url) as server:
+        assert server.get("mine") == b"b"
 
 
 def test_an_occupied_port_is_avoided(second_state: State):

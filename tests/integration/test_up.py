@@ -1,4 +1,4 @@
-"""`make up DETACH=1`: from nothing to the first Job and the first webhook, and back to nothing."""
+"""`make up DETACH=1`: from nothing to the first Job and the first webhook, and what stays of it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 
 from tools.devcluster import cluster, processes
 from tools.devcluster.state import REPOSITORY, State
+from tools.up.kubectl import Kubectl
 
-pytestmark = [pytest.mark.xdist_group("development-cluster"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("development-cluster"), pytest.mark.timeout(600)]
 
 OF_THE_SHELL = ("KUBECONFIG", "REDIS_URL", "DUEPOINT_TEST_STATE")
 
@@ -37,7 +38,7 @@ def up(state: State, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def test_everything_comes_up_is_left_running_and_goes_at_the_first_interrupt(state):
+def test_everything_comes_up_a_view_of_it_detaches_and_what_is_stopped_keeps_its_objects(state):
     detached = up(state, "--detach")
     output, _ = detached.communicate()
 
@@ -72,7 +73,29 @@ def test_everything_comes_up_is_left_running_and_goes_at_the_first_interrupt(sta
     rest, _ = attached.communicate()
 
     assert attached.returncode == 0, rest
+    assert "Everything goes on running" in rest
+    assert all(map(processes.is_alive, everything))
+
+    kubectl = Kubectl(record.kubeconfig)
+    kubectl.run("create", "configmap", "mine", "--namespace=default")
+    assert cluster.down(state)
     assert not [one for one in everything if processes.is_alive(one)]
+
+    # A view that has started them itself ends them.
+    looking = up(state)
+    assert looking.stdout is not None
+    for line in looking.stdout:
+        if "  webhook  first-webhook  " in line:
+            break
+    kubectl.run("get", "configmap", "mine", "--namespace=default")
+    started = state.read()
+    assert started is not None
+    looking.send_signal(signal.SIGINT)
+    rest, _ = looking.communicate()
+    assert looking.returncode == 0, rest
+    assert not [
+        one for one in (*started.processes, *started.applications) if processes.is_alive(one)
+    ]
 
 
 def test_processes_that_cannot_start_are_told_with_their_last_words(state, monkeypatch):

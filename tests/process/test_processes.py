@@ -20,7 +20,7 @@ def state(tmp_path):
     state = State(tmp_path / "state")
     state.prepare()
     yield state
-    cluster.clean(state)
+    cluster.end(state)
 
 
 def a_sleeper(state: State, script: str = "exec sleep 60") -> Running:
@@ -73,7 +73,7 @@ def test_a_process_started_and_never_recorded_is_found_and_ended(state):
     running = a_sleeper(state)
     wait_until(lambda: processes.marked(state.folder) != [], "the program has replaced our fork")
 
-    assert cluster.clean(state) is True
+    assert cluster.end(state) is True
 
     assert not processes.is_alive(running)
 
@@ -82,7 +82,7 @@ def test_a_process_started_and_never_recorded_is_found_and_ended(state):
 def test_processes_of_another_state_are_left_alone(state, tmp_path):
     running = a_sleeper(state)
 
-    assert cluster.clean(State(tmp_path / "another")) is False
+    assert cluster.end(State(tmp_path / "another")) is False
 
     assert processes.is_alive(running)
 

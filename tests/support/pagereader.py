@@ -283,6 +283,8 @@ class Reader:
             text = text.replace(letter, self._dead_letter())
         text = re.sub(r"--timeout[= ]\d+[smh]", f"--timeout={LONGEST_SECONDS:.0f}s", text)
         text = re.sub(r"--for \d+m", "--for 3s", text)
+        # A reader at a terminal is asked.
+        text = re.sub(r"(?m)(dlq (?:replay|purge) -.*)$", r"\1 --yes", text)
         today = f"{dt.datetime.now().astimezone():%F}"
         text = re.sub(r"reminders-\d{4}-\d\d-\d\d", f"reminders-{today}", text)
         run = "$(kubectl get srun -o name -n \\1 | head -1 | cut -d/ -f2)"

@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     show = commands.add_parser("env", help="shell commands that point kubectl and duepoint at it")
     show.set_defaults(command=env)
     commands.add_parser("status", help="what runs").set_defaults(command=status)
-    commands.add_parser("down", help="stop everything").set_defaults(command=down)
+    commands.add_parser("down", help="stop everything; data stay").set_defaults(command=down)
     once = commands.add_parser("run", help="a cluster for the length of one command")
     once.add_argument("--tool", action="append", default=[], help="a program to have ready too")
     once.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND")

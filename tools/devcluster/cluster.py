@@ -2,17 +2,21 @@
 
 `up` leaves a complete cluster or none: if it is stopped, what was started is ended again. A
 running and healthy cluster is left alone; remains of a crashed one are ended first. A port taken
-by another program in the moment between choosing and listening means another attempt.
+by another program in the moment between choosing and listening means another attempt. What is
+stopped keeps its objects and its Redis for the next start.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import redis
 
 from tools.devcluster import (
     apiserver,
@@ -34,6 +38,7 @@ ATTEMPTS = 3
 READY_SECONDS = 90.0  # 5 s on an idle machine
 POLL_SECONDS = 0.05
 SERVER_GRACE_SECONDS = 0.5
+SAVE_SECONDS = 20.0
 #: On a machine that is busy an API server says for a moment that its etcd does not answer.
 UNREADY_SECONDS = 10.0
 LOG_LINES = 12
@@ -50,26 +55,48 @@ def up(state: State, redis_url: str = "") -> Record:
         record = state.read()
         if record is not None and suits(state, record, SIMULATED, redis_url):
             return record
-        clean(state)
+        end(state)
+        had_data = state.data.exists()
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return _start(state, found, redis_url)
             except PortTakenError as taken:
                 progress.say(f"{taken}\nTrying other ports ({attempt} of {ATTEMPTS})")
                 state.ports_file.unlink(missing_ok=True)
+            except DevClusterError as error:
+                if not had_data:
+                    raise
+                hint = f"it had the data of the last time; to begin empty, remove {state.data}"
+                raise DevClusterError(f"{error}\n{hint}") from error
         raise DevClusterError(f"no free ports after {ATTEMPTS} attempts; see {state.logs}")
 
 
-def down(state: State) -> bool:
-    """End everything of `state`; False when nothing was running."""
+def down(state: State, *, keep: bool = True) -> bool:
+    """End everything of `state`; False when nothing was running.
+
+    Args:
+        keep: its objects and its Redis are there at the next start.
+    """
     if not state.folder.exists():
         return False
     with state.exclusive():
-        return clean(state)
+        record = state.read()
+        if record is not None and keep:
+            had_applications = end_applications(record)
+            _save(record)
+            return end(state) or had_applications
+        return end(state)
 
 
-def clean(state: State) -> bool:
-    """End recorded and unrecorded processes and forget the cluster; ports and logs stay."""
+def _save(record: Record) -> None:
+    """Let a Valkey of ours write down what it holds, which it does at no other time."""
+    if any(one.name == "valkey" and processes.is_alive(one) for one in record.processes):
+        with contextlib.suppress(redis.RedisError):
+            redis.Redis.from_url(record.redis_url, socket_timeout=SAVE_SECONDS).save()
+
+
+def end(state: State) -> bool:
+    """End recorded and unrecorded processes, and forget how to log in."""
     record = state.read() or Record()
     running = end_applications(record)
     running |= machine.remove(state)
@@ -81,8 +108,7 @@ def clean(state: State) -> bool:
     processes.end(servers, SERVER_GRACE_SECONDS)
     state.record_file.unlink(missing_ok=True)
     state.kubeconfig.unlink(missing_ok=True)
-    for folder in (state.data, state.credentials):
-        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(state.credentials, ignore_errors=True)
     return running or bool(servers)
 
 
@@ -141,7 +167,7 @@ def _start(state: State, found: dict[str, Path], redis_url: str) -> Record:
     try:
         _start_servers(startup, found, chosen, own_redis=not redis_url)
     except BaseException:
-        clean(state)
+        end(state)
         raise
     state.write_ports(chosen)
     return startup.finish()

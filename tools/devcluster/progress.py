@@ -50,6 +50,7 @@ class SideBySide:
         self._monotonic = monotonic
         self._started = monotonic()
         self._finished = 0
+        self._slowness = 1.0
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
@@ -63,6 +64,10 @@ class SideBySide:
     def finish(self, name: str) -> None:
         """One of them is done."""
         self._finished += self._usual.pop(name)
+        # They share the cores: while one has taken its time, the others have come on, too. By now
+        # at least its own share of the work was done, two at a time.
+        most_done = min(self._total, self._finished * 2)
+        self._slowness = max(1.0, (self._monotonic() - self._started) / most_done)
         say(f"  {name} is ready; {self.line()}" if self._usual else f"  {name} is ready")
 
     def line(self) -> str:
@@ -73,16 +78,8 @@ class SideBySide:
         return f"{duration(elapsed)}, {rest} for {', '.join(self._usual) or 'nothing'}"
 
     def _seconds_left(self, elapsed: float) -> float:
-        """Steps share the cores: while one has taken its time, the others have come on, too.
-
-        What is left is the usual total at the pace so far, which is known once one has finished:
-        by then at least its own share of the work was done.
-        """
-        slowness = 1.0
-        if self._finished:
-            most_done = min(self._total, self._finished * 2)  # two at a time
-            slowness = max(1.0, elapsed / most_done)
-        return self._total * slowness - elapsed if self._usual else 0.0
+        """The rest of the usual total, at the pace that the last one to finish has shown."""
+        return self._total * self._slowness - elapsed if self._usual else 0.0
 
 
 @contextlib.contextmanager

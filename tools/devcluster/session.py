@@ -70,7 +70,7 @@ def sweep(parent: Path) -> None:
 
 def remove(state: State) -> None:
     """End the cluster and keep nothing of it but its logs, in a folder beside it."""
-    cluster.down(state)
+    cluster.down(state, keep=False)
     kept = state.folder.parent / "last-run-logs"
     if state.logs.exists():
         shutil.rmtree(kept, ignore_errors=True)

@@ -68,7 +68,7 @@ class State:
         self.ports_file = self.folder / "ports.json"
 
     def prepare(self) -> None:
-        """Empty data and logs; tokens are inside, so the folder is its owner's alone."""
+        """Make the folders; tokens are inside, so the folder is its owner's alone."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         for part in (self.logs, self.credentials, self.data):

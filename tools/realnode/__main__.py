@@ -86,7 +86,7 @@ def node(state: State) -> Record:
         if record is not None and record.kind == REAL and cluster.is_healthy(state, record):
             load(record, parts.images[-1])
             return record
-        cluster.clean(state)
+        cluster.end(state)
         progress.say("Starting a node in namespaces of its own")
         record = machine.start(state, parts)
         installation.add_dns(Kubectl(record.kubeconfig))

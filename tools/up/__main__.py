@@ -1,13 +1,14 @@
 """`python -m tools.up`: bring everything up, then look on until Ctrl-C, or return with --detach.
 
-Run again while it is up, it attaches to what is there. Ctrl-C, SIGTERM and a closed terminal end
-everything, the cluster included; after --detach `make down` does. A start that fails ends what it
-has started.
+Ctrl-C, SIGTERM and a closed terminal end what this command has started; a cluster that ran before
+goes on. Run again while everything is up, it attaches to what is there, and its end leaves all of
+it running: `make down` stops it. A start that fails ends what it has started.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import sys
 from types import FrameType
@@ -35,33 +36,36 @@ def main(arguments: list[str] | None = None) -> int:
     state = states.default()
     was_there = _is_healthy(state)
     try:
-        watcher = bring_up(state, options.cluster)
+        watcher, is_attached = bring_up(state, options.cluster)
     except (DevClusterError, KeyboardInterrupt) as error:
         progress.say(f"error: {error}" if str(error) else "Interrupted.")
         _undo(state, was_there=was_there)
         return 1
     if options.detach:
         return _detach(watcher, state)
-    try:
-        _look_on(watcher)
-    except KeyboardInterrupt:
-        progress.say("Stopping everything ...")
-    cluster.down(state)
+    with contextlib.suppress(KeyboardInterrupt):
+        _look_on(watcher, "leaves everything running" if is_attached else "stops everything")
+    if is_attached:
+        progress.say("Everything goes on running.      look on:  make up      stop:  make down")
+        return 0
+    progress.say("Stopping everything; objects and Redis are kept until `make clean` ...")
+    _undo(state, was_there=was_there)
     return 0
 
 
-def bring_up(state: State, kind: str) -> Watcher:
-    """Cluster, installation, processes, examples; or what already runs of them."""
+def bring_up(state: State, kind: str) -> tuple[Watcher, bool]:
+    """Cluster, installation, processes, examples; and whether they were running already."""
     redis_url = external.redis_url(state)
     bring = external.up if kind == CURRENT else cluster.up
     record = bring(state, redis_url)
     place = Workplace(state)
     kubectl = Kubectl(record.kubeconfig)
-    if not record.applications or applications.ended(record):
-        record = _start(place, applications.stop(place, record), kubectl)
-    else:
+    is_attached = bool(record.applications) and not applications.ended(record)
+    if is_attached:
         progress.say("Operator and worker are running already; attaching to them.")
-    return _watcher(place, record, kubectl)
+    else:
+        record = _start(place, applications.stop(place, record), kubectl)
+    return _watcher(place, record, kubectl), is_attached
 
 
 def _start(place: Workplace, record: Record, kubectl: Kubectl) -> Record:
@@ -94,7 +98,7 @@ def _is_healthy(state: State) -> bool:
 
 
 def _undo(state: State, *, was_there: bool) -> None:
-    """A start that failed ends what it started; a cluster that ran before goes on running."""
+    """End what was started; a cluster that ran before goes on running."""
     record = state.read()
     if was_there and record is not None:
         applications.stop(Workplace(state), record)
@@ -102,10 +106,10 @@ def _undo(state: State, *, was_there: bool) -> None:
         cluster.down(state)
 
 
-def _look_on(watcher: Watcher) -> None:
+def _look_on(watcher: Watcher, end: str) -> None:
     console = Console()
     if console.is_terminal and not console.is_dumb_terminal:
-        watcher.show()
+        watcher.show(end)
     else:
         watcher.tell(lambda line: print(line, flush=True))
 

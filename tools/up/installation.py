@@ -2,9 +2,9 @@
 
 Accounts, roles and admission policies are those of `charts/duepoint`; its Deployments are left out,
 because operator and worker run on this machine. So a right that the chart forgets is missing here.
-They are in `rendered.yaml` as Helm renders them, so that a start needs no Helm, which takes a
-minute and more to build. Once the chart is another one than that file was made of, Helm renders it;
-`python -m tools.up.installation` writes the file anew.
+They are in `rendered.yaml` as Helm renders them, so that a start needs no Helm, which takes
+minutes to build. Once the chart is another one than that file was made of, Helm renders it;
+`make chart-check WRITE=1` writes the file anew, and a test refuses a stale one.
 """
 
 from __future__ import annotations
@@ -81,21 +81,22 @@ def is_established(crd: dict[str, Any]) -> bool:
 def chart_objects() -> list[dict[str, Any]]:
     """Accounts and roles of the chart as it is."""
     mark, _, text = RENDERED.read_text().partition("\n")
-    return accounts_and_roles(text if mark == _mark() else rendered())
+    return accounts_and_roles(text if mark == mark_of_today() else rendered())
 
 
 def write_rendered() -> None:
     """Write the file anew."""
     text = yaml.safe_dump_all(accounts_and_roles(rendered()), sort_keys=True)
-    RENDERED.write_text(f"{_mark()}\n{text}")
+    RENDERED.write_text(f"{mark_of_today()}\n{text}")
 
 
-def _mark() -> str:
-    """The first line of the file: which chart it was made of."""
+def mark_of_today() -> str:
+    """The first line of the file if it were written now: which chart it is made of."""
     digest = hashlib.sha256()
-    for path in sorted(each for each in CHART.rglob("*") if each.is_file()):
+    files = (CHART / "Chart.yaml", CHART / "values.yaml", *CHART.rglob("templates/**/*"))
+    for path in sorted(each for each in files if each.is_file() and "crds" not in each.parts):
         digest.update(f"{path.relative_to(CHART)}\0".encode() + path.read_bytes() + b"\0")
-    return f"# Written by python -m tools.up.installation; do not edit. Chart {digest.hexdigest()}"
+    return f"# Written by make chart-check WRITE=1; do not edit. Chart {digest.hexdigest()}"
 
 
 def rendered() -> str:

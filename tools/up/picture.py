@@ -48,4 +48,4 @@ if __name__ == "__main__":
 
     if len(sys.argv) != 2:
         raise DevClusterError("write the file: python -m tools.up.picture docs/pictures/view.svg")
-    main(Path(sys.argv[1]), bring_up(states.default(), "simulated"))
+    main(Path(sys.argv[1]), bring_up(states.default(), "simulated")[0])

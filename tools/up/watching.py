@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from duepoint.cli.local import view
+from duepoint.cli.local import keys, view
 from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
 from tools.devcluster import apiserver
 from tools.devcluster.errors import DevClusterError
@@ -56,13 +56,16 @@ class Watcher:
         troubled = [one for one in self.schedules if one.message][:MOST_TROUBLED]
         self.notices += [f"{one.namespace}/{one.name}: {one.message}" for one in troubled]
 
-    def show(self) -> None:
-        """The live screen, until Ctrl-C."""
+    def show(self, end: str) -> None:
+        """The live screen, until q or Ctrl-C, of which it says what they do."""
         console = Console()
-        with Live(console=console, screen=True, auto_refresh=False) as live:
-            while True:
+        with (
+            keys.quitting() as is_quitting,
+            Live(console=console, screen=True, auto_refresh=False) as live,
+        ):
+            while not is_quitting():
                 self.look()
-                live.update(self._screen(console), refresh=True)
+                live.update(self._screen(console, end), refresh=True)
                 time.sleep(TICK_SECONDS)
 
     def tell(self, say: Callable[[str], None]) -> None:
@@ -89,13 +92,14 @@ class Watcher:
                 raise DevClusterError(self._reasons(waited))
             time.sleep(TICK_SECONDS)
 
-    def _screen(self, console: Console) -> RenderableType:
+    def _screen(self, console: Console, end: str) -> RenderableType:
         return view.screen(
             self.schedules,
             [*self.jobs, *self.webhooks],
             self.notices,
             now=dt.datetime.now(dt.UTC),
             size=(console.width, console.height),
+            end=end,
         )
 
     def _reasons(self, waited: float) -> str:

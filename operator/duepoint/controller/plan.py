@@ -10,7 +10,8 @@ names the arming that brings them together, or none. The rules it owns:
 - a lost index is rebuilt from what has ended by the status: the chain from the watermark, and an
   occurrence for each open slot; a Schedule never looked at starts from its creation, and one that
   has another timing since from now, with those open slots that have started;
-- a new ``@at`` in the past runs only where an explicit deadline covers it.
+- a new ``@at`` that passed before the creation runs where its deadline covers it; without one only
+  if that was a moment before.
 
 Pure: time and everything stored are arguments. Instants in microseconds since the epoch.
 """
@@ -24,7 +25,7 @@ import msgspec
 
 from duepoint.delayqueue import messages
 from duepoint.runs.watermark import Watermark
-from duepoint.schedules import points, slots
+from duepoint.schedules import points, policies, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.spec import ScheduleSpec
@@ -323,9 +324,10 @@ def reopened(
 
 
 def _new(spec: ScheduleSpec, now_us: int, *, target: str, collision: int) -> ArmingPlan:
-    past = _past_once(spec)
-    deadline_us = spec.rule.policy.deadline_us
-    covered = [slot for slot in past if deadline_us is not None and slot >= now_us - deadline_us]
+    past, policy = _past_once(spec), spec.rule.policy
+    # A deadline counts until the start; what has none is judged as it was written.
+    judged_us = spec.created_us if policy.deadline_us is None else now_us
+    covered = [slot for slot in past if not policies.had_passed(slot, policy, judged_us)]
     return _armed(
         spec,
         not_before_us=min(covered) - 1 if covered else spec.created_us,

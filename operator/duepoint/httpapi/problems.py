@@ -47,6 +47,7 @@ KINDS: Final = {
     "IdempotencyInProgress": Kind(409, "A request with this key is being carried out"),
     "ManagedByRows": Kind(409, "The members are kept equal to the rows of the set"),
     "MemberSuspended": Kind(409, "The member is suspended"),
+    "ScheduleSuspended": Kind(409, "The Schedule is suspended already"),
     "SetDeleting": Kind(409, "The set is being deleted"),
     "SetFull": Kind(409, "The set has as many members as it may have"),
     "SetStalled": Kind(409, "The spec of the set is wrong"),

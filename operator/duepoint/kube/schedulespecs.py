@@ -7,6 +7,7 @@ from its own ``Observed`` values, with a fingerprint that only it knows.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -63,6 +64,14 @@ def item_of(document: Mapping[str, Any], *, namespace: str = "") -> schedules.Sc
         ),
         spec=msgspec.Raw(msgspec.json.encode({} if spec is None else spec)),
     )
+
+
+def is_suspended(suspend: object, until: str | None, now_us: int) -> bool:
+    """Whether a suspension with such fields is in force; one whose end cannot be read is."""
+    if suspend and until:
+        with contextlib.suppress(ValueError):
+            return times.parse_us(until) > now_us
+    return bool(suspend)
 
 
 @functools.lru_cache(maxsize=4_096)  # thousands of Schedules were created in the same second

@@ -21,6 +21,9 @@ from duepoint.schedules.slots import DueSlot, Slots
 
 #: A slot later than this when claimed counts as caught up, and ``None`` does not run it.
 ON_TIME_US = 10_000_000
+#: An instant that is written without a deadline may have passed by this: clocks differ a little,
+#: and a request takes a while. More is a mistake, such as a wrong year in a thousand rows.
+WRITTEN_LATE_US = 60_000_000
 #: ``None`` runs what is on time: 10 s of it at the shortest period, 100 ms.
 _MOST_ON_TIME = 100
 
@@ -104,6 +107,14 @@ def oldest_of_all(
     if following is None:
         return None
     return Decision(run=tuple(run), missed=(), following=following, newest_us=run[-1].slot_us)
+
+
+def had_passed(slot_us: int, policy: rules.Policy, written_us: int) -> bool:
+    """Whether a one-off that was written then came too late for its instant, and does not run."""
+    late_us = written_us - slot_us
+    if policy.catch_up == "None" and late_us > ON_TIME_US:
+        return True
+    return late_us > (WRITTEN_LATE_US if policy.deadline_us is None else policy.deadline_us)
 
 
 def refusal(slots: Slots, policy: rules.Policy, *, slot_us: int, now_us: int) -> Reason | None:

@@ -134,7 +134,7 @@ async def test_a_letter_older_than_its_max_age_is_tried_all_the_same(scene):
     key = scene.harness.server.shard(letter.shard).dead
     await scene.harness.server.redis.xdel(key, letter.id)
     await scene.harness.server.redis.xadd(key, {**letter.entry, "member": b"", "slot_us": long_ago})
-    await scene.command("replay", "-n", "default")
+    await scene.command("replay", "-n", "default", "--yes")
     scene.target.reply(REFUSED)
     await scene.work()
     assert scene.target.fired[-1].slot_us == int(long_ago)
@@ -172,7 +172,7 @@ async def test_another_schedule_of_the_name_does_not_get_the_slot(scene):
     (known,) = await scene.give_up("report")
     await scene.queue.writer.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
     await scene.harness.arm(name="report", uid="another")
-    (row,) = await scene.rows("replay", "-s", "report", code=1)
+    (row,) = await scene.rows("replay", "-s", "report", "--yes", code=1)
     assert "no definition of this uid" in row["why"]
 
 
@@ -237,7 +237,7 @@ async def test_letters_are_chosen_by_what_they_say(scene):
     assert await scene.rows("purge", "--dry-run", "--reason", "Poison") == []
     assert await scene.rows("purge", "--dry-run", "--older-than", "1h") == []
     assert len(await scene.rows("purge", "--dry-run", "--older-than", "0s")) == 3
-    (row,) = await scene.rows("purge", "-n", "other", "-s", "c", "--reason", "Network")
+    (row,) = await scene.rows("purge", "-n", "other", "-s", "c", "--reason", "Network", "--yes")
     assert (row["schedule"], row["result"]) == ("c", "purged")
     assert {letter.entry["name"] for letter in await scene.letters()} == {"a", "b"}
 
@@ -249,11 +249,25 @@ async def test_more_letters_than_one_command_removes_are_purged(scene, monkeypat
     assert await scene.letters() == []
 
 
-async def test_all_letters_are_asked_about_first(scene):
+@pytest.mark.parametrize("choice", [("--all",), ("-n", "default"), ("--reason", "Network")])
+@pytest.mark.parametrize(("verb", "done"), [("replay", "replayed"), ("purge", "purged")])
+async def test_letters_that_were_not_named_one_by_one_are_asked_about_first(
+    scene, choice, verb, done
+):
     await scene.give_up("a", "b")
-    done = await scene.command("purge", "--all", code=2)
-    assert "2 letters would be purged: write --yes" in done.stderr
+    said = await scene.command(verb, *choice, code=2)
+    assert f"2 dead letters would be {done}: write --yes" in said.stderr
     assert len(await scene.letters()) == 2
+
+
+async def test_the_question_counts_the_letters_that_were_chosen(scene, monkeypatch):
+    await scene.give_up("a", "b")
+    await scene.give_up("c", namespace="other")
+    asked = []
+    monkeypatch.setattr(options, "confirmed", lambda question, **_: asked.append(question))
+    await scene.command("replay", "-n", "default")
+    assert asked == ["2 dead letters will be replayed. Go on?"]
+    assert len(await scene.letters()) == 3
 
 
 @pytest.mark.parametrize(("verb", "done"), [("replay", "replayed"), ("purge", "purged")])

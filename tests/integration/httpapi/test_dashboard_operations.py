@@ -270,6 +270,22 @@ async def test_a_schedule_is_suspended_with_a_reason_and_resumes(scene):
     assert (gone.status, gone.code) == (404, "NotFound")
 
 
+async def test_a_suspension_by_another_person_keeps_its_reason_and_its_end(scene):
+    make(
+        scene,
+        a_schedule("held", suspend=True, suspendReason="never run: data loss"),
+        a_schedule("over", suspend=True, suspendUntil="2020-01-01T00:00:00Z"),
+    )
+    wanted = {"reason": "INC-42", "until": "2090-12-24T18:00:00Z"}
+    refused = await scene.ask("POST", here(scene, "/schedules/held/suspend"), wanted)
+    assert (refused.status, refused.code) == (409, "ScheduleSuspended")
+    assert "never run: data loss" in refused.body.decode()
+    spec = stored(scene, "held")["spec"]
+    assert (spec["suspendReason"], spec.get("suspendUntil")) == ("never run: data loss", None)
+    assert (await scene.ask("POST", here(scene, "/schedules/over/suspend"), wanted)).status == 200
+    assert stored(scene, "over")["spec"]["suspendReason"] == "INC-42"
+
+
 async def test_dead_letters_are_listed_and_replayed_by_those_who_may_run(scene):
     names = [f"report-{number}" for number in range(5)]
     uids = make(scene, *(a_schedule(name) for name in names))

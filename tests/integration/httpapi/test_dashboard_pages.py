@@ -194,6 +194,9 @@ async def test_a_dead_letter_is_replayed(page, scene):
     assert "connection refused" in await page.run("document.querySelector('.letters').innerText")
     await page.run("document.querySelector('.letters tbody input').click()")
     await page.click("Replay 1")
+    await page.until("document.querySelector('dialog[open]')?.innerText.includes('1 dead letter')")
+    assert len([each async for each in scene.harness.queue.dead_letters.all()]) == 1
+    await page.click("Replay", "dialog button")
     await page.until("document.querySelector('.notice')?.innerText === '1 run again.'")
     await page.until("document.querySelector('main').innerText.includes('no dead letter')")
     assert [each async for each in scene.harness.queue.dead_letters.all()] == []

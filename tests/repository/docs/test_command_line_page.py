@@ -49,8 +49,8 @@ def test_every_option_has_a_row_and_every_row_an_option(name):
         told = set(re.findall(r"`(--?[A-Za-z][-a-z]*)`", section("explain") + section("next")))
         assert options | {"--count"} == told
         return
-    if name == "resume":  # one section for both
-        options |= {"--reason", "--until"}
+    if name in ("suspend", "resume"):  # one section for both
+        options |= {"--reason", "--until", "--yes", "-y"}
     cells = [line.split("|")[1] for line in section(name).splitlines() if line.startswith("| `-")]
     told = {option for cell in cells for option in re.findall(r"`(--?[A-Za-z][-a-z]*)`", cell)}
     assert told == options

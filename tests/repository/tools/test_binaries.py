@@ -212,3 +212,14 @@ def test_the_time_left_goes_by_how_long_the_finished_builds_took():
     seconds.now = 280.0  # a slow machine: 120 s of work were to be done by now
     together.finish("etcd")
     assert together.line() == "4 min 40 s, about 13 min 13 s left for kubernetes, kwok"
+
+
+def test_the_time_left_goes_down_until_the_next_build_is_finished():
+    seconds = _Seconds()
+    together = progress.SideBySide({"kubernetes": 330, "etcd": 60, "kwok": 70}, seconds)
+    seconds.now = 280.0
+    together.finish("etcd")
+    seconds.now = 400.0
+    assert together.line() == "6 min 40 s, about 11 min 13 s left for kubernetes, kwok"
+    seconds.now = 2000.0
+    assert together.line() == "33 min 20 s, longer than usual for kubernetes, kwok"

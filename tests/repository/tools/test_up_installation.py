@@ -113,3 +113,9 @@ def test_what_was_rendered_serves_for_as_long_as_the_chart_is_the_same(tmp_path,
     (chart / "values.yaml").write_text("a: 2\n")
     assert installation.chart_objects() == kept
     assert asked == ["helm", "helm"]
+
+
+def test_the_rendered_file_is_of_the_chart_of_today_so_that_a_first_start_builds_no_helm():
+    """Its content is compared by a test that has Helm: tests/integration/test_up_rendered.py."""
+    mark, _, _ = installation.RENDERED.read_text().partition("\n")
+    assert mark == installation.mark_of_today(), "make chart-check WRITE=1"

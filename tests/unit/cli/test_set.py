@@ -106,6 +106,16 @@ def test_a_set_that_is_not_there_is_said_with_the_namespace_that_was_looked_in(r
     assert "in namespace other: " in refused("set", "list", "nope", "-n", "other")
 
 
+@pytest.mark.parametrize(("text", "instead"), [("500ms", "1s"), ("1500ms", "2s")])
+def test_a_deadline_that_the_api_cannot_store_is_refused_with_one_that_it_can(
+    refused, api, text, instead
+):
+    said = refused("set", "put", "reminders", "a", "--delay", "1h", "--starting-deadline", text)
+    assert (
+        f'--starting-deadline: "{text}" is not a whole number of seconds; write {instead}' in said
+    )
+
+
 def test_a_server_that_is_not_there_is_one_line(refused, monkeypatch):
     monkeypatch.setattr("duepoint.client.retrying.Retries.wait_seconds", lambda *_, **__: None)
     assert "no answer" in refused("set", "stats", "reminders", "--server", "http://127.0.0.1:1")

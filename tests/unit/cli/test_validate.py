@@ -357,7 +357,9 @@ def noted(duepoint, **fields):
     return [(note["field"], note["message"]) for note in row["notes"]]
 
 
-COVERED = "2020-01-01T00:00:00Z has passed; startingDeadlineSeconds covers it, so it runs at once"
+COVERED = (
+    "2020-01-01T00:00:00Z has passed, and startingDeadlineSeconds covers it, so it runs at once"
+)
 PASSED = "2020-01-01T00:00:00Z has passed and does not run; write a time to come"
 
 

@@ -115,6 +115,16 @@ def test_a_dry_run_sends_nothing_and_verifies(duepoint):
     assert (verified.code, verified.out[:6]) == (0, "valid:")
 
 
+def test_the_text_of_a_dry_run_is_a_request_that_verifies(duepoint, tmp_path):
+    shown = duepoint("webhook", "test", "-", "--dry-run", *GIVEN, given=SIGNED)
+    (tmp_path / "request.txt").write_text(shown.out)
+    verified = duepoint(
+        "webhook", "verify", "--secret", SECRET, "--request", str(tmp_path / "request.txt")
+    )
+    assert (verified.code, verified.out[:6]) == (0, "valid:"), verified.err
+    assert shown.err == "duepoint: not sent\n"
+
+
 def test_secrets_come_from_files_and_are_not_shown(duepoint, tmp_path):
     (tmp_path / "token").write_text("canary-token\n")
     (tmp_path / "sig").write_text(OTHER)

@@ -172,6 +172,17 @@ def test_a_flag_that_is_set_to_false_is_left_out(duepoint, cluster):
     ) == ["a", "--no-wait", "--", "--wait=false"]
 
 
+@pytest.mark.parametrize("command", [("dlq", "list"), ("queue", "stats"), ("queue", "peek")])
+def test_a_command_without_redis_says_where_there_is_one(refused, monkeypatch, command):
+    monkeypatch.delenv("DUEPOINT_REDIS_URL", raising=False)
+    words = " ".join(command)
+    there = f"kubectl exec -n duepoint-system deploy/duepoint-worker -- duepoint {words}"
+    said = refused(*command)
+    assert "DUEPOINT_REDIS_URL: is not set" in said
+    assert there in said
+    assert there in refused(*command, "--redis-url", "redis://127.0.0.1:1")
+
+
 # -- names ---------------------------------------------------------------------------------------
 
 

@@ -236,6 +236,14 @@ def test_a_new_one_shot_in_the_past_runs_when_an_explicit_deadline_covers_it():
     assert made.missed == 0
 
 
+@pytest.mark.parametrize(("late_seconds", "missed"), [(2, 0), (59, 0), (61, 1)])
+def test_a_new_one_shot_that_passed_within_the_last_minute_runs(late_seconds, missed):
+    """Whenever the operator sees it: what has no deadline is judged as it was written."""
+    made = decide(a_spec(schedule=f"@at {CREATED_US // 1_000_000 - late_seconds}"))
+    assert made.missed == missed
+    assert made.definition.state is (State.COMPLETED if missed else State.ARMED)
+
+
 def test_a_new_one_shot_further_in_the_past_than_its_deadline_is_missed():
     made = decide(a_spec(schedule="@at 2026-03-01T11:00:00Z", startingDeadlineSeconds=3600))
     assert made.definition.state is State.COMPLETED

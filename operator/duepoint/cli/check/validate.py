@@ -21,7 +21,7 @@ from duepoint.cli.check.checks import CheckedManifest
 from duepoint.cli.check.manifests import Problem, note
 from duepoint.cli.cronjob import notes as cronjob_notes
 from duepoint.net import addresses
-from duepoint.schedules import actions, ownstreams, slots
+from duepoint.schedules import actions, ownstreams, policies, slots
 from duepoint.schedules import spec as specs
 
 #: Names that lead into a cluster or a machine, even if they resolve elsewhere.
@@ -60,7 +60,7 @@ def warnings_of_target(target: actions.Target) -> Iterator[Problem]:
 
 
 def _of_past_times(spec: specs.ScheduleSpec) -> Iterator[Problem]:
-    """Each ``@at`` before the creation: it runs only where a deadline covers it."""
+    """Each ``@at`` before the creation, and whether it runs all the same."""
     timing = spec.rule.timing
     is_once = [text.strip().startswith("@at") for text in timing.schedules]
     for index, text in enumerate(timing.schedules):
@@ -77,10 +77,13 @@ def _of_past_times(spec: specs.ScheduleSpec) -> Iterator[Problem]:
             continue
         name = "spec.schedule" if len(is_once) == 1 else f"spec.schedules[{index}]"
         when = instants.utc_text(at_us)
-        deadline_us = spec.rule.policy.deadline_us or 0
-        is_covered = all(is_once) and not timing.suspend and at_us >= spec.created_us - deadline_us
-        if is_covered:
-            message = f"{when} has passed; startingDeadlineSeconds covers it, so it runs at once"
+        policy = spec.rule.policy
+        has_passed = policies.had_passed(at_us, policy, spec.created_us)
+        if all(is_once) and not timing.suspend and not has_passed:
+            by = "within the last minute"
+            if policy.deadline_us is not None:
+                by = "and startingDeadlineSeconds covers it"
+            message = f"{when} has passed, {by}, so it runs at once"
         else:
             message = f"{when} has passed and does not run; write a time to come"
         yield note(name, message)

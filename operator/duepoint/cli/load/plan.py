@@ -38,7 +38,10 @@ class LoadPlan:
     def row(self, number: int) -> client.MemberRow:
         payload = {"n": number} if self.payload is None else self.payload
         at = _EPOCH + dt.timedelta(microseconds=self.due_us[number])
-        return client.MemberRow(id=self.id_of(number), at=at, payload=payload)
+        # What is handed in late has to run: how late it comes is what is measured.
+        return client.MemberRow(
+            id=self.id_of(number), at=at, payload=payload, starting_deadline_seconds=86_400
+        )
 
 
 def spread(

@@ -84,7 +84,9 @@ async def _put(
 ) -> None:
     row = plan.row(number)
     try:
-        await asked.put(row.id, client.MemberSpec(at=row.at, payload=row.payload))
+        deadline = row.starting_deadline_seconds
+        spec = client.MemberSpec(at=row.at, payload=row.payload, starting_deadline_seconds=deadline)
+        await asked.put(row.id, spec)
     except client.ClientError as error:
         submitted.refused[getattr(error, "code", "NoAnswer")] += 1
     else:

@@ -66,7 +66,11 @@ class Applier:
                 change = await self._write(key, new, is_new=before is None)
             except kube_errors.ApiError as refused:
                 message = refused.server_message or str(refused)
-                wrong.append(Wrong(where=new.where, file=new.file, field="", message=message))
+                former = () if before is None else (key,)
+                refusal = Wrong(
+                    where=new.where, file=new.file, field="", message=message, former=former
+                )
+                wrong.append(refusal)
             else:
                 self._applied[key] = new
                 changes.append(change)

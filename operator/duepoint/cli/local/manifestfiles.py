@@ -14,7 +14,7 @@ import binascii
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ class Wrong:
         field: the field as a user would write it; empty for the whole.
         message: the value and what to write.
         is_note: nothing is wrong with it.
+        former: objects that go on as they were before.
     """
 
     where: str
@@ -71,13 +72,12 @@ class Wrong:
     field: str
     message: str
     is_note: bool = False
+    former: tuple[ObjectName, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.field}: {self.message}" if self.field else self._whole
-
-    @property
-    def _whole(self) -> str:
-        return f"{self.where}: {self.message}"
+        place = f"{self.where}: {self.field}" if self.field else self.where
+        text = f"{place}: {self.message}"
+        return f"{text} (until then the former version runs)" if self.former else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +180,7 @@ class ManifestFiles:
 
     def _content(self, file: str) -> FileContent:
         objects: list[LocalObject] = []
-        wrong: list[Wrong] = []
-        wrong_keys: set[ObjectName] = set()
+        wrong: list[tuple[Wrong, ObjectName | None]] = []
         is_readable = True
         for manifest in manifests.read(file):
             is_readable = is_readable and not manifest.trouble
@@ -189,15 +188,25 @@ class ManifestFiles:
                 if isinstance(found, LocalObject):
                     objects.append(found)
                     continue
-                wrong.append(found)
-                wrong_keys.add(self._key_of(manifest))
+                wrong.append((found, None if manifest.trouble else self._key_of(manifest)))
         # What the file defined before goes on where it is wrong now, as after a refused kubectl
         # apply; of a text that cannot be read it is not known which objects are gone.
         known = {each.key for each in objects}
+        wrong_keys = {key for _, key in wrong}
         before = self.contents.get(file, FileContent((), ())).objects
-        kept = (each for each in before if not is_readable or each.key in wrong_keys)
-        objects += [each for each in kept if each.key not in known]
-        return FileContent(tuple(objects), tuple(wrong))
+        kept = [
+            each
+            for each in before
+            if each.key not in known and (not is_readable or each.key in wrong_keys)
+        ]
+        former = tuple(each.key for each in kept)
+        marked = (
+            found
+            if found.is_note
+            else replace(found, former=tuple(each for each in former if key in (None, each)))
+            for found, key in wrong
+        )
+        return FileContent((*objects, *kept), tuple(marked))
 
     def _key_of(self, manifest: Manifest) -> ObjectName:
         namespace, slash, name = manifest.name.partition("/")

@@ -19,7 +19,7 @@ from rich.live import Live
 
 from duepoint import telemetry
 from duepoint.cli import output
-from duepoint.cli.local import receiver, reports, view
+from duepoint.cli.local import keys, receiver, reports, view
 from duepoint.cli.local.reports import Record
 from duepoint.cli.local.session import RunRequest, RunSession
 
@@ -87,8 +87,13 @@ async def _receiving(session: RunSession, port: int | None) -> AsyncIterator[Non
 async def _in_view(session: RunSession, request: RunRequest, receive_port: int | None) -> int:
     console = Console()
     running = asyncio.create_task(session.run())
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    with (
+        keys.quitting() as is_quitting,
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
         while not running.done():
+            if is_quitting():
+                session.stop()
             notices = session.notices[:_MOST_NOTICES]
             notices.append(_jobs_note(request))
             if receive_port is not None:
@@ -100,10 +105,16 @@ async def _in_view(session: RunSession, request: RunRequest, receive_port: int |
                 notices,
                 now=dt.datetime.now(dt.UTC),
                 size=(console.width, console.height),
+                end="is taken: stopping ..." if session.is_stopping else "stops everything",
             )
             live.update(shown, refresh=True)
             await asyncio.wait({running}, timeout=TICK_SECONDS)
-    return running.result()
+    code = running.result()
+    how, which = session.summary()
+    output.say(how)
+    for line in (*which, *session.wrong):
+        output.say(f"  {line}")
+    return code
 
 
 def _jobs_note(request: RunRequest) -> str:

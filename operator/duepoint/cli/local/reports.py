@@ -19,10 +19,14 @@ from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
 from duepoint.runs.run import ENDED, RunEvent, RunState
 
 Record = dict[str, Any]
+#: Uid of the Schedule, slot, uid of the ScheduleRun.
+_RunKey = tuple[str, int, str]
 
 #: Events and rows that are remembered.
 _KEPT_EVENTS = 5_000
 _KEPT_ROWS = 200
+#: Schedules that a summary names.
+_MOST_NAMED = 5
 
 _KINDS = {"Job": "Job", "Webhook": "webhook", "Stream": "stream", "Kafka": "kafka"}
 #: Results that a newer run replaces in the view.
@@ -47,6 +51,7 @@ class RunLog:
         kind_of: the kind of target of a Schedule, by namespace and name.
 
     Attributes:
+        succeeded: runs that succeeded.
         failed: runs that failed, and slots that were missed.
     """
 
@@ -59,7 +64,41 @@ class RunLog:
         )
         self._newest: dict[tuple[str, str], _Newest] = {}
         self._started: collections.Counter[tuple[str, str]] = collections.Counter()
-        self.failed = 0
+        self._badly: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._causes: dict[tuple[str, str], str] = {}
+        self._retrying: dict[_RunKey, tuple[str, str]] = {}
+        self.succeeded = 0
+
+    @property
+    def failed(self) -> int:
+        return self._badly.total()
+
+    @property
+    def retrying(self) -> int:
+        """Runs that have failed at least once and are to be tried again."""
+        return len(self._retrying)
+
+    def is_retrying(self, run_uid: str) -> bool:
+        """Whether the run that this ScheduleRun wanted is one of those."""
+        return any(key[2] == run_uid for key in self._retrying)
+
+    def summary(self) -> tuple[str, list[str]]:
+        """How the runs went, and which of them badly."""
+        if not self.failed and not self._retrying:
+            return f"{_runs(self.succeeded)} succeeded, none failed", []
+        counts = [f"{_runs(self.succeeded)} succeeded"]
+        if self.failed:
+            counts.append(f"{self.failed} failed")
+        if self._retrying:
+            counts.append(f"{self.retrying} failed and would be tried again")
+        by_schedule = self._badly + collections.Counter(self._retrying.values())
+        which = [
+            f"{_name({'namespace': key[0], 'schedule': key[1]})} ({count}): {self._causes[key]}"
+            for key, count in by_schedule.most_common(_MOST_NAMED)
+        ]
+        if len(by_schedule) > _MOST_NAMED:
+            which.append(f"and of {len(by_schedule) - _MOST_NAMED} more Schedules")
+        return ", ".join(counts), which
 
     @property
     def rows(self) -> list[ArrivalRow]:
@@ -84,13 +123,27 @@ class RunLog:
         is_silent = event.state is RunState.PENDING and not event.reason
         if event.state in _HIDDEN or is_silent or self._is_known(event) or self._is_over(event):
             return None
-        self.failed += event.count if event.state in _ENDED_BADLY else 0
+        self._count(event)
         kind = _KINDS.get(self._kind_of(event.namespace, event.name), "")
         made = _record(event, kind)
         if event.started_us and not event.run_uid:
             self._keep_newest(event, made["state"])
         self._keep_row(event, kind, _outcome(made))
         return made
+
+    def _count(self, event: RunEvent) -> None:
+        """How it went so far; a run that succeeds after all has not failed."""
+        schedule = event.namespace, event.name
+        run = event.uid, event.slot_us, event.run_uid
+        if event.is_retrying:
+            self._retrying[run] = schedule
+        elif not event.is_open:
+            self._retrying.pop(run, None)
+        if event.state in _ENDED_BADLY:
+            self._badly[schedule] += event.count
+        if event.is_retrying or event.state in _ENDED_BADLY:
+            self._causes[schedule] = event.why
+        self.succeeded += event.state is RunState.SUCCEEDED
 
     def _is_known(self, event: RunEvent) -> bool:
         key = (event.uid, event.slot_us, event.run_uid, event.state, event.reason, event.attempts)
@@ -131,6 +184,10 @@ class RunLog:
         )
         if len(self._rows) > _KEPT_ROWS:
             self._rows.popitem(last=False)
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
 
 
 def _remember(seen: collections.OrderedDict[Any, None], key: object) -> None:

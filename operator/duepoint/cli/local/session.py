@@ -19,7 +19,7 @@ from typing import Any
 
 from duepoint import errors
 from duepoint.cli import instants, output
-from duepoint.cli.local import applying, engine, jobs, manifestfiles, reports, rows, valkey
+from duepoint.cli.local import applying, engine, jobs, manifestfiles, reports, rows, valkey, view
 from duepoint.cli.local.manifestfiles import LocalObject, ObjectName, Wrong
 from duepoint.cli.local.reports import Record
 from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
@@ -96,8 +96,16 @@ class RunSession:
 
     @property
     def notices(self) -> list[str]:
-        wrong = [str(each) for each in self._all_wrong() if not each.is_note]
-        return [*self._troubles, *wrong]
+        return [*self._troubles, *self.wrong]
+
+    @property
+    def wrong(self) -> list[str]:
+        """What is wrong with the manifests as they are now."""
+        return [str(each) for each in self._all_wrong() if not each.is_note]
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop.is_set()
 
     def stop(self) -> None:
         """End it; what is under way may end within a few seconds."""
@@ -139,21 +147,24 @@ class RunSession:
             finally:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
-        self._say("stopped", message=self._summary())
-        if self._request.once and not ended:
-            return NOT_ENDED
-        has_failed = self._log.failed or self._refused or self._has_failed_run
-        return FAILED if self._is_checked and has_failed else 0
+        log = self._log
+        counts = {"succeeded": log.succeeded, "failed": log.failed, "retrying": log.retrying}
+        how, which = self.summary()
+        self._say("stopped", message="; ".join([how, *which]), **counts)
+        has_failed = log.failed or log.retrying or self._refused or self._has_failed_run
+        if self._is_checked and has_failed:
+            return FAILED
+        return NOT_ENDED if self._request.once and not ended else 0
 
     @property
     def _is_checked(self) -> bool:
         """Whether a script asked, for which the exit code is the answer."""
         return self._request.once or self._request.seconds is not None
 
-    def _summary(self) -> str:
-        failed = self._log.failed
-        summary = f"{failed} run{'s' * (failed != 1)} failed" if failed else "no run failed"
-        return f"{summary}; a manifest was refused" if self._refused else summary
+    def summary(self) -> tuple[str, list[str]]:
+        """How it went, and what went badly."""
+        how, which = self._log.summary()
+        return (f"{how}, a manifest was refused" if self._refused else how), which
 
     async def _look_on(self, running: engine.Engine, applier: applying.Applier) -> bool:
         """Until it is time to end; whether everything that was to run once has ended."""
@@ -230,7 +241,10 @@ class RunSession:
                 self._say("note", message=trouble)
         self._troubles = troubles
         items = await running.listed(schedules.PLURAL)
-        self.schedules = [self._row(item) for item in items]
+        former = {
+            key[1:] for each in self._all_wrong() for key in each.former if key[0] == schedules.KIND
+        }
+        self.schedules = [_with_former(self._row(item), former) for item in items]
         for item in items:
             self._look_at(item)
 
@@ -277,12 +291,24 @@ class RunSession:
         self._say("received", **request)
 
     async def _all_ended(self, running: engine.Engine) -> bool:
+        """Whether each run has ended, or has failed once and nobody said how long to go on."""
         runs = await running.listed(schedules.RUN_PLURAL)
         self._has_failed_run = any("Failed" in _endings(each) for each in runs)
-        return all(map(_endings, runs))
+        is_patient = self._request.seconds is not None
+        return all(
+            _endings(each) or (not is_patient and self._log.is_retrying(each["metadata"]["uid"]))
+            for each in runs
+        )
 
     def _say(self, event: str, /, **fields: Any) -> None:  # noqa: ANN401 - any JSON
         self._report({"event": event, "at": output.time(instants.now_us()), **fields})
+
+
+def _with_former(row: ScheduleRow, former: set[tuple[str, str]]) -> ScheduleRow:
+    """The row, saying so where its manifest is wrong now and what it said before goes on."""
+    if (row.namespace, row.name) not in former:
+        return row
+    return replace(row, result=view.FORMER, message="its manifest is wrong now, see below")
 
 
 def _next_slot(item: dict[str, Any], now: dt.datetime) -> dt.datetime | None:

@@ -1,12 +1,13 @@
 """One screen: Schedules with what is next and what was last, then what arrived, newest first.
 
 Pure: values and a size in, something rich can print out. Narrow terminals lose columns, low ones
-lose rows, and say so; nothing is ever wrapped.
+lose rows, and say so; notices alone are wrapped, because their end has the cause.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import textwrap
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -19,6 +20,10 @@ from duepoint.cli.local.rows import ArrivalRow, ScheduleRow
 WIDE = 110
 #: Below these some columns go, so that a name keeps a dozen characters at 40.
 _NARROW, _SLIM = 76, 56
+#: So far ahead a day of the week names one day only.
+_WEEKDAY_SECONDS = 6 * 86_400
+#: Instead of a result: its file is wrong now, and what it said before goes on.
+FORMER = "former runs"
 RESULT_STYLES = {
     "Succeeded": "green",
     "Failed": "red",
@@ -27,6 +32,7 @@ RESULT_STYLES = {
     "Retrying": "yellow",
     "Suspended": "yellow",
     "Reconciling": "yellow",
+    FORMER: "yellow",
 }
 
 
@@ -37,10 +43,15 @@ def screen(
     *,
     now: dt.datetime,
     size: tuple[int, int],
+    end: str = "stops everything",
 ) -> RenderableType:
-    """`size` is columns and rows; the whole takes at most that many rows."""
+    """`size` is columns and rows; the whole takes at most that many rows.
+
+    Args:
+        end: what the keys do that leave it.
+    """
     width, height = size
-    notes = [Text(notice, style="yellow", no_wrap=True, overflow="ellipsis") for notice in notices]
+    notes = _notes(notices, width, height // 3)
     rows = height - len(notes) - 6  # a title, two headings, two blank lines and the last line
     shown = min(len(schedules), max(1, rows - min(len(deliveries), rows // 3)))
     left = max(0, rows - shown - (shown < len(schedules)))
@@ -52,7 +63,7 @@ def screen(
         delivery_table(sorted(deliveries, reverse=True)[:left], width),
         Text(),
         *notes,
-        Text("Ctrl-C stops everything", style="dim", end=""),
+        Text(f"q or Ctrl-C {end}", style="dim", end="", no_wrap=True, overflow="ellipsis"),
     )
 
 
@@ -125,17 +136,23 @@ def delivery_table(deliveries: Sequence[ArrivalRow], width: int) -> Table:
 
 
 def until(moment: dt.datetime | None, now: dt.datetime) -> str:
-    """`in 12 s`; with a date when it is far away."""
+    """`in 12 s`; with the day where it is another one, and a date when it is far away.
+
+    A time that has passed is `due`: the run may wait for its jitter, or its status for a moment,
+    so how long ago that was says nothing about how late it is.
+    """
     if moment is None:
         return "-"
     seconds = (moment - now).total_seconds()
     if seconds < -2:
-        return f"{-seconds:.0f} s ago"
+        return "due"
     if seconds < 120:
         return f"in {max(0, seconds):.0f} s"
     if seconds < 7200:
         return f"in {seconds / 60:.0f} min"
-    return f"{moment:%H:%M}" if seconds < 86_400 else f"{moment:%Y-%m-%d}"
+    if moment.date() == now.date():
+        return f"{moment:%H:%M}"
+    return f"{moment:%a %H:%M}" if seconds < _WEEKDAY_SECONDS else f"{moment:%Y-%m-%d}"
 
 
 def clock(moment: dt.datetime | None, now: dt.datetime) -> str:
@@ -156,6 +173,16 @@ def _table(*names: str) -> Table:
     for name in names:
         table.add_column(name, no_wrap=True, overflow="ellipsis")
     return table
+
+
+def _notes(notices: Sequence[str], width: int, most: int) -> list[Text]:
+    """The notices in so many lines at most."""
+    shown = map(output.one_line, notices)
+    wrapped = [textwrap.wrap(notice, width, subsequent_indent="  ") for notice in shown]
+    lines = [line for notice in wrapped for line in notice]
+    if len(lines) > most:
+        lines[most - 1 :] = [f"... and {len(lines) - most + 1} more lines"]
+    return [Text(line, style="yellow", no_wrap=True, overflow="ellipsis") for line in lines]
 
 
 def _more(number: int) -> Text:

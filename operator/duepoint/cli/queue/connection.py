@@ -14,6 +14,8 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from duepoint import clock, errors, settings
 from duepoint.cli import limits, options
 
@@ -47,13 +49,39 @@ def looking(
             where = {field.name: given.pop(field.name) for field in _FIELDS}
             if check is not None:
                 check(**given)
-            chosen = settings.from_environment(settings.QueueSettings, where)
+            chosen = _settings(where)
             asyncio.run(_look(chosen, functools.partial(look, **given), patience_seconds))
 
         limited = command if has_own_timeout else options.patience(command)
         return reaching(limited)
 
     return decorate
+
+
+def _settings(where: dict[str, str | None]) -> settings.QueueSettings:
+    """Where the queue is.
+
+    Raises:
+        errors.InvalidSetting: a setting is wrong; where there is none, how to get there.
+    """
+    try:
+        return settings.from_environment(settings.QueueSettings, where)
+    except errors.InvalidSetting as wrong:
+        if wrong.name != settings.variable("redis_url"):
+            raise
+        message = f"{wrong.reason}, or run it where Redis is known: {_in_a_worker()}"
+        raise errors.InvalidSetting(wrong.name, message) from None
+
+
+def _in_a_worker() -> str:
+    """The command as it is run in a Pod that has the settings, by the chart's usual names."""
+    names: list[str] = []
+    context: click.Context | None = click.get_current_context()
+    while context is not None and context.parent is not None:  # the last is kubectl's name for it
+        names.insert(0, str(context.info_name))
+        context = context.parent
+    command = " ".join(names)
+    return f"kubectl exec -n duepoint-system deploy/duepoint-worker -- duepoint {command} ..."
 
 
 async def _look(chosen: settings.QueueSettings, look: Look, patience_seconds: float | None) -> None:
@@ -77,5 +105,8 @@ async def _read_layout(queue: DelayQueue) -> None:
     except errors.QueueUnavailable as silent:
         if type(silent) is not errors.QueueUnavailable:
             raise  # an answer, which says what is wrong
-        message = f"{silent}; is it the right one, and is it reachable from here?"
+        message = (
+            f"{silent}; is it the right one, and is it reachable from here? In a cluster it is"
+            f" from a worker: {_in_a_worker()}"
+        )
         raise errors.InvalidSetting("--redis-url", message) from silent

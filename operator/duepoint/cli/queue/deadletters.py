@@ -265,7 +265,7 @@ _choosing = options.together(
         click.option("--all", "everything", is_flag=True, help="All that there are."),
     ),
     click.option("--dry-run", is_flag=True, help="Say what would be done; do nothing."),
-    click.option("--yes", "-y", is_flag=True, help="Do not ask before all of them."),
+    click.option("--yes", "-y", is_flag=True, help="Do not ask before those that are chosen."),
     options.output_format,
 )
 
@@ -324,9 +324,9 @@ async def replay(
 
     Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
     """
-    if not await _is_agreed(opened, selection, "replayed", asked_before=dry_run or yes):
-        return 0
     results, now_us = _Results(form), clocks.SystemClock().now_us()
+    if not (dry_run or yes or await _is_agreed(opened, selection, "replayed", now_us)):
+        return 0
     async for row, letter in selection.letters(opened, now_us):
         if letter is None:
             results.add(row, "not replayed", "there is no such dead letter")
@@ -347,9 +347,9 @@ async def purge(
 
     Name them by ID, as list shows them, or choose them; filters together mean all of them at once.
     """
-    if not await _is_agreed(opened, selection, "purged", asked_before=dry_run or yes):
-        return 0
     results, now_us = _Results(form), clocks.SystemClock().now_us()
+    if not (dry_run or yes or await _is_agreed(opened, selection, "purged", now_us)):
+        return 0
     batch: list[tuple[output.Row, deadletters.DeadEntry]] = []
 
     async def purge_batch() -> None:
@@ -371,19 +371,23 @@ async def purge(
 
 
 async def _is_agreed(
-    opened: DelayQueue, selection: DeadLetterSelection, verb: str, *, asked_before: bool
+    opened: DelayQueue, selection: DeadLetterSelection, verb: str, now_us: int
 ) -> bool:
-    """Whether it may go on; asks before all letters are changed."""
-    if not selection.everything or asked_before:
+    """Whether it may go on; asks before letters are changed that were not named one by one."""
+    if selection.letter_ids:
         return True
-    count = await opened.dead_letters.count()
+    if selection.everything:
+        count = await opened.dead_letters.count()
+    else:
+        count = len([row async for row, _ in selection.letters(opened, now_us)])
     if not count:
         return True
+    letters = "1 dead letter" if count == 1 else f"{count:,} dead letters"
     agreed = options.confirmed(
-        f"All {count} dead letters will be {verb}. Go on?",
-        option="--all",
-        without_terminal=f"{count} letters would be {verb}: write --yes where there is no"
-        " terminal to ask on",
+        f"{'All ' if selection.everything else ''}{letters} will be {verb}. Go on?",
+        option="--yes",
+        without_terminal=f"{letters} would be {verb}: write --yes where there is no terminal to"
+        " ask on",
     )
     if not agreed:
         output.say(f"nothing was {verb}")

@@ -1,14 +1,18 @@
 """``duepoint suspend`` and ``duepoint resume``: hold Schedules, say why and until when, and go on.
 
-One Schedule, or all of a namespace or of the cluster. A Schedule that is suspended already keeps
-its reason unless a new one is given. The fields are written by a patch of this command's own
-manager, so a GitOps tool that does not write them does not take them back.
+One Schedule, or all of a namespace or of the cluster. A choice of many leaves alone what another
+person suspended: suspending it again would replace its reason and its end, so that it would run by
+itself, and resuming it needs its reason or a yes. The fields are written by a patch of this
+command's own manager, so a GitOps tool that does not write them does not take them back.
 """
 
 from __future__ import annotations
 
 import asyncio
+import collections
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -21,6 +25,7 @@ _MANAGER = "duepoint-cli"
 #: A number with a unit, and no date.
 _STARTS_AS_DURATION = re.compile(r"\d+(\.\d+)?[A-Za-z]", re.ASCII)
 _REASON_LIMIT = 256
+_REASONS_SHOWN = 5
 
 
 def _until(text: str) -> str:
@@ -63,54 +68,86 @@ def suspend(
     *, names: tuple[str, ...], everything: bool, selector: str | None, reason: str | None,
     until: str | None, dry_run: bool, form: str, place: options.Place,
 ) -> None:  # fmt: skip
-    """Suspend the Schedules NAME, or all of a namespace: no slot of them runs until they resume."""
+    """Suspend the Schedules NAME, or all of a namespace: no slot of them runs until they resume.
+
+    --all and -l leave alone what is suspended already; a NAME gets the new reason and end.
+    """
     if reason is not None and len(reason) > _REASON_LIMIT:
         raise errors.InvalidSetting("--reason", f"has {len(reason)} characters; write at most 256")
-    wanted: dict[str, Any] = {"suspend": True}
+    fields: dict[str, Any] = {"suspend": True}
     if reason is not None:
-        wanted["suspendReason"] = reason
+        fields["suspendReason"] = reason
     if until is not None:
-        wanted["suspendUntil"] = until
-    change = _Change(verb="suspended", wanted=wanted, dry_run=dry_run, form=form)
-    _apply(change, place, names, everything=everything, selector=selector)
+        fields["suspendUntil"] = until
+    change = _Change(verb="suspended", fields=fields, dry_run=dry_run, leaves_suspended=not names)
+    _apply(change, place, names, everything=everything, selector=selector, form=form)
 
 
 @click.command()
 @_names
 @_all
 @_selector
+@click.option(
+    "--reason", metavar="TEXT", help='Only what was suspended with this reason; "" = with none.'
+)
 @_dry_run
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @options.output_format
 @options.of_many
 def resume(
-    *, names: tuple[str, ...], everything: bool, selector: str | None, dry_run: bool, form: str,
-    place: options.Place,
+    *, names: tuple[str, ...], everything: bool, selector: str | None, reason: str | None,
+    dry_run: bool, yes: bool, form: str, place: options.Place,
 ) -> None:  # fmt: skip
-    """Resume the Schedules NAME, or all of a namespace; slots of the suspension do not run."""
-    wanted = {"suspend": False, "suspendReason": None, "suspendUntil": None}
-    change = _Change(verb="resumed", wanted=wanted, dry_run=dry_run, form=form)
-    _apply(change, place, names, everything=everything, selector=selector)
+    """Resume the Schedules NAME, or all of a namespace; slots of the suspension do not run.
+
+    --all and -l ask first unless --reason says which: others may have been suspended for good.
+    """
+    fields = {"suspend": False, "suspendReason": None, "suspendUntil": None}
+    asks = not (names or yes or dry_run or reason is not None)
+    change = _Change(verb="resumed", fields=fields, dry_run=dry_run, reason=reason, asks=asks)
+    _apply(change, place, names, everything=everything, selector=selector, form=form)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Change:
-    """What is written to the spec, and what was done."""
+    """What is to be written to which specs.
 
-    def __init__(self, *, verb: str, wanted: dict[str, Any], dry_run: bool, form: str) -> None:
-        self.verb = verb
-        self.wanted = wanted
-        self.dry_run = dry_run
-        self.form = form
+    Attributes:
+        fields: of the spec.
+        leaves_suspended: what is suspended already is left as it is.
+        reason: only Schedules that are suspended with this reason; None = with any.
+        asks: a person has to agree first.
+    """
 
-    def is_made(self, spec: dict[str, Any]) -> bool:
-        """Whether a spec says so already."""
-        return all(
-            (spec.get(field) or None) == (value or None) for field, value in self.wanted.items()
-        )
+    verb: str
+    fields: dict[str, Any]
+    dry_run: bool
+    leaves_suspended: bool = False
+    reason: str | None = None
+    asks: bool = False
+
+    def why_left(self, spec: dict[str, Any], *, is_suspended: bool) -> str:
+        """Why a Schedule is left as it is; empty where it is not."""
+        if all(
+            (spec.get(field) or None) == (value or None) for field, value in self.fields.items()
+        ):
+            return f"already {self.verb}"
+        if self.leaves_suspended and is_suspended:
+            return f"left as it is: {_suspension_of(spec)}"
+        if self.reason is not None and (spec.get("suspendReason") or "") != self.reason:
+            return f"left as it is: {_suspension_of(spec)}"
+        return ""
+
+
+def _suspension_of(spec: dict[str, Any]) -> str:
+    until, reason = spec.get("suspendUntil"), spec.get("suspendReason")
+    text = f"suspended until {until}" if until else "suspended"
+    return f'{text}, "{reason}"' if reason else f"{text}, without a reason"
 
 
 def _apply(
     change: _Change, place: options.Place, names: tuple[str, ...], *, everything: bool,
-    selector: str | None,
+    selector: str | None, form: str,
 ) -> None:  # fmt: skip
     if names and (everything or selector or place.everywhere):
         raise errors.InvalidSetting("NAME", "leave out --all, -l and -A, or the names")
@@ -118,7 +155,7 @@ def _apply(
         raise errors.InvalidSetting("NAME", "is missing: write names, -l LABELS or --all")
     rows = asyncio.run(_changed(change, place, names, selector))
     columns: output.Columns = {"schedule": output.name, "result": "result"}
-    output.show_rows(rows, change.form, columns)
+    output.show_rows(rows, form, columns)
 
 
 async def _changed(
@@ -126,7 +163,7 @@ async def _changed(
 ) -> list[output.Row]:
     from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
     from duepoint.cli.schedules import gathering, listing  # noqa: PLC0415 - the same
-    from duepoint.kube import port, schedules  # noqa: PLC0415 - the same
+    from duepoint.kube import port, schedules, schedulespecs  # noqa: PLC0415 - the same
 
     async with cluster.session(place) as server:
         if names:  # all are looked up before the first is changed
@@ -135,26 +172,54 @@ async def _changed(
             found = await listing.listed(server, place, selector)
             if not found:
                 output.complain(listing.none_of(server, place, selector))
-        rows = []
+        now_us = instants.now_us()
+        left = []
         for one in found:
+            spec = one.get("spec") or {}
+            holds = spec.get("suspend"), spec.get("suspendUntil")
+            is_suspended = schedulespecs.is_suspended(*holds, now_us)
+            left.append(change.why_left(spec, is_suspended=is_suspended))
+        changing = [one for one, why in zip(found, left, strict=True) if not why]
+        if change.asks and changing and not _is_agreed(changing):
+            return []
+        rows = []
+        for one, why in zip(found, left, strict=True):
             namespace, name = one["metadata"]["namespace"], one["metadata"]["name"]
-            result = f"already {change.verb}"
-            if not change.is_made(one.get("spec") or {}):
-                result = f"would be {change.verb}" if change.dry_run else change.verb
+            row = {"namespace": namespace, "schedule": name, "result": why}
+            if not why:
+                row["result"] = f"would be {change.verb}" if change.dry_run else change.verb
                 if not change.dry_run:
                     await server.api.request(
                         "PATCH",
                         schedules.path(namespace, name),
-                        {"spec": change.wanted},
+                        {"spec": change.fields},
                         query={"fieldManager": _MANAGER},
                         content_type=port.MERGE_PATCH,
                     )
-            rows.append(
-                {"namespace": namespace, "schedule": name, "result": result, **_until_of(change)}
-            )
+                if until := change.fields.get("suspendUntil"):
+                    row["until"] = until
+            rows.append(row)
         return rows
 
 
-def _until_of(change: _Change) -> dict[str, Any]:
-    until = change.wanted.get("suspendUntil")
-    return {"until": until} if until else {}
+def _is_agreed(found: Sequence[dict[str, Any]]) -> bool:
+    """Whether these may be resumed, whatever they were suspended for."""
+    reasons = collections.Counter(one["spec"].get("suspendReason") or "" for one in found)
+    shown = [
+        f"{errors.quoted(reason) if reason else 'without a reason'} ({count})"
+        for reason, count in reasons.most_common(_REASONS_SHOWN)
+    ]
+    if len(reasons) > _REASONS_SHOWN:
+        shown.append(f"{len(reasons) - _REASONS_SHOWN} more")
+    schedules = "1 Schedule" if len(found) == 1 else f"{len(found)} Schedules"
+    kinds = "1 reason" if len(reasons) == 1 else f"{len(reasons)} reasons"
+    what = f"{schedules}, suspended for {kinds}: {', '.join(shown)}"
+    agreed = options.confirmed(
+        f"Resume {what}?",
+        option="--all",
+        without_terminal=f"would resume {what}; choose with --reason TEXT, or write --yes where"
+        " there is no terminal to ask on",
+    )
+    if not agreed:
+        output.complain("nothing was resumed")
+    return agreed

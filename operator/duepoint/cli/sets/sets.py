@@ -19,6 +19,7 @@ from duepoint import client, errors
 from duepoint.cli import apisession, grouping, instants, options, output
 from duepoint.cli.sets import shown
 from duepoint.client import calls
+from duepoint.expressions import durations
 
 _MOST = 10_000
 _PAGE = 500
@@ -208,6 +209,16 @@ def _of_set(row: output.Row) -> output.Cells:
 # -- changing ------------------------------------------------------------------------------------
 
 
+def _whole_seconds(text: str) -> int:
+    """A duration that the API can store; raises ValueError."""
+    seconds, rest = divmod(durations.parse_duration_us(text), 1_000_000)
+    if rest:
+        raise ValueError(
+            f"{errors.quoted(text)} is not a whole number of seconds; write {seconds + 1}s"
+        )
+    return seconds
+
+
 @sets.command("put")
 @apisession.of_set
 @click.argument("id_", metavar="[ID]", required=False)
@@ -220,8 +231,9 @@ def _of_set(row: output.Row) -> output.Cells:
 )  # fmt: skip
 @click.option("--time-zone", metavar="ZONE", type=options.ZONE, help="Of --schedule and --at.")
 @click.option(
-    "--starting-deadline", "deadline_us", metavar="DURATION", type=options.DURATION_US,
-    help="A slot that begins no later than this after its time is missed.",
+    "--starting-deadline", "deadline_seconds", metavar="DURATION",
+    type=options.Converted(_whole_seconds),
+    help="A slot that has not begun so long after its time is missed; whole seconds.",
 )  # fmt: skip
 @click.option("--suspend", is_flag=True, help="Hold it until it is put without this.")
 @click.option("--if-absent", is_flag=True, help="Only if there is none of this id.")
@@ -237,7 +249,7 @@ async def put(
     delay: str | None,
     payload: object,
     time_zone: str | None,
-    deadline_us: int | None,
+    deadline_seconds: int | None,
     suspend: bool,
     if_absent: bool,
     if_match: str,
@@ -249,7 +261,7 @@ async def put(
         at, time_zone = instants.utc_text(at_us), None
     spec = _spec(
         schedule=schedule, at=at, delay=delay, payload=payload, time_zone=time_zone,
-        starting_deadline_seconds=None if deadline_us is None else deadline_us // 1_000_000,
+        starting_deadline_seconds=deadline_seconds,
         suspend=suspend or None,
     )  # fmt: skip
     options_of_change = calls.ChangeOptions(if_absent=if_absent, if_match=if_match)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import sys
 import time
 import urllib.parse
 from collections.abc import AsyncIterator, Mapping
@@ -254,6 +255,17 @@ def show(result: SampleResult, form: str) -> None:
             "message": result.message,
         }
         output.write([row], form)
+        return
+    if result.accepted is None and not sys.stdout.isatty():
+        # Byte for byte, so that the signature of what is piped or kept can be checked.
+        head = [
+            f"{result.method} {result.url}",
+            *(f"{each}: {text}" for each, text in result.headers),
+        ]
+        sys.stdout.flush()
+        sys.stdout.buffer.write("\n".join([*head, "", ""]).encode() + (result.body or b""))
+        sys.stdout.buffer.flush()
+        output.complain(result.message)
         return
     output.say(f"{result.method} {result.url}")
     for name, value in result.headers:

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import msgspec
 
+from duepoint import clock as clocks
 from duepoint.httpapi import bodies
 from duepoint.httpapi.dashboard import asking, reads
 from duepoint.httpapi.dashboard.asking import UserCall
 from duepoint.httpapi.problems import OperationProblem
-from duepoint.kube import port, schedules, times
+from duepoint.kube import port, schedules, schedulespecs, times
 from duepoint.net.requests import HttpResponse
 
 MANAGER: Final = "duepoint-dashboard"
@@ -32,7 +33,18 @@ class _Suspend(msgspec.Struct, forbid_unknown_fields=True):
     until: str | None = None
 
 
+class _HeldSpec(msgspec.Struct, rename="camel"):
+    suspend: bool | None = None
+    suspend_until: str | None = None
+    suspend_reason: str | None = None
+
+
+class _Held(msgspec.Struct):
+    spec: _HeldSpec
+
+
 _trigger_decoder = msgspec.json.Decoder(_Trigger)
+_held_decoder = msgspec.json.Decoder(_Held)
 _suspend_decoder = msgspec.json.Decoder(_Suspend)
 
 
@@ -63,7 +75,24 @@ async def suspend(asked: UserCall) -> HttpResponse:
         except ValueError:
             message = "is no time; write it as 2026-12-24T18:00:00Z"
             raise OperationProblem("InvalidField", message, field="until") from None
+    await _check_not_suspended(asked)
     return await _write(asked, {"suspend": True, "suspendReason": reason, "suspendUntil": until})
+
+
+async def _check_not_suspended(asked: UserCall) -> None:
+    """Refuse where another person has suspended it since the page was drawn.
+
+    Their reason and end would be lost, and it would run by itself at the new end.
+    """
+    with asking.refusals():
+        path = schedules.path(asked.call.namespace, asked.call.id)
+        found = _held_decoder.decode(await asked.api.request("GET", path)).spec
+    if schedulespecs.is_suspended(
+        found.suspend, found.suspend_until, clocks.SystemClock().now_us()
+    ):
+        why = f": {found.suspend_reason}" if found.suspend_reason else ""
+        message = f"the Schedule is suspended already{why}; it stays as it is"
+        raise OperationProblem("ScheduleSuspended", message)
 
 
 async def resume(asked: UserCall) -> HttpResponse:

@@ -49,7 +49,7 @@ OPERATIONS: Final = (
     Operation(
         "suspendSchedule", "POST", "/suspend", Needs.OWN,
         "Hold a Schedule: none of its slots runs until it resumes", body="Suspension",
-        answers={200: "Suspended"}, rights="`patch` on the Schedule", base=_OF_SCHEDULE,
+        answers={200: "Suspended"}, rights="`get` and `patch` on the Schedule", base=_OF_SCHEDULE,
     ),
     Operation(
         "resumeSchedule", "POST", "/resume", Needs.OWN,

@@ -6,7 +6,6 @@ what they mean. An object that cannot be read is shown as such and spoils no pag
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -129,7 +128,7 @@ def _row(
     spec, status = decoded
     conditions = _true(status.conditions)
     newest = next(iter(status.recent_runs or ()), None)
-    suspended = _is_suspended(spec, now_us)
+    suspended = schedulespecs.is_suspended(spec.suspend, spec.suspend_until, now_us)
     is_behind = status.observed_generation < item.metadata.generation
     health, about = _health(
         conditions, newest, is_behind=is_behind, has_status=bool(status.conditions)
@@ -170,14 +169,6 @@ def _health(
     if ready is not None and ready.reason == Reason.COMPLETED:
         return "completed", None
     return "ok", None
-
-
-def _is_suspended(spec: _Spec, now_us: int) -> bool:
-    if not spec.suspend or spec.suspend_until is None:
-        return bool(spec.suspend)
-    with contextlib.suppress(ValueError):
-        return times.parse_us(spec.suspend_until) > now_us
-    return True
 
 
 # -- one Schedule --------------------------------------------------------------------------------

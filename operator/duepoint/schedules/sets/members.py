@@ -217,9 +217,12 @@ class RowReader:
             at_us is not None
             and at_us < now_us
             and not member.suspend
-            and _is_too_late(at_us, rule.policy, now_us)
+            and policies.had_passed(at_us, rule.policy, now_us)
         ):
-            message = "lies further in the past than the deadline allows; write a later time"
+            within = "more than a minute ago"
+            if rule.policy.deadline_us is not None:
+                within = "longer ago than startingDeadlineSeconds allows"
+            message = f"has passed {within}; write a later time, or a deadline that covers it"
             raise _Refused(Code.TOO_LATE, "at" if member.delay is None else "delay", message)
         return ReadMember(id_, rule, at_us, self._payload(member.payload), if_match, if_absent)
 
@@ -358,13 +361,6 @@ def _instant_us(given: dt.datetime) -> int:
         message = "lies outside the years 1970 to 2112; write a time within them"
         raise _Refused(Code.INVALID_FIELD, "at", message)
     return at_us
-
-
-def _is_too_late(at_us: int, policy: rules.Policy, now_us: int) -> bool:
-    late_us = now_us - at_us
-    if policy.catch_up == "None" and late_us > policies.ON_TIME_US:
-        return True
-    return policy.deadline_us is not None and late_us > policy.deadline_us
 
 
 def _rule(member: _Member, settings: setspec.SetSettings, now_us: int, *, once: bool) -> rules.Rule:

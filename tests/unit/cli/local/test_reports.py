@@ -33,6 +33,23 @@ def test_a_start_that_arrives_after_its_end_is_left_out():
     assert states_of(end, start, other) == ["Failed", "Running"]
 
 
+def test_a_run_that_is_tried_again_has_failed_until_it_succeeds():
+    log = reports.RunLog(lambda *_: "Webhook")
+    refused = {"reason": "Network", "message": "connection refused", "job_name": ""}
+    for attempt in (1, 2):
+        log.record(an_event(RunState.RUNNING, attempts=attempt, **refused))
+    log.record(an_event(RunState.FAILED, name="other", uid="o", **refused))
+    assert log.summary() == (
+        "0 runs succeeded, 1 failed, 1 failed and would be tried again",
+        [
+            "shop/other (1): Network: connection refused",
+            "shop/report (1): Network: connection refused",
+        ],
+    )
+    log.record(an_event(RunState.SUCCEEDED, job_name=""))
+    assert (log.succeeded, log.failed, log.retrying) == (1, 1, 0)
+
+
 def test_a_time_of_whole_seconds_does_not_pretend_to_be_exact():
     """Or the end of a Job, which has such a time, stands before its creation in that second."""
     log = reports.RunLog(lambda *_: "Job")

@@ -93,6 +93,15 @@ def test_a_name_and_its_answers_can_be_read_at_every_width(width):
     assert any(line.startswith("11:59:58") and " one " in line and "6 ms" in line for line in shown)
 
 
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_cause_at_the_end_of_a_notice_is_read_at_every_width(width):
+    cause = "spec.schedule: minute 61 is above 59"
+    notice = f"examples/reports/nightly.yaml, document 1 (Schedule default/nightly): {cause}"
+    shown = lines([schedule()], notices=[notice], size=(width, 24))
+
+    assert cause in " ".join(" ".join(shown).split())
+
+
 def test_deliveries_come_newest_first_with_their_lateness():
     shown = lines([schedule()], [delivery(9), delivery(2)])
 
@@ -118,11 +127,13 @@ def test_namespaces_are_shown_when_there_are_several():
     ("seconds", "text"),
     [
         (None, "-"),
-        (-5, "5 s ago"),
+        (-5, "due"),
         (-1, "in 0 s"),
         (12, "in 12 s"),
         (600, "in 10 min"),
         (10_000, "14:46"),
+        (13.5 * 3600, "Sun 01:30"),
+        (5 * 86_400, "Thu 12:00"),
         (10_000_000, "2027-03-17"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import tracemalloc
 
 import pytest
@@ -51,6 +52,34 @@ def test_a_one_off_has_its_instant_beside_a_rule_that_others_share():
     first = row(b'{"id": "a", "at": "2030-01-01T00:00:00Z"}')
     assert first.at_us == 1_893_456_000_000_000
     assert first.rule.timing.schedules == rules.ONCE
+
+
+_NOW = 1_795_000_000
+
+
+@pytest.mark.parametrize(
+    ("late_seconds", "more", "runs"),
+    [
+        (2, b"", True),
+        (59, b"", True),
+        (61, b"", False),
+        (365 * 86_400, b"", False),
+        (3_000, b',"startingDeadlineSeconds":3600', True),
+        (4_000, b',"startingDeadlineSeconds":3600', False),
+        (9, b',"catchUpPolicy":"None"', True),
+        (11, b',"catchUpPolicy":"None"', False),
+        (365 * 86_400, b',"suspend":true', True),
+    ],
+)
+def test_an_instant_that_passed_before_it_was_written_runs_within_its_deadline_or_a_minute(
+    late_seconds, more, runs
+):
+    at = dt.datetime.fromtimestamp(_NOW - late_seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    found = row(b'{"id":"a","at":"%b"%b}' % (at.encode(), more), setspec.SetSettings())
+    if runs:
+        assert isinstance(found, members.ReadMember), found
+    else:
+        assert (found.code, found.field) == ("TooLate", "at")
 
 
 def test_members_that_say_the_same_share_the_rule_object():

@@ -47,8 +47,8 @@ function button(text, name, onclick) {
   return h("button", { type: "button", class: "action", dataset: { focus: name }, onclick }, text);
 }
 
-// Asks before it acts; the browser's own dialog keeps the focus inside and Escape closes it.
-function ask({ title, text, verb, fields, act }, onDone) {
+// Asks before it acts, with a field for each thing to know; the browser's own dialog keeps the focus inside and Escape closes it.
+export function ask({ title, text, verb, fields, act }, onDone) {
   const inputs = fields.map((field) => [field.name, h("input", { id: `field-${field.name}`, type: field.type, maxlength: field.maxlength })]);
   const trouble = h("p", { class: "trouble", role: "alert" });
   const yes = h("button", { type: "submit", class: "primary" }, verb);

@@ -2,6 +2,7 @@
 //
 // Those of the Schedules of a namespace, or of the members of one set.
 
+import { ask } from "./actions.js";
 import { get, pathOf, post } from "./api.js";
 import { h, notice, replace } from "./dom.js";
 import { distance, number, when } from "./format.js";
@@ -63,7 +64,7 @@ class LettersPage extends Polled {
       this.say("There is no dead letter.");
       return;
     }
-    this.button = h("button", { type: "button", class: "primary", onclick: () => this.replay() }, "");
+    this.button = h("button", { type: "button", class: "primary", onclick: () => this.confirm() }, "");
     this.all = h("input", { type: "checkbox", "aria-label": "Choose all", onchange: () => this.chooseAll(this.all.checked) });
     this.boxes = [];
     replace(
@@ -125,9 +126,17 @@ class LettersPage extends Polled {
     }
   }
 
-  async replay() {
-    this.button.disabled = true;
+  confirm() {
     const ids = [...this.chosen];
+    const count = ids.length === 1 ? "1 dead letter" : `${number(ids.length)} dead letters`;
+    const each = ids.length === 1 ? "Its slot runs" : "Each of their slots runs";
+    ask({
+      title: `Replay ${count}?`, text: `${each} again now, under the id that it had.`, verb: "Replay", fields: [],
+      act: () => this.replay(ids),
+    }, () => {});
+  }
+
+  async replay(ids) {
     let replayed = 0;
     const others = {};
     try {
