@@ -147,7 +147,7 @@ def world(
             )
             policies.append(f"{POLICIES}/{plural}/{thing['metadata']['name']}")
             one.put(policies[-1], thing)
-    assert len(policies) == 8
+    assert len(policies) == 10
     try:
         wait_until(lambda: one.create("scheduler", TO_JOB).code == 403, "the policy is in force")
         wait_until(lambda: one.run("runner", "weekly").code == 403, "the policy is in force")
@@ -552,8 +552,8 @@ def test_what_a_policy_cannot_judge_is_refused(helm: Helm, variant: str) -> None
     things = helm.rendered(variant)
     policies = [one for one in things if one["kind"] == "ValidatingAdmissionPolicy"]
     bindings = [one for one in things if one["kind"] == "ValidatingAdmissionPolicyBinding"]
-    assert [one["spec"]["failurePolicy"] for one in policies] == ["Fail"] * 4
-    assert [one["spec"]["validationActions"] for one in bindings] == [["Deny"]] * 4
+    assert [one["spec"]["failurePolicy"] for one in policies] == ["Fail"] * 5
+    assert [one["spec"]["validationActions"] for one in bindings] == [["Deny"]] * 5
     named = {one["metadata"]["name"] for one in policies}
     assert {one["spec"]["policyName"] for one in bindings} == named
 
@@ -573,4 +573,5 @@ def test_an_installation_for_some_namespaces_judges_those_alone(helm: Helm) -> N
     for policy in ("schedules", "schedulesets", "scheduleruns"):
         (selector,) = bound[policy]["matchResources"]["namespaceSelector"]["matchExpressions"]
         assert selector["values"] == ["a", "b", "duepoint-system"]
-    assert "matchResources" not in bound["jobs"]
+    for policy in ("jobs", "operator"):
+        assert "matchResources" not in bound[policy]
