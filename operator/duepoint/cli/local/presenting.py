@@ -97,7 +97,7 @@ async def _in_view(session: RunSession, request: RunRequest, receive_port: int |
             notices = session.notices[:_MOST_NOTICES]
             notices.append(_jobs_note(request))
             if receive_port is not None:
-                taken = f"{session.received} webhooks"
+                taken = "1 webhook" if session.received == 1 else f"{session.received} webhooks"
                 notices.append(f"The receiver at http://127.0.0.1:{receive_port} took {taken}")
             shown = view.screen(
                 session.schedules,
