@@ -116,6 +116,27 @@ async def cli(stack, *arguments: str) -> tuple[int, str, str]:
 # -- by hand -----------------------------------------------------------------------------------
 
 
+async def test_a_run_by_hand_has_a_policy_of_its_own(stack):
+    """Beside the active Job of a Schedule that forbids it, and in that Job's place."""
+    await stack.running()
+    spec = {**HOURLY, "concurrencyPolicy": "Forbid", "jobTemplate": template(suspend=True)}
+    await stack.apply("held", spec)
+    await stack.wait_until_ready("held")
+    await run(stack, "first", "held", trigger={})
+    (first,) = await stack.wait_for_job("held")
+    await run(stack, "beside", "held", trigger={"concurrencyPolicy": "Allow"})
+    both = await stack.wait_for_job("held", 2)
+    assert first["metadata"]["uid"] in [job["metadata"]["uid"] for job in both]
+    await run(stack, "instead", "held", trigger={"concurrencyPolicy": "Replace"})
+    former = {job["metadata"]["uid"] for job in both}
+
+    async def is_replaced() -> bool:
+        left = {job["metadata"]["uid"] for job in await stack.jobs("held")}
+        return bool(left) and not left & former
+
+    await stacks.eventually(is_replaced, "both Jobs were deleted for the newer one")
+
+
 async def test_a_suspended_job_runs_once_by_hand_and_the_object_goes_when_its_time_is_over(stack):
     await stack.running()
     await stack.apply("held", {**HOURLY, "payload": {"day": 1}, "jobTemplate": template()})

@@ -25,6 +25,19 @@ def test_two_greedy_owners_leave_enough_for_a_newcomer_to_begin_at_once():
     assert given_out.most("quiet") >= 8
 
 
+@pytest.mark.parametrize(
+    ("places", "greed", "parts"),
+    [(32, 1, [16, 8, 4, 2, 1, 1]), (256, shares.GREED, [192, 48, 12, 3, 1])],
+    ids=["look-ups", "webhooks, Kafka and other Redis"],
+)
+def test_who_owns_several_namespaces_can_have_every_place(places, greed, parts):
+    """Shares count namespaces; SECURITY.md says so."""
+    given_out = shares.Shares(places, greed=greed)
+    assert [take_all(given_out, f"team-{number}") for number in range(len(parts))] == parts
+    assert given_out.taken == places
+    assert not given_out.has_room("another")
+
+
 def test_nothing_is_kept_of_owners_that_have_nothing():
     given_out = shares.Shares(4)
     for number in range(50):

@@ -109,12 +109,12 @@ class World:
         plural = kubeapi.PLURALS[kind]
         return self.ask(self.user(person), "POST", f"{DUEPOINT}/namespaces/{space}/{plural}", thing)
 
-    def run(self, person: str, schedule: str) -> kubeapi.Answer:
+    def run(self, person: str, schedule: str, **trigger: str) -> kubeapi.Answer:
         thing = {
             "apiVersion": "duepoint.dev/v1alpha1",
             "kind": "ScheduleRun",
             "metadata": {"generateName": "r-", "namespace": self.team},
-            "spec": {"scheduleName": schedule, "trigger": {}},
+            "spec": {"scheduleName": schedule, "trigger": trigger},
         }
         return self.ask(
             self.user(person), "POST", f"{DUEPOINT}/namespaces/{self.team}/scheduleruns", thing
@@ -408,6 +408,13 @@ def test_a_run_by_hand_takes_the_verb_run_on_its_schedule(world: World) -> None:
     assert refused.code == 403
     assert "you may not run Schedule weekly" in message(refused)
     assert world.run("runner", "nightly").ok
+
+
+def test_a_run_by_hand_chooses_its_policy_without_a_right_on_jobs(world: World) -> None:
+    assert not [right for right in PEOPLE["runner"] if right[1] == "jobs"]
+    for policy in ("Allow", "Replace"):
+        made = world.run("runner", "nightly", concurrencyPolicy=policy)
+        assert made.ok, message(made)
 
 
 def test_a_run_by_hand_is_never_led_to_another_schedule(world: World) -> None:

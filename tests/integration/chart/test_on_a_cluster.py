@@ -262,6 +262,29 @@ def test_who_has_a_role_of_the_cluster_does_with_schedules_what_it_says(
         assert answer.code == 403
 
 
+def test_no_role_of_the_cluster_for_people_writes_endpoint_slices(
+    api: kubeapi.KubeApi, team_namespace: str
+) -> None:
+    """Who writes them leads a Service of their namespace where they like."""
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{team_namespace}/rolebindings"
+    group = "rbac.authorization.k8s.io"
+    for role in ("view", "edit", "admin"):
+        user = f"{role}-of-{team_namespace}"
+        binding = {
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        }
+        assert api.request("POST", rbac, binding).ok
+
+        def may(verb: str, resource: str, user: str = user) -> bool:
+            return _may(api, user, team_namespace, verb, resource)
+
+        wait_until(lambda may=may: may("list", "/services"), "the role is bound")
+        for verb in ("create", "update", "patch", "delete"):
+            assert not may(verb, "discovery.k8s.io/endpointslices"), (role, verb)
+
+
 def _made(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "duepoint.dev/v1alpha1",

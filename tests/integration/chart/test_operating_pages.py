@@ -65,12 +65,14 @@ def test_a_team_may_write_schedules_in_its_namespace_only(
     assert answer(theirs) == "no"
 
 
-def test_a_quota_of_the_page_bounds_schedules(
-    release: Release, api: kubeapi.KubeApi, teams: list[str]
+@pytest.mark.parametrize("kind", ["Schedule", "ScheduleSet"])
+def test_a_quota_of_the_page_bounds_schedules_and_sets(
+    release: Release, api: kubeapi.KubeApi, teams: list[str], kind: str
 ) -> None:
     assert release.name
     page = (pageblocks.ROOT / "docs/howto/many-tenants.md").read_text()
-    hard = {"count/schedules.duepoint.dev": "1"}
+    plural = kubeapi.PLURALS[kind]
+    hard = {f"count/{plural}.duepoint.dev": "1"}
     assert next(iter(hard)) in page
     quota = {"metadata": {"name": "schedules"}, "spec": {"hard": hard}}
     path = f"/api/v1/namespaces/{teams[0]}/resourcequotas"
@@ -93,11 +95,13 @@ def test_a_quota_of_the_page_bounds_schedules(
     def create() -> kubeapi.Answer:
         schedule = {
             "apiVersion": "duepoint.dev/v1alpha1",
-            "kind": "Schedule",
+            "kind": kind,
             "metadata": {"name": f"schedule-{next(names)}"},
-            "spec": {"schedule": "0 3 * * *", "stream": {"name": "ticks"}},
+            "spec": {"stream": {"name": "ticks"}}
+            | ({"schedule": "0 3 * * *"} if kind == "Schedule" else {}),
         }
-        return api.request("POST", SCHEDULES.format(teams[0]), schedule)
+        path = f"/apis/duepoint.dev/v1alpha1/namespaces/{teams[0]}/{plural}"
+        return api.request("POST", path, schedule)
 
     # What admission counts may be overwritten once, by a count that began before it.
     wait_until(lambda: create().ok, "admission knows the count")

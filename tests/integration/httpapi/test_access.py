@@ -240,6 +240,21 @@ async def test_the_charts_roles_let_viewers_read_and_editors_change(scene):
         assert is_let_in(answer), (name, answer)
 
 
+async def test_no_caller_chooses_where_a_member_fires(scene):
+    """With every verb on members: the target stands in the set, which is an object of its own."""
+    targets = {
+        "webhook": {"url": "https://elsewhere.example/"},
+        "stream": {"name": "others"},
+        "kafka": {"topic": "others"},
+        "jobTemplate": {"spec": {}},
+    }
+    for field, target in targets.items():
+        answer = await scene.ask("PUT", scene.member("a"), {**AT, field: target})
+        assert (answer.status, answer.code) == (400, "UnknownField"), (field, answer)
+        assert answer.json["field"] == field
+    assert await scene.members() == {}
+
+
 async def test_a_role_for_one_set_gives_no_other(scene):
     scene.tokens["clerk"] = scene.plane.service_account_token(scene.namespace, "clerk")
     scene.roles.grant(scene.namespace, "clerk", VERBS, scene.record.name)

@@ -118,6 +118,19 @@ async def test_a_page_of_another_site_changes_nothing(scene):
     assert spec["suspendReason"] == "same-origin"
 
 
+async def test_no_answer_is_given_to_a_page_of_another_site(scene):
+    """A browser hands an answer to such a page only where the answer allows its origin."""
+    make(scene, a_schedule("report"))
+    origin = {"Origin": "https://elsewhere.example"}
+    for method, path in (
+        ("GET", "/schedules"), ("GET", "/schedules/report"),
+        ("OPTIONS", "/schedules/report"), ("POST", "/schedules/report/suspend"),
+    ):  # fmt: skip
+        wish = {**origin, "Access-Control-Request-Method": "POST"}
+        answer = await scene.ask(method, here(scene, path), headers=wish)
+        assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
 async def test_without_the_setting_there_is_neither_a_page_nor_an_operation(
     duepoint_plane, kube_namespace, own_server, tmp_path
 ):
