@@ -325,7 +325,7 @@ class OperatorSettings(Settings):
     status_writes_per_second: int = _setting(
         _between(1, 1000),
         50,
-        "status writes a second; more only where a status would get older than a minute",
+        "status writes a second, of all kinds; more only where one would get older than a minute",
     )
 
 

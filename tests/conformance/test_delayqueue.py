@@ -1855,3 +1855,20 @@ async def test_a_check_is_put_off_and_finished_like_any_occurrence(harness):
     await harness.queue.settlements.settle(again, Settlement(finished=(check.member,)))
     shard = sharding.shard_of(known.id, harness.queue.layouts.known().shards)
     assert [one async for one in harness.queue.occurrences.all_occurrences(shard)] == []
+
+
+async def test_a_due_point_does_not_wait_behind_expired_claims_of_deleted_namespaces(harness):
+    for number in range(12):
+        gone = {"name": "gone", "namespace": f"gone-{number}"}
+        gone["uid"] = _uid_in_shard(harness, 0, 0, gone["namespace"])
+        await harness.arm(**gone)
+        await harness.claim_one(worker="dead", lease_seconds=2.0)
+        await _remove(harness, harness.definition(**gone))
+    await harness.pass_time(2.1)
+    await harness.arm(name="here", uid=_uid_in_shard(harness, 0, 0))
+    waited = 0.0
+    while not (answer := (await harness.look())[0]).claim:
+        waited += answer.wait_seconds
+        await harness.pass_time(answer.wait_seconds)
+    assert len(answer.claim.points) == 1
+    assert waited < 0.5

@@ -462,3 +462,22 @@ async def test_a_namespace_with_a_backlog_in_many_sets_leaves_its_neighbours_the
     assert len(claimed) > 64
     assert points.schedule_id("of-a-neighbour", "bank") in claimed
     await harness.close()
+
+
+async def test_a_member_of_another_name_under_the_same_id_is_not_dropped(harness, stored_set):
+    """Ids are hashes: the record says whose it is."""
+    await harness.queue.members.put(stored_set, [a_write("breakfast"), a_write("fast")])
+    ids = {name: points.member_id(stored_set.identity, name) for name in ("breakfast", "fast")}
+    for shard in await harness.shards():
+        names = harness.server.shard(shard)
+        for key in await harness.server.redis.keys(f"*{names.tag}*defs*"):
+            stored = await harness.server.redis.hgetall(key)
+            if ids["breakfast"] in stored:
+                record = stored[ids["breakfast"]]
+    for shard in await harness.shards():
+        names = harness.server.shard(shard)
+        for key in await harness.server.redis.keys(f"*{names.tag}*defs*"):
+            if await harness.server.redis.hexists(key, ids["fast"]):
+                await harness.server.redis.hset(key, ids["fast"], record)
+    (answer,) = await harness.queue.members.remove(stored_set, [values.MemberRemoval(id="fast")])
+    assert answer.outcome is Outcome.ABSENT

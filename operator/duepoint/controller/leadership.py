@@ -164,6 +164,7 @@ class Leadership:
                     owner = layouts.Owner(cluster=found.cluster, home=found.home)
                     self._queue.layouts.belong_to(owner)
                     self._is_identified = True
+                    self._health.well("resync")
                 serverhealth.report(await self._queue.health.problems(fills=True), self._health)
                 layout = await self._queue.membership.open(
                     shards, epoch, noted=noted, by=self._others.own
@@ -171,7 +172,8 @@ class Leadership:
                 if layout.former is None:
                     await self._queue.resharding.open_own(layout, epoch)
             except (errors.TryLater, kube_errors.ApiError) as trouble:
-                if self._health.unwell("queue", str(trouble)):
+                part = "queue" if self._is_identified else "resync"  # of the API server
+                if self._health.unwell(part, str(trouble)):
                     telemetry.logger.warning("index cannot be opened", error=str(trouble))
                 if isinstance(trouble, queue_errors.Foreign):
                     self._others.refused()

@@ -12,12 +12,14 @@ A question with an answer is no event: the service that asks gets the function i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, ParamSpec
 
 from duepoint import agreedclock, services
 from duepoint.clock import Clock
+from duepoint.controller.allowance import Allowance
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import events as kube_events
@@ -154,6 +156,8 @@ class TermEvents:
         set_ended: what became of members of a set, by one settlement; the reader settles the
             acknowledgement once it is safe.
 
+        shard_went_back: (shard, id of the note of it) among the shard's outcomes what stands behind
+            that note is new, whatever its id.
         points_held: a shard is suspect, or a held point was found.
         claims_lost: (instant in microseconds) claims of slots up to then were lost.
         index_suspected: the index may lack something.
@@ -182,6 +186,7 @@ class TermEvents:
 
     set_ended: Signal[[SetOutcome, Acknowledgement | None]] = field(default_factory=Signal)
 
+    shard_went_back: Signal[[int, tuple[int, int]]] = field(default_factory=Signal)
     points_held: Signal[[]] = field(default_factory=Signal)
     claims_lost: Signal[[int]] = field(default_factory=Signal)
     index_suspected: Signal[[]] = field(default_factory=Signal)
@@ -191,7 +196,7 @@ class TermEvents:
     watch_listed: Signal[[]] = field(default_factory=Signal)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TermContext:
     """What the services of a term share.
 
@@ -202,7 +207,7 @@ class TermContext:
         health: takes the state of each part of the operator.
         namespaces: the namespaces that are looked after; empty = the whole cluster.
         installation: our installation, as statuses and the index name it; empty = it has no name.
-        writes_per_second: the rate of status writes.
+        writes_per_second: the rate of status writes, of all kinds together.
         record: records an Event for users.
     """
 
@@ -216,6 +221,11 @@ class TermContext:
     installation: str = ""
     writes_per_second: float = 50
     record: Callable[[kube_events.Event], None] = lambda _event: None
+
+    @functools.cached_property
+    def allowance(self) -> Allowance:
+        """What the writers of statuses, one for each kind of object, share."""
+        return Allowance(self.writes_per_second, self.clock.monotonic())
 
 
 async def wait_for_time(clock: Clock) -> None:

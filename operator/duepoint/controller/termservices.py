@@ -225,6 +225,7 @@ def subscribe(
 
     events.set_ended.subscribe(sets.ended)
 
+    events.shard_went_back.subscribe(sets.shard_went_back)
     events.points_held.subscribe(services.fallbacks.look)
     events.claims_lost.subscribe(jobs.history.late.record_lost_claims)
     events.index_suspected.subscribe(sets.request)

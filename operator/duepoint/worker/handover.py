@@ -164,6 +164,9 @@ class Handover:
                 for item, refusal in zip(items, why, strict=True):
                     if not refusal:
                         self._count(item, now_us)
+            elif handed.lost:
+                settler.lost = True
+                return
             else:
                 items = self._still_held(settler, items, handed)
                 continue
@@ -194,7 +197,7 @@ class Handover:
                 left.append(item)
             elif rows:
                 left.append(item.pick(rows))
-            elif isinstance(item, AttemptItem) and not handed.lost:
+            elif isinstance(item, AttemptItem):
                 withdrawn = closings.still_open(
                     item.attempt,
                     Reason.DELETED,

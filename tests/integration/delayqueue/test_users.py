@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import redis
 
-from tests.support import redisusers
+from duepoint import errors
+from duepoint.delayqueue import delayqueue
+from duepoint.delayqueue.wire import connecting
+from tests.support import queueing, redisusers
 
 #: Each is of a category of which a user has something, or would undo what the others may do.
 REFUSED = (
@@ -43,3 +46,19 @@ def test_the_api_may_wait_for_safety_where_the_server_knows_how(redis_server):
         assert may(client, "api", "WAIT", "0", "1") == "OK"
         if redis_server.kind == "valkey":  # Redis 7.0 has no such command
             assert may(client, "api", "WAITAOF", "0", "0", "1") == "OK"
+
+
+async def test_a_user_that_may_not_run_info_is_named_that_right(own_server, key_prefix):
+    with own_server.client() as client:
+        client.execute_command(
+            "ACL", "SETUSER", "narrow", "on", "nopass", "~*", "&*", "+@all", "-info"
+        )
+    server = connecting.Server(url=own_server.url.replace("://", "://narrow:x@"))
+    queue = delayqueue.connect(
+        own_server.url, blob_key=queueing.BLOB_KEY, prefix=key_prefix, server=server
+    )
+    try:
+        with pytest.raises(errors.QueueUnavailable, match=r"may not run INFO; let it \+info"):
+            await queue.health.problems()
+    finally:
+        await queue.close()

@@ -362,3 +362,23 @@ async def test_overdue_slots_of_a_deleted_schedule_do_not_fire(monkeypatch):
         await place.clock.advance(0.3)
     assert gone[0].uid not in {entry["schedule_id"] for entry in _entries(place)}
     await _check_caught_up(place, count=FEW - 1)
+
+
+async def test_once_a_claim_is_lost_no_other_script_of_it_is_sent(monkeypatch):
+    large = actions.Action(target=TICKS.target, payload=msgspec.Raw(b'"' + 60_000 * b"x" + b'"'))
+    place = await _place(COUNT, large)
+    asked, deliver = [], place.queue.settlements.deliver
+
+    async def lost_at_first(claim, settlement, *entries):
+        asked.append(claim.id)
+        if asked.count(claim.id) == 1 and len(set(asked)) == 1:
+            held = (False,) * sum(len(group.members) for group in entries)
+            return messages.DeliveryResult(done=False, held=held, lost=True)
+        return await deliver(claim, settlement, *entries)
+
+    monkeypatch.setattr(place.queue.settlements, "deliver", lost_at_first)
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(65)
+    assert asked.count(asked[0]) == 1
+    ids = [entry["id"] for entry in _entries(place)]
+    assert len(ids) == len(set(ids))

@@ -25,7 +25,7 @@ from duepoint import errors, services, telemetry
 from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules.dryruns import DryRuns
-from duepoint.controller.schedulesets import setevents, setreports
+from duepoint.controller.schedulesets import setevents, setreports, settallies
 from duepoint.controller.schedulesets.followed import FollowedSet, FollowedSets
 from duepoint.controller.schedulesets.setcounts import SetCounts
 from duepoint.controller.schedulesets.setdeletions import SetDeletions
@@ -142,6 +142,11 @@ class ScheduleSets:
             if ack is not None:
                 ack.settle()
 
+    def shard_went_back(self, shard: int, note: settallies.EntryId) -> None:
+        """What stands behind the note among the shard's outcomes has not been counted."""
+        for state in self.states:
+            state.tally = state.tally.after_going_back(shard, note)
+
     def request(self) -> None:
         """Something may have been missed, or the index may lack something: compare soon."""
         self._requested.set()
@@ -233,13 +238,13 @@ class ScheduleSets:
             except queue_errors.LayoutChanged:
                 await self._term.queue.layouts.read()
                 return _STALE_SECONDS
+            except kube_errors.ApiError as trouble:  # first: one that is away says "try later", too
+                self._report_waiting(change, Reason.API_UNAVAILABLE, str(trouble))
+                raise
             except errors.TryLater as trouble:
                 self._report_waiting(
                     change, Reason.QUEUE_UNAVAILABLE, f"Redis cannot be asked: {trouble}"
                 )
-                raise
-            except kube_errors.ApiError as trouble:
-                self._report_waiting(change, Reason.API_UNAVAILABLE, str(trouble))
                 raise
             except Exception as bug:
                 self._report_waiting(

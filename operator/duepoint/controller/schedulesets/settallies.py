@@ -3,7 +3,7 @@
 Workers write into each shard's stream of outcomes what became of members, one line for each set.
 A leader that stops between counting a line and acknowledging it reads it again; so the status says
 through which entry of each shard it has counted, and an entry up to there is not counted again.
-Entries of one shard have rising ids: milliseconds, then a number. Pure.
+Entries of one shard have rising ids, milliseconds, then a number, until its server goes back. Pure.
 """
 
 from __future__ import annotations
@@ -57,6 +57,16 @@ class SetTally(msgspec.Struct, frozen=True, kw_only=True):
             since_us=self.since_us,
             through={**self.through, ended.shard: entry},
         )
+
+    def after_going_back(self, shard: int, note: EntryId) -> SetTally:
+        """With the mark of a shard no higher than the note that its server went back.
+
+        Ids are times: those of a promoted server whose clock is behind are lower than those that
+        the former one gave.
+        """
+        if self.through.get(shard, note) <= note:
+            return self
+        return msgspec.structs.replace(self, through={**self.through, shard: note})
 
 
 #: Nothing was counted.

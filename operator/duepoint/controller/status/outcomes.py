@@ -7,9 +7,9 @@ ago. A status needs its object, so reading begins once a complete list has been 
 an unknown uid then belong to a Schedule that is gone. With too many entries outstanding, reading
 waits for the writer.
 
-The outcomes of a lost claim count among the runs alone: its slots are other workers' to end. A note
-that a server went back stands in its place among the outcomes; entries that the server then shows
-again were passed on before and are only acknowledged.
+The outcomes of a lost claim count among the runs of Schedules alone: its slots are other workers'
+to end. A note that a server went back stands in its place among the outcomes; entries that the
+server then shows again were passed on before and are only acknowledged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from duepoint.controller.term import Acknowledgement, TermContext
 from duepoint.delayqueue import ledger, messages
 from duepoint.faults import FaultPoint
 from duepoint.runs import run as runs
-from duepoint.runs import setruns
 
 GROUP = "status"
 
@@ -201,10 +200,15 @@ class Outcomes:
     def _hand_on(self, entry: ledger.OutcomeEntry, *, replayed: bool, ack: Acknowledgement) -> None:
         if entry.back_us:
             self._term.events.points_held()
+            if not replayed:  # else what stands behind it may be counted already
+                self._term.events.shard_went_back(int(entry.shard), _id_of(entry))
             return
         news = _news(entry)
-        for outcome in news.sets:
-            self._term.events.set_ended(_counted(outcome, entry), ack)
+        # A member's run has no name by which it would be recognised. What a lost claim says of it
+        # was counted where only the reply to its settlement was lost; else the next owner says it.
+        for outcome in () if entry.is_lost else news.sets:
+            placed = msgspec.structs.replace(outcome, shard=int(entry.shard), entry=entry.id)
+            self._term.events.set_ended(placed, ack)
         for event in news.events:
             if not entry.is_lost:
                 self._reporter.event(event, replayed=replayed, ack=ack)
@@ -244,12 +248,6 @@ class Outcomes:
 def _id_of(entry: ledger.OutcomeEntry) -> _EntryId:
     at_ms, _, number = entry.id.partition("-")
     return int(at_ms or 0), int(number or 0)
-
-
-def _counted(outcome: setruns.SetOutcome, entry: ledger.OutcomeEntry) -> setruns.SetOutcome:
-    """With its place; of a lost claim the runs count alone: its slots are others' to end."""
-    lost = {"missed": 0, "skipped": 0} if entry.is_lost else {}
-    return msgspec.structs.replace(outcome, shard=int(entry.shard), entry=entry.id, **lost)
 
 
 def _news(entry: ledger.OutcomeEntry) -> runs.RunNews:

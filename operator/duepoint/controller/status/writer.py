@@ -3,8 +3,9 @@
 An owner of statuses (``StatusSource``) says that a status has changed, how soon it is to be written
 and which acknowledgements depend on it. The writer asks for the status when its turn has come, so
 it is always written in its newest state, and replaces it as a whole, guarded by the object's uid. A
-status that would be the same is not written. All writes keep to a rate, and to fewer at a time
-while the API server is slow; large objects take turns of their own, with rests.
+status that would be the same is not written. All writes of a term, of whichever kind, keep to one
+rate, and those of a kind to fewer at a time while the API server is slow; large objects take turns
+of their own, with rests.
 
 What follows an answer depends on the answer. A write that failed is repeated without a read, which
 is harmless. One that found another object under the name is dropped. One that the schema's guards
@@ -22,10 +23,10 @@ import msgspec
 
 from duepoint import clock as clocks
 from duepoint import errors, faults, services, telemetry
+from duepoint.controller.allowance import Allowance
 from duepoint.controller.observed import LARGE_BYTES
 from duepoint.controller.status import writequeue
 from duepoint.controller.status.writequeue import (
-    Allowance,
     FewPerPeriod,
     LargeWriteQueue,
     Parallel,
@@ -92,6 +93,7 @@ class _Pending(msgspec.Struct):
         changed_at: since when its status has changed; None = the published one is true.
         large_bytes: size of the object where it is large, else 0.
         due_after_write: when it is due again by what changed while it was being written.
+        retry_at: when it is tried again; None = the last write has not failed.
     """
 
     interval: WriteInterval = WriteInterval()
@@ -102,6 +104,7 @@ class _Pending(msgspec.Struct):
     due_after_write: float | None = None
     acks: tuple[Acknowledgement, ...] = ()
     waits: Iterator[float] | None = None
+    retry_at: float | None = None
 
 
 class StatusWriter:
@@ -128,7 +131,7 @@ class StatusWriter:
         self._part = part
         self._is_arming = is_arming
         self._holds_bursts = holds_bursts
-        self._allowance = Allowance(term.writes_per_second, term.clock.monotonic())
+        self._allowance = term.allowance
         self._parallel = Parallel(_PARALLEL_WRITES)
         self._outside_lull = FewPerPeriod(_OUTSIDE_LULL_WRITES)
         self._queue = WriteQueue()
@@ -334,6 +337,19 @@ class StatusWriter:
         finally:
             self._parallel.end()
             self._some_due.set()
+        await self._precede_again(uid)
+
+    async def _precede_again(self, uid: str) -> None:
+        """An urgent status whose write failed goes before the others once its retry is due."""
+        pending = self._pending.get(uid)
+        if pending is None or pending.retry_at is None or not self._is_urgent(uid):
+            return
+        await self._term.clock.sleep(pending.retry_at - self._term.clock.monotonic())
+        if self._is_current(uid, pending) and self._is_urgent(uid) and not pending.writing:
+            self._bring_forward(uid, pending, pending.retry_at - _PRECEDENCE_SECONDS)
+
+    def _is_urgent(self, uid: str) -> bool:
+        return uid in self._urgent or uid in self._unlimited
 
     async def _write_large(self) -> None:
         """The statuses of large objects, one at a time."""
@@ -358,7 +374,9 @@ class StatusWriter:
         if pending is None:
             return
         changed_at, acks = pending.changed_at, pending.acks
+        marked = [marks for marks in (self._urgent, self._unlimited) if uid in marks]
         pending.writing, pending.changed_at, pending.acks = True, None, ()
+        pending.retry_at = None
         self._unmark(uid)
         try:
             is_done = await self._write(uid, pending)
@@ -373,7 +391,8 @@ class StatusWriter:
             return
         pending.changed_at = changed_at
         if changed_at is not None and not pending.large_bytes:
-            self._changed.add(uid)
+            for marks in (self._changed, *marked):
+                marks.add(uid)
         pending.acks = acks + pending.acks
 
     async def _write(self, uid: str, pending: _Pending) -> bool:
@@ -433,7 +452,7 @@ class StatusWriter:
         wait = max(next(pending.waits), after_seconds or 0.0)
         if not self._is_current(uid, pending):
             return
-        due = self._term.clock.monotonic() + wait
+        due = pending.retry_at = self._term.clock.monotonic() + wait
         if pending.large_bytes:
             self._large.put_off(pending.namespace, uid, due)
         else:

@@ -39,8 +39,11 @@ CLOCK_TOLERANCE_US = 5_000
 #: A worker that is not preferred leaves dues to the one that is for so long, in microseconds.
 STANDBY_DUE_DELAY_US = (200_000, 500_000)
 STANDBY_EXPIRY_DELAY_US = (0, 100_000)
-#: Rounds of "name other lanes": two in practice, more only while edits move the heads.
+#: Rounds of "name other lanes": two in practice, more while edits move the heads, and where claims
+#: of deleted namespaces have run out, each of which takes one. What is left is looked at soon, once
+#: the other shards have been answered for.
 _ROUNDS = 4
+_ROUNDS_WAIT_SECONDS = 0.005
 _MOST_LANES = 64
 _MOST_POINTS = 2_000  # two values each; unpack() carries 7,900
 #: A shard that is only on its way to another node is looked at again after so long.
@@ -167,7 +170,12 @@ class Claims:
         self._is_outdated = any(
             isinstance(trouble, queue_errors.LayoutChanged) for trouble in troubles
         )
-        return [answers.get(shard) or _look_again(shard, failed.get(shard)) for shard in shards]
+        soon = dict.fromkeys(asked, _ROUNDS_WAIT_SECONDS)
+        return [
+            answers.get(shard)
+            or _look_again(shard, failed.get(shard), after_seconds=soon.get(shard, AWAY_SECONDS))
+            for shard in shards
+        ]
 
     def expected(self, shard: messages.ShardId) -> int:
         """About how many points a shard gives next; of retries fewer."""

@@ -21,7 +21,6 @@
 -- include managed
 
 local LANE, BATCH, rows = KEYS[6], 500, args.rows
-local NAME_FROM = GENERATION + 8 -- no record has fewer bytes before the name
 local entry = redis.call('HGET', META, 's' .. args.lane)
 if not entry then
   return { 'GONE' }
@@ -43,7 +42,7 @@ for i = 1, #rows, 3 do
   local stored, answer = redis.call('HGET', bucket, id), '+'
   if not stored then
     answer = shard_state == 'draining' and '-' or ''
-  elseif not string.find(stored, name, NAME_FROM, true) then
+  elseif has_other_name(stored, name) then
     answer = ''
   elseif expected ~= '' and string.sub(stored, 8, 11) ~= expected then
     answer = string.sub(stored, 8, 11)

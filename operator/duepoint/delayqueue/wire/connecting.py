@@ -427,8 +427,8 @@ class Sentinels:
             await client.aclose()  # type: ignore[attr-defined,unused-ignore]
 
 
-async def greeting(connection: redis.asyncio.Connection) -> Greeting | None:
-    """Log in and ask who is there; None where we may not ask.
+async def greeting(connection: redis.asyncio.Connection) -> Greeting:
+    """Log in and ask who is there.
 
     Raises a ConnectionError of the library for a server that cannot be used.
     """
@@ -440,7 +440,9 @@ async def greeting(connection: redis.asyncio.Connection) -> Greeting | None:
     except TimeoutError:  # the library cleans up after errors of its own only
         raise redis.exceptions.TimeoutError("the server does not answer") from None
     except redis.exceptions.NoPermissionError:
-        return None
+        raise redis.exceptions.ConnectionError(
+            "this Redis user may not run INFO; let it +info"
+        ) from None
     except redis.exceptions.ResponseError as error:
         # Before the first command of ours a server can only refuse us, for whatever reason it has.
         refusal = redis.exceptions.ConnectionError(*error.args, status_code=error.status_code)

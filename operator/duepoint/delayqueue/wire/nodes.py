@@ -218,8 +218,6 @@ class Node:
         self._run_ids.pop(connection, None)
         said = await connecting.greeting(connection)
         await faults.reach(FaultPoint.AFTER_QUEUE_GREETING)
-        if said is None:
-            return
         self._run_ids[connection] = said.run_id
         if said.is_replica and not self._takes_replicas:
             raise redis.exceptions.ConnectionError(

@@ -402,3 +402,25 @@ async def test_sets_of_namespaces_that_are_not_watched_are_left_alone(world):
     async with world.leader(epoch=2, namespaces=("another",)):
         await world.clock.advance(2 * ORPHAN_SECONDS)
         assert world.record().state is SetState.READY
+
+
+async def test_an_api_server_that_is_away_is_not_called_redis(world):
+    async with world.leader():
+        away = kube_errors.Unavailable("PATCH /apis/duepoint.dev: 503")
+        world.api.fail_next(away, verb="PATCH", resource="schedulesets")
+        await world.apply_set()
+        assert world.set_ready() == ("Unknown", "ApiUnavailable")
+        await world.clock.advance(10)
+        assert world.set_ready() == ("True", "Armed")
+
+
+async def test_the_rate_of_status_writes_holds_for_all_kinds_together():
+    async with SetWorld(writes_per_second=5).leader() as world:
+        for number in range(15):
+            await world.apply(f"s{number}")
+            await world.apply_set(f"set{number}")
+        await world.clock.advance(2)
+        written = sum(
+            verb == "PATCH" and path.endswith("/status") for verb, path in world.api.requests
+        )
+        assert 10 <= written <= 15

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from duepoint.controller.schedulesets import settallies
 from duepoint.controller.schedulesets.settallies import SetTally
 from duepoint.controller.term import Acknowledgement
+from duepoint.delayqueue import messages
 from duepoint.runs.setruns import SetOutcome
 from tests.unit.controller.setworld import NAME, SetWorld
 from tests.unit.controller.world import NAMESPACE
@@ -79,3 +81,47 @@ async def test_what_ended_of_a_set_that_is_gone_is_settled_and_dropped(world):
         ack.settle()
         await world.clock.settle()
         assert settled == ["gone"]
+
+
+def tell(world, uid, *, lost=False, back=False, number=None):
+    """A worker's entry of one success of a member; or the note that the server went back."""
+    shard = messages.ShardId(0)
+    stored = world.queue.shards[shard]
+    stored.added = stored.added + 1 if number is None else number
+    one = SetOutcome(uid=uid, namespace=NAMESPACE, name=NAME, succeeded=1)
+    news = {"events": [], "together": [], "sets": [one]}
+    stored.outcomes[stored.added] = b"" if back else msgspec.msgpack.encode(news)
+    if lost:
+        stored.lost.add(stored.added)
+    if back:
+        stored.fallbacks[stored.added] = 1
+    for ledger in world.queue.ledgers:
+        ledger.tell(shard)
+
+
+async def test_a_member_counts_once_where_only_the_reply_to_a_claims_last_settlement_was_lost(
+    world,
+):
+    async with world.leader():
+        uid = (await world.apply_set())["metadata"]["uid"]
+        tell(world, uid)
+        tell(world, uid, lost=True)  # sent again, to a claim that had ended with it
+        await world.clock.advance(21)
+        assert world.set_status()["runs"]["succeeded"] == 1
+        assert not any(shard.outcomes for shard in world.queue.shards.values())
+
+
+async def test_members_are_counted_on_after_a_failover_to_a_server_whose_clock_is_behind(world):
+    async with world.leader():
+        uid = (await world.apply_set())["metadata"]["uid"]
+        tell(world, uid, number=9_000)
+        await world.clock.advance(21)
+        assert world.set_status()["runs"]["succeeded"] == 1
+        world.queue.upheavals += 1
+        for ledger in world.queue.ledgers:
+            ledger.flush()
+        tell(world, uid, back=True, number=5_000)
+        tell(world, uid, number=5_001)
+        await world.clock.advance(21)
+        assert world.set_status()["runs"]["succeeded"] == 2
+        assert world.set_status()["runs"]["countedThrough"] == "0:5001-0"

@@ -478,3 +478,19 @@ async def test_a_completed_schedule_says_that_its_last_run_failed():
         await world.clock.advance(60)
         assert message(world) == shown
         assert world.status_writes() == writes
+
+
+async def test_an_urgent_status_whose_write_failed_still_goes_before_a_burst_of_runs():
+    async with World(writes_per_second=5).leader() as world:
+        made = [await world.apply(f"s{number}") for number in range(120)]
+        await world.clock.advance(60)
+        for one in made:
+            await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
+        await world.clock.advance(0.5)
+        away = kube_errors.Unavailable("PATCH: 503")
+        world.api.fail_next(away, verb="PATCH", resource="schedules")
+        await world.apply("s5", suspend=True)
+        for one in made:  # ever more changes: the burst goes on
+            await world.tell(one["metadata"]["uid"], event(one, FIRST + 300 * S), read=False)
+            await world.clock.advance(0.03)
+        assert world.ready("s5") == ("True", "Suspended")

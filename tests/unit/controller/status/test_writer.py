@@ -11,10 +11,11 @@ import kopf
 import pytest
 
 from duepoint import errors, services
+from duepoint.controller.allowance import Allowance
 from duepoint.controller.maintenance.indexwatch import IndexWatch
 from duepoint.controller.maintenance.sweeper import SweepRounds
 from duepoint.controller.schedules.resync import Resync
-from duepoint.controller.status.writequeue import Allowance, WriteQueue
+from duepoint.controller.status.writequeue import WriteQueue
 from duepoint.controller.term import TermEvents
 from duepoint.controller.watching import kopfsetup
 from duepoint.controller.workqueue import WorkQueue
