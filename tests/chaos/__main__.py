@@ -43,7 +43,10 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.check is not None:
         found = history.read_file(chosen.check)
-        return _judge(found, sorted({one.kind for one in found.faults}))
+        from tests.chaos import sizes
+
+        rounds = chosen.rounds or sizes.RHYTHMS[chosen.size].rounds
+        return _judge(found, sorted({one.kind for one in found.faults}), rounds)
     seed = random.SystemRandom().randrange(1_000_000) if chosen.seed is None else chosen.seed
     return _play(seed, chosen)
 
@@ -71,12 +74,12 @@ def _play(seed: int, chosen: argparse.Namespace) -> int:
         wanted = dataclasses.replace(wanted, rhythm=rhythm)
     _say(f"logs: {folder}")
     played = asyncio.run(playing.play(wanted, plane, folder, path, _say))
-    return _judge(played.recorder.history, sorted(played.kinds))
+    return _judge(played.recorder.history, sorted(played.kinds), wanted.rhythm.rounds)
 
 
-def _judge(found: history.History, kinds: list[str]) -> int:
+def _judge(found: history.History, kinds: list[str], rounds: int) -> int:
     violations = checker.judge(found)
-    complaints = list(quietness.complaints(found, kinds))
+    complaints = list(quietness.complaints(found, kinds, rounds=rounds))
     for line in report.lines(found, violations, complaints):
         _say(line)
     return 1 if violations or complaints else 0

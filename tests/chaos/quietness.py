@@ -22,11 +22,12 @@ LEAST_DISTURBED = 50
 MOST_STALLED = 0.1
 
 
-def complaints(history: History, kinds: Collection[str]) -> Iterator[str]:
+def complaints(history: History, kinds: Collection[str], *, rounds: int) -> Iterator[str]:
     """Why the run proves nothing; none where it does.
 
     Args:
         kinds: of faults that the plan wanted to see.
+        rounds: of faults. One has each kind once at most, and whether that bites is chance.
     """
     seconds = history.run.seconds
     if len(history.effects) < LEAST_EFFECTS * seconds:
@@ -38,7 +39,7 @@ def complaints(history: History, kinds: Collection[str]) -> Iterator[str]:
     without = Counter(one.kind for one in history.faults if not one.witness)
     if sum(bitten.values()) < seconds / SECONDS_PER_FAULT:
         yield f"{sum(bitten.values())} faults in {seconds:.0f} s are too few"
-    for kind in sorted(kinds):
+    for kind in sorted(kinds) if rounds > 1 else ():
         if not bitten[kind]:
             yield f"no {kind} was seen to bite ({without[kind]} were tried)"
     stalled = sum(one.end_us - one.begin_us for one in history.stalls) / 1e6

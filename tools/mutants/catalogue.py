@@ -521,7 +521,7 @@ MUTANTS = (
     ),
     _mutant(
         "members", "delayqueue/scripts/dropmembers.lua", "a removal takes a namesake's hash",
-        "elseif not string.find(stored, name, NAME_FROM, true) then\n    answer = ''", "",
+        "elseif has_other_name(stored, name) then\n    answer = ''", "",
         "members",
     ),
     _mutant(

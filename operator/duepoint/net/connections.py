@@ -1,10 +1,11 @@
 """Requests over kept connections: a pool by endpoint.
 
 A connection that is not in use is kept for a while and closed after it; the one used last serves
-next. A kept connection may have been closed by the server just before it is used: a request of
-which nothing was heard is then sent once more, over a new connection, where the caller says that
-this is harmless. Who may be connected to is decided by ``Opener``; with a limit of open connections
-further requests wait in turn.
+next. A kept connection may have been closed by the server just before it is used: a request that
+did not reach it is then sent over a new connection. One that may have reached it, and of which
+nothing was heard, is sent once more only where the caller says that this is harmless. Who may be
+connected to is decided by ``Opener``; with a limit of open connections further requests wait in
+turn.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Call:
         content: head and body as they go out.
         deadline: when the response must be there, by the loop's clock.
         connect_by: when there must be a connection.
-        is_repeatable: whether it may be sent again after a kept connection was cut.
+        is_repeatable: whether it may be sent again where the server may have it already.
         rule: how much of the body is read.
         may_send: asked once there is a connection; nothing is sent where it says no.
     """
@@ -148,8 +149,8 @@ class Pool:
                     return await self._exchange(kept, call)
                 except http1.Cut:
                     lasted = loop.time() - begun
-                    is_stale = not kept.was_heard and lasted < _STALE_SECONDS
-                    if not (is_stale and call.is_repeatable):
+                    may_repeat = call.is_repeatable and lasted < _STALE_SECONDS
+                    if kept.was_heard or (kept.was_taken and not may_repeat):
                         raise
             return await self._exchange(await self._open(call.endpoint, call.connect_by), call)
         finally:

@@ -11,6 +11,8 @@ an API server need them.
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, cast
@@ -266,6 +268,8 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         was_heard: whether anything arrived since the last request was sent.
+        was_taken: whether any byte of the last request may have reached the server before it closed
+            the connection. Only where its kernel has acknowledged none is that ruled out.
         idle_since: when it was put aside, by the loop's clock; the pool's.
     """
 
@@ -280,6 +284,8 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self.was_heard = False
+        self.was_taken = True
+        self._acknowledged: int | None = None
         self.idle_since = 0.0
 
     @property
@@ -296,6 +302,7 @@ class Connection(asyncio.Protocol):
         self.was_heard = False
         if self._transport is None:
             raise Cut("the connection was closed")
+        self._acknowledged, self.was_taken = _acknowledged(self._transport), True
         self._parser = ResponseParser(rule)
         pending: asyncio.Future[Response] = self._loop.create_future()
         self._pending = pending
@@ -333,11 +340,19 @@ class Connection(asyncio.Protocol):
         if response is not None:
             self._pending.set_result(response)
 
+    def eof_received(self) -> None:
+        self._note_taken()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._note_taken()
         self._transport = None
         self._stop_timer()
         response = self._parser.end() if exc is None else self._parser.partial()
         self._settle(response, Cut(f"the connection was cut{f': {exc}' if exc else ''}"))
+
+    def _note_taken(self) -> None:
+        if self.was_taken and self._acknowledged is not None and self._transport is not None:
+            self.was_taken = _acknowledged(self._transport) != self._acknowledged
 
     # -- the deadline ----------------------------------------------------------------------------
 
@@ -365,3 +380,20 @@ class Connection(asyncio.Protocol):
             self._pending.set_result(response)
         else:
             self._pending.set_exception(error)
+
+
+#: Where ``tcpi_bytes_acked`` stands in Linux's ``struct tcp_info``.
+_BYTES_ACKED = struct.Struct("=Q"), 120
+
+
+def _acknowledged(transport: asyncio.Transport) -> int | None:
+    """How many bytes the other side's kernel has acknowledged; None where ours does not say."""
+    connected = transport.get_extra_info("socket")
+    if connected is None or not hasattr(socket, "TCP_INFO"):
+        return None
+    packed, offset = _BYTES_ACKED
+    try:
+        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, offset + packed.size)
+        return int(packed.unpack_from(info, offset)[0])
+    except (OSError, struct.error):
+        return None

@@ -60,7 +60,12 @@ def slot_event(
 
 def origin(known: definitions.Definition) -> dict[str, str]:
     """What a dead letter says of its schedule; of a member's, its set too."""
-    fields = {"namespace": known.namespace, "name": known.name, "uid": known.uid}
+    fields = {
+        "namespace": known.namespace,
+        "name": known.name,
+        "uid": known.uid,
+        "schedule_id": known.id.hex(),
+    }
     if known.owner is not None:
         fields |= {"set": known.owner.name, "set_id": known.owner.text.decode()}
     return fields

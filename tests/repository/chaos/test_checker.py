@@ -488,14 +488,14 @@ def busy():
 
 
 def test_a_run_with_enough_of_everything_says_something():
-    assert list(quietness.complaints(busy(), ["a", "b"])) == []
+    assert list(quietness.complaints(busy(), ["a", "b"], rounds=2)) == []
 
 
 def test_a_run_is_refused_that_was_too_quiet():
-    assert "too few" in "\n".join(quietness.complaints(clean(), []))
+    assert "too few" in "\n".join(quietness.complaints(clean(), [], rounds=2))
     made = busy()
     made.faults = []
-    said = "\n".join(quietness.complaints(made, ["a"]))
+    said = "\n".join(quietness.complaints(made, ["a"], rounds=2))
     assert "0 faults" in said
     assert "no a was seen to bite" in said
     assert "slots were due while" in said
@@ -504,19 +504,31 @@ def test_a_run_is_refused_that_was_too_quiet():
 def test_a_fault_without_a_witness_does_not_count():
     made = busy()
     made.faults = [dataclasses.replace(one, witness="") for one in made.faults]
-    assert "no a was seen to bite (1 were tried)" in "\n".join(quietness.complaints(made, ["a"]))
+    assert "no a was seen to bite (1 were tried)" in "\n".join(
+        quietness.complaints(made, ["a"], rounds=2)
+    )
+
+
+def test_of_a_single_round_not_every_kind_of_fault_is_expected_to_bite():
+    made = busy()
+    made.faults.append(dataclasses.replace(made.faults[0], kind="b"))
+    made.faults[0] = dataclasses.replace(made.faults[0], witness="")
+    assert list(quietness.complaints(made, ["a", "b"], rounds=2)) == [
+        "no a was seen to bite (1 were tried)"
+    ]
+    assert list(quietness.complaints(made, ["a", "b"], rounds=1)) == []
 
 
 def test_a_run_on_a_machine_that_mostly_stood_still_says_nothing():
     made = busy()
     made.stalls = [Stall(begin_us=T, end_us=T + 3 * S)]
-    assert "the machine stood still for 3 of 20 s" in list(quietness.complaints(made, []))
+    assert "the machine stood still for 3 of 20 s" in list(quietness.complaints(made, [], rounds=2))
 
 
 def test_a_target_that_did_nothing_is_missed():
     made = busy()
     made.wishes.append(a_wish("quiet", "job"))
-    assert "0 effects of job are too few" in list(quietness.complaints(made, []))
+    assert "0 effects of job are too few" in list(quietness.complaints(made, [], rounds=2))
 
 
 # -- stored histories ------------------------------------------------------------------------------

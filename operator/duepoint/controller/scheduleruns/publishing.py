@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from duepoint.controller.observed import Observed
-from duepoint.controller.scheduleruns import runstatus
+from duepoint.controller.scheduleruns import runstate, runstatus
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState
 from duepoint.controller.scheduleruns.runstates import ScheduleRunStates
 from duepoint.controller.status.writer import Rendered, StatusWriter
@@ -45,7 +45,7 @@ class RunPublisher:
         outdated: Callable[[], None],
     ) -> None:
         self._states = states
-        self._clock = term.clock
+        self._api, self._clock = term.api, term.clock
         self._look = look
         self._outdated = outdated
         self.writer = StatusWriter(term, source=self, part=part, holds_bursts=False)
@@ -90,6 +90,7 @@ class RunPublisher:
     ) -> None:
         if (run := self._states.get(uid)) is not None:
             had_begun = run.has_begun
+            run.is_outdated = False
             run.published = dict(fields)
             self._record(run)
             if run.has_begun and not had_begun:
@@ -102,8 +103,14 @@ class RunPublisher:
             run.ended_us = status.ended_us or self._clock.now_us()
             self._look(run.seen.uid)
 
-    def refused(self, uid: str) -> None:
-        if (run := self._states.get(uid)) is not None:
+    async def refused(self, uid: str) -> None:
+        run = self._states.get(uid)
+        if run is None:
+            return
+        item = await schedules.read_run(self._api, run.seen.namespace, run.seen.name)
+        if item is None or item.metadata.uid != uid:
+            return
+        if not runstate.is_published(run, bytes(item.status)):
             run.is_outdated = True
             self._outdated()
 

@@ -161,14 +161,23 @@ def run_of(read: ReadRun) -> ScheduleRunState:
     return run
 
 
+def _decoded(status: bytes) -> dict[str, Any]:
+    try:
+        fields = msgspec.json.decode(status)
+    except msgspec.DecodeError:
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def is_published(run: ScheduleRunState, status: bytes) -> bool:
+    """Whether this is the status that is known to be published."""
+    return _decoded(status) == run.published
+
+
 def adopt_published(run: ScheduleRunState, seen: Observed) -> None:
     """The state continues from the status that the API server has."""
-    try:
-        fields = msgspec.json.decode(seen.status)
-    except msgspec.DecodeError:
-        fields = {}
     run.seen = seen.without_texts()
-    run.published = fields if isinstance(fields, dict) else {}
+    run.published = _decoded(seen.status)
     status = runstatus.read(run.published)
     run.course = status.course()
     run.ended_us = status.ended_us
@@ -282,6 +291,11 @@ def apply(run: ScheduleRunState, event: RunEvent, ack: Acknowledgement | None) -
         ack.expect()
         run.acks.append(ack)
     return True
+
+
+def wait_with(run: ScheduleRunState, event: RunEvent) -> None:
+    """The event counts once the slots of an adopted status are known."""
+    run.early.append((event, None))
 
 
 def apply_early(run: ScheduleRunState) -> None:

@@ -15,6 +15,7 @@ acknowledged, and a Job may leave the history, only once the status shows the en
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import msgspec
@@ -114,7 +115,7 @@ class ScheduleRuns:
         elif (run := self.states.get(uid)) is None:
             self._add(read)
         elif run.is_outdated:
-            runstate.adopt_published(run, read.seen)
+            self._adopt(run, read)
             self.request()
 
     def remove(self, uid: str) -> None:
@@ -140,7 +141,21 @@ class ScheduleRuns:
         if event.slot_us != slot_us:  # a Job's annotation may say another
             event = msgspec.structs.replace(event, slot_us=slot_us)
         if runstate.apply(run, event, ack):
+            self._remember(run, event, ack)
             self._look_soon(uid)
+
+    def _remember(
+        self, run: ScheduleRunState, event: RunEvent, ack: Acknowledgement | None
+    ) -> None:
+        """What a Job shows is looked up again, and needs not be remembered."""
+        if ack is not None:
+            again = functools.partial(runstate.wait_with, run, event)
+            self._publisher.writer.remember(run.seen.uid, again)
+
+    def _adopt(self, run: ScheduleRunState, read: ReadRun) -> None:
+        """A newer writer has published this status."""
+        runstate.adopt_published(run, read.seen)
+        self._publisher.writer.apply_again(run.seen.uid)
 
     def schedule_changed(self, seen: Observed) -> None:
         """The queue holds this state of a Schedule now, or nothing of it any more."""
@@ -223,7 +238,7 @@ class ScheduleRuns:
             elif run is None and not self.states.was_deleted(uid):
                 self._add(read)
             elif run is not None and run.is_outdated:
-                runstate.adopt_published(run, read.seen)
+                self._adopt(run, read)
 
     async def _report_withdrawn(self, waiting: Collection[occurrences.HeldOccurrence]) -> None:
         """These deliveries waited for another attempt, and no worker will report their end."""
@@ -294,6 +309,8 @@ class ScheduleRuns:
         if missing is not None:
             is_absent = missing.conditions[0].reason is Reason.SCHEDULE_NOT_FOUND
             return missing, _ABSENT_SECONDS if is_absent else _NOT_READY_SECONDS
+        for event, ack in run.early:
+            self._remember(run, event, ack)
         runstate.apply_early(run)
         if run.facts is not None:
             await self._resolve(run)

@@ -22,6 +22,7 @@ from duepoint.controller.schedulesets.setstatus import (
     SetNumbers,
 )
 from duepoint.controller.schedulesets.settallies import SetTally
+from duepoint.runs.setruns import SetOutcome
 from duepoint.schedules.sets import setspec
 from duepoint.schedules.sets.setrecord import SetRecord
 
@@ -61,6 +62,18 @@ class FollowedSet:
     def is_deleting(self) -> bool:
         return self.deletion is not None
 
+    def count(self, outcome: SetOutcome) -> None:
+        """Slots of members have ended."""
+        self.tally = self.tally.counted(outcome)
+
+    def adopt_published(self, status: bytes) -> bool:
+        """A newer writer may have published this status; False where it is the known one."""
+        published = _decoded(status)
+        if published == self.published:
+            return False
+        self.published, self.tally = published, setstatus.read(published).tally
+        return True
+
 
 class FollowedSets:
     """The states of all sets that have an object."""
@@ -91,11 +104,15 @@ class FollowedSets:
         return self._states.pop(uid, None)
 
 
-def _begun(seen: Observed) -> FollowedSet:
+def _decoded(status: bytes) -> dict[str, Any]:
     try:
-        published = msgspec.json.decode(seen.status, type=dict[str, Any])
+        return msgspec.json.decode(status, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
-        published = {}
+        return {}
+
+
+def _begun(seen: Observed) -> FollowedSet:
+    published = _decoded(seen.status)
     status = setstatus.read(published)
     return FollowedSet(
         seen=seen.without_texts(),

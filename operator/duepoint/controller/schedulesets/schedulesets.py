@@ -15,6 +15,7 @@ server or a wrong list must not cost them.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Iterator
 
 import msgspec
@@ -128,7 +129,9 @@ class ScheduleSets:
     def _count_ended(
         self, state: FollowedSet, outcome: SetOutcome, ack: Acknowledgement | None
     ) -> None:
-        state.tally = state.tally.counted(outcome)
+        state.count(outcome)
+        again = functools.partial(state.count, outcome)
+        self._publisher.writer.remember(state.seen.uid, again)
         if ack is not None:
             self._publisher.acknowledge(state.seen.uid, ack)
         self._publisher.publish(state)

@@ -16,7 +16,7 @@ from duepoint.controller.schedulesets.setstatus import SetFacts
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.term import Acknowledgement, TermContext
 from duepoint.delayqueue.inspection.durability import ServerDurability
-from duepoint.kube import schedules
+from duepoint.kube import schedules, schedulesets
 
 #: Between two writes of the status of a set of which only numbers change.
 INTERVAL_SECONDS = 10.0
@@ -97,7 +97,16 @@ class SetPublisher:
             state.published = dict(fields)
             state.written_at = self._term.clock.monotonic()
 
-    def refused(self, uid: str) -> None:
+    async def refused(self, uid: str) -> None:
+        state = self._states.get(uid)
+        if state is None:
+            return
+        seen = state.seen
+        item = await schedulesets.read(self._term.api, seen.namespace, seen.name)
+        if item is None or item.metadata.uid != uid:
+            return
+        if state.adopt_published(bytes(item.status)):
+            self.writer.apply_again(uid)
         self._outdated(uid)
 
     def next_change_in(self, uid: str) -> float | None:  # noqa: ARG002 - by events only

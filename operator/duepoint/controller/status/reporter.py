@@ -10,11 +10,12 @@ decides whose turn it is. The reporter is the only one that changes a ``Schedule
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from duepoint import telemetry
-from duepoint.controller import statusconditions
+from duepoint.controller import observed, statusconditions
 from duepoint.controller.observed import UNKNOWN, Observed
 from duepoint.controller.status import events as changes
 from duepoint.controller.status import folding, published, render, state, writequeue
@@ -91,8 +92,6 @@ class Reporter:
             self._next_passed.watch(seen.uid)
             return
         schedule.version = max(schedule.version, seen.version)
-        if schedule.is_outdated:
-            state.adopt_published(schedule, seen.status, now_us)
         if (seconds := self._corrections.observe(schedule, seen)) is not None:
             self._writer.look(seen.uid, seconds)
         if schedule.was_written and self._mark not in seen.status:
@@ -105,6 +104,8 @@ class Reporter:
             return
         is_new = changes.has_any(report) and state.has_news(schedule, report)
         if state.apply_report(schedule, report):
+            if report.missed or report.skipped:
+                self._writer.remember(uid, functools.partial(state.count, schedule, report))
             folding.end_refused(schedule, self._term.clock.now_us())
             self._writer.changed(uid, urgent=True)
             if is_new:
@@ -177,9 +178,12 @@ class Reporter:
         by_queue: bool,
     ) -> None:
         uid, before = event.uid, schedule.runs()
-        folding.fold(
-            schedule, event, self._term.clock.now_us(), replayed=replayed, by_queue=by_queue
+        now_us = self._term.clock.now_us()
+        folding.fold(schedule, event, now_us, replayed=replayed, by_queue=by_queue)
+        again = functools.partial(
+            folding.fold, schedule, event, now_us, replayed=True, by_queue=by_queue
         )
+        self._writer.remember(uid, again)
         after = schedule.runs()
         self._record_all(changes.of_event(schedule.object, event, before, after))
         if event.job_name:  # a worker counts the end of a delivery
@@ -201,7 +205,10 @@ class Reporter:
 
     def _put_off(self, schedule: ScheduleState, event: RunEvent) -> None:
         uid, before = event.uid, schedule.runs()
-        is_changed = folding.put_off(schedule, event, self._term.clock.now_us())
+        now_us = self._term.clock.now_us()
+        is_changed = folding.put_off(schedule, event, now_us)
+        if is_changed:
+            self._writer.remember(uid, functools.partial(folding.put_off, schedule, event, now_us))
         if not summaries.same_result(before, schedule.runs()):
             self._changed_by_run(uid)
         elif is_changed and event.reason:
@@ -258,8 +265,17 @@ class Reporter:
         schedule = self.states.get(event.uid)
         if schedule is None or folding.is_running(schedule, event):
             return
-        folding.fold(schedule, event, self._term.clock.now_us(), replayed=True, by_queue=False)
+        fold = functools.partial(
+            folding.fold,
+            schedule,
+            event,
+            self._term.clock.now_us(),
+            replayed=True,
+            by_queue=False,
+        )
+        fold()
         if folding.is_running(schedule, event):
+            self._writer.remember(event.uid, fold)
             self._changed_soon(event.uid)
 
     def active_jobs(self, uid: str, references: tuple[dict[str, Any], ...]) -> None:
@@ -277,6 +293,8 @@ class Reporter:
         for schedule in self.states:
             may_run = schedule.summary is not None or schedule.may_show_running
             if may_run and folding.end_unlisted(schedule):
+                end = functools.partial(folding.end_unlisted, schedule)
+                self._writer.remember(schedule.uid, end)
                 self._changed_by_run(schedule.uid)
 
     def job_without_slot(self, uid: str, job_name: str, job_uid: str) -> None:
@@ -364,9 +382,18 @@ class Reporter:
             self._next_passed.watch(uid)
         self._term.events.status_written(uid)
 
-    def refused(self, uid: str) -> None:
-        if (schedule := self.states.get(uid)) is not None:
-            schedule.is_outdated = True
+    async def refused(self, uid: str) -> None:
+        schedule = self.states.get(uid)
+        if schedule is None:
+            return
+        item = await schedules.read(self._term.api, schedule.namespace, schedule.name)
+        if item is None or item.metadata.uid != uid or uid not in self.states:
+            return
+        seen = observed.of_object(item)
+        schedule.version = max(schedule.version, seen.version)
+        if not schedule.is_published(seen.status):
+            state.adopt_published(schedule, seen.status, self._term.clock.now_us())
+            self._writer.apply_again(uid)
 
     def next_change_in(self, uid: str) -> float | None:
         schedule, now_us = self.states.get(uid), self._term.clock.now_us()

@@ -66,7 +66,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         active: references to active Jobs, as the API spells them; None = Jobs are not known yet.
         managed_by: our installation, as the status names it.
         was_written: this term has written the status.
-        is_outdated: a newer writer has published a status that is not known here yet.
         shows_overdue: whether the published status has a condition Overdue.
         lists_open: whether the published status lists open slots.
         may_show_running: whether the published status may list an active run.
@@ -102,7 +101,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     refused_pods: str = ""
     managed_by: str = ""
     was_written: bool = False
-    is_outdated: bool = False
     shows_overdue: bool = False
     lists_open: bool = False
     may_show_running: bool = False
@@ -254,7 +252,6 @@ def adopt_published(state: ScheduleState, status: bytes, now_us: int) -> None:
     state.resumed_timing = -1
     state.observed = max(state.observed, published.observed_generation(status))
     state.answered = max(state.answered, published.answered_generation(status))
-    state.is_outdated = False
 
 
 def _load_open(state: ScheduleState, now_us: int) -> None:
@@ -271,7 +268,6 @@ def restore(state: ScheduleState, status: bytes) -> None:
     state.answered = published.answered_generation(status)
     state.conditions = state.target = state.unchecked = state.check = None
     state.refusals = 0
-    state.is_outdated = False
 
 
 # -- reports -----------------------------------------------------------------------------------
@@ -315,11 +311,16 @@ def apply_report(state: ScheduleState, report: Report) -> bool:
         if edited is not None and _is_other_timing(state, former, edited):
             state.open.supersede()  # what was planned or queued
         state.definition = edited
+    count(state, report)
+    return True
+
+
+def count(state: ScheduleState, report: Report) -> None:
+    """Count the slots that the edit itself ended."""
     if state.summary is None:
         state.unread += (report,)
     else:
         state.summary = _after_report(state.summary, report)
-    return True
 
 
 def _is_other_timing(state: ScheduleState, former: Definition | None, edited: Definition) -> bool:

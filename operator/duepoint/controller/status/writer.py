@@ -8,9 +8,10 @@ rate, and those of a kind to fewer at a time while the API server is slow; large
 of their own, with rests.
 
 What follows an answer depends on the answer. A write that failed is repeated without a read, which
-is harmless. One that found another object under the name is dropped. One that the schema's guards
-refused comes from a leader that is behind: it is dropped too, and its source learns of it. An
-acknowledgement is settled when a write that covers it has ended in one of these final ways.
+is harmless. One that found another object under the name is dropped. One that was refused comes
+from a leader that is behind, or the schema does not know it: its source takes over what the API
+server has, what has been applied since the last write is applied again, and it is written again.
+An acknowledgement is settled when a status that covers it was written, or needs no write.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ _ARMING_SECONDS = 0.25
 #: A burst of changes goes on for as long as further ones come within this.
 _STILL_SECONDS = 1.0
 _PARALLEL_WRITES = 8
+#: What is refused for so long, by an older schema for example, is given up: its outcomes are kept
+#: until then, and hold up those of others once they are very many.
+_REFUSED_SECONDS = 3600.0
 #: So many statuses that runs have changed are written at the beginning of a second, which belongs
 #: to slots. One that has waited for so long, longer in a burst, takes all of each second, and so
 #: does one of a burst of so many.
@@ -58,7 +62,6 @@ _MOST_IN_LULLS = 2_000
 _RESULTS = {
     schedules.StatusWritten: "written",
     schedules.ObjectReplaced: "replaced",
-    schedules.StatusRefused: "refused",
 }
 
 
@@ -77,8 +80,12 @@ class StatusSource(Protocol):
         """The API server has this status now; ``version`` as ``schedules.StatusWritten`` has it."""
         ...
 
-    def refused(self, uid: str) -> None:
-        """A newer writer has been there: what is known of the published status is wrong."""
+    async def refused(self, uid: str) -> None:
+        """A newer writer may have been there: what is known of the published status is wrong.
+
+        Where it is, the source adopts the status that is there and calls ``apply_again``. Raises
+        ApiError.
+        """
         ...
 
     def next_change_in(self, uid: str) -> float | None:
@@ -94,6 +101,8 @@ class _Pending(msgspec.Struct):
         large_bytes: size of the object where it is large, else 0.
         due_after_write: when it is due again by what changed while it was being written.
         retry_at: when it is tried again; None = the last write has not failed.
+        refused_since: when it was refused first; None = the last answer was another one.
+        applied: applies once more what no written status shows yet, one by one.
     """
 
     interval: WriteInterval = WriteInterval()
@@ -105,6 +114,8 @@ class _Pending(msgspec.Struct):
     acks: tuple[Acknowledgement, ...] = ()
     waits: Iterator[float] | None = None
     retry_at: float | None = None
+    refused_since: float | None = None
+    applied: list[Callable[[], object]] = msgspec.field(default_factory=list)
 
 
 class StatusWriter:
@@ -200,6 +211,16 @@ class StatusWriter:
         if acks:
             pending = self._pending_of(uid)
             pending.acks = (*pending.acks, *acks)
+
+    def remember(self, uid: str, again: Callable[[], object]) -> None:
+        """Something was applied to the state; ``again`` applies it to one that was adopted."""
+        self._pending_of(uid).applied.append(again)
+
+    def apply_again(self, uid: str) -> None:
+        """The source has adopted another status: what no written one shows is applied to that."""
+        if (pending := self._pending.get(uid)) is not None:
+            for again in pending.applied:
+                again()
 
     def hurry(self, uid: str) -> None:
         """The next write waits no longer than the shortest interval."""
@@ -376,7 +397,7 @@ class StatusWriter:
         changed_at, acks = pending.changed_at, pending.acks
         marked = [marks for marks in (self._urgent, self._unlimited) if uid in marks]
         pending.writing, pending.changed_at, pending.acks = True, None, ()
-        pending.retry_at = None
+        pending.retry_at, shown = None, len(pending.applied)
         self._unmark(uid)
         try:
             is_done = await self._write(uid, pending)
@@ -387,6 +408,7 @@ class StatusWriter:
         finally:
             pending.writing = False
         if is_done or not self._is_current(uid, pending):
+            del pending.applied[:shown]
             self._finish(uid, pending, changed_at, acks)
             return
         pending.changed_at = changed_at
@@ -411,6 +433,8 @@ class StatusWriter:
             finally:
                 if not pending.large_bytes:
                     self._parallel.record_answer(began, self._term.clock.monotonic())
+            if isinstance(answer, schedules.StatusRefused):
+                return await self._refused(uid, pending, target, answer.message)
         except errors.TryLater as trouble:
             self._fail(uid, pending, trouble, trouble.retry_after_seconds)
             return False
@@ -418,21 +442,32 @@ class StatusWriter:
             self._fail(uid, pending, trouble, None)
             return False
         self._term.health.well(self._part)
-        pending.waits = None
+        pending.waits = pending.refused_since = None
         telemetry.status_writes_total.labels(_RESULTS[type(answer)]).inc()
         if isinstance(answer, schedules.StatusWritten):
             pending.interval = pending.interval.written(self._term.clock.monotonic())
             self._source.written(uid, fields, answer.version)
-        elif isinstance(answer, schedules.StatusRefused):
-            telemetry.logger.warning(
-                "status refused",
-                namespace=target.namespace,
-                name=target.name,
-                resource=target.plural,
-                error=answer.message,
-            )
-            self._source.refused(uid)
         return True
+
+    async def _refused(
+        self, uid: str, pending: _Pending, target: schedules.StatusTarget, message: str
+    ) -> bool:
+        """True where it is given up."""
+        now = self._term.clock.monotonic()
+        pending.refused_since = now if pending.refused_since is None else pending.refused_since
+        telemetry.status_writes_total.labels("refused").inc()
+        telemetry.logger.warning(
+            "status refused",
+            namespace=target.namespace,
+            name=target.name,
+            resource=target.plural,
+            error=message,
+        )
+        await self._source.refused(uid)
+        if now - pending.refused_since >= _REFUSED_SECONDS:
+            return True
+        self._retry(uid, pending, None)
+        return False
 
     def _fail(
         self, uid: str, pending: _Pending, trouble: Exception, after_seconds: float | None

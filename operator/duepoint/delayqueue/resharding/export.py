@@ -257,15 +257,16 @@ class Export:
 
     def _letter_home(self, shard: messages.ShardId, fields: dict[bytes, bytes]) -> messages.ShardId:
         layout, member = self.index.known_layout(), fields.get(b"member", b"")
+        fed = sharding.fed_by(shard, layout)
         if len(member) >= points.CHAIN_LENGTH:
-            schedule_id = points.ScheduleId(member[:8])
-        else:
-            uid, namespace = (fields.get(name, b"") for name in (b"uid", b"namespace"))
-            schedule_id = points.schedule_id(
-                uid.decode(errors="replace"), namespace.decode(errors="replace")
-            )
-        home = sharding.home(schedule_id, layout)
-        return home if home in sharding.fed_by(shard, layout) else sharding.fed_by(shard, layout)[0]
+            schedule_id = member[:_ID_LENGTH]
+        else:  # of a chain, which goes on without the slot
+            try:
+                schedule_id = bytes.fromhex(fields.get(b"schedule_id", b"").decode())
+            except ValueError:
+                return fed[0]
+        home = sharding.home(points.ScheduleId(schedule_id), layout)
+        return home if home in fed else fed[0]
 
     def _buckets(self, shard: messages.ShardId, lanes: _Lanes) -> list[str]:
         populations = itertools.chain.from_iterable(lanes.values())

@@ -119,8 +119,7 @@ local function apply(news)
     circuit = as_of_this_clock(cmsgpack.unpack(stored))
     was_open, was_until = circuit[OPEN], circuit[UNTIL]
   end
-  -- What the newest failure was; a worker of another version does not say so, nor does its circuit.
-  local cause = news[5] and news[5] ~= '' and news[5] or circuit[CAUSE] or ''
+  local cause = news[5] ~= '' and news[5] or circuit[CAUSE] -- what the newest failure was
   circuit = after(circuit, calls, probe, cause)
   if circuit and ask > 0 and circuit[OPEN]
     and now >= math.max(circuit[UNTIL], circuit[PROBE]) then

@@ -159,7 +159,7 @@ class WebhookTarget:
             content=ready.head.request(composed.own, composed.body),
             deadline=now + seconds,
             connect_by=now + min(seconds, left),
-            is_repeatable=True,  # its ``webhook-id`` shows the receiver that it has both
+            is_repeatable=False,  # another request is another attempt, with its number and wait
             rule=BODY_RULE,
             # Sleeps and limits do not count what the machine was suspended; this clock does.
             may_send=lambda: self._clock.monotonic() < firing.not_after_monotonic,

@@ -12,6 +12,7 @@ from duepoint import errors
 from duepoint.controller import inventory
 from duepoint.controller.scheduleruns import runreads
 from duepoint.controller.term import Acknowledgement
+from duepoint.kube import errors as kube_errors
 from duepoint.runs.outcome import Delivered, Rejected, Retry
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
@@ -593,3 +594,24 @@ async def test_news_of_a_run_that_is_deleted_while_its_status_cannot_be_written_
         world.runs._tasks.put(uid, uid)
         await world.clock.advance(20)
         assert shared.outstanding == 1
+
+
+@pytest.mark.parametrize("is_newer", [True, False])
+async def test_a_refused_status_makes_no_slot_of_a_schedulerun_run_again(is_newer):
+    async with RunWorld().leader() as world, world.working():
+        await world.apply()
+        quarter = {"from": "2026-02-01T00:00:00Z", "to": "2026-02-01T00:15:00Z"}
+        await world.backfill(maxParallel=1, **quarter)
+        await world.clock.advance(0.2)
+        refusal = kube_errors.Invalid("may not fall", causes=(("status", "may not fall"),))
+        for _ in range(3):
+            world.api.fail_next(refusal, verb="PATCH", resource="scheduleruns")
+        if is_newer:  # by a former leader, of the run that it has seen last
+            status = {**world.run_status(), "message": "0 of 3 runs have ended"}
+            key = ("scheduleruns", NAMESPACE, "again")
+            world.api.put(key, world.run_object() | {"status": status})
+        await world.clock.advance(30)
+        assert world.counts() == (3, 3, 3, 0, 0)
+        assert world.run_condition("Complete")["status"] == "True"
+        assert len(world.target.fired) == 3
+        assert not any(shard.outcomes for shard in world.queue.shards.values())

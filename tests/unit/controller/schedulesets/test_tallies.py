@@ -9,6 +9,8 @@ from duepoint.controller.schedulesets import settallies
 from duepoint.controller.schedulesets.settallies import SetTally
 from duepoint.controller.term import Acknowledgement
 from duepoint.delayqueue import messages
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import schedules
 from duepoint.runs.setruns import SetOutcome
 from tests.unit.controller.setworld import NAME, SetWorld
 from tests.unit.controller.world import NAMESPACE
@@ -125,3 +127,21 @@ async def test_members_are_counted_on_after_a_failover_to_a_server_whose_clock_i
         await world.clock.advance(21)
         assert world.set_status()["runs"]["succeeded"] == 2
         assert world.set_status()["runs"]["countedThrough"] == "0:5001-0"
+
+
+async def test_what_ended_counts_beside_a_former_leaders_status_that_arrives_late(world):
+    async with world.leader():
+        uid = (await world.apply_set())["metadata"]["uid"]
+        tell(world, uid, number=10)
+        await world.clock.advance(21)
+        runs = {**world.set_status()["runs"], "succeeded": 3, "countedThrough": "0:12-0"}
+        newer = {**world.set_status(), "runs": runs}
+        key = (schedules.SET_PLURAL, NAMESPACE, NAME)
+        world.api.put(key, world.set_object() | {"status": newer})
+        refusal = kube_errors.Invalid("may not fall", causes=(("status", "may not fall"),))
+        world.api.fail_next(refusal, verb="PATCH", resource=schedules.SET_PLURAL)
+        for number in (11, 12, 13):  # two of them are among those that were counted
+            tell(world, uid, number=number)
+        await world.clock.advance(21)
+        assert world.set_status()["runs"]["succeeded"] == 4
+        assert not any(shard.outcomes for shard in world.queue.shards.values())

@@ -1,7 +1,7 @@
 -- include deadletters
 -- A letter is added, and where its group then has too many, or too many bytes, the oldest of that group
 -- go. A shard that is full loses the oldest of the group that takes most.
-local MOST_COUNTED = 100 -- letters of before there was a count, counted with each new one
+local MOST_COUNTED = 100 -- letters whose count was lost, counted with each new one
 local MOST_DROPPED = 100 -- letters that go for one that comes
 local letters_dropped = {} -- the group of each letter that went while this script ran
 
@@ -24,7 +24,7 @@ local function drop_oldest_letter(group)
   return true
 end
 
--- Letters that an older version has buried, from the newest on, some with each burial.
+-- Letters that are not counted because what was counted is lost, from the newest on, some with each burial.
 local function count_older_letters()
   local from = redis.call('HGET', LETTER_SUMS, 'from')
   if from == '0' then

@@ -1,0 +1,92 @@
+"""Dead letters of a cluster follow their schedules when the index is cut anew."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+from duepoint.delayqueue import deadletters, messages, sharding
+from duepoint.delayqueue.members import values
+from duepoint.schedules import rule as rules
+from duepoint.schedules.sets import setrecord, setspec
+from duepoint.worker import closing
+from tests.support import queueing
+
+BLOB = b'{"target":{"kind":"stream","name":"ticks"}}'
+SOON = rules.Rule(timing=rules.Timing(schedules=("@every 1s",)))
+COUNT = 12
+
+
+async def _bury(harness):
+    """A slot of each chain that is due is given up; the chains go on."""
+    for claim in await harness.claim_all():
+        ids = {point.schedule_id for point in claim.points}
+        found = await harness.queue.definitions.read_definitions(claim.shard, ids)
+        dead, chains = [], []
+        for point in claim.points:
+            known = found[point.schedule_id]
+            slot = {"slot_us": str(point.slot_us), "trigger": "Schedule", "reason": "Timeout"}
+            dead.append(messages.DeadLetter(member=b"", entry=closing.origin(known) | slot))
+            chains.append(queueing.moved(point, 3_600))
+        settlement = messages.Settlement(dead=tuple(dead), chains=tuple(chains))
+        await harness.queue.settlements.settle(claim, settlement)
+
+
+async def _cut_anew(harness, shards):
+    queue = harness.queue
+    former = sharding.own_shards(await queue.layouts.read())
+    await queue.resharding.announce(shards, queueing.EPOCH)
+    for shard in former:
+        cursor = None
+        while (
+            cursor := (await queue.export.move(shard, cursor, queueing.EPOCH)).cursor
+        ) is not None:
+            pass
+        async with asyncio.timeout(30):
+            while await queue.resharding.close(shard, queueing.EPOCH):
+                await harness.outcomes()
+    await queue.resharding.end(queueing.EPOCH)
+
+
+async def test_letters_of_members_can_be_replayed_after_the_index_was_cut_anew(clustered):
+    queue = clustered.queue
+    made = setrecord.SetRecord(
+        namespace="shop",
+        name="reminders",
+        uid=str(uuid.uuid4()),
+        generation=1,
+        state=setrecord.SetState.READY,
+        spread=0,
+        target=queue.signed_blobs.digest("shop", BLOB),
+        settings=setspec.SetSettings(),
+    )
+    await queue.sets.store(made, BLOB, queueing.EPOCH)
+    writes = [values.MemberWrite(id=f"m{number}", rule=SOON) for number in range(COUNT)]
+    await queue.members.put(made, writes)
+    await clustered.pass_time(2.5)
+    await _bury(clustered)
+    await _cut_anew(clustered, 16)
+    page = await queue.members.dead_letters(made, limit=100)
+    assert len(page.letters) == COUNT
+    answers = await queue.members.replay(made, [letter_id for letter_id, _ in page.letters])
+    assert set(answers.values()) == {deadletters.Replayed.APPLIED}
+
+
+async def test_letters_of_schedules_whose_first_id_was_anothers_can_be_replayed_too(clustered):
+    queue, ids = clustered.queue, {}
+    for number in range(COUNT):
+        named = {"name": f"n{number}", "uid": str(uuid.uuid4()), "collision": 1}
+        ids[named["uid"]] = clustered.definition(**named).id
+        await clustered.arm(**named)
+    await _bury(clustered)
+    await _cut_anew(clustered, 16)
+    letters = [letter async for letter in queue.dead_letters.all()]
+    assert len(letters) == COUNT
+    answers = []
+    for letter in letters:
+        slot = deadletters.slot_of(letter)
+        schedule_id = ids[slot.uid]
+        shard = sharding.home(schedule_id, await queue.layouts.read())
+        where = shard, await queue.definitions.definition(schedule_id)
+        answers.append(await queue.dead_letters.replay(letter, slot, where, clustered.now_us()))
+    assert set(answers) == {deadletters.Replayed.APPLIED}
