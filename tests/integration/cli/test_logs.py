@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from duepoint.cli.schedules import podlogs, runpods, triggered
+from duepoint.cli.schedules import logs, podlogs, runpods, triggered
 from duepoint.kube import jobbuilder
 from tests.support import background, pagereader, runlogs, scriptedapi
 from tests.support.runlogs import ended, line, running, waiting
@@ -120,6 +121,40 @@ def test_a_log_that_is_cut_goes_on_after_the_last_line(duepoint, cluster):
     assert answer.out.splitlines() == ["[p/main] a", "[p/main] b", "[p/main] half", "[p/main] c"]
     assert cluster.server.asked[1]["sinceTime"] == "2026-11-28T10:00:02Z"
     assert "tailLines" not in cluster.server.asked[1]
+
+
+def test_a_pod_that_is_being_created_is_waited_for_a_little(duepoint, cluster):
+    server = cluster.server
+
+    async def still_creating(_request: web.Request) -> web.StreamResponse:
+        """The first list; the container starts right after it."""
+        del server.refusals[PODS]
+        before = web.json_response({"items": list(server.pods.values()), "metadata": {}})
+        await server.set_pod(running("main"))
+        return before
+
+    cluster.run(server.set_pod(waiting("main"), phase="Pending"))
+    server.refusals[PODS] = still_creating
+    cluster.logs(scriptedapi.streams(line(1, "a")))
+    answer = duepoint("logs", "nightly")
+    assert (answer.code, answer.out) == (0, "[p/main] a\n")
+
+
+def test_a_container_that_does_not_start_in_time_leads_to_follow(duepoint, cluster, monkeypatch):
+    monkeypatch.setattr(logs, "_STARTS_WITHIN_SECONDS", 0.0)
+    cluster.run(cluster.server.set_pod(waiting("main"), phase="Pending"))
+    cluster.logs(runlogs.refused("main"))
+    answer = duepoint("logs", "nightly")
+    assert answer.code == 2
+    assert "is waiting to start: ContainerCreating; -f waits for it" in answer.err
+
+
+def test_an_image_that_cannot_be_pulled_is_not_waited_for(duepoint, cluster):
+    cluster.run(cluster.server.set_pod(waiting("main", "ImagePullBackOff"), phase="Pending"))
+    cluster.logs(runlogs.refused("main"))
+    began = time.monotonic()
+    assert duepoint("logs", "nightly").code == 2
+    assert time.monotonic() - began < logs._STARTS_WITHIN_SECONDS
 
 
 def test_a_log_that_is_cut_for_good_is_no_success(duepoint, cluster):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: ``--timeout`` was over before the run.
 _NOT_ENDED = 3
+#: A Pod that is being created is waited for so long, though the log is not followed.
+_STARTS_WITHIN_SECONDS = 10.0
 _MOST_LINES = 1_000_000
 
 
@@ -108,12 +110,14 @@ def logs(
 
 async def _print(place: options.Place, name: str, at: str | None, choice: LogChoice) -> None:
     from duepoint.cli import cluster  # noqa: PLC0415 - libraries that --help does not need
-    from duepoint.cli.schedules import podlogs, runpods  # noqa: PLC0415 - the same
+    from duepoint.cli.schedules import gathering, podlogs, runpods  # noqa: PLC0415 - the same
 
     async with cluster.session(place) as server:
         known, jobs = await _known(server, name)
         job_name = _chosen(known, jobs, at)
-        pods = await runpods.pods_of(server, job_name)
+        is_over = any(gathering.is_over(job) for job in jobs if job["metadata"]["name"] == job_name)
+        patience_seconds = 0.0 if is_over else _STARTS_WITHIN_SECONDS
+        pods = await runpods.started_pods(server, job_name, patience_seconds)
         if not pods:
             output.complain(_without_pod(job_name, name, server.namespace))
         elif not await podlogs.read(server, pods, choice):

@@ -30,6 +30,8 @@ _SILENCE_SECONDS = 60.0
 _REOPEN_SECONDS = (1.0, 15.0)
 #: The log of a container that is over is tried so often.
 _LAST_TRIES = 3
+#: What the kubelet says of a container that has no log yet.
+_STARTS = "is waiting to start"
 #: Tabs and colours of a log are passed on; other control characters are escaped.
 _PASSED_ON = re.compile(r"(\t|\x1b\[[0-9;]*m)")
 
@@ -170,7 +172,8 @@ class _ContainerLog:
                 if _is_cut(trouble) and self._printed > before:
                     continue
                 self._print(self._lines.end())
-                self._complain(_words(trouble))
+                hint = "; -f waits for it" if _STARTS in trouble.server_message else ""
+                self._complain(_words(trouble) + hint)
                 return False
             self._print(self._lines.end())
             return True

@@ -8,6 +8,7 @@ was deleted.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -23,7 +24,11 @@ from duepoint.kube import jobs, port
 _AGAIN_SECONDS = 1.0
 #: Who may list and not watch has lists in place of changes, this far apart.
 _POLL_SECONDS = 2.0
+#: Pods of a run that has just begun are listed so often until a container has started.
+_POLL_STARTING_SECONDS = 0.5
 _ENDED = ("Succeeded", "Failed")
+#: Why a container of a Pod waits that is being created.
+_STARTING = {"", "ContainerCreating", "PodInitializing"}
 
 ItemT = TypeVar("ItemT", bound=port.KubeObject)
 
@@ -79,6 +84,21 @@ class Pod(msgspec.Struct, frozen=True):
     metadata: port.Metadata
     spec: _PodSpec = _PodSpec()
     status: _PodStatus = _PodStatus()
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether none of its containers has started, for no other reason than time."""
+        listed = (
+            *(self.status.init_container_statuses or ()),
+            *(self.status.container_statuses or ()),
+        )
+        waiting = [each.state.waiting.reason for each in listed if each.state.waiting is not None]
+        return (
+            len(waiting) == len(listed)
+            and set(waiting) <= _STARTING
+            and self.status.phase in ("", "Pending")
+            and not _unscheduled(self)
+        )
 
     @property
     def containers(self) -> list[str]:
@@ -149,6 +169,18 @@ async def pods_of(server: clusters.ClusterSession, job_name: str) -> list[Pod]:
     """The Pods of a Job, oldest first; raises kube_errors.ApiError."""
     listed = await port.listed(server.api, _path(server), Pod, query=_query(job_name))
     return sorted(listed, key=lambda pod: pod.metadata.creation_timestamp or "")
+
+
+async def started_pods(
+    server: clusters.ClusterSession, job_name: str, patience_seconds: float
+) -> list[Pod]:
+    """The same, once one has a container that has started, or the time is over."""
+    until = time.monotonic() + patience_seconds
+    while True:
+        pods = await pods_of(server, job_name)
+        if (pods and not all(pod.is_starting for pod in pods)) or time.monotonic() > until:
+            return pods
+        await asyncio.sleep(_POLL_STARTING_SECONDS)
 
 
 def _path(server: clusters.ClusterSession) -> str:
