@@ -330,6 +330,12 @@ status_staleness_seconds = Histogram(
     buckets=_DURATION_BUCKETS,
     registry=_OPERATOR,
 )
+schedules_failing = Gauge(
+    "duepoint_schedules_failing",
+    "Schedules whose status has the condition Failing.",
+    ["namespace"],
+    registry=_OPERATOR,
+)
 sets_with_lost_members = Gauge(
     "duepoint_sets_with_lost_members",
     "ScheduleSets that lost members with Redis, until they are restored.",

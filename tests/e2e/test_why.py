@@ -13,6 +13,7 @@ import copy
 import datetime as dt
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -598,3 +599,80 @@ async def test_doctor_says_what_is_in_order_and_what_is_not(
             return False
 
     await eventually(misses_it, "the missing worker", pause_seconds=OF_PROCESSES_SECONDS)
+
+
+async def test_what_never_succeeds_is_fine_nowhere(stack: Stack, developer: Developer) -> None:
+    """Not in conditions, columns, Events and metrics, nor in what the commands say."""
+    operator, _ = await stack.running()
+    quick = {"initialBackoff": "1s", "maxBackoff": "2s"}
+    secret = {"secretKeyRefs": [{"name": "absent", "key": "a"}]}
+    troubled = {
+        "no-service": {"service": {"name": "nowhere", "port": 80}, "retry": quick},
+        "wrong-port": {"url": f"http://127.0.0.1:{closed_port()}/", "retry": quick},
+        "unreadable-secret": hook(stack, signing=secret),
+    }
+    await stack.apply("well", {"schedule": "@every 2s", "webhook": hook(stack)})
+    for name, webhook in troubled.items():
+        await stack.apply(name, {"schedule": "@every 2s", "webhook": webhook})
+    last: dict[str, dict] = {}
+
+    async def all_are_listed() -> bool:
+        text = await developer.run("list", "--failing", "-o", "json")
+        rows = [json.loads(line) for line in text.splitlines() if line[:1] == "{"]
+        last.clear()
+        last.update({row["name"]: row for row in rows})
+        return last.keys() == troubled.keys() and last["wrong-port"]["health"] == "failing"
+
+    await eventually(all_are_listed, "list --failing names all three and no other")
+    assert last["no-service"]["health"] == "failing"
+    assert "nowhere" in last["no-service"]["message"]
+    assert "Connection refused" in last["wrong-port"]["message"]
+    secret_row = last["unreadable-secret"]
+    assert (secret_row["health"], secret_row["reason"]) == ("problem", "SecretForbidden")
+
+    found = await stack.schedule("no-service")
+    (failing,) = [one for one in found["status"]["conditions"] if one["type"] == "Failing"]
+    assert (failing["status"], found["status"]["runs"]["succeeded"]) == ("True", 0)
+    answer = await developer.why("no-service")
+    assert (answer["cause"], answer["since"][:19]) == (
+        failing["reason"],
+        failing["lastTransitionTime"][:19],
+    )
+    checks = map(json.loads, (await developer.run("doctor", "-o", "json")).splitlines())
+    (said,) = [check["found"] for check in checks if check["check"] == "schedules"]
+    assert said.startswith(f"4 Schedules in namespace {stack.namespace}, 3 in trouble: ")
+    table = await stack.api.request(
+        "GET",
+        f"/apis/duepoint.dev/v1alpha1/namespaces/{stack.namespace}/schedules/no-service",
+        accept="application/json;as=Table;v=v1;g=meta.k8s.io",
+    )
+    shown = json.loads(table)
+    columns = [column["name"] for column in shown["columnDefinitions"]]
+    cell = shown["rows"][0]["cells"][columns.index("Failing")]
+    assert cell in ("Network", "CircuitOpen")
+
+    async def is_counted() -> bool:
+        found = re.search(
+            rf'duepoint_schedules_failing{{namespace="{stack.namespace}"}} (.*)',
+            await operator.metrics(),
+        )
+        # The one without a Secret is overdue after a minute.
+        return found is not None and float(found[1]) >= 2
+
+    await eventually(is_counted, "a metric of the operator counts them")
+
+    await stack.apply("wrong-port", {"schedule": "@every 2s", "webhook": hook(stack)})
+
+    def is_well(found: dict) -> bool:
+        return all(one["type"] != "Failing" for one in found["status"]["conditions"])
+
+    await stack.wait_for_schedule("wrong-port", is_well, "is fine with the first success")
+    listed = json.loads(
+        await stack.api.request("GET", f"/api/v1/namespaces/{stack.namespace}/events")
+    )
+    told = [
+        event["reason"]
+        for event in listed["items"]
+        if event["involvedObject"]["name"] == "wrong-port"
+    ]
+    assert {"RunFailing", "RunRecovered"} <= set(told)

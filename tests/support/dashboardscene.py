@@ -18,9 +18,10 @@ READY = {
     "type": "Ready", "status": "True", "reason": "Armed", "message": "armed",
     "observedGeneration": 1, "lastTransitionTime": "2026-03-01T00:00:00Z",
 }  # fmt: skip
+FAILING = {**READY, "type": "Failing", "reason": "Rejected", "message": "answered 503"}
 FAILED = {
     "scheduledTime": "2026-03-02T03:30:00Z", "startTime": "2026-03-02T03:30:00.021Z",
-    "finishTime": "2026-03-02T03:30:02Z", "outcome": "Failed", "reason": "RetriesExhausted",
+    "finishTime": "2026-03-02T03:30:02Z", "outcome": "Failed", "reason": "Rejected",
     "message": "answered 503", "httpStatus": 503, "attempts": 3,
 }  # fmt: skip
 SUCCEEDED = {

@@ -18,6 +18,9 @@
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [list, watch, create, delete] # create: dry runs of templates; delete: history limits
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list] # how the Pod of a failed Job ended
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch, list] # list: why the Pods of a Job are refused

@@ -18,7 +18,6 @@ import click
 
 from duepoint import __version__
 from duepoint.cli import instants, options, output
-from duepoint.schedules.conditions import ConditionType
 
 if TYPE_CHECKING:
     from duepoint.cli.cluster import ClusterSession
@@ -439,19 +438,16 @@ async def _schedules(
         do = "write another -n; kubectl get namespaces shows those there are"
         yield Check(name="schedules", state="failed", found=text, do=do)
         return
-    troubled = [
-        one.identity
-        for one in found
-        if one.observed < one.generation
-        or not {ConditionType.STALLED, ConditionType.RECONCILING, ConditionType.OVERDUE}.isdisjoint(
-            one.conditions
-        )
-    ]
-    text = f"{len(found)} there are, {len(troubled)} in trouble"
+    now_us = instants.now_us()
+    troubled = [one.identity for one in found if one.diagnosis(now_us).is_troubled]
+    where = "all namespaces" if place.everywhere else f"namespace {server.namespace}"
+    text = f"{len(found)} {'Schedule' if len(found) == 1 else 'Schedules'} in {where}"
     if troubled:
-        text += f": {', '.join(troubled[:3])}{', ...' if len(troubled) > 3 else ''}"
-        namespace, _, name = troubled[0].partition("/")
-        do = f"kubectl duepoint why {name} -n {namespace}"
+        text += f", {len(troubled)} in trouble: {', '.join(troubled[:3])}"
+        text += ", ..." if len(troubled) > 3 else ""
+        chosen = "-A" if place.everywhere else f"-n {server.namespace}"
+        do = f"kubectl duepoint list --failing {chosen}; kubectl duepoint why NAME says more"
         yield Check(name="schedules", state="warning", found=text, do=do)
     else:
+        text += ", none in trouble" + (" (-A looks at all)" if not place.everywhere else "")
         yield Check(name="schedules", state="ok", found=text)

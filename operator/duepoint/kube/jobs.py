@@ -150,13 +150,25 @@ def finished(job: Job) -> JobResult | None:
     for condition in status.conditions or ():
         if condition.status == "True" and condition.type in ("Complete", "Failed"):
             ended = status.completion_time or condition.last_transition_time
-            return JobResult(
-                succeeded=condition.type == "Complete",
-                reason=run.cut(condition.reason, _REASON_LIMIT),
-                message=run.cut(condition.message, run.MESSAGE_LIMIT),
-                at_us=_instant_us(ended),
-            )
+            return _result(condition, succeeded=condition.type == "Complete", at=ended)
     return None
+
+
+def failing(job: Job) -> JobResult | None:
+    """Why the Job will have failed once its Pods have ended, or None."""
+    for condition in (job.status or JobStatus()).conditions or ():
+        if condition.status == "True" and condition.type == "FailureTarget":
+            return _result(condition, succeeded=False, at=condition.last_transition_time)
+    return None
+
+
+def _result(condition: JobCondition, *, succeeded: bool, at: str | None) -> JobResult:
+    return JobResult(
+        succeeded=succeeded,
+        reason=run.cut(condition.reason, _REASON_LIMIT),
+        message=run.cut(condition.message, run.MESSAGE_LIMIT),
+        at_us=_instant_us(at),
+    )
 
 
 def without_pods_since_us(job: Job) -> int | None:

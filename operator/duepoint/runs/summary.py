@@ -82,6 +82,23 @@ class LastResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailingRun:
+    """A run that has failed at least two attempts and is tried again.
+
+    Attributes:
+        slot_us: its slot; 0 = unknown, as in a published status.
+        begun_us: when it started. A later success of any run ends this trouble.
+        at_us: when its newest attempt failed.
+    """
+
+    slot_us: int
+    begun_us: int
+    at_us: int
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MissedSlot:
     """A regular slot that ended without a run against the will of its Schedule's author."""
 
@@ -103,6 +120,7 @@ class Summary:
         completed: no slot is left.
         missed: the newest such slot, until a later regular run starts; one of a ScheduleRun is here
             only where its Job's name belongs to something else.
+        retried: the newest such run, succeeded runs or not; ``failure`` says whether it counts.
         receiver: what is wrong with a webhook's receiver.
         running: the runs that have started and have not ended.
         recent: newest slots that have ended, and how, oldest first.
@@ -121,11 +139,20 @@ class Summary:
     reached_us: int = 0
     completed: bool = False
     missed: MissedSlot | None = None
+    retried: FailingRun | None = None
     receiver: receivers.ReceiverState = receivers.WELL
     floors: Floors = UNKNOWN
     running: Running = runnings.NONE
     recent: tuple[tuple[Key, RunState], ...] = ()
     history: histories.History = ()
+
+    @property
+    def failure(self) -> FailingRun | LastResult | None:
+        """Why its runs do not succeed: no run has, since this one began. None = they do."""
+        result, retried = self.last_result, self.retried
+        if retried is not None and retried.begun_us > self.last_success_us:
+            return retried
+        return result if result is not None and not result.succeeded else None
 
 
 def same_result(before: Summary, after: Summary) -> bool:
@@ -137,7 +164,8 @@ def _result(summary: Summary) -> tuple[object, ...]:
     result = summary.last_result
     newest = None if result is None else (result.succeeded, result.reason)
     missed = None if summary.missed is None else summary.missed.reason
-    return newest, summary.completed, missed, summary.receiver
+    failure = None if summary.failure is None else summary.failure.reason
+    return newest, summary.completed, missed, failure, summary.receiver
 
 
 def loaded(summary: Summary, settled: Watermark | None = None) -> Summary:
@@ -258,9 +286,35 @@ def fold(
 
 
 def put_off(summary: Summary, event: RunEvent) -> Summary:
-    """The summary after what the event says of the receiver; a pending event says no more."""
+    """The summary after what the event says of receiver and attempts; all of a pending event."""
     receiver = receivers.fold(summary.receiver, event)
-    return summary if receiver is summary.receiver else replace(summary, receiver=receiver)
+    retried = _retried(summary.retried, event)
+    if receiver is summary.receiver and retried is summary.retried:
+        return summary
+    return replace(summary, receiver=receiver, retried=retried)
+
+
+#: Attempts of a run that have failed when it is no longer fine.
+_FAILED_ATTEMPTS = 2
+
+
+def _retried(known: FailingRun | None, event: RunEvent) -> FailingRun | None:
+    is_put_off = event.is_retrying or event.state is RunState.PENDING
+    # A receiver that is busy with other runs of ours has not failed this one.
+    is_failing = event.attempts >= _FAILED_ATTEMPTS and event.reason != Reason.RECEIVER_BUSY
+    is_bound_to_fail = event.state is RunState.RUNNING and event.reason == Reason.JOB_FAILED
+    if (is_put_off and is_failing) or is_bound_to_fail:
+        if known is not None and known.at_us > event.at_us:
+            return known
+        return FailingRun(
+            slot_us=event.slot_us,
+            begun_us=event.begun_us,
+            at_us=event.at_us,
+            reason=event.reason,
+            message=event.message,
+        )
+    is_over = known is not None and known.slot_us == event.slot_us and not event.is_open
+    return None if is_over else known
 
 
 def state_of(

@@ -29,7 +29,7 @@ WELL = "Well"
 
 _RUN_IT_NOW = "then run it now: kubectl duepoint trigger {name} -n {ns}"
 _OPERATORS = "only the people who run Duepoint can repair this; tell them this line"
-_SLOTS_RUN = "nothing else: deliveries continue by themselves; kubectl duepoint why {name} -n {ns}"
+_SLOTS_RUN = "nothing else: deliveries continue by themselves"
 
 _ADVICE: dict[str, tuple[str, ...]] = {
     # Ready

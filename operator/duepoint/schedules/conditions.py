@@ -84,7 +84,6 @@ class Reason(enum.StrEnum):
     CREATED = "Created"
     REJECTED = "Rejected"
     JOB_FAILED = "JobFailed"
-    RETRIES_EXHAUSTED = "RetriesExhausted"
     BLOCKED_ADDRESS = "BlockedAddress"
     NETWORK = "Network"
     TIMEOUT = "Timeout"
@@ -104,6 +103,7 @@ class ConditionType(enum.StrEnum):
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
     LAST_RUN_SUCCEEDED = "LastRunSucceeded"
+    FAILING = "Failing"
     ENDPOINT_GONE = "EndpointGone"
     CIRCUIT_OPEN = "CircuitOpen"
     OVERDUE = "Overdue"
@@ -122,16 +122,6 @@ class ConditionType(enum.StrEnum):
 
 #: Longest message kept in a condition, in characters.
 MESSAGE_LIMIT = 1024
-
-#: Conditions that are a problem, the worst first: what stops runs for good before what may pass.
-PROBLEMS = (
-    ConditionType.ENDPOINT_GONE,
-    ConditionType.PODS_REFUSED,
-    ConditionType.NAME_CONFLICT,
-    ConditionType.CIRCUIT_OPEN,
-    ConditionType.OVERDUE,
-    ConditionType.MISSED,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ OPERATOR = {
     STATUS: "patch",
     "/configmaps": "get",
     "batch/jobs": "list watch create delete",
+    "/pods": "list",
     "events.k8s.io/events": "create patch list",
 }
 SYSTEM = {"/namespaces=kube-system": "get"}

@@ -178,6 +178,7 @@ RIGHTS = {
         "patch duepoint.dev/schedulesets",
         *(f"patch duepoint.dev/schedule{kind}/status" for kind in ("s", "runs", "sets")),
         "get /configmaps",
+        "list /pods",
         *(f"{verb} batch/jobs" for verb in ("list", "watch", "create", "delete")),
         *(f"{verb} events.k8s.io/events" for verb in ("create", "patch", "list")),
         "get /namespaces=kube-system",
@@ -385,7 +386,7 @@ def test_the_operators_token_reads_schedules_jobs_events_and_any_config_map(
     operator = installed.stolen["operator"]
     for plural in ("schedules", "scheduleruns", "schedulesets"):
         assert operator.request("GET", f"{DUEPOINT}/{plural}", limit="1").ok
-    for path in ("/apis/batch/v1/jobs", f"{EVENTS}/events"):
+    for path in ("/apis/batch/v1/jobs", "/api/v1/pods", f"{EVENTS}/events"):
         assert operator.request("GET", path, limit="1").ok
     core = f"/api/v1/namespaces/{installed.system}"
     installed.make(f"{core}/configmaps", {"metadata": {"name": "of-no-set"}})

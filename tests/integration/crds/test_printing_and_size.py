@@ -86,6 +86,7 @@ def test_kubectl_get_tells_how_a_schedule_stands(printed: dict[str, dict[str, st
         "NEXT": "2030-01-01T00:00:00Z",
         "RESULT": "Succeeded",
         "READY": "True",
+        "FAILING": "",
         "TIMEZONE": "Europe/Rome",
         "ACTIVE": "2",
         "TARGET": "Stream ticks",

@@ -9,7 +9,7 @@ import pytest
 from duepoint.delayqueue import sharding
 from duepoint.httpapi.dashboard import actions, files, routes
 from tests.support import apiscene, dashboardscene, givenup
-from tests.support.dashboardscene import FAILED, a_schedule, make, publish, stored
+from tests.support.dashboardscene import FAILED, FAILING, READY, a_schedule, make, publish, stored
 
 API = dashboardscene.API
 JSON = {"Content-Type": "application/json"}
@@ -168,7 +168,7 @@ async def test_schedules_come_page_by_page_each_once_and_in_order(scene):
 async def test_a_row_and_a_page_show_the_status_and_what_to_do(scene):
     make(scene, a_schedule("report"), a_schedule("held", suspend=True), a_schedule("fresh"))
     publish(
-        scene, "report", recentRuns=[FAILED],
+        scene, "report", recentRuns=[FAILED], conditions=[READY, FAILING],
         nextScheduleTime="2026-03-03T03:30:00Z", lastScheduleTime="2026-03-02T03:30:00Z",
         target="webhook https://a.example",
     )  # fmt: skip
@@ -179,7 +179,7 @@ async def test_a_row_and_a_page_show_the_status_and_what_to_do(scene):
         "namespace": scene.namespace, "name": "report", "schedule": "30 4 * * *",
         "timeZone": "Europe/Berlin", "next": "2026-03-03T03:30:00Z",
         "last": "2026-03-02T03:30:00Z", "result": "Failed", "target": "webhook https://a.example",
-        "health": "failing", "reason": "RetriesExhausted", "message": "answered 503",
+        "health": "failing", "reason": "Rejected", "message": "answered 503",
     }  # fmt: skip
     assert rows["held"]["health"] == "suspended"
     assert (rows["fresh"]["health"], rows["fresh"]["reason"]) == ("waiting", "NotObserved")
@@ -187,9 +187,10 @@ async def test_a_row_and_a_page_show_the_status_and_what_to_do(scene):
     assert answer.headers["cache-control"] == "no-store"
     known = answer.json
     (slot,) = known["slots"]
-    assert (slot["outcome"], slot["reason"], slot["attempts"]) == ("Failed", "RetriesExhausted", 3)
+    assert (slot["outcome"], slot["reason"], slot["attempts"]) == ("Failed", "Rejected", 3)
     assert len(known["upcoming"]) == 5
     assert all(text.endswith(("T03:30:00Z", "T02:30:00Z")) for text in known["upcoming"])
+    assert known["advice"]["Rejected"]
     assert known["may"] == {"suspend": True, "trigger": True, "replay": True}
     assert (await scene.ask("GET", here(scene, "/schedules/report"), as_="viewer")).json["may"] == {
         "suspend": False,
@@ -199,6 +200,21 @@ async def test_a_row_and_a_page_show_the_status_and_what_to_do(scene):
     held = (await scene.ask("GET", here(scene, "/schedules/held"))).json
     assert (held["suspend"], held["upcoming"]) == (True, [])
     assert (await scene.ask("GET", here(scene, "/schedules/missing"))).status == 404
+
+
+async def test_what_never_succeeds_is_not_ok_while_it_is_tried_again(scene):
+    make(scene, a_schedule("no-service"), a_schedule("no-secret"))
+    slots = [{**FAILED, "outcome": "Retrying", "reason": "Network"}]
+    waits = {**READY, "type": "Reconciling", "reason": "SecretForbidden", "message": "allow it"}
+    failing = {**FAILING, "reason": "Network", "message": "the Service does not exist"}
+    publish(scene, "no-service", recentRuns=slots, conditions=[READY, failing])
+    publish(scene, "no-secret", conditions=[{**READY, "status": "Unknown"}, waits])
+    page = (await scene.ask("GET", f"/v1/schedules?namespace={scene.namespace}")).json
+    shown = {row["name"]: (row["health"], row["reason"]) for row in page["items"]}
+    assert shown == {
+        "no-service": ("failing", "Network"),
+        "no-secret": ("problem", "SecretForbidden"),
+    }
 
 
 async def test_older_slots_come_from_the_queue(scene):

@@ -140,7 +140,7 @@ async def test_a_schedule_shows_its_slots_and_why_each_ended_so(page, scene):
     await enter(page, scene, f"#/schedule/{scene.namespace}/report")
     await page.until("document.querySelectorAll('table.slots tbody tr').length === 3")
     text = await page.run("document.querySelector('main').innerText")
-    for part in ("RetriesExhausted: answered 503", "Europe/Berlin", "connection refused", "armed"):
+    for part in ("Rejected: answered 503", "Europe/Berlin", "connection refused", "armed"):
         assert part in text
     assert await page.run("document.querySelectorAll('.upcoming li').length") == 5
     await page.click("what to do")

@@ -420,7 +420,7 @@ def test_a_status_of_another_version_is_read_as_far_as_it_goes():
 
 
 def test_each_reason_has_advice_and_each_advice_names_the_schedule_where_it_names_a_command():
-    without = {"StaleVersion", "RetriesExhausted", "OtherInstall"}
+    without = {"StaleVersion", "OtherInstall"}
     of_runs = {
         "Retrying",
         "ScheduleNotFound",

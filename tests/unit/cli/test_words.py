@@ -341,7 +341,7 @@ def test_a_list_fits_a_terminal_of_80_columns(duepoint, cluster, monkeypatch):
         assert max(len(head), len(line)) <= 80
         assert "a-report-of-the-night-1" in line
         assert "2026-11-28T04:15:54Z" in line
-        assert head.split()[-2:] == ["result", "ready"]
+        assert head.split()[-2:] == ["result", "health"]
 
 
 def test_a_namespace_that_does_not_exist_is_no_healthy_one(duepoint, cluster):
@@ -364,7 +364,10 @@ def test_a_namespace_without_schedules_is_healthy(duepoint, cluster, status):
         COLLECTION: (200, {"items": [], "metadata": {}}),
     }
     [row] = [row for row in duepoint("doctor", "-o", "json").rows if row["check"] == "schedules"]
-    assert (row["state"], row["found"]) == ("ok", "0 there are, 0 in trouble")
+    assert (row["state"], row["found"]) == (
+        "ok",
+        "0 Schedules in namespace shop, none in trouble (-A looks at all)",
+    )
 
 
 def test_what_a_narrow_terminal_cuts_doctor_says_below(duepoint, cluster, monkeypatch):

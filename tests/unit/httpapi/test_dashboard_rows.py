@@ -44,12 +44,15 @@ CASES = {
     "an edit that is not in force": (SPEC, a_status(observed=0), "waiting"),
     "stalled": (SPEC, a_status(a_condition("Stalled", "InvalidSchedule")), "problem"),
     "reconciling": (SPEC, a_status(a_condition("Reconciling", "SecretsPending")), "waiting"),
-    "overdue": (SPEC, a_status(a_condition("Overdue", "Overdue")), "problem"),
+    "overdue": (SPEC, a_status(a_condition("Overdue", "Overdue")), "failing"),
     "not overdue any more": (SPEC, a_status(a_condition("Overdue", "Overdue", "False")), "ok"),
-    "failed last": (SPEC, a_status(recentRuns=[{"outcome": "Failed"}]), "failing"),
-    "missed last": (SPEC, a_status(recentRuns=[{"outcome": "Missed"}]), "failing"),
+    "its runs fail": (SPEC, a_status(a_condition("Failing", "Network")), "failing"),
+    "missed last": (SPEC, a_status(a_condition("Missed", "QuotaExceeded")), "failing"),
     "failed before": (
         SPEC, a_status(recentRuns=[{"outcome": "Succeeded"}, {"outcome": "Failed"}]), "ok",
+    ),
+    "a Secret that the worker may not read": (
+        SPEC, a_status(a_condition("Reconciling", "SecretForbidden")), "problem",
     ),
     "suspended": ({**SPEC, "suspend": True}, a_status(), "suspended"),
     "suspended and refused": (

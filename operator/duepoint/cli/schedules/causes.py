@@ -10,14 +10,18 @@ now is given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from duepoint.cli import instants, output
-from duepoint.cli.schedules.facts import JobFacts, ScheduleFacts, ShownCondition
+from duepoint.cli.schedules.facts import JobFacts, ScheduleFacts
+from duepoint.controller.status import texts
+from duepoint.runs import history
 from duepoint.runs.history import PastSlot
-from duepoint.schedules import advice
-from duepoint.schedules.conditions import PROBLEMS, ConditionType, Reason
+from duepoint.schedules import advice, diagnosis
+from duepoint.schedules.conditions import ConditionType, Reason
+from duepoint.schedules.diagnosis import ScheduleHealth, Shown
 
 _SECOND_US = 1_000_000
 #: A slot is expected to show in the status so long after its due.
@@ -48,7 +52,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+class Explanation:
     """The cause, what is true besides, and the slot that was asked about; 0 = the Schedule."""
 
     findings: tuple[Finding, ...]
@@ -62,10 +66,10 @@ class Diagnosis:
 # -- the Schedule as it stands -------------------------------------------------------------------
 
 
-def now(facts: ScheduleFacts, now_us: int) -> Diagnosis:
+def now(facts: ScheduleFacts, now_us: int) -> Explanation:
     """Why it does not run now, or that nothing is wrong."""
     found = tuple(_now(facts, now_us))
-    return Diagnosis(findings=found or (_well(facts),))
+    return Explanation(findings=found or (_well(facts),))
 
 
 def _now(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
@@ -81,7 +85,7 @@ def _now(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
     unclaimed = unclaimed_us(facts, now_us)
     if unclaimed:
         yield from _unclaimed(facts, unclaimed, now_us)
-    problems = tuple(_of_conditions(facts))
+    problems = tuple(map(_of_condition, diagnosis.troubles(facts.conditions.values())))
     yield from problems
     if not problems and not unclaimed:
         yield from _of_newest(facts)
@@ -94,28 +98,23 @@ def _now(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
 
 def _stopped(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
     """What keeps it from having slots at all."""
-    conditions = facts.conditions
     if facts.observed < facts.generation:
         yield from _unobserved(facts, now_us)
         return
-    if stalled := conditions.get(ConditionType.STALLED):
-        yield Finding(cause=stalled.reason, text=stalled.message, since_us=stalled.since_us)
-    elif waits := conditions.get(ConditionType.RECONCILING):
-        yield Finding(cause=waits.reason, text=waits.message, since_us=waits.since_us)
-        if waits.reason in (Reason.SECRETS_PENDING, Reason.QUEUE_UNAVAILABLE):
+    found = facts.diagnosis(now_us)
+    if found.health in (ScheduleHealth.PROBLEM, ScheduleHealth.WAITING) and found.about is not None:
+        yield _of_condition(found.about)
+        if found.health is ScheduleHealth.WAITING:
             yield from installation(facts, now_us)
-    elif suspended := suspension(facts, now_us):
+    elif found.health is ScheduleHealth.SUSPENDED and (suspended := suspension(facts, now_us)):
         yield suspended
 
 
 def suspension(facts: ScheduleFacts, now_us: int) -> Finding | None:
     """That it is suspended, by whom and since when, as far as the object says."""
-    if facts.spec is None:
+    if facts.spec is None or not facts.is_suspended(now_us):
         return None
-    timing = facts.spec.rule.timing
-    until_us = timing.suspend_until_us
-    if not timing.suspend or (until_us is not None and until_us <= now_us):
-        return None
+    until_us = facts.spec.rule.timing.suspend_until_us
     text = "spec.suspend is true"
     if until_us is not None:
         text = f"suspended until {instants.utc_text(until_us)}"
@@ -143,11 +142,9 @@ def _unobserved(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
     yield Finding(cause=advice.NOT_OBSERVED, text=text, since_us=changed_us)
 
 
-def _of_conditions(facts: ScheduleFacts) -> Iterator[Finding]:
-    for type_ in PROBLEMS:
-        if (condition := facts.conditions.get(type_)) is not None:
-            since_us = _streak_us(facts.recent, condition.reason) or condition.since_us
-            yield Finding(cause=condition.reason, text=condition.message, since_us=since_us)
+def _of_condition(found: Shown) -> Finding:
+    since_us = texts.instant_us(found.last_transition_time)
+    return Finding(cause=found.reason, text=found.message, since_us=since_us)
 
 
 def _of_newest(facts: ScheduleFacts) -> Iterator[Finding]:
@@ -158,13 +155,13 @@ def _of_newest(facts: ScheduleFacts) -> Iterator[Finding]:
     if newest.outcome == "Running":
         yield from _of_running(facts, newest)
         return
-    since_us = _streak_us(facts.recent, newest.why) or newest.slot_us
+    since_us = _streak_us(facts, newest.why)
     yield Finding(cause=newest.why, text=_sentence(newest), since_us=since_us)
     # A slot is held up by a run; where the Pod of that run does not start, this is what to repair.
     yield from (_of_job(job) for job in facts.jobs or () if job.pod_trouble and not job.is_over)
 
 
-def _of_completion(facts: ScheduleFacts, ready: ShownCondition, now_us: int) -> Iterator[Finding]:
+def _of_completion(facts: ScheduleFacts, ready: Shown, now_us: int) -> Iterator[Finding]:
     """Why no slot is left: where none was ever due, that is what stopped it."""
     timing = None if facts.spec is None else facts.spec.rule.timing
     text = ready.message or "no slot is left"
@@ -179,7 +176,8 @@ def _of_completion(facts: ScheduleFacts, ready: ShownCondition, now_us: int) -> 
             " startingDeadlineSeconds covers it",
             since_us=past_us,
         )
-    yield Finding(cause=Reason.COMPLETED, text=text, since_us=ready.since_us)
+    since_us = texts.instant_us(ready.last_transition_time)
+    yield Finding(cause=Reason.COMPLETED, text=text, since_us=since_us)
 
 
 def _slot_before_creation(facts: ScheduleFacts) -> int:
@@ -221,14 +219,18 @@ def _well(facts: ScheduleFacts) -> Finding:
     return Finding(cause=advice.WELL, text=f"nothing is wrong: {said}{following}")
 
 
-def _streak_us(recent: Iterable[PastSlot], reason: str) -> int:
-    """The oldest of the newest slots in a row that show this reason; 0 = the newest does not."""
-    since_us = 0
-    for slot in recent:
-        if slot.why != reason:
-            break
-        since_us = slot.since_us or slot.slot_us
-    return since_us
+def _streak_us(facts: ScheduleFacts, reason: str) -> int:
+    """The oldest of the newest slots in a row that show this reason; 0 = unknown.
+
+    The status keeps ten slots. If none of them has started, it began after the last run that did.
+    """
+    streak = list(itertools.takewhile(lambda slot: slot.why == reason, facts.recent))
+    if len(streak) < history.MOST:
+        return streak[-1].since_us or streak[-1].slot_us
+    if facts.timeline is None or not facts.last_us or any(slot.started_us for slot in streak):
+        return 0
+    first = facts.timeline.next_after(facts.last_us)
+    return 0 if first is None else first.slot_us
 
 
 # -- slots of which nothing was heard ------------------------------------------------------------
@@ -314,9 +316,9 @@ def _instant_us(text: str) -> int:
 # -- one slot ------------------------------------------------------------------------------------
 
 
-def of_slot(facts: ScheduleFacts, at_us: int, now_us: int) -> Diagnosis:
+def of_slot(facts: ScheduleFacts, at_us: int, now_us: int) -> Explanation:
     """What became of the slot at an instant, or which slots are next to it."""
-    return Diagnosis(findings=tuple(_of_slot(facts, at_us, now_us)), slot_us=at_us)
+    return Explanation(findings=tuple(_of_slot(facts, at_us, now_us)), slot_us=at_us)
 
 
 def _of_slot(facts: ScheduleFacts, at_us: int, now_us: int) -> Iterator[Finding]:
@@ -337,7 +339,8 @@ def _of_slot(facts: ScheduleFacts, at_us: int, now_us: int) -> Iterator[Finding]
         yield from _stopped(facts, now_us)
     elif facts.settled.is_open(at_us):
         put_off = Finding(cause=advice.NOT_CLAIMED, text="it was put off, and is tried again")
-        yield from tuple(_of_conditions(facts)) or (put_off,)
+        found = diagnosis.troubles(facts.conditions.values())
+        yield from tuple(map(_of_condition, found)) or (put_off,)
     elif kept := [slot for slot in facts.kept or () if slot.covers(at_us)]:
         for slot in kept:
             yield _of_kept(facts, slot)

@@ -17,21 +17,11 @@ from duepoint.controller.status import recent, texts
 from duepoint.kube import installation, schedulespecs
 from duepoint.runs.history import PastSlot
 from duepoint.runs.watermark import Watermark
-from duepoint.schedules import slots
+from duepoint.schedules import diagnosis, slots
+from duepoint.schedules.diagnosis import Shown
 from duepoint.schedules.spec import ScheduleSpec
 
 Object = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownCondition:
-    """A condition of a status."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-    since_us: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +70,7 @@ class ScheduleFacts:
         spec: None where this version cannot read it; ``invalid`` then says why.
         conditions: by type; those that are not True, Ready besides, are left out.
         recent: newest first.
+        last_us: slot of the newest started run.
         jobs: None where they may not be read.
         lease: None where it may not be read, or is not named by the status.
         kept: older slots, which the queue has kept, newest first; None where it was not asked.
@@ -95,9 +86,10 @@ class ScheduleFacts:
     created_us: int
     spec: ScheduleSpec | None
     invalid: str
-    conditions: Mapping[str, ShownCondition]
+    conditions: Mapping[str, Shown]
     recent: tuple[PastSlot, ...]
     settled: Watermark
+    last_us: int
     next_us: int
     target: str
     managed_by: str
@@ -127,6 +119,21 @@ class ScheduleFacts:
         rule = msgspec.structs.replace(self.spec.rule, timing=timing)
         return slots.for_rule(rule, identity=self.identity, created_us=self.created_us)
 
+    def is_suspended(self, now_us: int) -> bool:
+        """Whether no slot runs until it resumes."""
+        if self.spec is None:
+            return False
+        until_us = self.spec.rule.timing.suspend_until_us
+        return self.spec.rule.timing.suspend and (until_us is None or until_us > now_us)
+
+    def diagnosis(self, now_us: int) -> diagnosis.Diagnosis:
+        """How it stands."""
+        return diagnosis.of(
+            self.conditions.values(),
+            is_current=self.observed >= self.generation,
+            is_suspended=self.is_suspended(now_us),
+        )
+
     def known(self, **more: Any) -> ScheduleFacts:  # noqa: ANN401 - fields of this class
         """With further facts."""
         return replace(self, **more)
@@ -149,6 +156,7 @@ def of_object(found: Object) -> ScheduleFacts:
         conditions={condition.type: condition for condition in _conditions(status)},
         recent=tuple(recent.shown(status)),
         settled=texts.watermark(status),
+        last_us=texts.instant_us(status.get("lastScheduleTime")),
         next_us=texts.instant_us(status.get("nextScheduleTime")),
         target=str(status.get("target") or ""),
         managed_by=str(status.get("managedBy") or ""),
@@ -163,14 +171,14 @@ def _spec(found: Object) -> tuple[ScheduleSpec | None, str]:
         return None, str(invalid)
 
 
-def _conditions(status: Object) -> Iterator[ShownCondition]:
+def _conditions(status: Object) -> Iterator[Shown]:
     for one in _mappings(status.get("conditions")):
-        condition = ShownCondition(
+        condition = Shown(
             type=str(one.get("type") or ""),
             status=str(one.get("status") or ""),
             reason=str(one.get("reason") or ""),
             message=str(one.get("message") or ""),
-            since_us=texts.instant_us(one.get("lastTransitionTime")),
+            last_transition_time=str(one.get("lastTransitionTime") or ""),
         )
         if condition.status == "True" or condition.type == "Ready":
             yield condition

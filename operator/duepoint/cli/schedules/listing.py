@@ -11,6 +11,7 @@ from duepoint import errors
 from duepoint.cli import instants, options, output, slotrows
 from duepoint.cli.schedules import causes, facts, why
 from duepoint.cli.schedules.facts import ScheduleFacts
+from duepoint.schedules import diagnosis
 from duepoint.schedules.conditions import ConditionType
 
 if TYPE_CHECKING:
@@ -24,9 +25,20 @@ _PAGE = "500"
 @options.output_format
 @options.of_many
 @click.option("--selector", "-l", metavar="LABELS", help="Only Schedules with such labels.")
-def list_schedules(*, form: str, place: options.Place, selector: str | None) -> None:
-    """List Schedules: when they run next, how they ran last, whether they are ready."""
+@click.option(
+    "--failing",
+    is_flag=True,
+    help="Only Schedules in trouble: refused, not in force, or with runs that fail, are late or"
+    " missed.",
+)
+def list_schedules(*, form: str, place: options.Place, selector: str | None, failing: bool) -> None:
+    """List Schedules: when they run next, how they ran last, and how they stand."""
     rows = [_row(facts.of_object(found)) for found in asyncio.run(_listed(place, selector))]
+    if failing:
+        count = len(rows)
+        rows = [row for row in rows if row["health"] in diagnosis.TROUBLED]
+        if count and not rows:
+            output.complain(f"none of {count} Schedules is in trouble")
     shown = ("namespace", *_COLUMNS) if place.everywhere else tuple(_COLUMNS)
     columns: output.Columns = {"namespace": "namespace", **_COLUMNS}
     output.show_rows(
@@ -34,7 +46,7 @@ def list_schedules(*, form: str, place: options.Place, selector: str | None) -> 
         form,
         {name: columns[name] for name in shown},
         wide=_WIDE,
-        spare=("age", "last", "suspended", "schedule"),
+        spare=("age", "last", "reason", "schedule"),
         may_cut="schedule",
         least=10,
     )
@@ -95,20 +107,23 @@ def _row(known: ScheduleFacts) -> output.Row:
     ready = known.conditions.get(ConditionType.READY)
     last = next((slot for slot in known.recent if slot.started_us), None)
     newest = known.recent[0] if known.recent else None
-    suspended = causes.suspension(known, instants.now_us())
+    now_us = instants.now_us()
+    found = known.diagnosis(now_us)
+    about = found.about or ready or diagnosis.Shown()
     timing = None if known.spec is None else known.spec.rule.timing
     return {
         "namespace": known.namespace,
         "name": known.name,
         "schedule": "" if timing is None else ", ".join(timing.schedules),
         "timeZone": known.zone,
-        "suspended": suspended is not None,
+        "suspended": known.is_suspended(now_us),
         "next": output.time(known.next_us or None),
         "last": output.time(None if last is None else last.slot_us),
         "result": "" if newest is None else newest.outcome,
         "ready": "" if ready is None else ready.status,
-        "reason": "NotObserved" if ready is None else ready.reason,
-        "message": "no operator has looked at it yet" if ready is None else ready.message,
+        "health": found.health.value,
+        "reason": about.reason,
+        "message": about.message,
         "target": known.target,
         "created": output.time(known.created_us or None),
     }
@@ -123,11 +138,11 @@ def _age(row: output.Row) -> str:
 _COLUMNS: output.Columns = {
     "name": "name",
     "schedule": "schedule",
-    "suspended": lambda row: "yes" if row["suspended"] else "",
     "next": "next",
     "last": "last",
     "result": "result",
-    "ready": "ready",
+    "health": "health",
+    "reason": lambda row: row["reason"] if row["health"] in diagnosis.TROUBLED else "",
     "age": _age,
 }
 _WIDE: output.Columns = {"time zone": "timeZone", "target": "target", "message": "message"}
@@ -166,13 +181,13 @@ def describe(name: str, *, form: str, place: options.Place) -> None:
     output.show_rows(slots, "table", slotrows.columns(known.zone), spare=("took",), may_cut="why")
 
 
-def _show(known: ScheduleFacts, answer: causes.Diagnosis, now_us: int) -> None:
+def _show(known: ScheduleFacts, answer: causes.Explanation, now_us: int) -> None:
     row = _row(known)
     cells = {
         "schedule": f"{known.namespace}/{known.name}",
         "when": f"{row['schedule']} ({known.zone})",
         "target": known.target,
-        "ready": ": ".join(filter(None, (row["ready"] or "no", row["reason"]))),
+        "health": row["health"],
     }
     output.show_row(row, "table", {key: cell for key, cell in cells.items() if cell})
     for line in list(why.lines(known, answer))[1:]:

@@ -81,7 +81,7 @@ async def gathered(place: options.Place, name: str, lease: str | None) -> Schedu
 # -- showing -------------------------------------------------------------------------------------
 
 
-def show(facts: ScheduleFacts, answer: causes.Diagnosis, form: str) -> None:
+def show(facts: ScheduleFacts, answer: causes.Explanation, form: str) -> None:
     """The answer for people, or as one object."""
     if output.is_data(form):
         output.write([row(facts, answer)], form)
@@ -90,7 +90,7 @@ def show(facts: ScheduleFacts, answer: causes.Diagnosis, form: str) -> None:
         output.say(line)
 
 
-def row(facts: ScheduleFacts, answer: causes.Diagnosis) -> output.Row:
+def row(facts: ScheduleFacts, answer: causes.Explanation) -> output.Row:
     """The answer under the names of the JSON output."""
     first = answer.cause
     return {
@@ -109,7 +109,7 @@ def row(facts: ScheduleFacts, answer: causes.Diagnosis) -> output.Row:
     }
 
 
-def lines(facts: ScheduleFacts, answer: causes.Diagnosis) -> Iterator[str]:
+def lines(facts: ScheduleFacts, answer: causes.Explanation) -> Iterator[str]:
     """The answer in lines: cause, since when, what to do, what else, and the last slots."""
     first = answer.cause
     slot = f", slot {instants.LocalTime(facts.zone).text(answer.slot_us)}" if answer.slot_us else ""
@@ -127,7 +127,7 @@ def lines(facts: ScheduleFacts, answer: causes.Diagnosis) -> Iterator[str]:
         yield f"  next   {instants.LocalTime(facts.zone).text(facts.next_us)}"
 
 
-def _steps(facts: ScheduleFacts, answer: causes.Diagnosis) -> tuple[str, ...]:
+def _steps(facts: ScheduleFacts, answer: causes.Explanation) -> tuple[str, ...]:
     """What to do about the cause, in commands that can be copied."""
     at = {"at": instants.utc_text(answer.slot_us)} if answer.slot_us else {}
     return advice.of(answer.cause.cause, namespace=facts.namespace, name=facts.name, **at)

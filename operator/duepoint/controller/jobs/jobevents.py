@@ -39,8 +39,9 @@ RELEASED = EndReason(
 
 
 def started(job: jobs.Job, owner: JobOwner, slot_us: int) -> RunEvent:
-    """The run of a Job that exists."""
+    """The run of a Job that exists; of one that is bound to fail, with the cause."""
     at_us = created_us(job)
+    failing = jobs.failing(job)
     return RunEvent(
         uid=owner.uid,
         namespace=owner.namespace,
@@ -49,7 +50,8 @@ def started(job: jobs.Job, owner: JobOwner, slot_us: int) -> RunEvent:
         slot_us=slot_us,
         trigger=trigger(job),
         state=RunState.RUNNING,
-        reason=Reason.CREATED,
+        reason=Reason.CREATED if failing is None else Reason.JOB_FAILED,
+        message="" if failing is None else f"{_why(failing)}; its Pods have not ended yet",
         at_us=at_us,
         started_us=at_us,
         job_name=job.metadata.name,
@@ -57,15 +59,21 @@ def started(job: jobs.Job, owner: JobOwner, slot_us: int) -> RunEvent:
     )
 
 
-def ended(job: jobs.Job, owner: JobOwner, slot_us: int, now_us: int) -> RunEvent | None:
-    """The end of a Job's run; None where it has not ended."""
+def ended(
+    job: jobs.Job, owner: JobOwner, slot_us: int, now_us: int, pod_end: str = ""
+) -> RunEvent | None:
+    """The end of a Job's run; None where it has not ended.
+
+    Args:
+        pod_end: how its Pod ended, where that says more than the Job does; empty = unknown.
+    """
     end = jobs.finished(job)
     if end is None:
         return None
     state, reason, message = RunState.SUCCEEDED, Reason.SUCCEEDED, ""
     if not end.succeeded:
         state, reason = RunState.FAILED, Reason.JOB_FAILED
-        message = f"{end.reason}: {end.message}"
+        message = pod_end or _why(end)
     at_us = end.at_us or now_us
     return msgspec.structs.replace(
         started(job, owner, slot_us),
@@ -75,6 +83,10 @@ def ended(job: jobs.Job, owner: JobOwner, slot_us: int, now_us: int) -> RunEvent
         at_us=at_us,
         finished_us=at_us,
     )
+
+
+def _why(result: jobs.JobResult) -> str:
+    return f"{result.reason}: {result.message}"
 
 
 def gone(job: jobs.Job, run: RunningJob, why: EndReason, now_us: int) -> RunEvent:
@@ -100,6 +112,18 @@ def missing(run: RunningJob, why: EndReason, now_us: int) -> RunEvent:
         started_us=min(run.slot_us, now_us),  # else it would be the newest run, begun now
         finished_us=now_us,
         job_name=run.job_name,
+    )
+
+
+def run_of(job: jobs.Job, owner: JobOwner, slot_us: int) -> RunningJob:
+    """The run of a Job."""
+    return RunningJob(
+        uid=owner.uid,
+        namespace=owner.namespace,
+        schedule_name=owner.name,
+        job_name=job.metadata.name,
+        slot_us=slot_us,
+        trigger=trigger(job),
     )
 
 

@@ -92,8 +92,8 @@ class WatchedJobs:
 
     # -- changes ---------------------------------------------------------------------------------
 
-    def observe(self, job: jobs.Job, now_us: int) -> Observation:
-        """The Job exists."""
+    def observe(self, job: jobs.Job, now_us: int, pod_end: str = "") -> Observation:
+        """The Job exists; ``pod_end`` as ``jobevents.ended`` takes it."""
         owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
         uid = job.metadata.uid
         if slot_us is None or owner is None or self._owner(uid) not in (None, owner):
@@ -106,16 +106,9 @@ class WatchedJobs:
             owned.without_pods[uid] = JobWithoutPods(
                 namespace=owner.namespace, name=job.metadata.name, uid=uid, since_us=since_us
             )
-        ended = jobevents.ended(job, owner, slot_us, now_us)
+        ended = jobevents.ended(job, owner, slot_us, now_us, pod_end)
         if ended is None:
-            owned.active[uid] = RunningJob(
-                uid=owner.uid,
-                namespace=owner.namespace,
-                schedule_name=owner.name,
-                job_name=job.metadata.name,
-                slot_us=slot_us,
-                trigger=jobevents.trigger(job),
-            )
+            owned.active[uid] = jobevents.run_of(job, owner, slot_us)
             return Observation(owner=owner)
         owned.active.pop(uid, None)
         if uid in owned.finished or uid in owned.leaving:

@@ -23,10 +23,15 @@ from duepoint.controller.status import texts
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.term import RunningJob, TermContext
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobbuilder, jobs, port
+from duepoint.kube import jobbuilder, jobs, podends, port
 
 #: After a list and watch that lived so long, the backoff starts anew.
 _HEALTHY_SECONDS = 60.0
+#: The reason of a Job that leaves it to its Pods to say why.
+_OF_PODS = "BackoffLimitExceeded"
+#: How often Pods are looked at, and how long an answer is waited for.
+_LOOKS_PER_SECOND = 20
+_LOOK_SECONDS = 2.0
 
 
 class JobWatch:
@@ -57,6 +62,8 @@ class JobWatch:
         self._unlisted: set[str | None] = set(term.namespaces or (None,))
         self.listed = asyncio.Event()
         self._jobs = WatchedJobs()
+        #: The second in which Pods were looked at last, and how often in it.
+        self._looks = (0, 0)
         self.deleted = DeletedJobs(
             term,
             watched=self._jobs,
@@ -122,7 +129,8 @@ class JobWatch:
                 if change.type is port.ChangeType.DELETED:
                     self._remove(change.item)
                 else:
-                    self._observe(change.item, replayed=False)
+                    pod_end = await self._pod_end(change.item)
+                    self._observe(change.item, replayed=False, pod_end=pod_end)
 
     async def _list(self, namespace: str | None) -> str:
         version = ""
@@ -133,7 +141,7 @@ class JobWatch:
             for job in page.items:
                 uids.add(job.metadata.uid)
                 with _reported(job):
-                    self._observe(job, replayed=True)
+                    self._observe(job, replayed=True, pod_end=await self._pod_end(job))
         for owner in self._jobs.retain(namespace, uids):
             if self._is_its_own(owner):
                 self._report_active(owner)
@@ -147,8 +155,30 @@ class JobWatch:
 
     # -- one Job ---------------------------------------------------------------------------------
 
-    def _observe(self, job: jobs.Job, *, replayed: bool) -> None:
-        seen = self._jobs.observe(job, self._term.clock.now_us())
+    async def _pod_end(self, job: jobs.Job) -> str:
+        """How the Pod of a Job ended that has just failed; empty where the Job says it, or nobody.
+
+        Further changes of Jobs wait for the answer, so of many that fail at once only some are
+        looked at.
+        """
+        end, owner, slot_us = jobs.finished(job), jobs.owner_of(job), jobs.slot_us(job)
+        if end is None or end.reason != _OF_PODS or owner is None or slot_us is None:
+            return ""
+        if self._reporter.states.is_over(jobevents.run_of(job, owner, slot_us)):
+            return ""
+        second = int(self._term.clock.monotonic())
+        self._looks = (second, self._looks[1] + 1 if self._looks[0] == second else 1)
+        if self._looks[1] > _LOOKS_PER_SECOND:
+            return ""
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS):
+                return await podends.of_job(self._term.api, owner.namespace, job.metadata.name)
+        except (TimeoutError, kube_errors.ApiError) as trouble:
+            telemetry.logger.debug("pods not read", job=job.metadata.name, error=str(trouble))
+            return ""
+
+    def _observe(self, job: jobs.Job, *, replayed: bool, pod_end: str = "") -> None:
+        seen = self._jobs.observe(job, self._term.clock.now_us(), pod_end)
         owner, slot_us, known = seen.owner, jobs.slot_us(job), job.metadata
         is_its_own = owner is not None and self._is_its_own(owner)
         is_back = self.history.late.is_back

@@ -19,6 +19,7 @@ from duepoint.runs.summary import Summary
 from duepoint.schedules.conditions import ConditionType, Reason
 
 RUN_FAILED = "RunFailed"
+RUN_FAILING = "RunFailing"
 RUN_RECOVERED = "RunRecovered"
 RUN_REPLACED = "RunReplaced"
 RUN_MISSED = "RunMissed"
@@ -57,6 +58,8 @@ def of_event(
     if after.counts.replaced > before.counts.replaced:
         note = f"the run of {slot} was replaced: {event.message}"
         yield _event(about, "Run", RUN_REPLACED, note, warning=False, related=related)
+    if after.retried is not None and after.failure is after.retried and before.failure is None:
+        yield changed(RUN_FAILING, f"the run of {slot} fails again and again: {why}")
     if _has_recovered(before, after):
         note = f"the run of {slot} succeeded after a failure"
         yield _event(about, "Run", RUN_RECOVERED, note, warning=False, related=related)
@@ -162,9 +165,8 @@ def job(namespace: str, name: str, uid: str) -> ObjectReference:
 
 
 def _has_recovered(before: Summary, after: Summary) -> bool:
-    if before.last_result is None or after.last_result is None:
-        return False
-    return after.last_result.succeeded and not before.last_result.succeeded
+    has_succeeded = after.counts.succeeded > before.counts.succeeded
+    return has_succeeded and before.failure is not None and after.failure is None
 
 
 def _slots(count: int, newest: str) -> str:

@@ -27,6 +27,7 @@ from duepoint.kube import times
 from duepoint.runs import summary as summaries
 from duepoint.runs.receiver import Note, ReceiverState
 from duepoint.runs.run import REGULAR, STARTED, RunState
+from duepoint.schedules import diagnosis
 from duepoint.schedules.conditions import ConditionType, Reason
 
 RETRYING = recent.RETRYING
@@ -246,6 +247,9 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
     elif (shown := conditions.get(ConditionType.MISSED)) is not None:
         message, reason = str(shown.get("message") or ""), str(shown.get("reason") or "")
         missed = texts.missed_slot(message, reason)
+    last_result = _last_result(
+        conditions.get(ConditionType.LAST_RUN_SUCCEEDED), max(success_us, failure_us)
+    )
     return summaries.loaded(
         summaries.Summary(
             # A status of another writer may not add up.
@@ -257,9 +261,8 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
             last_success_us=success_us,
             last_failure_us=failure_us,
             last_replaced_us=texts.instant_us(status.get("lastReplacedTime")),
-            last_result=_last_result(
-                conditions.get(ConditionType.LAST_RUN_SUCCEEDED), max(success_us, failure_us)
-            ),
+            last_result=last_result,
+            retried=_retried(conditions, last_result),
             settled_us=settled_us,
             counted_us=counted_us if 0 < counted_us < settled_us else None,
             completed=ready.get("reason") == Reason.COMPLETED,
@@ -307,6 +310,28 @@ def _last_result(condition: Mapping[str, Any] | None, at_us: int) -> summaries.L
         succeeded=condition.get("status") == "True",
         reason=str(condition.get("reason") or ""),
         message=str(condition.get("message") or ""),
+    )
+
+
+def _retried(
+    conditions: Mapping[str, Mapping[str, Any]], last_result: summaries.LastResult | None
+) -> summaries.FailingRun | None:
+    """The run that keeps failing; its slot is not published."""
+    failing = conditions.get(ConditionType.FAILING)
+    if failing is None or (last_result is not None and not last_result.succeeded):
+        return None
+    true = [
+        _Condition(type=name, status=str(one.get("status"))) for name, one in conditions.items()
+    ]
+    if [one.type for one in diagnosis.troubles(true)] != [ConditionType.FAILING]:
+        return None
+    since_us = texts.instant_us(failing.get("lastTransitionTime"))
+    return summaries.FailingRun(
+        slot_us=0,
+        begun_us=since_us,
+        at_us=since_us,
+        reason=str(failing.get("reason") or ""),
+        message=str(failing.get("message") or ""),
     )
 
 

@@ -22,7 +22,7 @@ from duepoint.runs import summary as summaries
 from duepoint.runs.receiver import ReceiverState
 from duepoint.runs.run import RunState, is_retry
 from duepoint.runs.watermark import OpenSlot, OpenSlots
-from duepoint.schedules import conditions
+from duepoint.schedules import conditions, diagnosis
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import State
@@ -150,7 +150,9 @@ def _conditions(
     state: ScheduleState, runs: summaries.Summary, last: dict[str, Any], now_us: int
 ) -> list[dict[str, Any]]:
     previous = published.conditions_of(last)
-    derived = tuple(_derived(state, runs, previous, now_us))
+    derived = list(_derived(state, runs, previous, now_us))
+    if (failing := _failing(derived, runs)) is not None and not _rests(state, now_us):
+        derived.append(failing)
     reported = [_ready(one, state, runs, derived, now_us) for one in state.reported_conditions()]
     return conditions.rendered(
         (*reported, *derived),
@@ -220,6 +222,26 @@ def _true(type_: ConditionType, reason: Reason, message: str) -> Condition:
     return Condition(type=type_, status="True", reason=reason, message=message)
 
 
+def _failing(derived: Iterable[Condition], runs: summaries.Summary) -> Condition | None:
+    """That its runs do not succeed, for the worst reason that is known."""
+    if found := diagnosis.troubles(derived):
+        return replace(found[0], type=ConditionType.FAILING)
+    if (failure := runs.failure) is None:
+        return None
+    reason = known_reason(failure.reason, Reason.REJECTED)
+    return _true(ConditionType.FAILING, reason, failure.message)
+
+
+def _rests(state: ScheduleState, now_us: int) -> bool:
+    """Whether nothing of it should run: it is refused, or suspended."""
+    if state.definition is not None and plan.has_resumed(state.definition, now_us):
+        return False
+    return any(
+        condition.reason is Reason.SUSPENDED or condition.type is ConditionType.STALLED
+        for condition in state.reported_conditions()
+    )
+
+
 # -- the message of Ready ----------------------------------------------------------------------
 
 
@@ -249,24 +271,24 @@ def _ready(
 
 
 def _worst(derived: Iterable[Condition]) -> str:
-    by_type = {condition.type: condition for condition in derived if condition.status == "True"}
-    for type_ in conditions.PROBLEMS:
-        if (condition := by_type.get(type_)) is not None:
-            is_same_word = condition.reason.value == condition.type.value
-            why = "" if is_same_word else f" ({condition.reason})"
-            return f"{condition.type}{why}: {condition.message}"
+    for condition in diagnosis.troubles(derived):
+        if condition.type is ConditionType.FAILING:
+            break  # of a run that fails its slot is named as well
+        is_same_word = condition.reason.value == condition.type.value
+        why = "" if is_same_word else f" ({condition.reason})"
+        return f"{condition.type}{why}: {condition.message}"
     return ""
 
 
 def _newest_run(runs: summaries.Summary) -> str:
-    last = runs.last_run
+    last, failure = runs.last_run, runs.failure
     if last is not None and _is_retrying(last):
         return f"the run of {instant(last.slot_us)} is tried again: {_why(last)}"
-    result = runs.last_result
-    if result is not None and not result.succeeded:
-        return f"the last run failed: {_why(result)}"
-    return ""
+    if failure is None:
+        return ""
+    what = "a run fails again and again" if failure is runs.retried else "the last run failed"
+    return f"{what}: {_why(failure)}"
 
 
-def _why(run: summaries.LastRun | summaries.LastResult) -> str:
+def _why(run: summaries.LastRun | summaries.LastResult | summaries.FailingRun) -> str:
     return f"{run.reason}: {run.message}" if run.message else run.reason

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -71,9 +72,23 @@ class Reporter:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._next_passed.run())
-            group.create_task(self._writer.run())
+        telemetry.before_scrape.add(self._count_failing)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._next_passed.run())
+                group.create_task(self._writer.run())
+        finally:
+            telemetry.before_scrape.discard(self._count_failing)
+            telemetry.schedules_failing.clear()
+
+    async def _count_failing(self) -> None:
+        """Set the gauge of failing Schedules, right before a scrape reads it."""
+        failing = Counter(
+            telemetry.namespaces.label(one.namespace) for one in self.states if one.shows_failing
+        )
+        telemetry.schedules_failing.clear()
+        for label, count in failing.items():
+            telemetry.schedules_failing.labels(label).set(count)
 
     # -- objects ------------------------------------------------------------
 
@@ -261,9 +276,10 @@ class Reporter:
     # -- Jobs ------------------------------------------------------------------------------------
 
     def job_runs(self, event: RunEvent) -> None:
-        """A Job is observed as active: its run has started, even if no event says so."""
+        """A Job is observed as active: its run has started, or is bound to fail."""
         schedule = self.states.get(event.uid)
-        if schedule is None or folding.is_running(schedule, event):
+        is_known = schedule is None or folding.is_running(schedule, event)
+        if schedule is None or (is_known and event.reason != Reason.JOB_FAILED):
             return
         fold = functools.partial(
             folding.fold,

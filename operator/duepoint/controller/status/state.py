@@ -31,10 +31,12 @@ from duepoint.schedules.rule import Policy
 
 _USUAL_POLICY = Policy()
 _OVERDUE_TEXT = f'"{ConditionType.OVERDUE}"'.encode()
+_FAILING_TEXT = f'"{ConditionType.FAILING}"'.encode()
 #: Conditions that follow from runs, slots and Jobs; the others come from reports.
 _DERIVED = frozenset(
     {
         ConditionType.LAST_RUN_SUCCEEDED,
+        ConditionType.FAILING,
         ConditionType.OVERDUE,
         ConditionType.NAME_CONFLICT,
         ConditionType.MISSED,
@@ -66,7 +68,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         active: references to active Jobs, as the API spells them; None = Jobs are not known yet.
         managed_by: our installation, as the status names it.
         was_written: this term has written the status.
-        shows_overdue: whether the published status has a condition Overdue.
+        shows_overdue, shows_failing: whether the published status has such a condition.
         lists_open: whether the published status lists open slots.
         may_show_running: whether the published status may list an active run.
         next_us: the next slot of the published status; 0 = none.
@@ -102,6 +104,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     managed_by: str = ""
     was_written: bool = False
     shows_overdue: bool = False
+    shows_failing: bool = False
     lists_open: bool = False
     may_show_running: bool = False
     next_us: int = 0
@@ -128,6 +131,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         self._settled_published = None
         self.lists_open = texts.MARK in status
         self.shows_overdue = _OVERDUE_TEXT in status
+        self.shows_failing = _FAILING_TEXT in status
         self.may_show_running = published.may_show_running(status)
         self.next_us = published.next_us(status)
 

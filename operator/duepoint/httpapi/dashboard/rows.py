@@ -15,37 +15,17 @@ from duepoint import errors
 from duepoint.kube import schedules as objects
 from duepoint.kube import schedulesets, schedulespecs, times
 from duepoint.runs.history import PastSlot
-from duepoint.runs.run import REGULAR, RunState
-from duepoint.schedules import advice, slots
-from duepoint.schedules.conditions import PROBLEMS, ConditionType, Reason
+from duepoint.runs.run import REGULAR
+from duepoint.schedules import advice, diagnosis, slots
+from duepoint.schedules.conditions import ConditionType, Reason
+from duepoint.schedules.diagnosis import ScheduleHealth, Shown
 
 UPCOMING: Final = 5
 #: What is finer in the text of an instant cannot be compared as text.
 _WHOLE_SECONDS: Final = len("2026-03-01T00:00:00")
-_FAILURES: Final = frozenset({RunState.FAILED.value, RunState.MISSED.value})
 _USUAL: Final = frozenset({Reason.SUCCEEDED.value, Reason.CREATED.value, Reason.RUNNING.value})
 _NOTHING: Final = advice.ADVICE[Reason.ARMED]
 _SET_PROBLEMS: Final = frozenset({ConditionType.ROWS_INVALID, ConditionType.DATA_LOST})
-
-
-class _Condition(msgspec.Struct, rename="camel"):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        return {
-            "type": self.type,
-            "reason": self.reason,
-            "message": self.message,
-            "sinceTime": self.last_transition_time,
-        }
-
-
-_NOT_OBSERVED: Final = _Condition(reason="NotObserved", message="no operator has looked at it")
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -81,7 +61,7 @@ class _Slot(msgspec.Struct, rename="camel", omit_defaults=True):
 
 class _Status(msgspec.Struct, rename="camel"):
     observed_generation: int = -1
-    conditions: tuple[_Condition, ...] | None = None
+    conditions: tuple[Shown, ...] | None = None
     next_schedule_time: str | None = None
     last_schedule_time: str | None = None
     recent_runs: tuple[_Slot, ...] | None = None
@@ -92,7 +72,7 @@ class _Status(msgspec.Struct, rename="camel"):
 
 class _SetStatus(msgspec.Struct, rename="camel"):
     observed_generation: int = -1
-    conditions: tuple[_Condition, ...] | None = None
+    conditions: tuple[Shown, ...] | None = None
     members: int | None = None
     in_flight: int | None = None
     next_due_time: str | None = None
@@ -126,13 +106,13 @@ def _row(
     if decoded is None:
         return {**place, "health": "problem", "reason": "Unreadable"}
     spec, status = decoded
-    conditions = _true(status.conditions)
     newest = next(iter(status.recent_runs or ()), None)
-    suspended = schedulespecs.is_suspended(spec.suspend, spec.suspend_until, now_us)
-    is_behind = status.observed_generation < item.metadata.generation
-    health, about = _health(
-        conditions, newest, is_behind=is_behind, has_status=bool(status.conditions)
+    found = diagnosis.of(
+        status.conditions or (),
+        is_current=status.observed_generation >= item.metadata.generation,
+        is_suspended=schedulespecs.is_suspended(spec.suspend, spec.suspend_until, now_us),
     )
+    about = found.about
     row = {
         **place,
         "schedule": spec.schedule or ", ".join(spec.schedules or ()),
@@ -141,34 +121,11 @@ def _row(
         "last": status.last_schedule_time,
         "result": newest.outcome if newest else None,
         "target": status.target,
-        "health": "suspended" if suspended and health != "problem" else health,
+        "health": found.health.value,
         "reason": about.reason if about else None,
         "message": about.message[:200] if about else None,
     }
     return {name: value for name, value in row.items() if value}
-
-
-def _true(conditions: tuple[_Condition, ...] | None) -> dict[str, _Condition]:
-    return {each.type: each for each in conditions or () if each.status == "True"}
-
-
-def _health(
-    conditions: dict[str, _Condition], newest: _Slot | None, *, is_behind: bool, has_status: bool
-) -> tuple[str, _Condition | None]:
-    """One word, and the condition that it is about."""
-    for type_ in (ConditionType.STALLED, *PROBLEMS):
-        if (found := conditions.get(type_)) is not None:
-            return "problem", found
-    if (found := conditions.get(ConditionType.RECONCILING)) is not None:
-        return "waiting", found
-    if is_behind or not has_status:
-        return "waiting", _NOT_OBSERVED
-    if newest is not None and newest.outcome in _FAILURES:
-        return "failing", _Condition(reason=newest.reason or newest.outcome, message=newest.message)
-    ready = conditions.get(ConditionType.READY)
-    if ready is not None and ready.reason == Reason.COMPLETED:
-        return "completed", None
-    return "ok", None
 
 
 # -- one Schedule --------------------------------------------------------------------------------
@@ -182,7 +139,7 @@ def detail(item: objects.Schedule, kept: Iterable[PastSlot] | None, now_us: int)
     """
     decoded = _decoded(item)
     spec, status = decoded or (_Spec(), _Status())
-    conditions = [each for each in status.conditions or () if _is_shown(each)]
+    conditions = _shown(status.conditions or ())
     listed = sorted(
         _slots(status.recent_runs or (), kept or ()), key=lambda slot: slot.newest, reverse=True
     )
@@ -200,7 +157,15 @@ def detail(item: objects.Schedule, kept: Iterable[PastSlot] | None, now_us: int)
         "suspendReason": spec.suspend_reason,
         "activeCount": status.active_count or 0,
         "managedBy": status.managed_by,
-        "conditions": [each.shown for each in conditions],
+        "conditions": [
+            {
+                "type": each.type,
+                "reason": each.reason,
+                "message": each.message,
+                "sinceTime": each.last_transition_time,
+            }
+            for each in conditions
+        ],
         "invalid": wrong,
         "upcoming": upcoming,
         "slots": listed,
@@ -214,8 +179,14 @@ def detail(item: objects.Schedule, kept: Iterable[PastSlot] | None, now_us: int)
     }
 
 
-def _is_shown(condition: _Condition) -> bool:
-    return condition.status == "True" or condition.type == ConditionType.READY
+def _shown(conditions: Iterable[Shown]) -> list[Shown]:
+    """Ready and those that are True; the trouble that ``Failing`` repeats stands once."""
+    true = [
+        each for each in conditions if each.status == "True" or each.type == ConditionType.READY
+    ]
+    troubles = diagnosis.troubles(true)
+    is_repeated = bool(troubles) and troubles[0].type != ConditionType.FAILING
+    return [each for each in true if not (is_repeated and each.type == ConditionType.FAILING)]
 
 
 def _slots(recent: Iterable[_Slot], kept: Iterable[PastSlot]) -> Iterator[_Slot]:
@@ -296,7 +267,7 @@ def schedule_set(item: schedulesets.ScheduleSet) -> dict[str, Any]:
         status = _set_decoder.decode(item.status)
     except (msgspec.DecodeError, RecursionError):
         return {**place, "health": "problem", "reason": "Unreadable"}
-    conditions = _true(status.conditions)
+    conditions = {each.type: each for each in status.conditions or () if each.status == "True"}
     health, about = _set_health(conditions, is_known=status.observed_generation >= 0)
     row = {
         **place,
@@ -314,18 +285,18 @@ def schedule_set(item: schedulesets.ScheduleSet) -> dict[str, Any]:
 
 
 def _set_health(
-    conditions: dict[str, _Condition], *, is_known: bool
-) -> tuple[str, _Condition | None]:
+    conditions: dict[str, Shown], *, is_known: bool
+) -> tuple[ScheduleHealth, Shown | None]:
     order = (
-        (ConditionType.STALLED, "problem"),
-        *((each, "problem") for each in sorted(_SET_PROBLEMS)),
-        (ConditionType.DELETING, "waiting"),
-        (ConditionType.RECONCILING, "waiting"),
-        (ConditionType.SUSPENDED, "suspended"),
+        (ConditionType.STALLED, ScheduleHealth.PROBLEM),
+        *((each, ScheduleHealth.PROBLEM) for each in sorted(_SET_PROBLEMS)),
+        (ConditionType.DELETING, ScheduleHealth.WAITING),
+        (ConditionType.RECONCILING, ScheduleHealth.WAITING),
+        (ConditionType.SUSPENDED, ScheduleHealth.SUSPENDED),
     )
     for type_, health in order:
         if (found := conditions.get(type_)) is not None:
             return health, found
     if not is_known:
-        return "waiting", _NOT_OBSERVED
-    return "ok", None
+        return ScheduleHealth.WAITING, diagnosis.UNSEEN
+    return ScheduleHealth.OK, None

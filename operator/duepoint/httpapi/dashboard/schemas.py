@@ -15,7 +15,8 @@ _HEALTH: Final[Json] = about(
         "type": "string",
         "enum": ["ok", "failing", "problem", "waiting", "suspended", "completed"],
     },
-    "problem: a condition says what is wrong; failing: the newest slot failed or was missed; "
+    "problem: the spec is refused, or waits for something that has to be mended; "
+    "failing: its runs fail, are late or are missed; "
     "waiting: the newest edit is not in force yet",
 )
 _STANDING: Final[Json] = {

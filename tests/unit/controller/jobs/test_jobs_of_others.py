@@ -201,10 +201,10 @@ async def test_a_job_with_an_impossible_slot_is_no_run_and_the_watch_goes_on(tex
 async def test_a_bug_with_one_job_is_counted_and_does_not_end_the_watch(monkeypatch):
     observe = WatchedJobs.observe
 
-    def fail_for_one(watched, job, now_us):
+    def fail_for_one(watched, job, *more):
         if job.metadata.name == "odd":
             raise ZeroDivisionError
-        return observe(watched, job, now_us)
+        return observe(watched, job, *more)
 
     monkeypatch.setattr(WatchedJobs, "observe", fail_for_one)
     world = World()

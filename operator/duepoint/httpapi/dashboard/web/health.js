@@ -3,13 +3,13 @@
 import { h } from "./dom.js";
 
 export const HEALTH = {
-  problem: { mark: "✕", text: "problem", about: "a condition says what is wrong" },
-  failing: { mark: "!", text: "failing", about: "the newest slot failed or was missed" },
+  problem: { mark: "✕", text: "problem", about: "refused, or waits for something that has to be mended" },
+  failing: { mark: "!", text: "failing", about: "its runs fail, are late or are missed" },
   late: { mark: "◷", text: "late", about: "the next slot has passed a minute ago and has not been settled" },
   waiting: { mark: "…", text: "waiting", about: "the newest edit is not in force yet" },
   suspended: { mark: "‖", text: "suspended", about: "no slot runs until it resumes" },
   completed: { mark: "■", text: "completed", about: "no slot is left" },
-  ok: { mark: "✓", text: "ok", about: "armed, and the newest slot did not fail" },
+  ok: { mark: "✓", text: "ok", about: "armed, and its runs do not fail" },
 };
 
 const OUTCOMES = {
