@@ -70,7 +70,7 @@ up: $(STAMP) ## cluster, operator, worker, webhook receiver and examples, with a
 
 .PHONY: real
 real: $(STAMP) ## a node that runs containers, and on it the image, the chart and the examples (CLUSTER=current IMAGE=, BASE=python:3.11-slim)
-	@$(PY) -m tools.realnode up --cluster $(REAL)
+	@$(PY) -m tools.realnode --cluster $(REAL) up
 
 .PHONY: down
 down: ## stop everything that `make cluster`, `make up` and `make real` started; of the first two objects and Redis are kept
@@ -218,9 +218,9 @@ REAL = $(if $(filter current,$(CLUSTER)),current,real)
 
 .PHONY: test-real
 test-real: $(STAMP) ## image and chart on a node that runs containers, as users have them (CLUSTER=current IMAGE=, PYTEST_ARGS=)
-	@$(PY) -m tools.realnode check --cluster $(REAL) \
+	@$(PY) -m tools.realnode --cluster $(REAL) check \
 	  || { echo "The tests on a real node are left out" >&2; exit 0; }; \
-	$(PY) -m tools.realnode run --cluster $(REAL) -- $(SHELL) $(.SHELLFLAGS) \
+	$(PY) -m tools.realnode --cluster $(REAL) run -- $(SHELL) $(.SHELLFLAGS) \
 	  '$(BIN)/pytest -n 3 -m "not alone" tests/real $(PYTEST_ARGS) && $(BIN)/pytest -m alone tests/real $(PYTEST_ARGS)'
 
 .PHONY: real-parts

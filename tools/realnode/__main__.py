@@ -1,17 +1,18 @@
-"""The command line: check, build, up, run, load, exec.
+"""The command line: check, build, up, run, exec.
 
 `check` says what this machine lacks for a node. `build` builds what a node is made of, as the
 others do where it is missing. `up` brings the node, the chart and the examples (`make down` ends
-them); with `--cluster current` it installs into the cluster of the current context instead.
-`run -- COMMAND` brings a node for the length of one command, and installs nothing. `load` builds
-the image anew, and lets the running Pods have it. `exec -- COMMAND` runs something in the
-namespaces of the node, such as `nft list ruleset`.
+them), or lets what runs have the image and the chart as they are now; with `--cluster current` it
+installs into the cluster of the current context instead. `run -- COMMAND` brings a node for the
+length of one command, and installs nothing. `exec -- COMMAND` runs something in the namespaces of
+the node, such as `nft list ruleset`.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import os
 import sys
 import time
@@ -29,7 +30,7 @@ BEGAN = time.monotonic()
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.realnode", description=__doc__)
-    parser.add_argument("command", choices=["check", "build", "up", "run", "load", "exec"])
+    parser.add_argument("command", choices=["check", "build", "up", "run", "exec"])
     parser.add_argument("--cluster", choices=[REAL, CURRENT], default=REAL)
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     options = parser.parse_args(arguments)
@@ -41,7 +42,6 @@ def main(arguments: list[str] | None = None) -> int:
         "build": build,
         "up": lambda: up(bring(state)),
         "run": lambda: session.run(state.folder, words, ["helm"], bring),
-        "load": lambda: reload(_record(state)),
         "exec": lambda: os.execvp("nsenter", [*machine.enter(_record(state)), *words]),
     }
     try:
@@ -79,13 +79,12 @@ def up(record: Record) -> int:
 
 
 def node(state: State) -> Record:
-    """A running node with DNS, the one that runs already or a new one."""
+    """A running node with DNS: the one that runs already, with the image of now, or a new one."""
     parts = prepare()
     with state.exclusive():
         record = state.read()
         if record is not None and record.kind == REAL and cluster.is_healthy(state, record):
-            load(record, parts.images[-1])
-            return record
+            return load(state, record, parts)
         cluster.end(state)
         progress.say("Starting a node in namespaces of its own")
         record = machine.start(state, parts)
@@ -116,17 +115,16 @@ def current(state: State) -> Record:
     return record
 
 
-def load(record: Record, archive: str) -> None:
-    """Let new Pods of the running node have the image of an archive."""
-    ctr = requirements.runtime()["ctr"]
-    machine.run_inside(record, str(ctr), *servers.IMPORT, archive)
-
-
-def reload(record: Record) -> int:
-    load(record, str(images.product()))
-    kubectl = Kubectl(record.kubeconfig)
-    kubectl.run("rollout", "restart", "deploy", f"--namespace={installation.NAMESPACE}")
-    return 0
+def load(state: State, record: Record, parts: machine.Parts) -> Record:
+    """Let the Pods of the running node have the product's image, if it is another one."""
+    file = machine.parts_file(state)
+    if machine.Parts.read(file).images[-1] != parts.images[-1]:
+        machine.run_inside(record, parts.programs["ctr"], *servers.IMPORT, parts.images[-1])
+        parts.write(file)
+        target = ("deploy", f"--namespace={installation.NAMESPACE}")
+        with contextlib.suppress(DevClusterError):  # the chart may not be there
+            Kubectl(record.kubeconfig).run("rollout", "restart", *target)
+    return record
 
 
 def _record(state: State) -> Record:

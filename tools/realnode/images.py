@@ -33,7 +33,8 @@ from tools.realnode import servers
 CHART = REPOSITORY / "charts" / "duepoint"
 BUSYBOX = "docker.io/library/busybox:1.37"
 COREDNS = "registry.k8s.io/coredns/coredns:v1.14.7"
-PACKAGES = ("ca-certificates", "netbase", "tzdata", "python3", "python3-pip-whl")
+#: With the mark of a merged /usr, or the package that merges it brings all of Perl.
+PACKAGES = ("usr-is-merged", "ca-certificates", "netbase", "tzdata", "python3", "python3-pip-whl")
 #: pip comes out of its wheel, with the record by which the Dockerfile removes it.
 PYTHON_SETUP = r"""
 rm -f /usr/lib/python3*/EXTERNALLY-MANAGED
@@ -202,6 +203,7 @@ def _debootstrap(codename: str, archive: Path) -> list[str]:
         f"--include={','.join(PACKAGES)}",
         *(f"--aptopt={setting}" for setting in settings),
         "--dpkgopt=force-unsafe-io",
+        "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
         *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("man", "doc", "locale")),
         f'--customize-hook=chroot "$1" sh -ec {shlex.quote(PYTHON_SETUP)}',
         '--customize-hook=rm -f "$1"/etc/resolv.conf "$1"/etc/hostname',

@@ -110,7 +110,8 @@ state = "/run/containerd"
     conf_dir = "{cni}"
 """
     # It looks for its shim by the PATH.
-    path = {"PATH": f"{binary.parent}:{os.environ['PATH']}"}
+    # runc writes the process of an `exec` to a file, and everything but /run is read-only here.
+    path = {"PATH": f"{binary.parent}:{os.environ['PATH']}", "TMPDIR": "/run"}
     file = state.folder / "containerd.toml"
     file.write_text(config)
     return Program(name="containerd", command=(str(binary), f"--config={file}"), environment=path)
