@@ -216,7 +216,9 @@ async def test_a_set_is_restored_from_its_export_after_redis_has_lost_everything
         return outcomes[-1][0] == 0
 
     await eventually(is_imported, "the set is back and takes its members")
-    assert json.loads(outcomes[-1][1])["created"] == count
+    written = json.loads(outcomes[-1][1])
+    # One that broke off because the set was not back on all shards has written some of them.
+    assert written["created"] + written["unchanged"] == count
     with place.client() as reminders:
         after = await asyncio.to_thread(
             lambda: {member.id: member.payload for member in reminders.iterate()}

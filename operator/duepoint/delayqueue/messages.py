@@ -204,7 +204,7 @@ class Claimed:
 
     Attributes:
         claim: None when nothing was due.
-        wait_seconds: time to the next due or claim expiry, >= 0.001; None when the shard is empty.
+        wait_seconds: time to the next due or claim expiry, above 0; None when the shard is empty.
         more: so many points are due that the batch could not take, as far as is known.
         has_suspects: there are points here that have lost two owners, and the caller skipped them.
         trouble: why this shard could not be looked at, though others could.

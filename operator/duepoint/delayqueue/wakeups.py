@@ -6,8 +6,8 @@ way is never lost. ``Wakeups`` adds the subscription to the ``wake`` channels of
 command blocks: the server serves their time-outs at 1000/hz ms, which made wake-ups
 38-83 ms late (p50) against 0.1-0.5 ms for a local timer.
 
-A message carries the due and the server's time of that moment, and mostly the ids of the schedules,
-so that their definitions are read with the claim. It is read when the event loop gets to it,
+A message carries the due and the server's time of that moment, and mostly the id of the schedule,
+so that its definition is read with the claim. It is read when the event loop gets to it,
 milliseconds later while the loop is busy firing. ``ServerClock`` tells how much later: it compares
 the server's clock with our monotonic one as time protocols do (RFC 5905, clock filter). Of all
 answers of the last minute the one with the shortest round trip shows best how far the clocks are

@@ -92,7 +92,6 @@ class _Endpoint(msgspec.Struct, frozen=True):
 
 class _Slice(msgspec.Struct, frozen=True, rename="camel"):
     metadata: port.Metadata
-    address_type: str = "IPv4"
     endpoints: tuple[_Endpoint, ...] | None = None
     ports: tuple[_Port, ...] | None = None
 

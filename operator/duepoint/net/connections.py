@@ -145,6 +145,7 @@ class Pool:
             loop = asyncio.get_running_loop()
             begun = loop.time()
             if (kept := self._kept(call.endpoint, begun)) is not None:
+                kept.reuse()
                 try:
                     return await self._exchange(kept, call)
                 except http1.Cut:

@@ -268,8 +268,9 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         was_heard: whether anything arrived since the last request was sent.
-        was_taken: whether any byte of the last request may have reached the server before it closed
-            the connection. Only where its kernel has acknowledged none is that ruled out.
+        was_taken: whether any byte of what was sent since ``reuse`` may have reached the server
+            before it closed the connection. Only where its kernel has acknowledged none is that
+            ruled out.
         idle_since: when it was put aside, by the loop's clock; the pool's.
     """
 
@@ -293,6 +294,11 @@ class Connection(asyncio.Protocol):
         """Whether neither side has closed it, as far as is known."""
         return self._transport is not None and not self._transport.is_closing()
 
+    def reuse(self) -> None:
+        """Note what was acknowledged before the next request."""
+        if self._transport is not None:
+            self._acknowledged, self.was_taken = _acknowledged(self._transport), True
+
     async def send(self, request: bytes, *, deadline: float, rule: BodyRule = WHOLE) -> Response:
         """The response to a request, by a deadline of the loop's clock.
 
@@ -302,7 +308,6 @@ class Connection(asyncio.Protocol):
         self.was_heard = False
         if self._transport is None:
             raise Cut("the connection was closed")
-        self._acknowledged, self.was_taken = _acknowledged(self._transport), True
         self._parser = ResponseParser(rule)
         pending: asyncio.Future[Response] = self._loop.create_future()
         self._pending = pending

@@ -149,7 +149,7 @@ async def test_a_failed_one_off_is_tried_again_and_kept_until_then(shop):
     shop.target.reply(outcomes.Retry(reason=Reason.TIMEOUT, message="500"))
     await shop.put_once("a", payload=b"7")
     async with shop.working():
-        await _until(lambda: len(shop.target.fired) == 2)
+        await _until(lambda: len(shop.target.fired) >= 2)
         await _until_async(shop.members, 0)
     assert {bytes(one.action.payload) for one in shop.target.fired} == {b"7"}
     assert [one.attempt for one in shop.target.fired] == [1, 2]
@@ -171,7 +171,7 @@ async def test_a_one_off_that_is_given_up_stays_with_its_dead_letter(shop):
     replayed = await shop.queue.members.replay(shop.set, [letter_id, "1.0.5-5", "nonsense"])
     assert [answer.value for answer in replayed.values()] == ["replayed", "gone", "gone"]
     async with shop.working():
-        await _until(lambda: len(shop.target.fired) == 2)
+        await _until(lambda: len(shop.target.fired) >= 2)
     assert bytes(shop.target.fired[-1].action.payload) == b"7"
     assert (await shop.queue.members.dead_letters(shop.set, limit=10)).letters == []
 
@@ -293,7 +293,7 @@ async def test_nothing_of_a_suspended_set_fires_until_it_is_resumed(shop):
         await asyncio.sleep(0.6)
         assert not shop.target.fired
         await shop.store(state=setrecord.SetState.READY)
-        await _until(lambda: len(shop.target.fired) == 3)
+        await _until(lambda: len(shop.target.fired) >= 3)
 
 
 async def test_an_edited_target_is_used_by_the_next_slot(shop):
@@ -423,7 +423,7 @@ async def test_a_member_may_be_fired_by_hand_beside_its_slots(shop):
     await shop.queue.members.trigger(shop.set, "a", run_uid="run-2")
     assert await shop.queue.members.trigger(shop.set, "b", run_uid="run-3") is None
     async with shop.working():
-        await _until(lambda: len(shop.target.fired) == 2)
+        await _until(lambda: len(shop.target.fired) >= 2)
     first, second = shop.target.fired
     assert (first.trigger, first.run_uid, first.slot_us) == ("Manual", "run-1", slot_us)
     assert [bytes(one.action.payload) for one in shop.target.fired] == [b"2", b"1"]

@@ -41,7 +41,6 @@ class JobWatch:
         keeps: whether a finished Job (namespace, name) must stay, because its ScheduleRun does not
             show yet how it ended; ``history.look`` is called once it may go.
         catch_up: returns once every outcome up to the call was reported; raises TryLater.
-        namespaces: the namespaces to watch; empty = the whole cluster.
 
     Attributes:
         listed: set once every namespace was listed.

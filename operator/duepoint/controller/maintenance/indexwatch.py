@@ -35,7 +35,6 @@ class IndexWatch:
     Args:
         outages: how often other services have met an unavailable queue so far, or a server that is
             not the one it was.
-        by: the installation, which says now and then that it lives.
     """
 
     def __init__(

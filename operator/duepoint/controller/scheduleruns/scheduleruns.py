@@ -56,8 +56,6 @@ class ScheduleRuns:
 
     Args:
         catch_up: returns once every outcome up to the call was passed to ``event``.
-        namespaces: the watched namespaces; empty = all.
-        record: records an Event for users.
     """
 
     def __init__(

@@ -129,8 +129,6 @@ class Comparison:
     """Performs comparisons for the leader of one term.
 
     Args:
-        namespaces: the namespaces that are looked after; empty = all. Definitions of others are
-            removed.
         listed: set once every object has been offered.
     """
 

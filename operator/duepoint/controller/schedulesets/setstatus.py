@@ -64,7 +64,6 @@ class RowsProgress:
 
     Attributes:
         condition: what is wrong with rows; None = nothing.
-        is_done: everything that can be applied is.
     """
 
     desired: int = 0
@@ -72,7 +71,6 @@ class RowsProgress:
     failed: int = 0
     source: str = ""
     condition: Condition | None = None
-    is_done: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

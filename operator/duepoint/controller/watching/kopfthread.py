@@ -55,7 +55,6 @@ class KopfThread:
         observe: takes every change of a Schedule, without its texts.
         observe_run: takes every change of a ScheduleRun, likewise.
         observe_set: takes every change of a ScheduleSet, likewise.
-        namespaces: the namespaces to watch; empty = the whole cluster.
     """
 
     def __init__(

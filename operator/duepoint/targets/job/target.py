@@ -177,8 +177,8 @@ def _rejected(reason: Reason, message: str) -> outcome.Rejected:
 class OpenRequests:
     """Jobs of which this worker has asked for and received no answer, by name.
 
-    A batch leaves such a Job to an attempt of its own, which may be answered although the first
-    request is still under way; the news of that Job has to say so. An entry is forgotten once no
+    A later attempt may be answered although the first request is still under way; the news of that
+    Job has to say so. An entry is forgotten once no
     such request can be carried out any more. The order is that of the instants.
     """
 
