@@ -6,11 +6,7 @@ What is refused here on purpose is listed in docs/reference/semantics.md, and as
 """
 
 import datetime as dt
-import json
 import re
-import shutil
-import subprocess
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -24,40 +20,9 @@ from tests.support import oddtexts
 # The program is compiled once: with cold caches that takes a core for a minute.
 pytestmark = pytest.mark.xdist_group("robfig")
 
-PROGRAM = Path(__file__).parent / "robfig"
 START, END = 0, 4_000_000_000  # 1970 to 2096
 COUNT = 4
 WANTED, PARTS = 100_000, 4
-
-
-@pytest.fixture(scope="session")
-def cronjob(tmp_path_factory):
-    """Asks robfig/cron: (text, start, count) -> unix seconds, or the error's text."""
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("Go is not installed, so CronJob's own library cannot be asked")
-    binary = tmp_path_factory.mktemp("robfig") / "robfig"
-    built = subprocess.run(
-        [go, "build", "-o", str(binary), "."],
-        cwd=PROGRAM,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if built.returncode:
-        pytest.skip(f"robfig/cron could not be built: {built.stderr.strip()[-300:]}")
-
-    def ask(questions):
-        lines = "".join(json.dumps(question) + "\n" for question in questions)
-        answers = subprocess.run(
-            [str(binary)], input=lines, capture_output=True, text=True, check=True
-        )
-        return [
-            line if line.startswith("error") else [int(second) for second in line.split()]
-            for line in answers.stdout.split("\n")[:-1]
-        ]
-
-    return ask
 
 
 def ours(text, start, count):

@@ -5,8 +5,11 @@ would show only after the dry run, as `Stalled`. Taken are limits that have stoo
 `batch/v1` and can only be loosened by a new kind of value, not those that depend on a feature.
 Source: `pkg/apis/batch/validation` and `pkg/apis/core/validation` of Kubernetes v1.36.
 
-Two shapes: value limits, put beside the field in the schema, and CEL rules of the JobSpec, each of
-which looks at a fixed number of fields, so that they cost next to nothing.
+The other way round it loosens lists that batch/v1 takes with entries of the same key, or without
+one: they are replaced as a whole.
+
+Two shapes of limits: value limits, put beside the field in the schema, and CEL rules of the
+JobSpec, each of which looks at a fixed number of fields, so that they cost next to nothing.
 """
 
 from __future__ import annotations
@@ -65,6 +68,8 @@ _POD = {
     "mode": _MODE,
 }
 _CONTAINERS = ("containers", "initContainers")
+# Lists whose entries may repeat their key: the API server merges by it and does not insist on it.
+_REPEATING = ("env", "hostAliases", "imagePullSecrets")
 
 RULES: list[JsonSchema] = [
     {
@@ -115,6 +120,9 @@ def limited(job_spec: JsonSchema) -> JsonSchema:
     for name in _CONTAINERS:
         _limit_containers(pod["properties"][name])
     pod["properties"]["containers"]["minItems"] = 1
+    secret = pod["properties"]["imagePullSecrets"]["items"]
+    del secret["required"]
+    secret["properties"]["name"]["nullable"] = True
     return job_spec
 
 
@@ -122,6 +130,9 @@ def _limit_below(schema: JsonSchema) -> None:
     for name, field in schema.get("properties", {}).items():
         if field.get("type") == "integer":
             field.update(_POD.get(name, {}))
+        if name in _REPEATING:
+            field["x-kubernetes-list-type"] = "atomic"
+            field.pop("x-kubernetes-list-map-keys", None)
         _limit_below(field)
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):

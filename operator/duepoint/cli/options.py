@@ -12,9 +12,10 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -210,17 +211,13 @@ output_format = click.option(
 )
 
 
-def _chosen_files(
-    *, paths: tuple[str, ...], filenames: tuple[str, ...], recursive: bool
-) -> tuple[str, ...]:
+def _chosen_files(*, paths: tuple[str, ...], filenames: tuple[str, ...]) -> tuple[str, ...]:
     """The files that are meant, those of a folder by name; raises errors.InvalidSetting."""
-    return files_of(named_files(paths, filenames), recursive=recursive)
+    return files_of(named_files(paths, filenames))
 
 
-def _files_if_any(
-    *, paths: tuple[str, ...], filenames: tuple[str, ...], recursive: bool
-) -> tuple[str, ...]:
-    return files_of((*paths, *filenames), recursive=recursive)
+def _files_if_any(*, paths: tuple[str, ...], filenames: tuple[str, ...]) -> tuple[str, ...]:
+    return files_of((*paths, *filenames))
 
 
 def named_files(paths: tuple[str, ...], filenames: tuple[str, ...]) -> tuple[str, ...]:
@@ -232,30 +229,44 @@ def named_files(paths: tuple[str, ...], filenames: tuple[str, ...]) -> tuple[str
     return given
 
 
-def files_of(given: Iterable[str], *, recursive: bool = False) -> tuple[str, ...]:
-    """The files that are named, those of a folder by name; raises errors.InvalidSetting."""
-    return tuple(file for each in given for file in _files_of(each, recursive=recursive))
+def files_of(given: Iterable[str]) -> tuple[str, ...]:
+    """The files that are named, those below a folder by name; raises errors.InvalidSetting."""
+    found: list[str] = []
+    for name in given:
+        if name == "-" or not Path(name).is_dir():
+            found.append(name)
+        elif below := list(files_below(name)):
+            found += below
+        else:
+            ends = ", ".join(MANIFESTS)
+            message = f"{errors.quoted(name)} has no file that ends in {ends}, nor have its folders"
+            raise errors.InvalidSetting("FILE", message)
+    return tuple(found)
 
 
-def _files_of(given: str, *, recursive: bool) -> list[str]:
-    folder = Path(given)
-    if given == "-" or not folder.is_dir():
-        return [given]
-    found = sorted(
-        str(path)
-        for path in folder.glob("**/*" if recursive else "*")
-        if path.suffix in _MANIFESTS and path.is_file()
-    )
-    if not found:
-        hint = "" if recursive else "; -R looks into its folders, too"
-        message = f"{errors.quoted(given)} has no file that ends in {', '.join(_MANIFESTS)}{hint}"
-        raise errors.InvalidSetting("FILE", message)
-    return found
+def files_below(folder: str, most_entries: int | None = None) -> Iterator[str]:
+    """The manifests in a folder and in its folders, by name; hidden ones are left out.
+
+    Raises:
+        errors.InvalidSetting: there are more than ``most_entries`` files and folders.
+    """
+    entries = 0
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        entries += len(folders) + len(names)
+        if most_entries is not None and entries > most_entries:
+            raise errors.InvalidSetting(
+                "FILE",
+                f"{errors.quoted(folder)} has more than {most_entries} files; write the folder "
+                "of your Schedules",
+            )
+        for name in sorted(names):
+            if name.endswith(MANIFESTS) and not name.startswith("."):
+                yield f"{place.rstrip('/')}/{name}"
 
 
 #: Files that a folder stands for, as kubectl takes them.
-_MANIFESTS = (".yaml", ".yml", ".json")
-recursive = click.option("--recursive", "-R", is_flag=True, help="Of a folder its folders, too.")
+MANIFESTS = (".yaml", ".yml", ".json")
 _FILES = (
     click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1),
     click.option(
@@ -264,9 +275,9 @@ _FILES = (
         "filenames",
         metavar="FILE",
         multiple=True,
-        help="The same as FILE: YAML or JSON, or a folder; - is standard input. May be repeated.",
+        help="The same as FILE: YAML or JSON, or a folder with its folders; - is standard input."
+        " May be repeated.",
     ),
-    recursive,
 )
 #: Files and folders of manifests, by position or with -f, as ``files``.
 files = gathered("files", _chosen_files, *_FILES)

@@ -57,6 +57,7 @@ _CHARACTERS = (
     ("\\", 'take the "\\" out'),
     ("%", 'take the "%" out; what to run is not part of a schedule'),
     ("[]", "write ranges without brackets"),
+    ("{}", "render the template first: {{ ... }} means nothing to a cluster"),
 )
 
 

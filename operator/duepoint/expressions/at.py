@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from duepoint import errors
-from duepoint.expressions import expression
+from duepoint.expressions import expression, timezones
 
 _RFC3339 = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)[Tt](?P<time>\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{1,6}))?"
@@ -44,8 +44,10 @@ class At:
         return f"once, at {expression.utc_text(self.slot_us)}"
 
 
-def parse(value: str, *, position: int, whole_seconds: bool) -> At:
+def parse(value: str, *, position: int, whole_seconds: bool, time_zone: str) -> At:
     """The At written as ``value``, which begins at ``position`` of the whole text.
+
+    ``time_zone`` is named where the value has no zone of its own, in what is proposed instead.
 
     Raises:
         InvalidExpression: InvalidSchedule, or OutOfRange outside 1970 to 2112.
@@ -55,7 +57,7 @@ def parse(value: str, *, position: int, whole_seconds: bool) -> At:
     if value.isdecimal() and value.isascii():
         slot_us = int(value) * expression.SECOND_US
     else:
-        slot_us = _rfc3339_us(value, position)
+        slot_us = _rfc3339_us(value, position, time_zone)
     if not expression.FIRST_US <= slot_us <= expression.LAST_US:
         outside = f"{errors.quoted(value)} is outside the years 1970 to 2112"
         if re.fullmatch(r"1\d{12}", value, re.ASCII):
@@ -66,14 +68,14 @@ def parse(value: str, *, position: int, whole_seconds: bool) -> At:
     return At(slot_us=slot_us)
 
 
-def _rfc3339_us(value: str, position: int) -> int:
+def _rfc3339_us(value: str, position: int, time_zone: str) -> int:
     if re.match(r"[+-]?\d{5,}-", value, re.ASCII):
         raise _wrong(
             f"{errors.quoted(value)} is outside the years 1970 to 2112", position, "OutOfRange"
         )
     parts = _RFC3339.fullmatch(value)
     if parts is None:
-        hint = _meant(value) or _EXAMPLE
+        hint = _meant(value, time_zone) or _EXAMPLE
         raise _wrong(f"{errors.quoted(value)} is no instant with its zone; {hint}", position)
     if not _CLOCK.fullmatch(parts["time"]):
         raise _wrong(f"{errors.quoted(value)} does not exist: no day has {parts['time']}", position)
@@ -90,7 +92,7 @@ def _rfc3339_us(value: str, position: int) -> int:
     return seconds * expression.SECOND_US + int((parts["fraction"] or "0").ljust(6, "0"))
 
 
-def _meant(value: str) -> str:
+def _meant(value: str, time_zone: str) -> str:
     """What was probably meant, where only a letter or the zone is missing."""
     parts = re.fullmatch(
         r"(\d{4}-\d\d-\d\d)(?:[Tt ]+(\d\d:\d\d)(:\d\d(?:\.\d{1,6})?)?)?\s*(Z|UTC|[+-]\d\d:?\d\d)?",
@@ -100,11 +102,29 @@ def _meant(value: str) -> str:
     if parts is None:
         return ""
     date, clock, seconds, zone = parts.groups()
-    if zone is None or zone.upper() in {"Z", "UTC"}:
+    local = f"{date}T{clock or '00:00'}{seconds or ':00'}"
+    if zone is None:
+        zone = _offset(local, time_zone)
+    elif zone.upper() in {"Z", "UTC"}:
         zone = "Z"
     elif ":" not in zone:
         zone = f"{zone[:3]}:{zone[3:]}"
-    return f'did you mean "@at {date}T{clock or "00:00"}{seconds or ":00"}{zone}"?'
+    return f'did you mean "@at {local}{zone}"?'
+
+
+def _offset(local: str, time_zone: str) -> str:
+    """The zone's offset at a local time, the one before the change where there are two."""
+    try:
+        zone = timezones.located(time_zone)
+        second = (dt.datetime.fromisoformat(f"{local}+00:00") - _EPOCH) // dt.timedelta(seconds=1)
+    except (errors.InvalidExpression, ValueError):
+        return "Z"
+    offset = zone.offset_at(second)
+    offset = zone.offset_at(second - offset)
+    if not offset:
+        return "Z"
+    hours, rest = divmod(abs(offset), 3_600)
+    return f"{'-' if offset < 0 else '+'}{hours:02}:{rest // 60:02}"
 
 
 def _wrong(what: str, position: int, reason: str = "InvalidSchedule") -> errors.InvalidExpression:

@@ -70,7 +70,9 @@ def compile_expression(
         value = own["value"] or ""
         position = len(text) - len(value)
         if own["head"] == "@at":
-            return at.parse(value, position=position, whole_seconds=whole_seconds)
+            return at.parse(
+                value, position=position, whole_seconds=whole_seconds, time_zone=time_zone
+            )
         return every.parse(
             value, position=position, anchor_us=anchor_us, whole_seconds=whole_seconds
         )

@@ -2,7 +2,8 @@
 //
 // In: a JSON list of the expression, the unix seconds to start after and how many times.
 // Out: that many unix seconds in UTC, separated by blanks (fewer when the library finds no more
-// within its five years), or "error: " and the library's message.
+// within its five years), or "error: " and the library's message. A zone may stand before the
+// expression, as CRON_TZ=; ZONEINFO names the folder of its rules.
 //
 // CronJob parses with cron.ParseStandard of this very version.
 package main

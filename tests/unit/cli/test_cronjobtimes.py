@@ -165,3 +165,43 @@ def told(zone, text, begin):
 )
 def test_a_difference_is_told_by_its_day(zone, text, expected):
     assert told(zone, text, "2024-01-01T00:00") == expected
+
+
+@pytest.mark.parametrize(
+    ("zone", "text", "begin", "expected"),
+    [
+        pytest.param(
+            "America/Asuncion",
+            "0 9 5 10 *",
+            "2017-09-20T00:00",
+            "does not run at 2017-10-05T09:00:00-03:00",
+            id="a month that begins without a midnight is passed over",
+        ),
+        pytest.param(
+            "Australia/Lord_Howe",
+            "15 2 * * *",
+            "2024-01-01T00:00",
+            "does not run on 2024-04-07",
+            id="a half hour back leaves a day out",
+        ),
+    ],
+)
+def test_times_that_no_choice_of_dst_has_are_told_and_no_choice_is_named(
+    zone, text, begin, expected
+):
+    ours = expressions.compile_expression(text, time_zone=zone)
+    first, *_ = differences.differences(text, ours, zone, moment(begin) * 1_000_000)
+    assert (first.text(instants.LocalTime(zone)), first.remedy) == (expected, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "remedies"),
+    [
+        ("30 2 * * *", ["dst: {gap: Skip}", "dst: {overlap: Both}"]),
+        ("15 2-4 * * *", ["dst: {gap: Skip}", "dst: {overlap: Both}"]),
+    ],
+)
+def test_the_choice_of_dst_with_the_times_of_the_cronjob_is_named(text, remedies):
+    ours = expressions.compile_expression(text, time_zone="Europe/Berlin")
+    found = differences.differences(text, ours, "Europe/Berlin", moment("2024-01-01T00:00") * 10**6)
+    assert [each.remedy for each in found] == remedies

@@ -418,3 +418,16 @@ def test_an_expression_without_times_is_told(duepoint):
 )
 def test_words_too_many_are_taken_for_an_expression_only_where_there_is_one(refused, words, says):
     assert says in refused(*words)
+
+
+@pytest.mark.parametrize(
+    ("zone", "proposed"),
+    [
+        ("America/New_York", "@at 2026-12-24T18:00:00-05:00"),
+        ("Asia/Kolkata", "@at 2026-12-24T18:00:00+05:30"),
+        ("Etc/UTC", "@at 2026-12-24T18:00:00Z"),
+    ],
+)
+def test_an_instant_without_a_zone_is_proposed_in_the_zone_that_was_named(refused, zone, proposed):
+    said = refused("next", "@at 2026-12-24T18:00", "--time-zone", zone)
+    assert f'did you mean "{proposed}"?' in said

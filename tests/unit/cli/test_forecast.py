@@ -313,7 +313,7 @@ spec: {schedule: "@hourly", webhook: {url: "https://a.example/"}}
 """
 
 
-@pytest.mark.parametrize("arguments", [["-R", "{}"], ["{}/inner"], ["-f", "{}/inner/a.yaml"]])
+@pytest.mark.parametrize("arguments", [["{}"], ["{}/inner"], ["-f", "{}/inner/a.yaml"]])
 def test_files_and_folders_are_named_with_and_without_f(tmp_path, arguments):
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner/a.yaml").write_text(MANIFEST)

@@ -395,13 +395,13 @@ def test_a_file_that_cannot_be_read_is_named(duepoint, file):
     assert f"{file}: cannot be read" in answer.err
 
 
-@pytest.mark.parametrize("options", [(), ("-R",)], ids=["folder", "with its folders"])
-def test_a_folder_stands_for_its_files(duepoint, tmp_path, options):
-    folder = tmp_path / "inner" if options else tmp_path
-    folder.mkdir(exist_ok=True)
-    (folder / "nightly.json").write_text(json.dumps(a_cronjob()))
+@pytest.mark.parametrize("word", ["{}", "{}/inner/", "{}/inner/nightly.json"])
+@pytest.mark.parametrize("option", [(), ("-f",)], ids=["by position", "with -f"])
+def test_files_and_folders_come_by_position_or_with_f(duepoint, tmp_path, word, option):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "nightly.json").write_text(json.dumps(a_cronjob()))
 
-    answer = duepoint("import", "cronjob", "-f", str(tmp_path), *options)
+    answer = duepoint("import", "cronjob", *option, word.format(tmp_path))
 
     assert answer.code == 0, answer.err
     assert "kind: Schedule" in answer.out

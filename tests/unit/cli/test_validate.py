@@ -578,7 +578,10 @@ def test_nothing_to_check_is_success_and_said(duepoint, given):
         (b"{a: " * 100_000, "nested deeper than 100 levels"),
         (b'{"a": ' * 100_000, "nested deeper than 100 levels"),
         (b"a: &a [*a]", "*a is not defined before it"),
-        (b"a: !!python/object/apply:os.system [x]", "line 1"),
+        (b"{{- if .Values.on }}\na: 1\n{{- end }}\n", "line 1: {{ ... }} is a template"),
+        (b"a: 1\nb: {{ .Values.b }}\n", "line 2: {{ ... }} is a template"),
+        (b"{{ .Values.key }}: 1\n", "line 1: {{ ... }} is a template"),
+        (b'{"kind": "Schedule", "spec": 1e400}', "the number 1e400 is too large"),
         (b"just words", "is no Kubernetes object"),
         (b"- 1\n- 2\n", "is no Kubernetes object"),
         (b"kind: List\nitems: 5\n", "items: a list has its objects here"),
@@ -587,7 +590,7 @@ def test_nothing_to_check_is_success_and_said(duepoint, given):
         (b"kind: Schedule\n", "apiVersion: is missing"),
         (b"apiVersion: duepoint.dev/v1alpha1\nkind: Schedule\n", "metadata: is missing"),
     ],
-    ids=range(20),
+    ids=range(23),
 )
 def test_what_cannot_be_read_is_told_in_a_line(duepoint, given, says):
     answer = duepoint("validate", "-f", "-", given=given)
@@ -656,8 +659,115 @@ def test_times_and_numbers_stay_what_was_written():
 def test_merge_keys_are_followed():
     from duepoint.cli.check import yamltext
 
-    (document,) = yamltext.documents(b"base: &b {x: 1, y: 2}\nmade: {<<: *b, y: 3}\n")
-    assert document["made"] == {"x": 1, "y": 3}
+    (document,) = yamltext.documents(b"base: &b {x: 1, z: 2}\nmade: {<<: *b, z: 3}\n")
+    assert document["made"] == {"x": 1, "z": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("y", True),
+        ("N", False),
+        ("1e3", 1000),
+        ("1.0", 1),
+        ("0X1f", 31),
+        ("0O17", 15),
+        ("1e400", "1e400"),
+        ("!custom 5", "5"),
+        ("!!binary aGk=", "hi"),
+        ("!!python/object/apply:os.system [x]", ["x"]),
+    ],
+)
+def test_a_value_is_read_as_kubectl_reads_it(text, value):
+    from duepoint.cli.check import yamltext
+
+    [document] = yamltext.documents(f"value: {text}\n".encode())
+    assert document == {"value": value}
+    assert type(document["value"]) is type(value)
+
+
+def a_schedule(**spec):
+    return {
+        "apiVersion": "duepoint.dev/v1alpha1",
+        "kind": "Schedule",
+        "metadata": {"name": "a"},
+        "spec": {**spec, "webhook": {"url": "https://a.example/"}},
+    }
+
+
+def test_several_json_objects_in_one_file_are_several_documents(duepoint):
+    text = json.dumps(a_schedule(schedule="@daily"))
+    answer = duepoint("validate", "-f", "-", "-o", "json", given=f"{text}{text}\n{text}\n")
+    assert [row["valid"] for row in answer.rows] == [True] * 3
+
+
+@pytest.mark.parametrize("number", ["1e3", "1000.0", "10E2"])
+def test_a_whole_number_in_json_is_one_in_any_notation(duepoint, number):
+    text = json.dumps(a_schedule(schedule="@daily", startingDeadlineSeconds=1))
+    given = text.replace('"startingDeadlineSeconds": 1', f'"startingDeadlineSeconds": {number}')
+    assert given != text
+    assert duepoint("validate", "-f", "-", given=given).code == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"scheduel": "@daily"}, ["spec.scheduel: is unknown; did you mean schedule?"]),
+        (
+            {"at": "2027-01-01T00:00:00Z"},
+            ['spec.at: is unknown; write schedule: "@at 2026-12-24T18:00:00Z"'],
+        ),
+        (
+            {"schedule": ["@daily"]},
+            [
+                "spec.schedule: a list is of the wrong type; write one text, or the list as",
+            ],
+        ),
+        (
+            {"schedule": "@daily", "webhook": {"url": "https://a.example/", "timeout": "10s"}},
+            [
+                "spec.webhook.timeout: is unknown; write whole seconds, such as timeoutSeconds: 10",
+            ],
+        ),
+        (
+            {"schedule": "@daily", "webook": {"url": "https://a.example/", "method": "GETT"}},
+            [
+                "spec.webook: is unknown; did you mean webhook?",
+                'spec.webook.method: "GETT": write POST, PUT, ',
+            ],
+        ),
+    ],
+)
+def test_a_mistake_is_one_message_and_hides_no_other(duepoint, spec, says):
+    target = {} if "webook" in spec else {"webhook": {"url": "https://a.example/"}}
+    given = json.dumps({**a_schedule(), "spec": {**target, **spec}})
+    [row] = duepoint("validate", "-f", "-", "-o", "json", given=given).rows
+    found = [f"{each['field']}: {each['message']}" for each in row["problems"]]
+    assert [problem[: len(words)] for problem, words in zip(found, says, strict=True)] == says
+
+
+def test_problems_inside_what_has_a_problem_itself_are_listed(duepoint):
+    pod = {
+        "restartPolicy": "Always",
+        "containers": [
+            {
+                "name": "a",
+                "image": "b",
+                "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                "resources": {"requests": {"cpu": 2}, "limits": {"cpu": 1}},
+            }
+        ],
+    }
+    template = {"spec": {"template": {"spec": pod}}}
+    given = json.dumps({**a_schedule(), "spec": {"schedule": "@daily", "jobTemplate": template}})
+    [row] = duepoint("validate", "-f", "-", "-o", "json", given=given).rows
+    assert len(row["problems"]) == 3
+
+
+def test_a_time_zone_that_is_no_text_is_told(duepoint):
+    given = json.dumps(a_schedule(schedule="@daily", timeZone=True))
+    answer = duepoint("validate", "-f", "-", given=given)
+    assert "spec.timeZone: " in answer.err
 
 
 def test_files_and_folders_come_by_position_and_a_folder_is_its_manifests(duepoint, tmp_path):
@@ -677,7 +787,8 @@ spec: {schedule: "@daily", webhook: {url: "https://a.example/"}}
     def names(*arguments):
         return [row["name"] for row in duepoint("validate", *arguments, "-o", "json").rows]
 
-    assert names(str(tmp_path)) == ["a", "b"]
-    assert names(str(tmp_path), "-R") == ["a", "b", "d"]
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "e.yaml").write_text(manifest.replace("NAME", "e"))
+    assert names(str(tmp_path)) == ["a", "b", "d"]
     assert names(str(tmp_path / "b.yaml"), "-f", str(tmp_path / "a.yml")) == ["b", "a"]
     assert "write a file or a folder" in duepoint("validate").err

@@ -2,8 +2,8 @@
 
 Three judges in the order in which a cluster has them: the object around the spec (metadata.py), the
 schema of the CRD (structure.py), and the very function with which the operator accepts a spec
-(``parse`` of ``schedules.spec`` and of ``schedules.sets.setspec``). A field that one of them has
-reported is not reported again.
+(``parse`` of ``schedules.spec`` and of ``schedules.sets.setspec``). What one of them has reported
+is not reported again, and nothing else is kept quiet.
 A CronJob is judged as the Schedule that it becomes by changing ``apiVersion`` and ``kind``.
 """
 
@@ -98,8 +98,15 @@ def check(
     parse: Callable[..., Spec] = setspec.parse if kind == schedules.SET_KIND else specs.parse
     spec, more = _parsed(content, parse, namespace=namespace, created_us=created_us)
     texts = _of_texts(content["spec"], created_us=created_us)
-    for judge in (more, texts, problems(content["spec"])):
-        found += [problem for problem in judge if not _is_known(problem.path, found)]
+    misspelt_in = {each.path.rpartition(".")[0] for each in found if each.is_misspelt}
+    found += [
+        problem
+        for problem in more
+        if problem.path not in misspelt_in and not _is_known(problem.path, found)
+    ]
+    for judge in (texts, problems(content["spec"])):
+        known = {problem.path for problem in found if not problem.is_note}
+        found += [problem for problem in judge if problem.path not in known]
     if any(not problem.is_note for problem in found):
         spec = None
     return CheckedManifest(
@@ -188,10 +195,12 @@ def _of_run(content: dict[str, Any], *, created_us: int) -> list[Problem]:
 
 def _of_texts(spec: dict[str, Any], *, created_us: int) -> Iterator[Problem]:
     """Each expression by itself: the operator looks at them only where all else is well."""
-    zone = spec.get("timeZone") or rules.DEFAULT_ZONE
+    zone = spec.get("timeZone")
+    if not isinstance(zone, str) or not zone:
+        zone = rules.DEFAULT_ZONE
     try:
         timezones.load(zone)
-    except (errors.InvalidExpression, TypeError) as error:
+    except errors.InvalidExpression as error:
         yield Problem("spec.timeZone", str(error))
         zone = rules.DEFAULT_ZONE
     listed = spec.get("schedules")

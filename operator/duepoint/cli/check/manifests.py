@@ -8,7 +8,6 @@ the file, like any other.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,12 +28,14 @@ class Problem:
     Attributes:
         path: the field as a user would write it; empty for the whole object or file.
         is_of_newer: a newer Kubernetes may see it otherwise.
+        is_misspelt: an unknown field that means a known one, so that this one is not missing.
     """
 
     path: str
     message: str
     is_note: bool = False
     is_of_newer: bool = False
+    is_misspelt: bool = False
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
@@ -122,10 +123,23 @@ def _documents(data: bytes) -> Iterator[Any]:
     is enough for a spec to be refused.
     """
     if data[:1] == b"{":
-        text = nesting.clipped(data)
-        with contextlib.suppress(ValueError):
-            return iter([json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)])
+        try:
+            return iter(_of_json(nesting.clipped(data).decode()))
+        except yamltext.InvalidText as error:
+            return iter([error])
+        except ValueError:
+            pass
     return yamltext.documents(data)
+
+
+def _of_json(text: str) -> list[Any]:
+    """The objects that stand one behind the other; raises ValueError for anything else."""
+    found, rest = [], text
+    while rest:
+        value, end = _JSON.raw_decode(rest)
+        found.append(value)
+        rest = rest[end:].lstrip(" \t\r\n")
+    return found
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -137,6 +151,16 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(word: str) -> Any:  # noqa: ANN401 - json's signature
     raise ValueError(word)
+
+
+def _number(text: str) -> Any:  # noqa: ANN401 - json's signature
+    number = yamltext.whole(float(text), text)
+    if number is text:
+        raise yamltext.InvalidText(f"the number {text[:40]} is too large")
+    return number
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_number)
 
 
 def _objects(

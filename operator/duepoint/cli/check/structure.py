@@ -133,7 +133,45 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if word.lower() in by_lower:
         return by_lower[word.lower()]
     near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.75)
-    return by_lower[near[0]] if near else ""
+    if not near and len(word) >= _SHORTEST_BEGINNING:
+        near = [each for each in by_lower if each.startswith(word.lower())]
+    return by_lower[near[0]] if len(near) == 1 else ""
+
+
+#: So many letters of a name are known as its beginning, as timeout is of timeoutSeconds.
+_SHORTEST_BEGINNING = 5
+#: Fields of other schedulers, the field that is meant here, and how it is written.
+_ELSEWHERE = {
+    "at": ("schedule", 'write schedule: "@at 2026-12-24T18:00:00Z"'),
+    "every": ("schedule", 'write schedule: "@every 15m"'),
+    "interval": ("schedule", 'write schedule: "@every 15m"'),
+    "cron": ("schedule", 'write schedule: "0 9 * * 1-5"'),
+    "expression": ("schedule", 'write schedule: "0 9 * * 1-5"'),
+    "tz": ("timeZone", "write timeZone: Europe/Rome"),
+    "timeout": ("timeoutSeconds", "write whole seconds, such as timeoutSeconds: 10"),
+}
+
+
+def _meant(name: str, known: Iterable[str]) -> tuple[str, str]:
+    """The field that an unknown name most probably means, and the hint; empty where none is."""
+    field, hint = _ELSEWHERE.get(name.lower(), ("", ""))
+    if field in known:
+        return field, hint
+    field = nearest(name, known)
+    return field, f"did you mean {field}?" if field else ""
+
+
+def _as_meant(value: dict[str, Any], schema: Any) -> dict[str, Any]:  # noqa: ANN401 - a schema
+    """The object without nulls, misspelt fields under the names that they mean.
+
+    So that one typing mistake is one message, and not one more for each field that is missed.
+    """
+    known = schema.get("properties", {})
+    made = {name: each for name, each in value.items() if each is not None}
+    for name, each in value.items():
+        if known and name not in known:
+            made.setdefault(_meant(name, known)[0] or name, each)
+    return made
 
 
 def _path(parts: Iterable[str | int], path: str) -> str:
@@ -199,11 +237,17 @@ def _fields(validator: Any, known: Any, value: Any, schema: Any) -> _Errors:  # 
             yield from validator.descend(each, others, path=name)
         elif known:
             yield _wrong(name, validator="unknown", path=(name,))
+            meant, _ = _meant(name, known)
+            if meant and meant not in value and isinstance(each, (dict, list)):
+                yield from validator.descend(each, known[meant], path=name)
 
 
 def _required(_: Any, names: Any, value: Any, schema: Any) -> _Errors:  # noqa: ANN401
-    for name in names if isinstance(value, dict) else ():
-        if name not in value:
+    if not isinstance(value, dict):
+        return
+    meant = _as_meant(value, schema)
+    for name in names:
+        if name not in value and name not in meant:
             of_it = schema.get("properties", {}).get(name, {})
             yield _wrong(f"is missing; write {_wanted(of_it)[1]}", path=(name,))
 
@@ -239,7 +283,7 @@ def _rules(validator: Any, listed: Any, value: Any, schema: Any) -> _Errors:  # 
     # Rules look one level deep, but for headers, which have no nullable name.
     plain = value
     if isinstance(value, dict):
-        plain = {name: each for name, each in value.items() if each is not None}
+        plain = _as_meant(value, schema)
     for rule in listed:
         try:
             holds = rules.check(rule["rule"])(plain)
@@ -278,6 +322,8 @@ def _wrong_type(error: jsonschema.ValidationError) -> str:
     value = error.instance
     if value is None:
         return f"is null; write {words}"
+    if isinstance(value, list) and [*error.path][-1:] == ["schedule"]:
+        return "a list is of the wrong type; write one text, or the list as schedules"
     if wanted == _NUMBER_OR_TEXT:
         return f"{_shown(value)} is neither a number nor a text"
     is_plain = not isinstance(value, (dict, list))
@@ -331,15 +377,16 @@ def _unknown(error: jsonschema.ValidationError, path: str) -> Iterator[Problem]:
     assert isinstance(schema, dict)  # noqa: S101 - schemas of the CRD are mappings
     if name in METADATA and path.removesuffix(f".{name}").endswith(".metadata"):
         return
-    meant = nearest(name, schema["properties"])
+    meant, near = _meant(name, schema["properties"])
     names = ", ".join(sorted(schema["properties"]))
     hint = f"known here: {names}" if len(names) < 120 else ""
-    hint = f"did you mean {meant}?" if meant else hint
+    hint = near or hint
     if not schema.get("x-kubernetes-preserve-unknown-fields"):
-        yield Problem(path, f"is unknown; {hint}" if hint else "is unknown")
+        message = f"is unknown; {hint}" if hint else "is unknown"
+        yield Problem(path, message, is_misspelt=bool(meant))
     elif path.startswith("spec.jobTemplate.spec"):
         message = f"is no field of a Job in Kubernetes {KUBERNETES}"
         message = f"{message}; {hint}" if hint else message
-        yield Problem(path, message, is_of_newer=not meant)
+        yield Problem(path, message, is_of_newer=not meant, is_misspelt=bool(meant))
     elif meant:
-        yield Problem(path, f"is unknown; did you mean {meant}?")
+        yield Problem(path, f"is unknown; {near}")

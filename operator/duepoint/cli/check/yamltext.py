@@ -1,9 +1,11 @@
 """YAML text to plain values, as kubectl reads it.
 
 A safe loader of PyYAML with the scalars of JSON: mappings with text keys, lists, texts, numbers,
-booleans, null; as in YAML 1.1, ``yes``, ``no``, ``on`` and ``off`` are booleans, and times stay
-texts. Its events are checked before it builds anything, because deep nesting would use up the stack
-and a short text of aliases would become billions of values. Equal keys are refused.
+booleans, null; as in YAML 1.1, ``yes``, ``no``, ``on``, ``off``, ``y`` and ``n`` are booleans, and
+times stay texts. A number without a fraction is a whole one in any notation, as kubectl sends it. A
+tag that means nothing is passed over. Its events are checked before it builds anything, because
+deep nesting would use up the stack and a short text of aliases would become billions of values.
+Equal keys are refused, of which kubectl takes the last.
 
 Invariant: no input raises anything, and what comes out of one document is at most ``LARGEST``
 values in ``DEEPEST`` levels, aliases counted as often as they are used.
@@ -11,7 +13,9 @@ values in ``DEEPEST`` levels, aliases counted as often as they are used.
 
 from __future__ import annotations
 
+import base64
 import codecs
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -30,15 +34,17 @@ _LONGEST_NUMBER = 40
 _BORDER = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^%.*$", re.MULTILINE)
 _TAG = "tag:yaml.org,2002:"
+#: Of Helm and its like, outside of quotes.
+_TEMPLATE = re.compile(r"""^[^'"#\n]*\{\{""", re.MULTILINE)
 #: Plain scalars by their tag, and the characters that each begins with; tried in this order.
 _PLAIN = (
     ("null", r"~|null|Null|NULL", "~nN"),
-    ("bool", r"true|True|TRUE|yes|Yes|YES|on|On|ON", "tTyYoO"),
-    ("bool", r"false|False|FALSE|no|No|NO|off|Off|OFF", "fFnNoO"),
+    ("bool", r"true|True|TRUE|yes|Yes|YES|y|Y|on|On|ON", "tTyYoO"),
+    ("bool", r"false|False|FALSE|no|No|NO|n|N|off|Off|OFF", "fFnNoO"),
     ("merge", r"<<", "<"),
     (
         "int",
-        r"[-+]?(?:0b_*[01][01_]*|0o?_*[0-7][0-7_]*|0x_*[0-9a-fA-F][0-9a-fA-F_]*|0|[1-9][0-9_]*)",
+        r"[-+]?(?:0[bB]_*[01][01_]*|0[oO]?_*[0-7][0-7_]*|0[xX]_*[0-9a-fA-F][0-9a-fA-F_]*|0|[1-9][0-9_]*)",
         "-+0123456789",
     ),
     (
@@ -69,7 +75,7 @@ def documents(data: bytes) -> Iterator[Any]:
         try:
             yield from _documents_of(piece, line)
         except InvalidText as error:
-            yield error
+            yield _of_template(piece, line) or error
         line += piece.count("\n")
 
 
@@ -95,6 +101,18 @@ def _documents_of(piece: str, line: int) -> Iterator[Any]:
     except yaml.YAMLError as error:
         first = (str(error).splitlines() or [""])[0]
         raise InvalidText(f"is no text in UTF-8: {first}") from None
+
+
+def _of_template(piece: str, line: int) -> InvalidText | None:
+    """What is wrong with a text that cannot be read, if it was to be rendered first."""
+    found = _TEMPLATE.search(piece)
+    if found is None:
+        return None
+    number = line + piece.count("\n", 0, found.end()) + 1
+    return InvalidText(
+        f"line {number}: {{{{ ... }}}} is a template that was never rendered; render it first, "
+        "such as with helm template"
+    )
 
 
 def _decoded(data: bytes) -> str:
@@ -190,19 +208,44 @@ class _Loader(_Base):  # type: ignore[misc]
         if tag == "null":
             return None
         if tag == "bool":
-            return self.construct_yaml_bool(node)
+            return text.lower() in ("true", "yes", "y", "on")
         if tag not in ("int", "float") or len(text) > _LONGEST_NUMBER:
             return text
         if text.lower().lstrip("+-.") in ("inf", "nan"):
             raise self.refused(node, f"{text} is no number in JSON")
-        return self.construct_yaml_int(node) if tag == "int" else self.construct_yaml_float(node)
+        if tag == "int":
+            # libyaml's rules know one spelling of each prefix
+            return self.construct_yaml_int(yaml.ScalarNode(node.tag, _with_known_prefix(text)))
+        return whole(self.construct_yaml_float(node), text)
 
-    def unknown(self, node: Any) -> Any:  # noqa: ANN401 - yaml's nodes
-        tag = node.tag.removeprefix(_TAG)
-        raise self.refused(node, f"the tag {errors.quoted(tag)} means nothing in a manifest")
+    def binary(self, node: Any) -> str:  # noqa: ANN401 - yaml's nodes
+        try:
+            return base64.b64decode(node.value, validate=True).decode()
+        except ValueError:
+            raise self.refused(node, "!!binary takes a text in base64") from None
+
+    def untagged(self, node: Any) -> Any:  # noqa: ANN401 - yaml's nodes
+        """As if the tag were not there; a scalar is a text then."""
+        if isinstance(node, yaml.MappingNode):
+            return self.construct_mapping(node)
+        if isinstance(node, yaml.SequenceNode):
+            return self.construct_sequence(node, deep=True)
+        return node.value
 
     def refused(self, node: Any, why: str) -> InvalidText:  # noqa: ANN401 - yaml's nodes
         return InvalidText(f"line {self.before + node.start_mark.line + 1}: {why}")
+
+
+def _with_known_prefix(text: str) -> str:
+    lower = text.lower()
+    return lower.replace("0o", "0", 1)
+
+
+def whole(number: float, text: str) -> int | float | str:
+    """The number as an integer where it is one; the text where it is too large for any number."""
+    if math.isinf(number):
+        return text
+    return int(number) if number.is_integer() else number
 
 
 for _tag, _pattern, _first in _PLAIN:
@@ -212,10 +255,11 @@ for _tag, _pattern, _first in _PLAIN:
 _Loader.add_implicit_resolver(f"{_TAG}null", re.compile(r"\Z"), [""])
 for _tag in ("int", "float", "bool", "null"):
     _Loader.add_constructor(f"{_TAG}{_tag}", _Loader.plain)
-for _tag in ("str", "binary", "merge"):
+_Loader.add_constructor(f"{_TAG}binary", _Loader.binary)
+for _tag in ("str", "merge"):
     _Loader.add_constructor(f"{_TAG}{_tag}", _Loader.construct_scalar)
 _Loader.add_constructor(f"{_TAG}map", _Loader.construct_mapping)
 _Loader.add_constructor(
     f"{_TAG}seq", lambda loader, node: loader.construct_sequence(node, deep=True)
 )
-_Loader.add_constructor(None, _Loader.unknown)
+_Loader.add_constructor(None, _Loader.untagged)

@@ -2,17 +2,21 @@
 
 CronJob is built on robfig/cron v3. Which texts it takes is judged by a small grammar here; in UTC
 the times are the same by design, so differences are looked for where the clock of a zone changes,
-and read off both sides' times on that day. Source: ``parser.go`` of robfig/cron v3.0.1.
+and read off both sides' times from the day of the change to the CronJob's first run after it: a
+search that comes to a midnight that does not exist can pass over a month. Source: ``parser.go`` of
+robfig/cron v3.0.1.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from duepoint import expressions
 from duepoint.cli import instants
 from duepoint.cli.cronjob.cronjobtimes import CronJobTimes
-from duepoint.expressions import cron, expression, fields, syntax, timezones
+from duepoint.expressions import cron, dst, expression, fields, syntax, timezones
 
 _ITEM = re.compile(
     r"(?P<low>[*?]|\+?\d+|[A-Za-z]{3})(?:-(?P<high>\+?\d+|[A-Za-z]{3}))?(?:/\+?\d+)?", re.ASCII
@@ -21,21 +25,30 @@ _FIVE = (fields.MINUTE, fields.HOUR, fields.DAY, fields.MONTH, fields.WEEKDAY)
 
 _SECOND_US = expression.SECOND_US
 _DAY = 86_400
+#: How far it is looked where the CronJob never runs again: as far as it looks itself.
+_REACH = 5 * 366 * _DAY
 #: How far ahead differences are looked for; an expression with a busy day is the same every year.
 _YEARS, _YEARS_OF_BUSY = 12, 2
 _BUSY = 48
+#: How a Schedule may treat changes of the clock; what differs least from the default comes first.
+_CHOICES = [
+    (gap, overlap)
+    for gap in (dst.Gap.RUN_ONCE, dst.Gap.SKIP)
+    for overlap in (dst.Overlap.FIRST, dst.Overlap.BOTH, dst.Overlap.SECOND)
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A day on which a CronJob has other times than a Schedule.
+    """A change of the clock around which a CronJob has other times than a Schedule.
 
     Attributes:
-        day: by the zone's calendar, such as ``2027-03-28``.
+        day: of the change by the zone's calendar, such as ``2027-03-28``.
         is_gap: the clock jumps forward on that day; else it goes back.
         left_out: times of the Schedule that the CronJob does not have.
         added: times of the CronJob that the Schedule does not have.
         runs: how often the CronJob runs on that day.
+        remedy: the Schedule's ``dst`` that has the CronJob's times; empty where none has.
     """
 
     day: str
@@ -43,17 +56,20 @@ class Difference:
     left_out: tuple[int, ...]
     added: tuple[int, ...]
     runs: int
+    remedy: str
 
     def text(self, local: instants.LocalTime) -> str:
         """Such as ``does not run on 2027-03-28``; the subject is the CronJob."""
-        if not self.runs:
+        days = {local.text(second * _SECOND_US)[:10] for second in self.left_out + self.added}
+        if days == {self.day} and not self.runs:
             return f"does not run on {self.day}"
         parts = []
-        if self.left_out:
-            parts.append(f"does not run at {_listed(self.left_out, local)}")
-        if self.added:
-            parts.append(f"runs also at {_listed(self.added, local)}")
-        return f"{' and '.join(parts)} on {self.day}"
+        for seconds, verb in ((self.left_out, "does not run"), (self.added, "runs also")):
+            if seconds and days == {self.day}:
+                parts.append(f"{verb} at {_listed(seconds, local, 11)} on {self.day}")
+            elif seconds:
+                parts.append(f"{verb} at {_listed(seconds, local, 0)}")
+        return " and ".join(parts)
 
 
 def refusal(text: str) -> str:
@@ -74,44 +90,101 @@ def refusal(text: str) -> str:
 
 
 def differences(text: str, ours: cron.Cron, time_zone: str, from_us: int) -> list[Difference]:
-    """The next difference on a day of each kind of clock change; the text must not be refused."""
-    zone = timezones.load(time_zone)
-    theirs = CronJobTimes(syntax.parse(text.strip(), identity=""), zone)
+    """The next difference at each kind of clock change; the text must not be refused."""
+    search = _Search(text.strip(), ours, time_zone, from_us // _SECOND_US)
     found: dict[bool, Difference] = {}
-    is_busy = ours.count_between(from_us, from_us + 7 * _DAY * _SECOND_US) > 7 * _BUSY
-    years = _YEARS_OF_BUSY if is_busy else _YEARS
-    last = from_us // _SECOND_US + years * 366 * _DAY
-    for start, before, after in zone.changes_after(from_us // _SECOND_US):
-        if start <= last and (after > before) not in found:
-            difference = _on_day_of(start, before, after, ours, theirs)
-            if difference:
-                found[difference.is_gap] = difference
+    for start, before, after in search.changes():
+        if (after > before) not in found and (one := search.around(start, before, after)):
+            found[after > before] = one
     return sorted(found.values(), key=lambda difference: difference.day)
 
 
-def _on_day_of(
-    start: int, before: int, after: int, ours: cron.Cron, theirs: CronJobTimes
-) -> Difference | None:
-    """Of the day on which the clock shows its new time, from midnight to midnight."""
-    midnight = start + after - (start + after) % _DAY
-    begin, end = midnight - before, midnight + _DAY - after
-    begin = min(begin, start)
-    slots_us = expression.walk(ours, begin * _SECOND_US - 1, end * _SECOND_US - 1)
-    our_times, their_times = {slot_us // _SECOND_US for slot_us in slots_us}, set[int]()
-    second = theirs.next_after(begin - _DAY // 4)  # its way depends on where it comes from
-    while second is not None and second < end:
-        if second >= begin:
-            their_times.add(second)
-        second = theirs.next_after(second)
-    if our_times == their_times:
-        return None
-    return Difference(
-        day=instants.utc_text(midnight * _SECOND_US)[:10],
-        is_gap=after > before,
-        left_out=tuple(sorted(our_times - their_times)),
-        added=tuple(sorted(their_times - our_times)),
-        runs=len(their_times),
-    )
+class _Search:
+    """Both sides of one expression, from the second on at which the CronJob is made."""
+
+    def __init__(self, text: str, ours: cron.Cron, time_zone: str, begin: int) -> None:
+        self._text = text
+        self._ours = ours
+        self._zone_name = time_zone
+        self._zone = timezones.load(time_zone)
+        fields = syntax.parse(text, identity="")
+        self._theirs = CronJobTimes(fields, self._zone)
+        self._begin = begin
+        self._is_same_every_year = fields.day_rule.is_every_day
+
+    def changes(self) -> Iterator[tuple[int, int, int]]:
+        """The changes of the clock that are looked at."""
+        week_us = 7 * _DAY * _SECOND_US
+        from_us = self._begin * _SECOND_US
+        is_busy = self._ours.count_between(from_us, from_us + week_us) > 7 * _BUSY
+        years = _YEARS_OF_BUSY if is_busy and self._is_same_every_year else _YEARS
+        last = self._begin + years * 366 * _DAY
+        for start, before, after in self._zone.changes_after(self._begin):
+            if start > last:
+                return
+            yield start, before, after
+
+    def around(self, start: int, before: int, after: int) -> Difference | None:
+        """From the midnight before the clock shows its new time to the first run a day later."""
+        midnight = start + after - (start + after) % _DAY
+        begin, end = min(midnight - before, start), midnight + _DAY - after
+        begin = max(begin, self._begin + 1)
+        their_times = self._their_times(begin, end)
+        last = max(their_times, default=begin)
+        last = last if last >= end else end + _REACH
+        if (after_it := next(self._zone.changes_after(end), None)) is not None:
+            last = min(last, max(end, after_it[0] - _DAY))  # what follows is its own difference
+        their_times = {each for each in their_times if each <= last}
+        our_times = _times(self._ours, begin, last)
+        if our_times == their_times:
+            return None
+        return Difference(
+            day=instants.utc_text(midnight * _SECOND_US)[:10],
+            is_gap=after > before,
+            left_out=tuple(sorted(our_times - their_times)),
+            added=tuple(sorted(their_times - our_times)),
+            runs=sum(begin <= second < end for second in their_times),
+            remedy=self._remedy(their_times, begin, last),
+        )
+
+    def _their_times(self, begin: int, end: int) -> set[int]:
+        """Up to the first after the end; its way depends on where it comes from, its last run."""
+        found = set[int]()
+        second = self._theirs.next_after(self._run_before(begin))
+        # where clocks went back at 00:01 it could come to the same time again, and so no further
+        while second is not None and second not in found:
+            found.add(second)
+            second = self._theirs.next_after(second) if second < end else None
+        return {each for each in found if each >= begin}
+
+    def _run_before(self, begin: int) -> int:
+        """A run that both sides have, as no clock changes around it, or the beginning of all."""
+        second = begin
+        while True:
+            slot_us = self._ours.previous_before((second - _DAY) * _SECOND_US)
+            if slot_us is None or slot_us <= self._begin * _SECOND_US:
+                return self._begin
+            second = slot_us // _SECOND_US
+            change = next(iter(self._zone.changes_after(second - _DAY)), None)
+            if change is None or change[0] > second + _DAY:
+                return second
+
+    def _remedy(self, their_times: set[int], begin: int, last: int) -> str:
+        for gap, overlap in _CHOICES:
+            other = expressions.compile_expression(
+                self._text, time_zone=self._zone_name, gap=gap, overlap=overlap
+            )
+            if _times(other, begin, last) == their_times:
+                chosen = {"gap": gap, "overlap": overlap}
+                default = {"gap": dst.Gap.RUN_ONCE, "overlap": dst.Overlap.FIRST}
+                named = [f"{key}: {chosen[key]}" for key in chosen if chosen[key] != default[key]]
+                return f"dst: {{{', '.join(named)}}}"
+        return ""
+
+
+def _times(of: expressions.Expression, begin: int, last: int) -> set[int]:
+    slots_us = expression.walk(of, begin * _SECOND_US - 1, last * _SECOND_US)
+    return {slot_us // _SECOND_US for slot_us in slots_us}
 
 
 def _item_refusal(kind: fields.FieldKind, item: str) -> str:
@@ -133,7 +206,7 @@ def _value(kind: fields.FieldKind, word: str) -> int:
     return kind.low + names.index(word.upper()) if word.upper() in names else kind.low
 
 
-def _listed(seconds: tuple[int, ...], local: instants.LocalTime) -> str:
-    times = [local.text(second * _SECOND_US)[11:] for second in seconds[:4]]
+def _listed(seconds: tuple[int, ...], local: instants.LocalTime, cut: int) -> str:
+    times = [local.text(second * _SECOND_US)[cut:] for second in seconds[:4]]
     more = len(seconds) - len(times)
     return ", ".join(times) + (f" and {more} more times" if more else "")

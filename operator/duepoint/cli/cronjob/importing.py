@@ -160,16 +160,16 @@ _SAME = {"cronjobs": "cronjob", "cj": "cronjob"}
 def importing(context: click.Context) -> None:
     """Print Schedules made of what another scheduler runs."""
     if context.invoked_subcommand is None:
-        raise errors.InvalidSetting("import", "write what: duepoint import cronjob -f FILE")
+        raise errors.InvalidSetting("import", "write what: duepoint import cronjob FILE")
 
 
 @importing.command("cronjob")
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument("words", metavar="[FILE|FOLDER|NAME]...", nargs=-1)
 @click.option(
     "--filename", "-f", "files", metavar="FILE", multiple=True,
-    help="YAML or JSON, or a folder; - is standard input. May be repeated. Unset: ask the cluster.",
+    help="The same as FILE: YAML or JSON, or a folder with its folders; - is standard input. May be"
+    " repeated. Without a file the cluster is asked.",
 )  # fmt: skip
-@options.recursive
 @click.option(
     "--namespace", "-n", metavar="NAMESPACE",
     help="Of the cluster: this one. With -f: written into objects that name none.",
@@ -187,17 +187,20 @@ def importing(context: click.Context) -> None:
 @options.of_cluster
 @options.patience
 def cronjob(
-    *, names: tuple[str, ...], files: tuple[str, ...], recursive: bool, namespace: str | None,
+    *, words: tuple[str, ...], files: tuple[str, ...], namespace: str | None,
     everywhere: bool, selector: str | None, time_zone: str | None, form: str,
     kubeconfig: Path | None, context: str | None, patience_seconds: float | None,
 ) -> None:  # fmt: skip
     """Print CronJobs of files or of a cluster as Schedules, and say what will differ.
 
-    Nothing is changed in the cluster. Needs -f, a NAME, -n or --all-namespaces.
+    A word is a file if it is -, has a / or ends as manifests do, and else the NAME of a CronJob.
+    Nothing is changed in the cluster. Needs a FILE, a NAME, -n or --all-namespaces.
     """
+    names = tuple(word for word in words if not _is_file(word))
+    files += tuple(word for word in words if _is_file(word))
     _check_choice(names, files, namespace, everywhere=everywhere, selector=selector)
     if files:
-        paths = options.files_of(files, recursive=recursive)
+        paths = options.files_of(files)
         found: Iterable[Manifest] = itertools.chain.from_iterable(map(manifests.read, paths))
     else:
         place = options.Place(
@@ -218,21 +221,23 @@ def cronjob(
     _show(made, form)
 
 
+def _is_file(word: str) -> bool:
+    return word == "-" or "/" in word or word.endswith(options.MANIFESTS)
+
+
 def _check_choice(
     names: tuple[str, ...], files: tuple[str, ...], namespace: str | None, *,
     everywhere: bool, selector: str | None,
 ) -> None:  # fmt: skip
     if files and (names or everywhere or selector):
-        raise errors.InvalidSetting(
-            "--filename", "a file is imported whole; leave out names, -A and -l"
-        )
+        raise errors.InvalidSetting("FILE", "a file is imported whole; leave out names, -A and -l")
     if everywhere and (names or namespace):
         raise errors.InvalidSetting("--all-namespaces", "leave out names and -n")
     if names and selector:
         raise errors.InvalidSetting("--selector", "leave out names")
     if not (files or names or namespace or everywhere or selector):
         raise errors.InvalidSetting(
-            "import cronjob", "write -f FILE, a NAME, -n NAMESPACE or --all-namespaces"
+            "import cronjob", "write a FILE, a NAME, -n NAMESPACE or --all-namespaces"
         )
 
 

@@ -78,12 +78,13 @@ def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Prob
     zone = spec.rule.timing.time_zone
     local = instants.LocalTime(zone)
     for difference in _differences(text, zone, from_us):
-        choice = "{gap: Skip}" if difference.is_gap else "{overlap: Both}"
         ours = "does" if difference.left_out else "does not"
+        way = difference.remedy
+        advice = (
+            f"the CronJob's way is {way}" if way else "no choice of dst has the CronJob's times"
+        )
         yield note(
-            "spec.schedule",
-            f"a CronJob {difference.text(local)}, a Schedule "
-            f"{ours}; the CronJob's way is mostly dst: {choice}",
+            "spec.schedule", f"a CronJob {difference.text(local)}, a Schedule {ours}; {advice}"
         )
 
 

@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from duepoint import errors
+from duepoint.cli import options
 from duepoint.cli.check import checks, manifests
 from duepoint.cli.check.manifests import Manifest
 
-SUFFIXES = (".yaml", ".yml", ".json")
-#: Files and folders that are looked through.
+#: Files and folders that are looked through several times a second.
 MOST_ENTRIES = 5_000
-MOST_FILES = 2_000
 #: Kinds beside ours that a webhook or a connection may refer to.
 _DATA_KINDS = ("Secret", "ConfigMap")
 #: Ours that the services of this process watch.
@@ -167,7 +166,8 @@ class ManifestFiles:
         for name in self._names:
             if name in self._once:
                 continue
-            for file in _files_of(name):
+            below = options.files_below(name, MOST_ENTRIES) if Path(name).is_dir() else [name]
+            for file in below:
                 try:
                     found = os.stat(file)  # noqa: PTH116 - thousands of them, several times a second
                 except OSError:
@@ -276,27 +276,6 @@ class ManifestFiles:
 
 def _is_pipe(name: str) -> bool:
     return not Path(name).is_file() and not Path(name).is_dir()
-
-
-def _files_of(name: str) -> Iterator[str]:
-    """The file, or the manifests below a folder; hidden files and folders are left out."""
-    if not Path(name).is_dir():
-        yield name
-        return
-    entries = files = 0
-    for folder, folders, names in os.walk(name):
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
-        entries += len(folders) + len(names)
-        for each in sorted(names):
-            if each.endswith(SUFFIXES) and not each.startswith("."):
-                files += 1
-                yield f"{folder}/{each}"
-        if entries > MOST_ENTRIES or files > MOST_FILES:
-            raise errors.InvalidSetting(
-                "--filename",
-                f"{errors.quoted(name)} has more than {MOST_FILES} manifests or {MOST_ENTRIES} "
-                "files; write the folder of your Schedules",
-            )
 
 
 def _wrong_data(content: dict[str, Any], *, is_secret: bool) -> Iterator[tuple[str, str]]:
