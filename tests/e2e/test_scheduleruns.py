@@ -163,6 +163,17 @@ async def test_a_suspended_job_runs_once_by_hand_and_the_object_goes_when_its_ti
     assert (told["type"], told["regarding"]["kind"]) == ("Warning", "ScheduleRun")
 
 
+async def test_a_schedule_that_never_runs_by_itself_is_ready_and_runs_when_it_is_triggered(stack):
+    await stack.running()
+    await stack.apply("hand", {"schedule": "@never", "jobTemplate": template()})
+    await stack.wait_until_ready("hand")
+    code, out, err = await cli(stack, "trigger", "hand", "--wait", "-o", "json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["state"] == "Complete"
+    _, out, _ = await cli(stack, "why", "hand")
+    assert "runs only when it is triggered" in out
+
+
 async def test_the_commands_make_wait_for_and_tell_the_end(stack):
     await stack.running()
     await stack.apply("good", {**HOURLY, "jobTemplate": template()})

@@ -94,14 +94,14 @@ def _special_rules() -> list[Rule]:
     time = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,6})?"
     zone = r"([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
     at = rf"{date}[Tt]{time}{zone}|[0-9]+"
-    macros = "yearly|annually|monthly|weekly|daily|midnight|hourly"
+    macros = "yearly|annually|monthly|weekly|daily|midnight|hourly|never"
     every = rf"^{SPACE}*@every{SPACE}+"
     return [
         _rule(
             rf"!self.matches(r'^{SPACE}*@') || self.matches(r'^{SPACE}*@({macros}){SPACE}*$')"
             rf" || self.matches(r'^{SPACE}*@(every|at)({SPACE}|$)')",
             "no such macro: write @yearly, @annually, @monthly, @weekly, @daily, @midnight, "
-            "@hourly, @every 1h30m or @at 2026-12-24T18:00:00Z, in lower case",
+            "@hourly, @never, @every 1h30m or @at 2026-12-24T18:00:00Z, in lower case",
         ),
         _rule(
             rf"!self.matches(r'^{SPACE}*@every({SPACE}|$)')"

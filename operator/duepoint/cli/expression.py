@@ -22,7 +22,7 @@ from duepoint import errors, expressions
 from duepoint.cli import instants, options, output
 from duepoint.cli.cronjob import differences
 from duepoint.cli.options import AskedExpression
-from duepoint.expressions import cron, every, expression, syntax, timezones
+from duepoint.expressions import cron, elsewhere, every, expression, never, syntax, timezones
 
 _SECOND_US = expression.SECOND_US
 _DAY = 86_400
@@ -108,6 +108,7 @@ def explain(form: str, asked: AskedExpression) -> None:
         "timeZone": asked.time_zone,
         "meaning": asked.expression.describe(),
         "next": [_slot(slot_us, local) for slot_us in coming],
+        "notes": list(elsewhere.notes(asked.text)),
         "clockChanges": list(_clock_changes(asked, local)),
         "cronJob": list(_cronjob(asked, local)),
     }
@@ -118,11 +119,13 @@ def explain(form: str, asked: AskedExpression) -> None:
         output.say(f"  {found['meaning']}")
         for times in found["next"]:
             output.say(f"  next {times['scheduledTime']}  {times['local']}")
+        for note in found["notes"]:
+            output.say(f"  note: {note}")
         for change in found["clockChanges"]:
             output.say(f"  {change['text']}")
         for line in found["cronJob"]:
             output.say(f"  CronJob: {line}")
-    if not found["next"]:
+    if not found["next"] and asked.text.strip() != never.TEXT:
         output.complain(f"{errors.quoted(asked.text)} has no slot after --from")
 
 

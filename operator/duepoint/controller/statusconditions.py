@@ -196,6 +196,8 @@ def completion(known: Definition | None, started: int) -> str:
     if most is not None and started >= most:
         runs = "1 run has" if started == 1 else f"{started} runs have"
         return f"{runs} started; spec.maxRuns is {most}"
+    if known is not None and known.rule.timing.is_by_hand:
+        return "runs only when it is triggered: spec.schedule is @never"
     return "no slot is left"
 
 

@@ -37,6 +37,8 @@ _FIELD_COUNTS = (
 #: Macros of other schedulers, and what people hope for.
 _ELSEWHERE = {
     "@reboot": 'nothing boots here; for once write "@at" and an instant',
+    "@manual": 'write "@never"',
+    "@once": 'write "@at" and an instant, or "@never" for what is only triggered',
     "@minutely": 'write "* * * * *"',
     "@secondly": 'write "@every 1s"',
     "@weekdays": 'write "0 0 * * 1-5"',
@@ -96,12 +98,14 @@ def for_macro(text: str, macros: Iterable[str]) -> str:
     glued = re.fullmatch(r"(@every|@at)[:= ]*(.+)", text, re.IGNORECASE)
     if glued:
         return f'did you mean "{glued[1].lower()} {glued[2][:40]}"?'
-    known = f"known are {', '.join(macros)}, @every and @at"
+    known = f"known are {', '.join(macros)}, @every, @at and @never"
     if hint := _ELSEWHERE.get(word.lower()):
         return hint
-    if word.lower() in macros:
+    if word.lower() in (*macros, "@never"):
         return f'write "{word.lower()}"' + (" alone" if rest else ", in lower case")
-    near = difflib.get_close_matches(word.lower()[:20], [*macros, "@every", "@at"], n=1, cutoff=0.7)
+    near = difflib.get_close_matches(
+        word.lower()[:20], [*macros, "@every", "@at", "@never"], n=1, cutoff=0.7
+    )
     meant = f'did you mean "{" ".join((near[0], rest[:40])).strip()}"; ' if near else ""
     return meant + known
 

@@ -11,7 +11,7 @@ import functools
 import re
 
 from duepoint import errors
-from duepoint.expressions import advice, at, cron, every, expression, syntax, timezones
+from duepoint.expressions import advice, at, cron, every, expression, never, syntax, timezones
 from duepoint.expressions.dst import Gap, Overlap
 
 #: Longest text, in characters; also the CRD's limit, whose cost rules need one.
@@ -41,8 +41,8 @@ def compile_expression(
     """The expression that the text names.
 
     Args:
-        text: five to seven cron fields, a macro, ``@every D`` or ``@at T``; white space around it
-            is not part of it, and positions in errors count from its first character.
+        text: five to seven cron fields, a macro, ``@every D``, ``@at T`` or ``@never``; white space
+            around it is not part of it, and positions in errors count from its first character.
         time_zone: IANA name; checked for every form, used by cron.
         gap: what fixed times do when they do not exist.
         overlap: which of two equal fixed times counts.
@@ -66,6 +66,8 @@ def compile_expression(
     _check_characters(text)
     if not zone_data:
         timezones.load(time_zone)
+    if text == never.TEXT:
+        return never.Never()
     if own := _HEAD.fullmatch(text):
         value = own["value"] or ""
         position = len(text) - len(value)
@@ -143,5 +145,6 @@ def _never(text: str, when: str) -> errors.InvalidExpression:
     return errors.InvalidExpression(
         f"{errors.quoted(text)} has no time {when}",
         reason="NeverFires",
-        hint="check day-of-month against month; for the last day of a month write L",
+        hint="check day-of-month against month; for the last day of a month write L, and @never "
+        "for a Schedule that runs only when it is triggered",
     )

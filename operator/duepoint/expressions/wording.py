@@ -49,9 +49,10 @@ def _times(fields: syntax.CronFields) -> str:
     words = [_unit(minutes, 60, "minute")]
     if seconds != (0,):
         words = [_unit(seconds, 60, "second")]
-        if len(minutes) < 60:
+        if len(minutes) < 60 or words[0].startswith("second"):
             words.append(f"of {_unit(minutes, 60, 'minute')}")
-    if len(hours) < 24:
+    # without its hours, "minute 5 every day" would read as once a day
+    if len(hours) < 24 or words[-1].startswith(("minute", "of minute")):
         words.append(f"of {_unit(hours, 24, 'hour')}")
     return " ".join(words)
 

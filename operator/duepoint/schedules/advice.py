@@ -21,6 +21,7 @@ NOT_CLAIMED = "NotClaimed"
 NOT_A_SLOT = "NotASlot"
 NOT_YET = "NotYet"
 BEFORE_CREATION = "BeforeCreation"
+BY_HAND = "ByHand"
 OUTSIDE_WINDOW = "OutsideWindow"
 NOT_OBSERVED = "NotObserved"
 POD_STARTING = "PodNotStarted"
@@ -161,6 +162,7 @@ _ADVICE: dict[str, tuple[str, ...]] = {
         "compare the expression with the time zone: kubectl duepoint describe {name} -n {ns}",
     ),
     NOT_YET: ("wait",),
+    BY_HAND: ("run it: kubectl duepoint trigger {name} -n {ns}",),
     BEFORE_CREATION: ("run it by hand: kubectl duepoint trigger {name} -n {ns} --at {at}",),
     OUTSIDE_WINDOW: ("move spec.startTime or spec.endTime",),
     POD_STARTING: ("kubectl describe pod -n {ns} shows what it waits for",),

@@ -15,7 +15,9 @@ import hashlib
 
 import msgspec
 
+from duepoint.expressions import never
 from duepoint.expressions.expression import LAST_US
+from duepoint.expressions.syntax import WHITE
 
 DEFAULT_ZONE = "Etc/UTC"
 
@@ -40,6 +42,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     suspend_until_us: int | None = None
     max_runs: int | None = None
     zone_data: str = ""
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether it runs only when it is triggered."""
+        return all(text.strip(WHITE) == never.TEXT for text in self.schedules)
 
 
 #: From the first slot that there may be to the last. CronJob takes up to 2**63 - 1; a sum of this

@@ -31,6 +31,7 @@ WANTED = 120
 LISTED = re.compile(
     r"is no field of a Job"
     r"|the key \".*\" is there twice"
+    r"|has no time in the next 8 years"
     r"|\]: is null; write"
     # the API server takes a list for a time, and the operator does not
     r"|Time: a list is of the wrong type"

@@ -431,3 +431,54 @@ def test_words_too_many_are_taken_for_an_expression_only_where_there_is_one(refu
 def test_an_instant_without_a_zone_is_proposed_in_the_zone_that_was_named(refused, zone, proposed):
     said = refused("next", "@at 2026-12-24T18:00", "--time-zone", zone)
     assert f'did you mean "{proposed}"?' in said
+
+
+def test_never_is_said_in_words_and_has_no_times(duepoint):
+    said = duepoint("explain", "@never", *ASKED)
+    assert (said.code, said.err) == (0, "")
+    assert "never by itself, only when it is triggered" in said.out
+    assert "CronJob: refuses this expression (there is no @never)" in said.out
+    for command in ("next", "previous"):
+        assert duepoint(command, "@never", *ASKED).out.splitlines()[1:] == []
+
+
+@pytest.mark.parametrize("text", ["@Never", "@nevr", "@never 1h"])
+def test_never_with_a_slip_is_corrected(refused, text):
+    assert "@never" in refused("next", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("0 10 * * ? *", 'write "0 10 * * ?"'),
+        ("0/15 * * * ? *", 'write "0/15 * * * ?"'),
+        ("0 8 1 * ? *", 'write "0 8 1 * ?"'),
+        ("0 2 * * * *", 'write "0 2 * * *"'),
+        ("15 10 * * * *", 'write "15 10 * * *"'),
+        ("0 0 12 ? * 2-6", "names such as MON-FRI mean the same everywhere"),
+        ("0 0 12 ? * 6L", "1 is Monday here"),
+        ("0 0 12 ? * 2-6 2027-2030", "1 is Monday here"),
+    ],
+)
+def test_a_text_that_means_something_else_in_another_scheduler_has_a_note(explain, text, note):
+    assert note in explain(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0 0 2 * * *", "*/10 * * * * *", "0 0 12 ? * MON-FRI", "5 * * * *", "@hourly"],
+)
+def test_a_text_that_means_the_same_elsewhere_has_none(explain, text):
+    assert "note:" not in explain(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cron(0 10 * * ? *)", "rate(5 minutes)", "at(2027-01-01T00:00:00)", "30 seconds",
+        "0 12 $ * *", "Mon..Fri 09:00", "*-*-* 04:00:00", "daily", "15 10 ? * 6L 2022-2023",
+        "0 18 ? * MON-FRI *", "0 0 1 1 ? 2027",
+    ],
+)  # fmt: skip
+def test_a_text_of_another_scheduler_without_a_meaning_here_is_refused(refused, text):
+    assert refused("explain", text)

@@ -239,10 +239,18 @@ def test_a_rewritten_expression_has_the_first_time_of_each_turn_of_its_field(tex
         assert following == at * 1_000_000
 
 
+@pytest.mark.parametrize("suspend", [True, False])
+def test_a_cronjob_that_is_only_started_by_hand_becomes_a_schedule_that_is_only_triggered(
+    imported, suspend
+):
+    (schedule,), said = imported(a_cronjob(schedule="0 0 31 2 *", suspend=suspend))
+    assert schedule["spec"]["schedule"] == "@never"
+    assert 'was "0 0 31 2 *": a date that never comes' in str(said)
+
+
 @pytest.mark.parametrize(
     ("thing", "says"),
     [
-        (a_cronjob(schedule="0 0 31 2 *"), "spec.schedule"),
         (a_cronjob(schedule="61 * * * *"), "spec.schedule"),
         (a_cronjob(schedule=None), "spec"),
         (a_cronjob(schedule=5), "spec.schedule"),

@@ -686,7 +686,7 @@ def test_a_value_is_read_as_kubectl_reads_it(text, value):
     assert type(document["value"]) is type(value)
 
 
-def a_schedule(**spec):
+def a_calling_schedule(**spec):
     return {
         "apiVersion": "duepoint.dev/v1alpha1",
         "kind": "Schedule",
@@ -696,14 +696,14 @@ def a_schedule(**spec):
 
 
 def test_several_json_objects_in_one_file_are_several_documents(duepoint):
-    text = json.dumps(a_schedule(schedule="@daily"))
+    text = json.dumps(a_calling_schedule(schedule="@daily"))
     answer = duepoint("validate", "-f", "-", "-o", "json", given=f"{text}{text}\n{text}\n")
     assert [row["valid"] for row in answer.rows] == [True] * 3
 
 
 @pytest.mark.parametrize("number", ["1e3", "1000.0", "10E2"])
 def test_a_whole_number_in_json_is_one_in_any_notation(duepoint, number):
-    text = json.dumps(a_schedule(schedule="@daily", startingDeadlineSeconds=1))
+    text = json.dumps(a_calling_schedule(schedule="@daily", startingDeadlineSeconds=1))
     given = text.replace('"startingDeadlineSeconds": 1', f'"startingDeadlineSeconds": {number}')
     assert given != text
     assert duepoint("validate", "-f", "-", given=given).code == 0
@@ -740,7 +740,7 @@ def test_a_whole_number_in_json_is_one_in_any_notation(duepoint, number):
 )
 def test_a_mistake_is_one_message_and_hides_no_other(duepoint, spec, says):
     target = {} if "webook" in spec else {"webhook": {"url": "https://a.example/"}}
-    given = json.dumps({**a_schedule(), "spec": {**target, **spec}})
+    given = json.dumps({**a_calling_schedule(), "spec": {**target, **spec}})
     [row] = duepoint("validate", "-f", "-", "-o", "json", given=given).rows
     found = [f"{each['field']}: {each['message']}" for each in row["problems"]]
     assert [problem[: len(words)] for problem, words in zip(found, says, strict=True)] == says
@@ -759,13 +759,15 @@ def test_problems_inside_what_has_a_problem_itself_are_listed(duepoint):
         ],
     }
     template = {"spec": {"template": {"spec": pod}}}
-    given = json.dumps({**a_schedule(), "spec": {"schedule": "@daily", "jobTemplate": template}})
+    given = json.dumps(
+        {**a_calling_schedule(), "spec": {"schedule": "@daily", "jobTemplate": template}}
+    )
     [row] = duepoint("validate", "-f", "-", "-o", "json", given=given).rows
     assert len(row["problems"]) == 3
 
 
 def test_a_time_zone_that_is_no_text_is_told(duepoint):
-    given = json.dumps(a_schedule(schedule="@daily", timeZone=True))
+    given = json.dumps(a_calling_schedule(schedule="@daily", timeZone=True))
     answer = duepoint("validate", "-f", "-", given=given)
     assert "spec.timeZone: " in answer.err
 

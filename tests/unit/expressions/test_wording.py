@@ -22,7 +22,10 @@ from tests.unit.expressions import moments
         ("0 0 * * 1#2", "at 00:00 on the second Monday of the month"),
         ("15 30 2 * * * 2026-2028", "at 02:30:15 every day in 2026-2028"),
         ("*/10 * * * * *", "every 10 seconds every day"),
-        ("*/7 * * * *", "minutes 0, 7, 14, 21, 28, 35, 42, 49 and 56 every day"),
+        ("*/7 * * * *", "minutes 0, 7, 14, 21, 28, 35, 42, 49 and 56 of every hour every day"),
+        ("5 * * * *", "minute 5 of every hour every day"),
+        ("0 2 * * * *", "minute 2 of every hour every day"),
+        ("5 * * * * *", "second 5 of every minute every day"),
         ("0 0 * 6-8,12 *", "at 00:00 every day in June to August and December"),
     ],
 )

@@ -20,6 +20,7 @@ from duepoint.cli.check import checks, manifests, structure
 from duepoint.cli.check.checks import CheckedManifest
 from duepoint.cli.check.manifests import Problem, note
 from duepoint.cli.cronjob import notes as cronjob_notes
+from duepoint.expressions import elsewhere
 from duepoint.net import addresses
 from duepoint.schedules import actions, ownstreams, policies, slots
 from duepoint.schedules import spec as specs
@@ -34,6 +35,10 @@ def warnings(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
     coming = timeline.upcoming(now_us, 2)
     if len(coming) == 2 and coming[1] - coming[0] < spec.rule.timing.jitter_ms * 1_000:
         yield note("spec.jitter", "is longer than the distance to the next slot, and is cut to it")
+    texts = spec.rule.timing.schedules
+    for index, text in enumerate(texts):
+        name = "spec.schedule" if len(texts) == 1 else f"spec.schedules[{index}]"
+        yield from (note(name, message) for message in elsewhere.notes(text))
     yield from _of_past_times(spec)
     yield from warnings_of_target(spec.action.target)
 
@@ -189,6 +194,8 @@ def _standing(found: CheckedManifest, now_us: int) -> str:
         return f"{valid}, suspended"
     timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
     following = timeline.next_after(now_us)
+    if spec.rule.timing.is_by_hand:
+        return f"{valid}, runs only when it is triggered"
     if following is None:
         return f"{valid}, but no slot is left"
     return f"{valid}, next {instants.utc_text(following.slot_us)}"

@@ -26,7 +26,7 @@ from duepoint import errors, expressions
 from duepoint.cli.check import checks, manifests
 from duepoint.cli.check.manifests import Manifest, Problem, note
 from duepoint.cli.cronjob import notes as cronjob_notes
-from duepoint.expressions import fields
+from duepoint.expressions import fields, never
 
 _OF_THE_SERVER = (
     "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
@@ -115,6 +115,9 @@ def _port_times(spec: dict[str, Any], notes: list[Problem]) -> None:
     text = spec["schedule"]
     zone, rest = _without_zone(text)
     spec["schedule"], why = ported_times(rest)
+    if _never_fires(spec["schedule"]):
+        spec["schedule"] = never.TEXT
+        why = "a date that never comes; it runs only when it is triggered"
     if why:
         notes.append(note("spec.schedule", f"was {errors.quoted(text)}: {why}"))
     if zone is None:
@@ -127,6 +130,14 @@ def _port_times(spec: dict[str, Any], notes: list[Problem]) -> None:
         notes.append(
             note("spec.timeZone", f"was {errors.quoted(former)}, which the zone inside overruled")
         )
+
+
+def _never_fires(text: str) -> bool:
+    try:
+        expressions.compile_expression(text, from_us=0)
+    except errors.InvalidExpression as error:
+        return error.reason == "NeverFires"
+    return False
 
 
 def _first(given: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

@@ -76,8 +76,8 @@ def refusal(text: str) -> str:
     """Why CronJob does not take the text; empty where it does."""
     words = text.split()
     head = words[0].lower() if words else ""
-    if head == "@at":
-        return "there is no @at"
+    if head in ("@at", "@never"):
+        return f"there is no {head}"
     if head.startswith("@"):
         return ""
     if len(words) != 5:

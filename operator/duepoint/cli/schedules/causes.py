@@ -177,7 +177,9 @@ def _of_completion(facts: ScheduleFacts, ready: Shown, now_us: int) -> Iterator[
             since_us=past_us,
         )
     since_us = texts.instant_us(ready.last_transition_time)
-    yield Finding(cause=Reason.COMPLETED, text=text, since_us=since_us)
+    is_by_hand = timing is not None and timing.is_by_hand
+    cause = advice.BY_HAND if is_by_hand else Reason.COMPLETED
+    yield Finding(cause=cause, text=text, since_us=since_us)
 
 
 def _slot_before_creation(facts: ScheduleFacts) -> int:

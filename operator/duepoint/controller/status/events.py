@@ -100,7 +100,8 @@ def _found(check: RunEvent) -> tuple[int, str, str]:
 
 def has_any(report: Report) -> bool:
     """Whether ``of_report`` has something to say."""
-    is_complete = report.definition is not None and report.definition.is_complete
+    known = report.definition
+    is_complete = known is not None and known.is_complete and not known.rule.timing.is_by_hand
     return report.is_settled and bool(
         report.missed
         or report.skipped
@@ -125,7 +126,8 @@ def of_report(about: ObjectReference, report: Report) -> Iterator[Event]:
     if report.skipped:
         note = f"slots that passed while it was suspended: {report.skipped}"
         yield _event(about, "Reconcile", RUN_SKIPPED, note, warning=False)
-    if report.definition is not None and report.definition.is_complete:
+    known = report.definition
+    if known is not None and known.is_complete and not known.rule.timing.is_by_hand:
         yield _event(about, "Reconcile", Reason.COMPLETED, "no slot is left", warning=False)
 
 
