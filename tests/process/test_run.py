@@ -185,7 +185,10 @@ def test_a_webhook_is_received_and_a_stream_entry_appended(tmp_path, received):
     assert hooks[0]["payload"] == {"report": "daily"}
     assert hooks[0]["scheduled_time"] == record["scheduledTime"]
     assert all(identity.startswith("msg_") for identity, _ in bodies)
-    assert entries[0][1]["trigger"] == "Schedule"
+    assert entries[0][1]["trigger"] in (
+        "Schedule",
+        "CatchUp",
+    )  # more than 10 s late on a busy machine
     assert not valkey_runs(port_of(ready))
 
 
