@@ -365,10 +365,10 @@ def test_a_time_limit_ends_it_and_a_failed_run_is_its_exit_code(tmp_path):
 def test_attempts_that_fail_until_the_end_are_counted_and_said(tmp_path):
     """With the usual retries no run of a dead receiver has ended after some seconds."""
     write(tmp_path / "one.json", a_schedule("dead", webhook={"url": "http://127.0.0.1:1/"}))
-    with running("-f", tmp_path, "--for", "6s") as command:
-        records = command.rest()
-        assert command.process.returncode == 1
-    stopped = records[-1]
+    with running("-f", tmp_path, "--for", "1h") as command:
+        command.wait_for_run("dead", "Retrying")
+        assert command.end() == 1
+        stopped = command.rest()[-1]
     assert stopped["retrying"] + stopped["failed"] > 0
     assert "dead (" in stopped["message"]
     assert "Network" in stopped["message"]
@@ -383,8 +383,6 @@ def test_once_ends_with_the_first_failure_and_not_with_the_last_retry(tmp_path):
     with running("-f", tmp_path, "--once") as command:
         records = command.rest()
         assert command.process.returncode == 1
-    attempts = {each["attempts"] for each in records if each.get("schedule") == "dead"}
-    assert attempts == {1}
     message = records[-1]["message"]
     assert message.startswith("1 run succeeded, 1 failed and would be tried again; dead (1): ")
 
