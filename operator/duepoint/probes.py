@@ -4,22 +4,29 @@
 that is not well, in the words of ``services.Health``; ``/metrics`` is Prometheus text. A port that
 is taken is a wrong setting, said before anything else has started.
 
-Every Pod of the network may ask. So the page of metrics is made once a second at most, by one
-request for all that wait, and metric by metric, so that no firing waits for the whole of it.
+Every Pod of the network may ask. So connections are few and end when they are idle, and the page
+of metrics is made once a second at most, by one request for all that wait, and metric by metric, so
+that no firing waits for the whole of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Final
 
 import prometheus_client
-from aiohttp import web
 
 from duepoint import __version__, errors, services, settings, telemetry
+from duepoint.net import httpserver
+from duepoint.net.requests import HttpRequest, HttpResponse, ServerLimits
 
 #: How long a page of metrics is served.
 PAGE_SECONDS = 1.0
+#: Of 1,024 files that a process may have, all are not to be those who ask how it is.
+_LIMITS: Final = ServerLimits(connections=64, idle_seconds=20.0)
+_GRACE_SECONDS: Final = 1.0
+_TEXT: Final = "text/plain; charset=utf-8"
 
 
 class _Single(prometheus_client.CollectorRegistry):
@@ -75,7 +82,7 @@ class Probes:
         self._health = health
         self._host = host
         self._port = port
-        self._runner: web.AppRunner | None = None
+        self._server: httpserver.HttpServer | None = None
         self._page = Page(registry)
 
     async def start(self) -> None:
@@ -83,14 +90,9 @@ class Probes:
         telemetry.build_info.labels(__version__).set(1)
         if self._port == 0:
             return
-        application = web.Application()
-        application.router.add_get("/healthz", self._healthz)
-        application.router.add_get("/readyz", self._readyz)
-        application.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(application, access_log=None)
-        await self._runner.setup()
+        self._server = httpserver.HttpServer(self._answer, _refusal, _LIMITS)
         try:
-            await web.TCPSite(self._runner, self._host, self._port).start()
+            await self._server.start(self._host, self._port, None)
         except OSError as error:
             raise errors.InvalidSetting(
                 settings.variable("http_port"),
@@ -99,21 +101,29 @@ class Probes:
 
     async def close(self) -> None:
         """Stop serving."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._server is not None:
+            await self._server.close(_GRACE_SECONDS)
 
-    async def _healthz(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            return _text(405, "GET it\n")
+        match request.target.partition("?")[0]:
+            case "/healthz":
+                return _text(200, "ok\n")
+            case "/readyz":
+                troubles = self._health.troubles()
+                lines = "".join(f"{part}: {trouble}\n" for part, trouble in troubles.items())
+                return _text(503, lines) if lines else _text(200, "ok\n")
+            case "/metrics":
+                body = await self._page.text()
+                kind = ("Content-Type", prometheus_client.CONTENT_TYPE_LATEST)
+                return HttpResponse(200, (kind,), body)
+        return _text(404, "/healthz, /readyz and /metrics are here\n")
 
-    async def _readyz(self, _: web.Request) -> web.Response:
-        troubles = self._health.troubles()
-        if not troubles:
-            return web.Response(text="ok\n")
-        lines = "".join(f"{part}: {trouble}\n" for part, trouble in troubles.items())
-        return web.Response(status=503, text=lines)
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(
-            body=await self._page.text(),
-            headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST},
-        )
+def _text(status: int, text: str) -> HttpResponse:
+    return HttpResponse(status, (("Content-Type", _TEXT),), text.encode())
+
+
+def _refusal(status: int, message: str) -> HttpResponse:
+    return _text(status, f"{message}\n")

@@ -415,7 +415,8 @@ class ApiSettings(Settings):
     api_connections: int = _setting(
         _between(10, 100_000),
         1_000,
-        "connections at a time, three quarters of them from one address; further ones get 503",
+        "connections at a time, three quarters of them from one address; for further ones the idle "
+        "of the address that has most are closed, or they get 503",
     )
     api_dashboard: bool = _setting(
         _true_or_false, "false", "true serves the web dashboard under /dashboard/"

@@ -7,7 +7,8 @@ import asyncio
 import prometheus_client
 import pytest
 
-from duepoint import probes, telemetry
+from duepoint import probes, services, telemetry
+from tools.devcluster import ports
 
 
 class Counted(prometheus_client.CollectorRegistry):
@@ -76,3 +77,27 @@ async def test_what_is_read_for_a_scrape_is_read_once_for_all_that_wait(registry
     finally:
         telemetry.before_scrape.discard(refresh)
     assert asked == 1
+
+
+async def test_idle_connections_to_the_probes_leave_room_for_the_kubelet(registry):
+    """They were never closed: a process with 1,024 files answered no probe any more."""
+    port = ports.any_free()
+    served = probes.Probes(services.Health(), host="127.0.0.1", port=port, registry=registry)
+    await served.start()
+    try:
+        idle = [
+            await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+            for _ in range(300)
+        ]
+        ends = [asyncio.create_task(reader.read()) for reader, _ in idle]
+        async with asyncio.timeout(60):
+            for path in ("healthz", "readyz", "metrics"):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(f"GET /{path} HTTP/1.0\r\n\r\n".encode())
+                assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+                writer.close()
+            await asyncio.gather(*ends, return_exceptions=True)  # all of them are closed
+        for _, writer in idle:
+            writer.close()
+    finally:
+        await served.close()

@@ -5,7 +5,8 @@ behind it waits, unread after some of it, and while the client leaves an answer 
 proper HTTP is answered once and the connection closed: two lengths, a length beside chunks, an
 upgrade, a repeated header that decides something. Trailers are passed over: what a front end
 removed from the head must not come in behind the body. One sweep a half second ends what is too
-slow: heads, bodies, unread answers, idleness.
+slow: handshakes, heads, bodies, unread answers, idleness. A connection has its place before the
+first byte of TLS, and a full server closes idle ones of the address that has most.
 
 Why not a framework: docs/design/20261126-http-api.md.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from email import utils as mailtime
@@ -23,7 +25,7 @@ from typing import Any, Final, cast
 
 import httptools
 
-from duepoint import shares
+from duepoint.net import admission
 from duepoint.net.requests import (
     Body,
     BodyCut,
@@ -70,6 +72,7 @@ _LINGER_SECONDS = 1.0
 #: Requests of a connection that wait for the one under way; a single read may hold thousands.
 _MOST_WAITING: Final = 256
 _NEVER = float("inf")
+_TOO_MANY = "too many connections; try again later"
 _REASONS: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
     for status in HTTPStatus
@@ -90,28 +93,59 @@ class HttpServer:
         self.refusal = refusal
         self.limits = limits
         self.connections: set[_Connection] = set()
-        self.places: shares.Shares[str] = shares.Shares(limits.connections)
+        self.places: admission.ConnectionPlaces[_Connection] = admission.ConnectionPlaces(
+            limits.connections
+        )
+        self.handshakes: admission.ConnectionPlaces[_Connection] = admission.ConnectionPlaces(
+            limits.handshakes
+        )
         self.is_draining = False
         self.on_closed = asyncio.Event()
         self.date = b""
-        self._server: asyncio.Server | None = None
+        self._listening: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         """Accept connections; raises OSError where the address cannot be used."""
         loop = asyncio.get_running_loop()
-        extra: dict[str, Any] = {"ssl_handshake_timeout": self.limits.head_seconds} if tls else {}
         self._tick()
-        self._server = await loop.create_server(
-            lambda: _Connection(self, loop), host, port, ssl=tls, backlog=1_024, **extra
-        )
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, address in {each[0]: each[4] for each in found}.items():
+            place = str(address[0]), int(address[1])
+            listening = socket.create_server(place, family=family, backlog=1_024)
+            listening.setblocking(False)  # noqa: FBT003 - the socket's own signature
+            self._listening.append(listening)
+            self._accepting.append(loop.create_task(self._accept(listening, tls)))
         self._sweeper = loop.create_task(self._sweep())
 
     @property
     def port(self) -> int:
         """Where it listens, for port 0."""
-        assert self._server is not None  # noqa: S101 - started
-        return int(self._server.sockets[0].getsockname()[1])
+        return int(self._listening[0].getsockname()[1])
+
+    async def _accept(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Take connections before the first byte of TLS: a handshake costs more than a request."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(listening)
+            except OSError:  # the client has gone away, or there are too many files
+                await asyncio.sleep(_SWEEP_SECONDS)
+                continue
+            peer = str(address[0]) if address else ""
+            connection, owner = _Connection(self, loop, peer), admission.owner_of(peer)
+            if self.places.enter(owner, connection) and (
+                tls is None or self.handshakes.enter(owner, connection)
+            ):
+                connection.begin(accepted, tls)
+            else:
+                self.places.leave(connection)
+                if tls is None:
+                    with contextlib.suppress(OSError):
+                        accepted.send(self.encoded(self.refusal(503, _TOO_MANY), is_last=True))
+                accepted.close()
+            await asyncio.sleep(0)  # a flood of connections leaves the others their turns
 
     async def leave(self, seconds: float) -> None:
         """Serve for so long yet; each answer ends its connection, so that clients go elsewhere."""
@@ -121,8 +155,11 @@ class HttpServer:
     async def close(self, grace_seconds: float) -> None:
         """Accept nothing more, answer what is under way for so long, then cut what is left."""
         self.is_draining = True
-        if self._server is not None:
-            self._server.close()
+        for accepting in self._accepting:
+            accepting.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        for listening in self._listening:
+            listening.close()
         for connection in tuple(self.connections):
             connection.close_when_idle()
         with contextlib.suppress(TimeoutError):
@@ -147,6 +184,17 @@ class HttpServer:
                 if connection.is_late(now):
                     connection.time_out()
 
+    def encoded(self, response: HttpResponse, *, is_last: bool, has_body: bool = True) -> bytes:
+        """An answer as it goes out."""
+        lines = [f"{name}: {value}\r\n" for name, value in response.headers]
+        if is_last:
+            lines.append("Connection: close\r\n")
+        if response.status not in (204, 304):
+            lines.append(f"Content-Length: {len(response.body)}\r\n")
+        head = "".join(lines).encode("latin-1")
+        body = response.body if has_body else b""
+        return b"%b%b%b\r\n%b" % (_REASONS[response.status], self.date, head, body)
+
     def _tick(self) -> None:
         self.date = b"Date: %b\r\n" % mailtime.formatdate(usegmt=True).encode()
 
@@ -154,13 +202,15 @@ class HttpServer:
 class _Connection(asyncio.Protocol):
     """One client; the callbacks of the parser begin with ``on_``."""
 
-    def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop, peer: str) -> None:
         self.server = server
         self.limits = server.limits
         self.deadline = _NEVER
         self._loop = loop
         self._parser = httptools.HttpRequestParser(self)
+        self._beginning: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self._is_made = False  # the transport, behind the handshake
         self._waiting: collections.deque[HttpRequest] = collections.deque()
         self._task: asyncio.Task[None] | None = None
         self._is_paused = self._is_closing = False
@@ -173,8 +223,7 @@ class _Connection(asyncio.Protocol):
         self._framing_bytes = 0  # of chunks and trailers, since there was some of the body
         self._is_broken = False
         self._stream: Stream | None = None
-        self._peer = ""
-        self._has_place = False
+        self._peer = peer
         self._begin_head()
 
     def _begin_head(self) -> None:
@@ -185,21 +234,51 @@ class _Connection(asyncio.Protocol):
 
     # -- the transport's callbacks ---------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+    def begin(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Speak with a client that was accepted; it has a place."""
         self.server.connections.add(self)
+        self._beginning = self._loop.create_task(self._begin(accepted, tls))
+
+    async def _begin(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        extra: dict[str, Any] = {"ssl_handshake_timeout": self.limits.head_seconds} if tls else {}
+        try:
+            await self._loop.connect_accepted_socket(lambda: self, accepted, ssl=tls, **extra)
+        except OSError:
+            pass  # it speaks no TLS, is too slow, or has gone away
+        finally:
+            self._beginning = None
+            self.server.handshakes.leave(self)
+            if not self._is_made:
+                self.connection_lost(None)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport, self._is_made = cast("asyncio.Transport", transport), True
         self.deadline = self._loop.time() + self.limits.head_seconds
-        self._peer = str((transport.get_extra_info("peername") or ("",))[0])
-        self._has_place = self.server.places.has_room(self._peer)
-        if self._has_place:
-            self.server.places.take(self._peer)
-        else:
-            self._refuse(503, "too many connections; try again later")
+        if self._is_closing:
+            self._transport.abort()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is lost for its client that it cannot ask for again."""
+        return self._task is None and not self._is_closing
+
+    def give_way(self) -> None:
+        """Close at once, for another one or because there is no place."""
+        self._is_closing = True
+        self.server.places.leave(self)
+        self.server.handshakes.leave(self)
+        self._abort()
+
+    def _abort(self) -> None:
+        if self._beginning is not None:
+            self._beginning.cancel()
+        if self._is_made:
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self.server.connections.discard(self)
-        if self._has_place:
-            self.server.places.give_back(self._peer)
+        self.server.places.leave(self)
+        self.server.handshakes.leave(self)
         self.server.on_closed.set()
         self._is_closing = True
         if self._body is not None:
@@ -286,6 +365,8 @@ class _Connection(asyncio.Protocol):
         if version not in ("1.0", "1.1"):
             raise _Refused(400, f"HTTP/{version} is not spoken here; send HTTP/1.1")
         is_new = version == "1.1"
+        if self._parser.should_upgrade():
+            raise _Refused(400, "the protocol cannot be changed here")
         if is_new and "host" not in headers:
             raise _Refused(400, "the header Host is missing")
         if not is_new and "transfer-encoding" in headers:
@@ -373,19 +454,11 @@ class _Connection(asyncio.Protocol):
         self._begin_next()
 
     def _write(self, response: HttpResponse, *, last: bool, has_body: bool = True) -> None:
-        lines = [f"{name}: {value}\r\n" for name, value in response.headers]
-        if last:
-            lines.append("Connection: close\r\n")
-        if response.status not in (204, 304):
-            lines.append(f"Content-Length: {len(response.body)}\r\n")
-        head = "".join(lines).encode("latin-1")
-        body = response.body if has_body else b""
-        self._transport.write(
-            b"%b%b%b\r\n%b" % (_REASONS[response.status], self.server.date, head, body)
-        )
+        self._transport.write(self.server.encoded(response, is_last=last, has_body=has_body))
 
     def _start_stream(self, status: int, headers: Headers) -> Stream:
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1")
+        self._waiting[0].body.expect()  # an interim answer stands before the final one
         self._transport.write(
             b"%b%b%bTransfer-Encoding: chunked\r\n\r\n"
             % (_REASONS[status], self.server.date, lines)
@@ -454,12 +527,14 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
     def close_when_idle(self) -> None:
-        if self._task is None:
+        if not self._is_made:
+            self._abort()
+        elif self._task is None:
             self._transport.close()
 
     def cut(self) -> asyncio.Task[None] | None:
         """Close at once; the task of the request, which has been cancelled."""
-        self._transport.abort()
+        self._abort()
         if self._task is not None:
             self._task.cancel()
         return self._task

@@ -17,6 +17,8 @@ Headers = tuple[tuple[str, str], ...]
 #: Pieces that wait unread before the connection is not read any more; some thousand rows of a
 #: stream, which are stored together.
 _UNREAD_BYTES = 192 * 1024
+#: The same before anything is read of it: nothing is known yet about who sends it.
+_EARLY_BYTES = 16 * 1024
 
 
 class BodyTooLarge(Exception):
@@ -46,8 +48,9 @@ class ServerLimits:
         idle_seconds: between two requests; the connection is closed.
         body_seconds: within which ``body_bytes_each`` bytes of a body come, or its end: 408.
         answer_seconds: how long a client may leave an answer unread.
-        connections: at a time, of which each address has its share (``duepoint.shares``); further
+        connections: at a time, of which each address has its share (``net.admission``); further
             ones get 503.
+        handshakes: of TLS at a time, each some 400 KiB; further connections are closed.
     """
 
     url_bytes: int = 4_096
@@ -59,6 +62,7 @@ class ServerLimits:
     body_bytes_each: int = 1_024
     answer_seconds: float = 30.0
     connections: int = 1_000
+    handshakes: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,9 @@ class HttpResponse:
 class Body:
     """The body of a request, while it arrives."""
 
-    __slots__ = ("_bytes", "_ended", "_expects", "_failure", "_flow", "_pieces", "_waiter")
+    __slots__ = (
+        "_bytes", "_ended", "_expects", "_failure", "_flow", "_most_unread", "_pieces", "_waiter",
+    )  # fmt: skip
 
     def __init__(self, flow: Callable[[bool], None], on_first_read: Callable[[], None]) -> None:
         """``flow(False)`` stops the reading of the connection, ``flow(True)`` goes on with it."""
@@ -81,6 +87,7 @@ class Body:
         self._expects: Callable[[], None] | None = on_first_read
         self._pieces: collections.deque[bytes] = collections.deque()
         self._bytes = 0
+        self._most_unread = _EARLY_BYTES
         self._ended = False
         self._failure: BodyCut | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -93,7 +100,7 @@ class Body:
     def feed(self, piece: bytes) -> None:
         self._pieces.append(piece)
         self._bytes += len(piece)
-        if self._bytes > _UNREAD_BYTES:
+        if self._bytes > self._most_unread:
             self._flow(False)  # noqa: FBT003 - the direction
         self._wake()
 
@@ -126,6 +133,7 @@ class Body:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Its bytes as they come; raises BodyCut."""
+        self._most_unread = _UNREAD_BYTES
         while True:
             if self._pieces:
                 piece = self._taken()
@@ -139,15 +147,19 @@ class Body:
             else:
                 await self._arrival()
 
+    def expect(self) -> None:
+        """Let a client send it that waits for a word before; nothing where it is there already."""
+        if self._expects is not None and not self._ended:
+            self._expects()
+        self._expects = None
+
     def _taken(self) -> bytes:
         taken = b"".join(self._pieces)
         self._pieces.clear()
         return taken
 
     async def _arrival(self) -> None:
-        if self._expects is not None:
-            self._expects()
-            self._expects = None
+        self.expect()
         self._waiter = asyncio.get_running_loop().create_future()
         await self._waiter
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from duepoint.net import httpserver
+from duepoint.net import admission, httpserver
 from duepoint.net.requests import BodyCut, HttpRequest, HttpResponse, ServerLimits
+from tests.support.tlsfiles import Authority
 
 GET = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
@@ -63,9 +65,11 @@ Serve = Callable[..., contextlib.AbstractAsyncContextManager[Served]]
 @pytest.fixture
 def serve() -> Serve:
     @contextlib.asynccontextmanager
-    async def serving(answer: bytes = b"", **limits: float) -> AsyncIterator[Served]:
+    async def serving(
+        answer: bytes = b"", tls: ssl.SSLContext | None = None, **limits: float
+    ) -> AsyncIterator[Served]:
         served = Served(answer, ServerLimits(**limits))  # type: ignore[arg-type]
-        await served.server.start("127.0.0.1", 0, None)
+        await served.server.start("127.0.0.1", 0, tls)
         try:
             yield served
         finally:
@@ -179,3 +183,74 @@ async def test_an_address_with_very_many_connections_keeps_no_other_from_its_own
                 served.server.on_closed.clear()
                 await served.server.on_closed.wait()
         assert (await served.ask(CHUNKED + b"0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_idle_connections_of_few_addresses_keep_no_other_address_out(serve):
+    """Five addresses had all places between them, and the sixth got 503."""
+    async with serve(connections=40) as served:
+        held = []
+        for last in range(2, 7):
+            source = (f"127.0.0.{last}", 0)
+            held += [
+                await asyncio.open_connection("127.0.0.1", served.port, local_addr=source)
+                for _ in range(40)
+            ]
+        for last in range(7, 17):
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", served.port, local_addr=(f"127.0.0.{last}", 0)
+            )
+            writer.write(b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % last)
+            async with asyncio.timeout(20):
+                assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+            held.append((reader, writer))
+        assert len(served.targets) == 10
+        for _, each in held:
+            each.close()
+
+
+async def test_unfinished_handshakes_are_few_and_keep_no_other_address_out(serve, tmp_path):
+    files = Authority(tmp_path).issue("server", "127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    client = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    async with serve(tls=context, handshakes=4) as served:
+        began = [
+            await asyncio.open_connection(
+                "127.0.0.1", served.port, local_addr=(f"127.0.0.{last}", 0)
+            )
+            for last in (2, 3)
+            for _ in range(10)
+        ]
+        # Two addresses have two places each at the end: all others are closed.
+        ends = [asyncio.create_task(reader.read()) for reader, _ in began]
+        async with asyncio.timeout(20):
+            while sum(end.done() for end in ends) < len(ends) - 4:
+                await asyncio.wait([e for e in ends if not e.done()], return_when="FIRST_COMPLETED")
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=client)
+            writer.write(b"GET /secret HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+            assert served.targets == ["/secret"]
+            for _, each in [*began, (reader, writer)]:
+                each.close()
+            await asyncio.gather(*ends, return_exceptions=True)
+            while served.server.connections:
+                served.server.on_closed.clear()
+                await served.server.on_closed.wait()
+
+
+def test_the_addresses_of_an_ipv6_network_have_one_share():
+    one = admission.owner_of("2001:db8:1:2::1")
+    assert admission.owner_of("2001:db8:1:2:ffff::9") == one
+    assert admission.owner_of("2001:db8:1:3::1") != one
+    assert admission.owner_of("::ffff:192.0.2.1") == admission.owner_of("192.0.2.1")
+    assert admission.owner_of("192.0.2.2") != admission.owner_of("192.0.2.1")
+    assert admission.owner_of("fe80::1%eth0") == admission.owner_of("fe80::2")
+
+
+async def test_a_change_of_the_protocol_is_refused_and_its_request_not_carried_out(serve):
+    async with serve() as served:
+        head = b"PUT / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n"
+        said = await served.ask(head + b"Content-Length: 2\r\n\r\nok")
+        assert said.startswith(b"HTTP/1.1 400 ")
+        assert said.count(b"HTTP/1.1 ") == 1
+        assert served.targets == []
