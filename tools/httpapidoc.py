@@ -43,20 +43,26 @@ Who lacks `get` hears 404 for everything, whether it is there or not. There are 
 The dashboard's operations are judged otherwise: after the TokenReview, the request goes on to the API server with
 the caller's token, which says what they may see and do; a refusal carries its words. What only Redis knows is asked for after a
 SubjectAccessReview, for the right that is named at the operation. Such a token must be one that the API server itself takes, also where
-`api.audiences` names others. A change that a browser sends from another site's page (`Sec-Fetch-Site`) is refused.
+`api.audiences` names others.
+
+A change that a browser sends from another site's page is refused: by `Sec-Fetch-Site`, and where the browser does not send
+that, by an `Origin` that is neither `Host` nor `X-Forwarded-Host`. Every `POST`, `PUT` and `PATCH` needs its `Content-Type`, with an empty
+body too, which such a page cannot send.
 
 ## Rules
 
-- **Bodies** are JSON in UTF-8 of at most 256 KiB that can be read in one way only: equal keys, `NaN`, numbers beyond a
+- **Bodies** are JSON in UTF-8 that can be read in one way only, of at most 4 KiB more than `limits.payloadBytes` of the set (of the
+  dashboard's operations 68 KiB), sent within 30 seconds. A row of a stream has the same bound. Equal keys, `NaN`, numbers beyond a
   double, half a surrogate pair, a byte order mark and more than 100 levels are refused, as are unknown fields. `null` is
   absent. Read-only fields are passed over, so what a `GET` or an export gives can be written again.
 - **Tags.** `ETag` names the version of a member. `If-Match` refuses a change of another version (412), `If-None-Match: *`
   one of a member that is there. A change that says the same as what stands there is `Unchanged` and keeps the tag. A `PATCH` leaves
   the text of what it does not name as it is, also within the payload.
 - **Repeats.** A request with an `Idempotency-Key` is carried out once; a repeat within 24 hours by the same caller gets the
-  first answer with `Idempotency-Replayed: true`, with another body, or another `Duepoint-Durability`, 409. The caller is the user, whichever of their tokens comes. If the API dies between a change and its
+  first answer with `Idempotency-Replayed: true` (one above 1 KiB without its `payload`), with another body, or another
+  `Duepoint-Durability`, 409. The caller is the user, whichever of their tokens comes. If the API dies between a change and its
   record, a repeat (10 seconds later) makes the same change again: the same id, the same event id. A trigger is then a
-  second run. A set takes 1,000,000 keys a day.
+  second run. A namespace takes 1,000,000 keys a day, and 256 MiB of what is kept with them; then 429.
 - **Repeats without a key.** A `PUT`, `PATCH` or `DELETE` leads to the same state again, with two exceptions. A `delay` counts from
   each request: write `at`, or send a key. A one-off leaves its set when it has ended, unless
   `spec.retention.endedSeconds` keeps it. For a minute more (less where more than 4,000 one-offs of a shard end in a minute)
@@ -68,17 +74,23 @@ SubjectAccessReview, for the right that is named at the operation. Such a token 
   where it takes longer than `timeout=` (1,000 ms), 503 `NotDurable` says that the change is stored all the same.
 - **Headers that decide** (`If-Match`, `If-None-Match`, `Idempotency-Key`, `Duepoint-Durability`) are refused by a change that does not
   take them, as 400 `InvalidHeader`; the operations below name theirs.
-- **Rates.** `limits.changesPerSecond` of a set holds over all replicas. Beyond it a single change is 429 with
+- **Rates.** `limits.changesPerSecond` of a set holds over all replicas, and counts changes that are refused, too. Beyond it a single change is 429 with
   `Retry-After`, and the rows of a stream wait: each half second's rows are answered as they are stored, and those
   that waited are read anew where the set was edited meanwhile, with its defaults and limits of then. `limits.members` may be passed by what several replicas have under way.
 - **Bulk streams** are answered line by line in the order of the rows, while they are still being sent. A row that was
   answered is stored; of a stream that is cut, some rows behind the last answer may be. A line with `fatal` says why
   nothing behind it was read. Token, rights and the set are looked at again before each batch of rows is stored: what is taken away
-  ends a stream within the same seconds as it ends requests, row by row.
+  ends a stream within the same seconds as it ends requests. A stream of which no row comes in 10 seconds ends, empty lines or not. There are 64
+  streams a replica, 16 of them of a namespace.
+- **Triggers.** 100 runs of a member may wait for a receiver, and 4,096 of a set (of a set in one shard 4,096 divided by the number of
+  shards, but 100 at least); further ones are 429.
 - **Lists** go on by `next`. They are not a snapshot: what is created or removed meanwhile may be missing, what stays comes
   once. A cursor belongs to one list of one set, and to the present number of shards.
 - **Bounds**: URL 4 KiB, 100 headers of 32 KiB, a head within 10 seconds, 1 KiB of a body in 10 seconds, an answer read within
-  30 seconds; 1,000 connections a replica (`api.connections`), 750 of them from one address, 256 pipelined requests on each. Trailers are passed over.
+  30 seconds; 1,000 connections a replica (`api.connections`), 750 of them from one address, and 100 unfinished handshakes of TLS. An address
+  of IPv6 is its /64. Where there is no place, an idle connection of the address that has most is closed for one that has fewer. 256
+  pipelined requests on each connection. Trailers are passed over, a change of the protocol (`Upgrade`) is refused.
+- **Tokens.** After 100 tokens of an address that were not valid, 20 a second are asked about, and further unknown ones are 429.
 - **What stops**: a member that is removed or changed does not take back what a worker has already claimed of it.
 """
 

@@ -109,7 +109,7 @@ class Scene:
         headers: Mapping[str, str] | None = None,
         within: float = 20.0,
     ) -> Answer:
-        """One request; a body that is no bytes goes as JSON, ``as_`` empty sends no token."""
+        """One request; a body goes as JSON unless it is bytes, ``as_`` empty sends no token."""
         return await asyncio.to_thread(
             self.ask_now, method, path, body, as_=as_, headers=headers, timeout=within
         )
@@ -130,6 +130,8 @@ class Scene:
             sent.setdefault("Authorization", f"Bearer {self.tokens[as_]}")
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
+            sent.setdefault("Content-Type", "application/json")
+        elif body is None and method == "POST":
             sent.setdefault("Content-Type", "application/json")
         with contextlib.closing(connection):
             connection.request(method, path, body, sent)

@@ -18,6 +18,7 @@
         BlobForged              do not act on the blob
     errors.DuepointError
         WrongType               a user's key is no stream
+        TooManyWaiting          ask again when some runs have ended
         TooManyDefinitions      ask by uid
 """
 
@@ -72,6 +73,10 @@ class BlobForged(errors.WorldChanged):
 
 class WrongType(errors.DuepointError):
     """The key of a user's stream holds something that is no stream."""
+
+
+class TooManyWaiting(errors.DuepointError):
+    """A member of a set, or its set, has as many waiting runs as it may have."""
 
 
 class TooManyDefinitions(errors.DuepointError):

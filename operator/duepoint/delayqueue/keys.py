@@ -157,9 +157,9 @@ class IndexKeys:
         """A request to the HTTP API that had an idempotency key."""
         return f"{self.prefix}{{ctl}}:request:{digest}"
 
-    def requests(self, owner: str, span: int) -> str:
-        """How many of them a set had in a span of time."""
-        return f"{self.prefix}{{ctl}}:requests:{span}:{owner}"
+    def requests(self, namespace: str, span: int) -> str:
+        """What those of a namespace in a span of time take."""
+        return f"{self.prefix}{{ctl}}:requests:{span}:{namespace}"
 
     def changes(self, owner: str) -> str:
         """What was changed through the HTTP API in the current second, by set or namespace."""

@@ -9,6 +9,7 @@ Who may not do something hears 403 only where they may read the set; others lear
 from __future__ import annotations
 
 import asyncio
+import collections
 import hashlib
 import re
 from typing import Final
@@ -20,6 +21,7 @@ from duepoint.httpapi import remembered
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, reviews
+from duepoint.net import admission
 
 TIMES: Final = remembered.Times(granted=10.0, refused=2.0, renewed=5.0, stands=30.0)
 _MOST_KNOWN = 20_000
@@ -27,6 +29,10 @@ _MOST_KNOWN = 20_000
 #: must not be one there, nor keep those waiting whose tokens are known.
 _MOST_ASKED = 16
 _LONGEST_TOKEN = 16_384
+#: Tokens of an address that may turn out to be none: so many a second, and so many at once.
+_REFUSED_PER_SECOND = 20.0
+_REFUSED_AT_ONCE = 100.0
+_MOST_ADDRESSES = 10_000
 _NEVER = float("inf")
 #: RFC 6750, 2.1. Of "a b" the API server would look at a alone, which we did not remember.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -55,6 +61,33 @@ class Caller:
         self.key = hashlib.sha256(text).digest()
 
 
+class _Refusals:
+    """Who sent tokens that were none, and has to wait with further ones."""
+
+    def __init__(self) -> None:
+        #: What each address has left, and since when; it grows again.
+        self._left: collections.OrderedDict[str, tuple[float, float]] = collections.OrderedDict()
+
+    def check(self, owner: str) -> None:
+        """Raise Problem TooManyRequests where this address has to wait."""
+        if self._now(owner)[0] < 1:
+            message = "too many tokens from this address were not valid; repeat it later"
+            raise OperationProblem("TooManyRequests", message, retry_after_seconds=1)
+
+    def count(self, owner: str) -> None:
+        """A token of this address was none."""
+        left, now = self._now(owner)
+        self._left[owner] = left - 1, now
+        self._left.move_to_end(owner)
+        if len(self._left) > _MOST_ADDRESSES:
+            self._left.popitem(last=False)
+
+    def _now(self, owner: str) -> tuple[float, float]:
+        now = asyncio.get_running_loop().time()
+        left, since = self._left.get(owner, (_REFUSED_AT_ONCE, now))
+        return min(_REFUSED_AT_ONCE, left + (now - since) * _REFUSED_PER_SECOND), now
+
+
 class Access:
     """Knows callers, and what they may do."""
 
@@ -71,6 +104,7 @@ class Access:
         self._granted: dict[tuple[bytes, str, str, tuple[str, ...]], float] = {}
         self._token_places: shares.FairPlaces[str] = shares.FairPlaces(_MOST_ASKED)
         self._places: shares.FairPlaces[str] = shares.FairPlaces(_MOST_ASKED)
+        self._refusals = _Refusals()
 
     async def caller(self, authorization: str, peer: str = "") -> Caller:
         """Who asks; raises Problem Unauthenticated, AuthenticationUnavailable, Overloaded.
@@ -82,9 +116,11 @@ class Access:
         if (known := self._callers.known(digest)) is not None:
             found = known[1]
         else:
-            found = None
+            found, owner = None, admission.owner_of(peer)
             if _TOKEN.fullmatch(token):
-                found = await self._callers.find(digest, lambda: self._review(token, peer), peer)
+                if not self._callers.stands(digest):
+                    self._refusals.check(owner)
+                found = await self._callers.find(digest, lambda: self._review(token, owner), owner)
         if found is None:
             message = "the token is not valid: expired, revoked, or of another cluster or audience"
             raise OperationProblem("Unauthenticated", message, headers=CHALLENGE)
@@ -99,7 +135,10 @@ class Access:
             raise _unavailable() from error
         finally:
             self._token_places.leave(peer)
-        return None if user is None else Caller(user)
+        if user is None:
+            self._refusals.count(peer)
+            return None
+        return Caller(user)
 
     async def check(
         self, caller: Caller, namespace: str, name: str, verbs: tuple[str, ...]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -17,6 +18,7 @@ from duepoint.delayqueue.members import values
 from duepoint.faults import FaultPoint
 from duepoint.httpapi import (
     access,
+    bodies,
     bulk,
     calls,
     durability,
@@ -24,6 +26,8 @@ from duepoint.httpapi import (
     operations,
     ownsets,
     problems,
+    rates,
+    turns,
     views,
 )
 from duepoint.httpapi.dashboard import dashboard as dashboards
@@ -36,6 +40,10 @@ Operate = Callable[[calls.OperationCall], Awaitable[HttpResponse | None]]
 Choose = Callable[[], dict[str, Any]]
 
 _MOST_UNDER_WAY = 2_000
+#: Of a whole body, however it trickles.
+_BODY_SECONDS = 30.0
+#: Read closely at once: it takes a millisecond.
+_SHORT_BYTES = 1_024
 _NO_TYPES: Final = ("application/json", problems.CONTENT_TYPE)
 
 
@@ -48,6 +56,8 @@ class Application:
         rights: access.Access,
         sets: ownsets.OwnSets,
         repeats: idempotency.Idempotency,
+        limits: rates.Rates,
+        reading: turns.Turns,
         promise: durability.Promise,
         operate: Mapping[str, Operate],
         choose: Mapping[str, Choose],
@@ -58,6 +68,8 @@ class Application:
         self._rights = rights
         self._sets = sets
         self._repeats = repeats
+        self._rates = limits
+        self._turns = reading
         self._promise = promise
         self._operate = operate
         self._choose = choose
@@ -119,8 +131,9 @@ class Application:
         return of_pages or operations.route(method, path)
 
     def _describe(self, request: HttpRequest) -> HttpResponse:
-        if request.method != "GET":
-            raise OperationProblem("MethodNotAllowed", "GET it", headers=(("Allow", "GET"),))
+        if request.method not in ("GET", "HEAD"):
+            headers = (("Allow", "GET, HEAD"),)
+            raise OperationProblem("MethodNotAllowed", "GET it", headers=headers)
         return views.json_text(200, self._document)
 
     async def _carry_out(
@@ -150,11 +163,16 @@ class Application:
         )
         _check_deciding(operation, headers)
         self._check_body(operation, request)
-        if not operation.is_bulk:
-            call.body = await request.body.read(calls.MOST_BODY_BYTES)
         if is_of_pages and self._pages is not None:
+            await self._read_body(operation, call, caller.asker, calls.MOST_BODY_BYTES)
             return await self._pages.answer(operation, call, caller)
         call.own(await self._sets.find(route.namespace, route.set_name))
+        if operation.is_change:
+            most = call.owned.changes_per_second
+            await self._rates.take(call.owned.owner, most, route.namespace)
+        if not operation.is_bulk:
+            most = call.owned.reader.most_row_bytes
+            await self._read_body(operation, call, route.namespace, most)
         if operation.is_bulk:
             call.look_again = lambda: self._look_again(call, operation)
         if (operation.is_change or operation.is_bulk) and (safety := call.safety()) is not None:
@@ -164,6 +182,28 @@ class Application:
         if operation.is_change and (key := call.idempotency_key):
             return await self._once(operation, caller, call, key)
         return await self._operate[operation.name](call)
+
+    async def _read_body(
+        self, operation: operations.Operation, call: calls.OperationCall, owner: str, most: int
+    ) -> None:
+        """The body, within a bound and a time; as JSON that can be read in one way only."""
+        request = call.request
+        if (request.length or 0) > most:
+            raise _too_large(most)
+        try:
+            async with asyncio.timeout(_BODY_SECONDS):
+                call.body = await request.body.read(most)
+        except BodyTooLarge:
+            raise _too_large(most) from None
+        except TimeoutError:
+            raise BodyCut("the body did not come in time", 408) from None
+        if not call.body or not operation.body:
+            return
+        if len(call.body) <= _SHORT_BYTES:
+            bodies.check_strictly(call.body)
+            return
+        async with self._turns.of(owner):
+            bodies.check_strictly(call.body)
 
     async def _look_again(self, call: calls.OperationCall, operation: operations.Operation) -> None:
         """A stream that takes long has no more rights than a request that comes now."""
@@ -197,7 +237,9 @@ class Application:
             assert response is not None  # noqa: S101 - no change is answered by a stream
             return response
 
-        return await self._repeats.once(owner, key, asked, call.chosen, attempt)
+        return await self._repeats.once(
+            owner, key, asked, call.chosen, attempt, namespace=call.namespace
+        )
 
     @staticmethod
     def _check_body(operation: operations.Operation, request: HttpRequest) -> None:
@@ -205,22 +247,18 @@ class Application:
         if headers.get("content-encoding", "identity").lower() != "identity":
             message = "send the body without a content coding"
             raise OperationProblem("UnsupportedMediaType", message, field="Content-Encoding")
-        types = operations.body_types(operation)
-        if not types:
+        if operation.method in ("GET", "DELETE"):  # no page of another site can send DELETE
             return
+        types = operations.body_types(operation) or (calls.JSON,)
         if not calls.has_type(headers.get("content-type"), *types):
-            message = f"the body is {' or '.join(types)}, in UTF-8"
+            message = f"send {' or '.join(types)} in UTF-8, with an empty body too"
             raise OperationProblem("UnsupportedMediaType", message, field="Content-Type")
-        if not operation.is_bulk and (request.length or 0) > calls.MOST_BODY_BYTES:
-            raise _too_large()
 
     def _problem(self, error: Exception, request_id: str, operation: str) -> OperationProblem:
         """What an error is to the client."""
         match error:
             case OperationProblem():
                 return error
-            case BodyTooLarge():
-                return _too_large()
             case BodyCut():
                 return problems.of_status(error.status or 400, str(error))
             case values.InvalidCursor():
@@ -279,14 +317,25 @@ def _check_deciding(operation: operations.Operation, headers: Mapping[str, str])
 def _check_origin(request: HttpRequest) -> None:
     """A page of another site must not make a browser change something here.
 
-    A proxy that signs people in by a cookie adds their token to all that their browser sends.
+    A proxy that signs people in by a cookie adds their token to all that their browser sends. Old
+    browsers, and all over plain http, do not say which site a request comes from, but its origin.
     """
-    came_from = request.headers.get("sec-fetch-site", "none")
-    if request.method not in ("GET", "HEAD") and came_from not in ("none", "same-origin"):
+    headers = request.headers
+    if request.method in ("GET", "HEAD"):
+        return
+    came_from, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if came_from is None and origin is not None:
+        # A proxy may have put its own name into Host; no page can set the other header.
+        ours = {_place(headers.get(name, "")) for name in ("host", "x-forwarded-host")}
+        came_from = "same-origin" if _place(origin.partition("://")[2]) in ours - {""} else "other"
+    if came_from not in (None, "none", "same-origin"):
         raise OperationProblem("Forbidden", "a page of another site may not change anything here")
 
 
-def _too_large() -> OperationProblem:
-    return OperationProblem(
-        "PayloadTooLarge", f"the body has more than {calls.MOST_BODY_BYTES} bytes"
-    )
+def _place(authority: str) -> str:
+    """A host, with its port where that is not the usual one."""
+    return re.sub(r":(80|443)?$", "", authority.strip().lower())
+
+
+def _too_large(most: int) -> OperationProblem:
+    return OperationProblem("PayloadTooLarge", f"the body has more than {most} bytes")

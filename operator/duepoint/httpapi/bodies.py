@@ -1,6 +1,7 @@
-"""JSON of a request, read in one way only, into the type that the operation wants.
+"""JSON of a request into the type that the operation wants.
 
-Rows of members have a reader of their own, with messages for each field (``schedules.sets``).
+That it can be read in one way only was looked at before (``application``). Rows of members have a
+reader of their own, with messages for each field (``schedules.sets``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ WantedT = TypeVar("WantedT")
 _UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
 
 
+def check_strictly(text: bytes) -> None:
+    """Raise Problem InvalidJson where two readers could read two things; it may take long."""
+    if (problem := strictjson.problem(text)) is not None:
+        raise OperationProblem("InvalidJson", f"the JSON {problem}")
+
+
 def decoded(
     text: bytes, decoder: msgspec.json.Decoder[WantedT], shape: str, *, field: str = ""
 ) -> WantedT:
@@ -28,8 +35,6 @@ def decoded(
         shape: what to write, such as ``{"ids": ["…"]}``.
         field: which one is wrong where the shape is.
     """
-    if (problem := strictjson.problem(text)) is not None:
-        raise OperationProblem("InvalidJson", f"the JSON {problem}")
     try:
         return decoder.decode(text)
     except msgspec.ValidationError as error:

@@ -15,8 +15,8 @@ import asyncio
 import collections
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -25,7 +25,7 @@ from duepoint import errors, telemetry
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import members, values
 from duepoint.delayqueue.wire import nodes
-from duepoint.httpapi import bodies, calls, ownsets, problems, rates, singles, views
+from duepoint.httpapi import bodies, calls, ownsets, problems, rates, singles, turns, views
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import BodyCut, Stream
 from duepoint.schedules.sets import members as memberjson
@@ -39,6 +39,10 @@ _READ_SECONDS = 0.01
 #: Streams at a time, of the process and of a namespace: each holds some batches in memory.
 _MOST_STREAMS = 64
 _MOST_OF_A_NAMESPACE = 16
+#: A stream waits no longer for a row; empty lines are none.
+_ROW_SECONDS = 10.0
+#: Whoever hears one of these has no business with the set any more, and the stream ends.
+_LOST_RIGHTS: Final = (401, 403, 404)
 
 _encoder = msgspec.json.Encoder()
 
@@ -106,11 +110,13 @@ class Bulk:
         population: members.Members,
         sets: ownsets.OwnSets,
         limits: rates.Rates,
+        reading: turns.Turns,
         clock: clocks.Clock,
     ) -> None:
         self._members = population
         self._sets = sets
         self._rates = limits
+        self._turns = reading
         self._clock = clock
         self._streams: collections.Counter[str] = collections.Counter()
 
@@ -150,15 +156,40 @@ class Bulk:
 
     # -- what a transfer needs -----------------------------------------------------------------
 
-    async def read(self, owned: ownsets.OwnSet, first_line: int, lines: list[bytes]) -> _Batch:
+    async def read(self, call: calls.OperationCall, first_line: int, lines: list[bytes]) -> _Batch:
         """The rows of lines to be stored."""
-        return await _read(owned.reader, first_line, lines, self._clock.now_us())
+        return await self._read(call, call.owned.reader, first_line, lines, self._clock.now_us())
 
-    @staticmethod
-    async def read_removals(first_line: int, lines: list[bytes]) -> _Batch:
+    async def _read(
+        self,
+        call: calls.OperationCall,
+        reader: memberjson.RowReader,
+        first_line: int,
+        lines: list[bytes],
+        now_us: int,
+    ) -> _Batch:
+        """The rows of lines; delays count from ``now_us``."""
+        batch = _Batch(first_line, lines, [], [], {}, reader, now_us)
+
+        def read(places: slice) -> None:
+            rows = reader.rows(lines[places], now_us=now_us)
+            for place, row in enumerate(rows, start=places.start):
+                if isinstance(row, memberjson.RowError):
+                    batch.refused[place] = row.id, calls.refused_row(row)
+                else:
+                    batch.rows.append(row)
+                    batch.places.append(place)
+
+        await self._in_turns(call, lines, read)
+        return batch
+
+    async def read_removals(
+        self, call: calls.OperationCall, first_line: int, lines: list[bytes]
+    ) -> _Batch:
         """The rows of lines to be removed."""
         batch = _Batch(first_line, lines, [], [], {})
-        async for places in _turns(lines):
+
+        def read(places: slice) -> None:
             for place, line in enumerate(lines[places], start=places.start):
                 try:
                     batch.rows.append(_removal_of(line))
@@ -166,7 +197,22 @@ class Bulk:
                     batch.refused[place] = _named(line), problem
                 else:
                     batch.places.append(place)
+
+        await self._in_turns(call, lines, read)
         return batch
+
+    async def _in_turns(
+        self, call: calls.OperationCall, lines: list[bytes], read: Callable[[slice], None]
+    ) -> None:
+        """Read lines some at a time; other requests have their turns in between."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        for places in rowturns.turns(list(map(len, lines))):
+            async with self._turns.of(call.namespace):
+                read(places)
+            if loop.time() - begun > _READ_SECONDS:
+                await asyncio.sleep(0)
+                begun = loop.time()
 
     def most_together(self, call: calls.OperationCall) -> int:
         """How many rows may wait for their turn together: half a second's changes."""
@@ -177,18 +223,20 @@ class Bulk:
     ) -> tuple[_Batch, list[values.MemberWritten | OperationProblem]]:
         """What became of the rows of a batch, in their order; and the batch as it was read last."""
         owned = call.owned
-        if not batch.rows:
-            return batch, []
         try:
             changes = owned.changes_per_second
             await self._rates.wait(owned.owner, changes, call.namespace, len(batch.rows))
             owned = await self._owned_now(call)
+            if not batch.rows:
+                return batch, []
             if batch.reader is None:
                 removals = [row for row in batch.rows if isinstance(row, values.MemberRemoval)]
                 removed = await self._members.remove(owned.record, removals, safety=safety)
                 return batch, [*removed]
             if batch.reader is not owned.reader:  # the set's defaults may be other ones now
-                batch = await _read(owned.reader, batch.first_line, batch.lines, batch.read_us)
+                batch = await self._read(
+                    call, owned.reader, batch.first_line, batch.lines, batch.read_us
+                )
             writes = [
                 singles.write_of(row, singles.condition_of(row))
                 for row in batch.rows
@@ -196,6 +244,8 @@ class Bulk:
             ]
             return batch, await self._put(owned, writes, safety)
         except OperationProblem as problem:
+            if problem.status in _LOST_RIGHTS:
+                raise
             return batch, [problem] * len(batch.rows)
         except (errors.TryLater, errors.WorldChanged) as error:
             return batch, [unavailable(error)] * len(batch.rows)
@@ -270,6 +320,8 @@ class _Transfer:
                     await under_way
                 under_way = asyncio.create_task(self._carry_out(batch))
                 await asyncio.sleep(0)  # the batch is on its way before the next one is read
+            if under_way is not None:
+                await under_way
         except OperationProblem as problem:
             fatal = problem
         except BodyCut as cut:
@@ -281,8 +333,9 @@ class _Transfer:
             for outcome, count in self._counted.items():
                 if count:
                     telemetry.http_rows_total.labels(outcome).inc(count)
-        if under_way is not None:
-            await under_way  # raises where its answers did not reach the client
+        lost = None if under_way is None else under_way.exception()
+        if lost is not None and not isinstance(lost, OperationProblem):
+            raise lost  # its answers did not reach the client
         if fatal is not None:
             error = _RowError(self._line + 1, problems.of_row(fatal), fatal=True)
             await self._stream.write(_encoder.encode(error) + b"\n")
@@ -290,29 +343,40 @@ class _Transfer:
     async def _read(self, lines: list[bytes]) -> _Batch:
         first, self._line = self._line + 1, self._line + len(lines)
         if self._removes:
-            return await self._owner.read_removals(first, lines)
-        return await self._owner.read(self._call.owned, first, lines)
+            return await self._owner.read_removals(self._call, first, lines)
+        return await self._owner.read(self._call, first, lines)
 
     async def _carry_out(self, batch: _Batch) -> None:
         """Store or remove the rows, and answer them at once: the next ones may come late."""
         for part in batch.parts(self._owner.most_together(self._call)):
-            read, answers = await self._owner.carry_out(self._call, part, self._safety)
+            try:
+                read, answers = await self._owner.carry_out(self._call, part, self._safety)
+            except OperationProblem as problem:
+                await self._write(part, [problem] * len(part.rows))
+                raise
             await self._write(read, answers)
 
     async def _lines(self) -> AsyncIterator[list[bytes]]:
         """Whole lines as they come, some at a time; empty ones are left out."""
         rest = b""
-        count = 0
+        count = empty = 0
+        loop = asyncio.get_running_loop()
+        since = loop.time()
         async for piece in self._call.request.body.pieces():
             parts = (rest + piece).split(b"\n")
             rest = parts.pop()
             lines = [part for part in parts if part.strip()]
+            empty += len(parts) - len(lines)
+            if not lines and loop.time() - since > _ROW_SECONDS:
+                raise OperationProblem("RequestTimeout", f"no row came in {_ROW_SECONDS:.0f} s")
             read = _count_within_bounds(lines, count)
             for first in range(0, read, _TOGETHER):
                 yield lines[first : min(first + _TOGETHER, read)]
             count += read
-            if read < len(lines) or len(rest) > rowturns.MOST_ROW_BYTES:
+            if read < len(lines) or len(rest) > rowturns.MOST_ROW_BYTES or empty > MOST_ROWS:
                 raise _out_of_bounds(count)
+            if lines:
+                since = loop.time()
         if rest.strip():
             if not _count_within_bounds([rest], count):
                 raise _out_of_bounds(count)
@@ -338,33 +402,6 @@ class _Transfer:
         self._counted.update(outcomes)
         self._counted["refused"] += len(refused)
         await self._stream.write(_encoder.encode_lines(lines))
-
-
-async def _read(
-    reader: memberjson.RowReader, first_line: int, lines: list[bytes], now_us: int
-) -> _Batch:
-    """The rows of lines to be stored; delays count from ``now_us``."""
-    batch = _Batch(first_line, lines, [], [], {}, reader, now_us)
-    async for places in _turns(lines):
-        rows = reader.rows(lines[places], now_us=now_us)
-        for place, row in enumerate(rows, start=places.start):
-            if isinstance(row, memberjson.RowError):
-                batch.refused[place] = row.id, calls.refused_row(row)
-            else:
-                batch.rows.append(row)
-                batch.places.append(place)
-    return batch
-
-
-async def _turns(lines: list[bytes]) -> AsyncIterator[slice]:
-    """Places of lines to be read now; other requests have their turns in between."""
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
-    for places in rowturns.turns(list(map(len, lines))):
-        yield places
-        if loop.time() - begun > _READ_SECONDS:
-            await asyncio.sleep(0)
-            begun = loop.time()
 
 
 def _count_within_bounds(lines: list[bytes], count: int) -> int:
@@ -393,6 +430,7 @@ def _named(line: bytes) -> str:
 
 
 def _removal_of(line: bytes) -> values.MemberRemoval:
+    bodies.check_strictly(line)
     row = bodies.decoded(line, _removal_decoder, '{"id": "…"}, and ifMatch if you like')
     calls.check_id(row.id)
     if row.if_match is not None and not memberjson.is_tag(row.if_match):

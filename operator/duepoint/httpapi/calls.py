@@ -22,7 +22,8 @@ from duepoint.httpapi.problems import OperationProblem
 from duepoint.net import requests
 from duepoint.schedules.sets import members as memberjson
 
-MOST_BODY_BYTES: Final = 256 * 1024
+#: Of a request of the dashboard; of one about a member as of a row of its set.
+MOST_BODY_BYTES: Final = 68 * 1024
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -190,8 +191,14 @@ def accepts(header: str | None, *types: str) -> bool:
 
 
 def has_type(header: str | None, *types: str) -> bool:
-    """Whether a body is of one of these types, in UTF-8; without a header it is taken to be."""
-    if header is None or header in types:
+    """Whether a body is of one of these types, in UTF-8.
+
+    Without a header it is not: a page of another site can send a text, a form or nothing said, and
+    JSON only where we allowed it.
+    """
+    if header is None:
+        return False
+    if header in types:
         return True
     kind, *options = (each.strip().lower() for each in header.split(";"))
     charsets = [each.removeprefix("charset=") for each in options if each.startswith("charset=")]

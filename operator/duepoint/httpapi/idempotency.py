@@ -4,7 +4,8 @@ The first attempt is recorded with the hash of what it asks and with what it cho
 member, the run of a trigger), and again with its answer. A repeat gets that answer. Where the first
 attempt was lost in between, a repeat is carried out with the same choices: a member that was
 stored is stored again under its id, and its event has the same id as well. Refusals are not kept:
-what is wrong with a request may be mended.
+what is wrong with a request may be mended. A large answer is kept without its payload, which is
+what makes it large: a namespace has one quota for all that is kept.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from duepoint.net.requests import HttpResponse
 
 #: After so long an attempt without an answer counts as lost.
 _LOST_AFTER_US = 10_000_000
+#: Of an answer that is kept as it is.
+_SMALL_BYTES = 1_024
 
 
 class _Record(msgspec.Struct, array_like=True):
@@ -37,6 +40,8 @@ class _Record(msgspec.Struct, array_like=True):
     body: bytes = b""
 
 
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
 #: Carries a request out; the argument is what an earlier attempt chose, or is to be filled.
 Attempt = Callable[[dict[str, Any]], Awaitable[HttpResponse]]
 
@@ -49,7 +54,14 @@ class Idempotency:
         self._clock = clock
 
     async def once(
-        self, owner: str, key: str, asked: tuple[object, ...], choose: dict[str, Any], do: Attempt
+        self,
+        owner: str,
+        key: str,
+        asked: tuple[object, ...],
+        choose: dict[str, Any],
+        do: Attempt,
+        *,
+        namespace: str,
     ) -> HttpResponse:
         """The answer of the first request with this key.
 
@@ -57,18 +69,18 @@ class Idempotency:
             owner: whose keys these are: the set, and the caller.
             asked: everything that makes the request another one.
             choose: what this attempt chooses, should it be the first.
+            namespace: whose quota holds what is kept.
         """
         now_us = self._clock.now_us()
         digest = hashlib.sha256(msgspec.msgpack.encode(asked)).digest()
         record = _Record(digest, now_us, choose)
-        found = await self._requests.begin(
-            owner, key, msgspec.msgpack.encode(record), now_us=now_us
-        )
+        request = apirequests.RepeatedRequest(namespace, owner, key, now_us)
+        found = await self._requests.begin(request, msgspec.msgpack.encode(record))
         if found is None:
             raise OperationProblem(
                 "TooManyIdempotencyKeys",
-                f"the set had {apirequests.MOST_REQUESTS} requests with a key today; "
-                "leave the key out, or PUT under an id of your own",
+                "the namespace had too many requests with a key today; leave the key out, or PUT "
+                "under an id of your own",
                 retry_after_seconds=3_600,
             )
         if found:
@@ -82,7 +94,7 @@ class Idempotency:
             record = msgspec.structs.replace(earlier, since_us=now_us)
             renewed = msgspec.msgpack.encode(record)
             if now_us - earlier.since_us < _LOST_AFTER_US or not await self._requests.resume(
-                owner, key, found, renewed
+                request, found, renewed
             ):
                 message = "the first request with this key is being carried out"
                 raise OperationProblem("IdempotencyInProgress", message, retry_after_seconds=1)
@@ -91,11 +103,19 @@ class Idempotency:
             answer = await do(record.begun)
         except OperationProblem as problem:
             if problem.status < 500:
-                await self._requests.finish(owner, key, b"")
+                await self._requests.finish(request, b"")
             raise
         kept = msgspec.structs.replace(
-            record, status=answer.status, headers=answer.headers, body=answer.body
+            record, status=answer.status, headers=answer.headers, body=_without_payload(answer.body)
         )
-        await self._requests.finish(owner, key, msgspec.msgpack.encode(kept))
+        await self._requests.finish(request, msgspec.msgpack.encode(kept))
         await faults.reach(FaultPoint.AFTER_ANSWER_RECORDED)
         return answer
+
+
+def _without_payload(body: bytes) -> bytes:
+    if len(body) <= _SMALL_BYTES:
+        return body
+    fields = _fields_decoder.decode(body)
+    fields.pop("payload", None)
+    return msgspec.json.encode(fields)

@@ -229,9 +229,9 @@ def _is_place(version: str, namespaces: str, namespace: str, sets: str, name: st
 
 def chosen(methods: Mapping[str, Operation], method: str) -> Operation:
     """The operation of a path by its method; raises Problem MethodNotAllowed."""
-    operation = methods.get(method)
+    operation = methods.get("GET" if method == "HEAD" else method)
     if operation is None:
-        allowed = ", ".join(sorted(methods))
+        allowed = ", ".join(sorted({*methods, "HEAD"} if "GET" in methods else methods))
         message = f"the path takes {allowed} only"
         raise OperationProblem("MethodNotAllowed", message, headers=(("Allow", allowed),))
     return operation

@@ -62,7 +62,7 @@ KINDS: Final = {
     "Refused": Kind(422, "The Kubernetes API server refuses the object"),
     "TooLate": Kind(422, "The time has passed, and so has its deadline"),
     "UnknownTimeZone": Kind(422, "The time zone is unknown"),
-    "TooManyIdempotencyKeys": Kind(429, "The set had too many idempotency keys today"),
+    "TooManyIdempotencyKeys": Kind(429, "The namespace had too many idempotency keys today"),
     "TooManyRequests": Kind(429, "There are more requests than the limit allows"),
     "HeadersTooLarge": Kind(431, "There are too many headers, or too large ones"),
     "InternalError": Kind(500, "The API failed; its log says why"),

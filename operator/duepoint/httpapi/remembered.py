@@ -85,6 +85,12 @@ class Remembered(Generic[KeyT, FoundT]):
             return None
         return answer.renewed_from, answer.found
 
+    def stands(self, key: KeyT) -> bool:
+        """Whether a yes is known that may be renewed."""
+        answer = self._known.get(key)
+        now = asyncio.get_running_loop().time()
+        return answer is not None and bool(answer.found) and now < answer.stands_until
+
     async def find(
         self, key: KeyT, ask: Callable[[], Awaitable[FoundT]], asker: str = ""
     ) -> FoundT:

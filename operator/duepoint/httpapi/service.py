@@ -23,6 +23,7 @@ from duepoint.httpapi import (
     rates,
     singles,
     tlsfiles,
+    turns,
 )
 from duepoint.httpapi.dashboard import dashboard
 from duepoint.kube import port, usersessions
@@ -46,9 +47,10 @@ def assemble(
     """Everything behind the server; ``users``: those of the dashboard, None = there is none."""
     sets = ownsets.OwnSets(queue.sets, queue.members)
     limits = rates.Rates(queue.api_requests, of_namespace=of_namespace)
-    single = singles.Singles(queue.members, sets, limits, clock)
+    single = singles.Singles(queue.members, sets, clock)
     lists = listing.Listing(queue.members, sets, queue.durability, clock)
-    streams = bulk.Bulk(queue.members, sets, limits, clock)
+    reading = turns.Turns()
+    streams = bulk.Bulk(queue.members, sets, limits, reading, clock)
     dead = letters.Letters(queue.members, limits)
     rights = access.Access(api, audiences)
     pages = None if users is None else dashboard.Dashboard(rights, users, queue, clock)
@@ -56,6 +58,8 @@ def assemble(
         rights=rights,
         sets=sets,
         repeats=idempotency.Idempotency(queue.api_requests, clock),
+        limits=limits,
+        reading=reading,
         promise=durability.Promise(queue.durability),
         operate={
             "getSet": lists.summary,

@@ -13,10 +13,11 @@ import msgspec
 
 from duepoint import clock as clocks
 from duepoint import errors, faults
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import members, values
 from duepoint.delayqueue.wire import nodes
 from duepoint.faults import FaultPoint
-from duepoint.httpapi import bodies, calls, grouping, ownsets, rates, views
+from duepoint.httpapi import bodies, calls, grouping, ownsets, views
 from duepoint.httpapi.problems import OperationProblem
 from duepoint.net.requests import HttpResponse
 from duepoint.schedules import definition as definitions
@@ -39,12 +40,10 @@ class Singles:
         self,
         population: members.Members,
         sets: ownsets.OwnSets,
-        limits: rates.Rates,
         clock: clocks.Clock,
     ) -> None:
         self._members = population
         self._sets = sets
-        self._rates = limits
         self._clock = clock
         self._gets: grouping.Grouping[ownsets.OwnSet, str, values.StoredMember | None] = (
             grouping.Grouping(self._get_together)
@@ -96,7 +95,6 @@ class Singles:
         calls.check_id(call.id)
         call.owned.check_open()
         row = self._row(call, call.body, call.id)
-        await self._take(call)
         if_match = call.tags("If-Match")
         if_none = call.tags("If-None-Match")
         if if_match and if_none:
@@ -128,7 +126,6 @@ class Singles:
         if row.at_us is None:
             message = "a member with a schedule needs an id of yours: PUT it; write at or delay"
             raise OperationProblem("InvalidField", message, field="schedule")
-        await self._take(call)
         answer = await self._put(call, row, None)
         place = f"/v1/namespaces/{call.namespace}/schedulesets/{call.set_name}/schedules/{row.id}"
         return self._written(call, 201, row, answer, (("Location", place),))
@@ -137,7 +134,6 @@ class Singles:
         call.owned.check_open()
         bodies.decoded(call.body, _fields_decoder, 'an object such as {"suspend": true}')
         wanted = call.tags("If-Match")
-        await self._take(call)
         for _ in range(_RACES):
             found = await self._found(call)
             if wanted and "*" not in wanted and found.tag not in wanted:
@@ -156,7 +152,6 @@ class Singles:
     async def delete(self, call: calls.OperationCall) -> HttpResponse:
         call.owned.check_open()
         wanted = call.tags("If-Match")
-        await self._take(call)
         condition = await self._condition(call, wanted) if wanted else None
         if not memberjson.is_id(call.id):
             raise no_member(call.id)
@@ -181,9 +176,12 @@ class Singles:
         found = await self._found(call)
         if found.state is definitions.State.SUSPENDED:
             raise OperationProblem("MemberSuspended", "the member is suspended; resume it first")
-        await self._take(call)
         run_uid = call.chosen["run"]
-        slot_us = await self._members.trigger(record, call.id, run_uid=run_uid, payload=payload)
+        try:
+            slot_us = await self._members.trigger(record, call.id, run_uid=run_uid, payload=payload)
+        except queue_errors.TooManyWaiting:
+            message = "too many runs of this member, or of its set, wait for their receiver"
+            raise OperationProblem("TooManyRequests", message, retry_after_seconds=10) from None
         if slot_us is None:
             raise no_member(call.id)
         return views.json(202, {"run": run_uid, "slotTime": views.time(slot_us)})
@@ -214,10 +212,6 @@ class Singles:
         if isinstance(row, memberjson.RowError):
             raise calls.refused_row(row)
         return row
-
-    async def _take(self, call: calls.OperationCall) -> None:
-        owned = call.owned
-        await self._rates.take(owned.owner, owned.changes_per_second, call.namespace)
 
     async def _condition(
         self, call: calls.OperationCall, wanted: tuple[str, ...]

@@ -37,8 +37,9 @@ BODIES = {
     "equal keys": (AT + b',"at":"2091-12-24T18:00:00Z"}', "InvalidJson"),
     "equal keys below": (with_payload(b'{"a":1,"b":{"a":1,"a":2}}'), "InvalidJson"),
     "equal keys by an escape": (with_payload(b'{"a":1,"\\u0061":2}'), "InvalidJson"),
-    "10,000 levels": (with_payload(b"[" * 10_000 + b"]" * 10_000), "InvalidJson"),
-    "100,000 levels of objects": (with_payload(b'{"a":' * 40_000), "InvalidJson"),
+    "3,000 levels": (with_payload(b"[" * 3_000 + b"]" * 3_000), "InvalidJson"),
+    "1,000 levels of objects": (with_payload(b'{"a":' * 1_000), "InvalidJson"),
+    "40,000 levels of objects": (with_payload(b'{"a":' * 40_000), "PayloadTooLarge"),
     "a million levels": (with_payload(b"[" * 1_000_000 + b"]" * 1_000_000), "PayloadTooLarge"),
     "half a surrogate": (with_payload(b'"\\ud800"'), "InvalidJson"),
     "unknown field": (AT + b',"prioritty":1}', "UnknownField"),
@@ -130,7 +131,7 @@ async def test_no_bad_row_is_stored_and_each_is_answered_in_its_place(scene):
         "nothing",
         "a row's condition",
         "long body",
-        "100,000 levels of objects",
+        "40,000 levels of objects",
         "a million levels",
     )
     cases = {what: case for what, case in cases.items() if what not in skipped}
@@ -203,8 +204,8 @@ async def test_methods_types_and_codings_that_are_not_taken(scene):
     path = scene.member("a")
     refused = await scene.ask("POST", path, {})
     assert refused.code == "MethodNotAllowed"
-    assert refused.headers["allow"] == "DELETE, GET, PATCH, PUT"
-    for method in ("HEAD", "OPTIONS", "TRACE"):
+    assert refused.headers["allow"] == "DELETE, GET, HEAD, PATCH, PUT"
+    for method in ("OPTIONS", "TRACE"):
         assert (await scene.ask(method, path)).status == 405
     html = {"Accept": "text/html", **JSON}
     assert (await scene.ask("GET", path, headers=html)).code == "NotAcceptable"
@@ -288,10 +289,11 @@ async def test_pipelined_requests_are_answered_in_order(scene):
 
 
 async def test_clients_that_dawdle_are_cut(scene):
+    kind = "Content-Type: application/json"
     kinds = {
         "head": b"GET / HTTP/1.1\r\nHost: x\r\nX-A: ",
-        "body": scene.head("PUT", scene.member("a"), "Content-Length: 400") + AT,
-        "chunks": scene.head("PUT", scene.member("a"), "Transfer-Encoding: chunked")
+        "body": scene.head("PUT", scene.member("a"), kind, "Content-Length: 400") + AT,
+        "chunks": scene.head("PUT", scene.member("a"), kind, "Transfer-Encoding: chunked")
         + b"1d\r\n" + AT,
         "bulk": scene.head(
             "POST",
@@ -314,8 +316,9 @@ async def test_clients_that_dawdle_are_cut(scene):
 
 
 async def test_a_body_that_never_ends_is_cut_at_its_bound(scene):
-    head = scene.head("PUT", scene.member("a"), "Transfer-Encoding: chunked")
-    said = await asyncio.to_thread(scene.raw, head + b"10000\r\n" + b" " * 65536 + b"\r\n" * 1)
+    kind = "Content-Type: application/json"
+    head = scene.head("PUT", scene.member("a"), kind, "Transfer-Encoding: chunked")
+    said = await asyncio.to_thread(scene.raw, head + b"1000\r\n" + b" " * 4096 + b"\r\n" * 1)
     assert said.startswith(b"HTTP/1.1 408 ")
     chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
     said = await asyncio.to_thread(scene.raw, head + chunk * 8)

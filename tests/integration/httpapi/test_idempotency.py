@@ -45,7 +45,7 @@ async def test_repeats_at_once_of_a_lost_request_are_carried_out_once(valkey, ke
         return HttpResponse(202, (), b"{}")
 
     def asked(do, run):
-        return remembered.once("set", "key", ASKED, {"run": run}, do)
+        return remembered.once("set", "key", ASKED, {"run": run}, do, namespace="shop")
 
     with pytest.raises(asyncio.CancelledError):
         await asked(lost, "first")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages
 from duepoint.delayqueue.definitions import codec, interning, moves, records
 from duepoint.schedules import definition as definitions
@@ -51,8 +52,11 @@ class Occurrences:
         point: points.DuePoint,
         record: messages.OccurrenceRecord,
         epoch: messages.Epoch,
+        *,
+        most: tuple[int, int] | None = None,
     ) -> messages.Armed:
-        (armed,) = await self.enqueue_many(definition, [(point, record)], epoch)
+        """Put one in; ``most``: see ``enqueue_many``."""
+        (armed,) = await self.enqueue_many(definition, [(point, record)], epoch, most=most)
         return armed
 
     async def enqueue_many(
@@ -60,16 +64,26 @@ class Occurrences:
         definition: definitions.Definition,
         wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
         epoch: messages.Epoch,
+        *,
+        most: tuple[int, int] | None = None,
     ) -> list[messages.Armed]:
+        """Put all of them in.
+
+        Args:
+            most: of a member of a set: how many it may have, and the set in one shard. Raises
+                TooManyWaiting beyond.
+        """
         armed: list[messages.Armed] = []
         for first in range(0, len(wanted), _ENQUEUE_BATCH):
             part = wanted[first : first + _ENQUEUE_BATCH]
             enqueue = functools.partial(
-                self._enqueue, definition=definition, wanted=part, epoch=epoch
+                self._enqueue, definition=definition, wanted=part, epoch=epoch, most=most
             )
             reply = await self.layouts.where_it_is(definition.id, enqueue)
             if reply == b"GONE":
                 raise errors.WorldChanged(f"{definition.identity}: its definition is gone")
+            if reply == b"FULL":
+                raise queue_errors.TooManyWaiting(f"{definition.identity}: too many runs wait")
             armed += [messages.Armed(answer.decode().lower()) for answer in reply]
         return armed
 
@@ -80,6 +94,7 @@ class Occurrences:
         definition: definitions.Definition,
         wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
         epoch: messages.Epoch,
+        most: tuple[int, int] | None,
     ) -> Any:  # noqa: ANN401 - what the script replies
         lane = await self.numbering.lane_of(shard, definition, epoch)
         names = self.index.shard(shard)
@@ -93,6 +108,8 @@ class Occurrences:
             id=definition.id,
             uid=codec.packed_uid(definition.uid),
         )
+        if most is not None:
+            call.put(most=most)
         call.put(
             members=call.run(point.member for point, _ in wanted),
             records=call.run(records.pack(record) for _, record in wanted),

@@ -21,6 +21,10 @@ from duepoint.schedules.sets import setrecord
 
 _SECOND_US = 1_000_000
 _ROUNDS = 3
+#: Runs of a member that may wait, and of a set over all shards: a receiver that does not answer
+#: keeps them, each with a payload.
+MOST_OF_A_MEMBER = 100
+MOST_OF_A_SET = 4_096
 
 
 @dataclass(eq=False)
@@ -36,7 +40,10 @@ class MemberTriggers:
     async def trigger(
         self, set_: setrecord.SetRecord, name: str, run_uid: str, payload: bytes
     ) -> int | None:
-        """The slot of the run that is due now, in microseconds; None where there is no member."""
+        """The slot of the run that is due now, in microseconds; None where there is no member.
+
+        Raises TooManyWaiting.
+        """
         member_id = points.member_id(set_.identity, name)
         for _ in range(_ROUNDS):
             known = await self.reader.definition(member_id)
@@ -53,7 +60,9 @@ class MemberTriggers:
             point = points.manual(member_id, slot_us, run_uid, PointKind.MANUAL)
             epoch = messages.Epoch(await self.layouts.newest_epoch())
             try:
-                await self.occurrences.enqueue(known, point, record, epoch)
+                shards = self.index.known_layout().shards
+                most = MOST_OF_A_MEMBER, max(MOST_OF_A_MEMBER, MOST_OF_A_SET // shards)
+                await self.occurrences.enqueue(known, point, record, epoch, most=most)
             except (queue_errors.Fenced, queue_errors.LayoutChanged):
                 await self.layouts.read()  # a leader began meanwhile
             except errors.WorldChanged:

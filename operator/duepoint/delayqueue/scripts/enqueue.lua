@@ -5,8 +5,9 @@
   nothing, for as long as the occurrences wait.
 
   ARGV  layout, epoch, lane (number), at (us: the time by the caller's agreed clock), id, uid: positions in ARGV,
-        members {from, to} in ARGV, records {from, to}: of each member its record
-  Reply {APPLIED | UNCHANGED (it is there) for each member} | GONE (no definition of this uid)
+        members {from, to} in ARGV, records {from, to}: of each member its record; of a set's member
+        perhaps most {occurrences of the member, of the set in this shard}
+  Reply {APPLIED | UNCHANGED (it is there) for each member} | GONE (no definition of this uid) | FULL (it has so many)
         | BUSY (on its way to another shard) | ABSENT (not in this draining shard: see the new one)
   Error OOM
 ]]
@@ -15,7 +16,17 @@
 -- include fenced
 -- include time
 -- include wake
+-- include occurrences
 -- include wanteddefinition
+
+-- Of the points of a set its members have one each at most; the others are occurrences.
+if args.most and not redis.call('ZSCORE', LANE, ARGV[args.members[1]]) then
+  local members = tonumber(redis.call('HGET', META, 'c' .. args.lane)) or 0
+  if redis.call('ZLEXCOUNT', OCC, range_of(id)) >= args.most[1]
+    or redis.call('ZCARD', LANE) - members >= args.most[2] then
+    return 'FULL'
+  end
+end
 
 -- A microsecond apart, so that they are claimed in this order; the last one is due now. Now is the earlier of
 -- two times: a server whose clock is an hour ahead would keep them waiting once its clock is right again.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 from duepoint import clock as clocks
+from duepoint import shares
 from duepoint.delayqueue import delayqueue
 from duepoint.httpapi import access, calls, operations
 from duepoint.httpapi.dashboard import (
@@ -17,8 +19,11 @@ from duepoint.httpapi.dashboard import (
     reads,
     routes,
 )
-from duepoint.kube import usersessions
+from duepoint.httpapi.problems import OperationProblem
+from duepoint.kube import transport, usersessions
 from duepoint.net.requests import HttpRequest, HttpResponse
+
+_WAIT_SECONDS: Final = 10.0
 
 Operate = Callable[[asking.UserCall], Awaitable[HttpResponse]]
 
@@ -34,6 +39,8 @@ class Dashboard:
         clock: clocks.Clock,
     ) -> None:
         self._users = users
+        #: Connections to the API server, of which each user has a share.
+        self._places: shares.FairPlaces[str] = shares.FairPlaces(transport.REQUEST_CONNECTIONS)
         self._files = files.WebFiles()
         read = reads.Reads(rights, queue, clock)
         given_up = letters.ScheduleLetters(rights, queue)
@@ -66,4 +73,10 @@ class Dashboard:
         """Carry an operation out with the caller's own token."""
         token = access.token_of(call.request.headers.get("authorization", ""))
         api = await self._users.of(token)
-        return await self._operate[operation.name](asking.UserCall(call, caller, api))
+        if not await self._places.wait(caller.asker, _WAIT_SECONDS):
+            message = "you have too many requests under way"
+            raise OperationProblem("TooManyRequests", message, retry_after_seconds=1)
+        try:
+            return await self._operate[operation.name](asking.UserCall(call, caller, api))
+        finally:
+            self._places.leave(caller.asker)

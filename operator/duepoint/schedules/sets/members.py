@@ -28,6 +28,8 @@ ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:~@-]{0,127}$"
 TAG_PATTERN: Final = r"^[0-9a-f]{8}$"
 LONGEST_EXPRESSION: Final = 200
 _LONGEST_JITTER: Final = 32
+#: Of a row, beside its payload; what is longer is refused before it is read closely.
+_FIELDS_BYTES: Final = 4_096
 
 _ID = re.compile(ID_PATTERN[:-1])
 _TAG = re.compile(TAG_PATTERN[:-1])
@@ -159,6 +161,7 @@ class RowReader:
     ) -> None:
         self.settings = settings
         self._most_payload_bytes = settings.limits.payload_bytes
+        self.most_row_bytes = settings.limits.payload_bytes + _FIELDS_BYTES
         self._rules = KeptRules(_MOST_BYTES) if kept is None else kept
         self._namespace = namespace
         self._number = next(_numbers)
@@ -175,14 +178,20 @@ class RowReader:
         return [self._checked(member, None, now_us, is_row=True) for member in decoded]
 
     def body(self, text: bytes, *, id_: str, now_us: int) -> ReadMember | RowError:
-        """The body of a request for one member, whose id the URL or the server says."""
+        """The body of a request for one member, whose id the URL or the server says.
+
+        It was found to be JSON that can be read in one way only.
+        """
         return self._read(text, id_, now_us, is_row=False)
 
     def _read(
         self, text: bytes | msgspec.Raw, id_: str | None, now_us: int, *, is_row: bool
     ) -> ReadMember | RowError:
         raw = bytes(text)
-        if (problem := strictjson.problem(raw)) is not None:
+        if is_row and len(raw) > self.most_row_bytes:
+            message = f"has {len(raw)} bytes; a row of this set has at most {self.most_row_bytes}"
+            return RowError(Code.PAYLOAD_TOO_LARGE, "", message)
+        if is_row and (problem := strictjson.problem(raw)) is not None:
             return RowError(Code.INVALID_JSON, "", f"the JSON {problem}")
         try:
             member = _decoded(raw)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 #: Of one row; a longer one is refused unread.
 MOST_ROW_BYTES = 64 * 1024
 _TURN_ROWS = 25
-_TURN_BYTES = 64 * 1024
+_TURN_BYTES = 16 * 1024
 
 
 def turns(sizes: Sequence[int]) -> Iterator[slice]:

@@ -82,6 +82,6 @@ def test_other_work_has_its_turns_between_rows():
     small, large = [10] * 60, [40_000] * 3
     turns = list(rowturns.turns([*small, *large]))
     assert [(each.start, each.stop) for each in turns] == [
-        (0, 25), (25, 50), (50, 61), (61, 62), (62, 63),
+        (0, 25), (25, 50), (50, 60), (60, 61), (61, 62), (62, 63),
     ]  # fmt: skip
     assert list(rowturns.turns([])) == []
