@@ -179,3 +179,33 @@ async def test_the_operators_own_metrics_say_that_redis_answers(stack: Stack) ->
             return "duepoint_redis_up 1.0" in await process.metrics()
 
         await eventually(says_so, f"the {process.role} says that Redis answers")
+
+
+async def test_a_redis_that_takes_no_writes_is_what_ready_says_of_an_edit(stack: Stack) -> None:
+    """READONLY after a failover that left a replica, MISCONF and the like: reads go on."""
+    await stack.running()
+    await stack.apply("call", {"schedule": "@every 2s", "webhook": stack.webhook()})
+    await stack.wait_for_condition("call", "Ready")
+    refusals = {
+        "READONLY": (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
+        "NOREPLICAS": (
+            ("CONFIG", "SET", "min-replicas-to-write", "1"),
+            ("CONFIG", "SET", "min-replicas-to-write", "0"),
+        ),
+    }
+    with stack.redis.client() as client:
+        for number, (code, (begin, end)) in enumerate(refusals.items(), start=2):
+            client.execute_command(*begin)
+            made = await stack.apply(
+                "call", {"schedule": f"@every {number}m", "webhook": stack.webhook()}
+            )
+            generation = made["metadata"]["generation"]
+
+            def says_why(found, code=code, generation=generation):
+                ready = condition(found, "Ready")
+                is_current = ready["observedGeneration"] == generation
+                return is_current and ready["status"] == "Unknown" and code in ready["message"]
+
+            await stack.wait_for_schedule("call", says_why, f"names {code} in Ready")
+            client.execute_command(*end)
+            await stack.wait_until_ready("call", generation)

@@ -676,3 +676,57 @@ async def test_what_never_succeeds_is_fine_nowhere(stack: Stack, developer: Deve
         if event["involvedObject"]["name"] == "wrong-port"
     ]
     assert {"RunFailing", "RunRecovered"} <= set(told)
+
+
+#: How a Pod ended, as a kubelet writes it, and what is said of its run.
+ENDS = {
+    "out-of-memory": ({"exitCode": 137, "reason": "OOMKilled"}, {}, "OOMKilled"),
+    "exits-with-3": ({"exitCode": 3, "reason": "Error"}, {}, "exit code 3"),
+    "cannot-start": (
+        {"exitCode": 128, "reason": "StartError", "message": 'exec: "nope": not found'},
+        {},
+        'StartError: exec: "nope": not found',
+    ),
+    "evicted": (None, {"reason": "Evicted", "message": "The node was low on memory"}, "Evicted"),
+}
+
+
+async def pod_of(stack: Stack, schedule: str) -> tuple[str, dict]:
+    """Path and object of the Pod of a Schedule's first Job."""
+    (job, *_) = await stack.wait_for_job(schedule)
+    pods = f"/api/v1/namespaces/{stack.namespace}/pods"
+    query = {"labelSelector": f"batch.kubernetes.io/job-name={job['metadata']['name']}"}
+    found: list[dict] = []
+
+    async def is_there() -> bool:
+        found[:] = json.loads(await stack.api.request("GET", pods, query=query))["items"]
+        return bool(found)
+
+    await eventually(is_there, f"the Pod of {schedule}")
+    return f"{pods}/{found[0]['metadata']['name']}", found[0]
+
+
+async def test_a_run_says_how_its_pod_ended_and_not_that_the_job_gave_up(
+    stack: Stack, developer: Developer
+) -> None:
+    """No kubelet runs here, so the test writes what one would."""
+    await stack.running()
+    for name in ENDS:
+        once = {"schedule": "@every 2s", "maxRuns": 1}
+        await stack.apply(name, {**once, "jobTemplate": template(seconds=600)})
+    for name, (terminated, status, _) in ENDS.items():
+        path, pod = await pod_of(stack, name)
+        container = pod["spec"]["containers"][0]["name"]
+        state = {"name": container, "ready": False, "restartCount": 0, "image": "x", "imageID": ""}
+        ended = [] if terminated is None else [{**state, "state": {"terminated": terminated}}]
+        await stack.api.request(
+            "PATCH",
+            f"{path}/status",
+            {"status": {"phase": "Failed", "containerStatuses": ended, **status}},
+            content_type="application/merge-patch+json",
+        )
+    for name, (_, _, says) in ENDS.items():
+        answer = await developer.sees(name, "JobFailed", says=says)
+        assert "BackoffLimitExceeded" not in answer["message"]
+        last = (await stack.schedule(name))["status"]["lastRun"]
+        assert says in last["message"]

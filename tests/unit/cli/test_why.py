@@ -411,6 +411,39 @@ def test_since_when_is_the_oldest_of_the_slots_in_a_row_that_failed_so():
     assert (found.cause, found.since_us) == ("Timeout", at("2026-03-02 11:00:00"))
 
 
+def test_since_when_is_not_bounded_by_the_slots_that_the_status_keeps():
+    rows = [
+        {**SUCCESS, "scheduledTime": f"2026-03-02T12:{minute:02}:00Z", "outcome": "Retrying",
+         "reason": "Network", "attempts": 2}
+        for minute in range(30, 20, -1)
+    ]  # fmt: skip
+    known = a_schedule(
+        conditions=[("Ready", "True", "Armed", ""), ("Failing", "True", "Network", "refused")],
+        status={"recentRuns": rows},
+    )
+    found = causes.now(known, NOW).cause
+    assert (found.cause, found.since_us) == ("Network", at("2026-03-02 11:00:00"))
+
+
+def test_skipped_slots_began_after_the_run_that_is_still_active():
+    rows = [
+        {"scheduledTime": f"2026-03-02T12:{minute:02}:00Z", "outcome": "Skipped",
+         "reason": "ConcurrencyForbidden"}
+        for minute in range(30, 20, -1)
+    ]  # fmt: skip
+    last = {"lastScheduleTime": "2026-03-02T08:00:00Z", "recentRuns": rows}
+    known = a_schedule(
+        spec={"schedule": "* * * * *"}, status={**last, "settledThrough": "2026-03-02T12:30:00Z"}
+    )
+    found = causes.now(known, NOW).cause
+    assert (found.cause, found.since_us) == ("ConcurrencyForbidden", at("2026-03-02 08:01:00"))
+
+
+def test_an_open_circuit_does_not_advise_the_command_that_was_just_run():
+    steps = advice.of("CircuitOpen", namespace="team-a", name="report")
+    assert not [step for step in steps if "duepoint why" in step]
+
+
 def test_a_status_of_another_version_is_read_as_far_as_it_goes():
     known = facts.of_object(
         {"metadata": {"name": "x"}, "spec": {}, "status": {"recentRuns": [1, {}], "conditions": 3}}
