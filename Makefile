@@ -260,7 +260,7 @@ mutants: $(STAMP) ## deliberate bugs, one at a time, each with the tests that mu
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m tools.mutants $(if $(AREA),"$(AREA)")
 
 .PHONY: checks
-checks: servers lint types contract docs test-pythons ## what `make ci` does before it runs `make test`
+checks: servers real-parts lint types contract docs test-pythons ## what `make ci` does before it runs `make test`
 
 # A compiler, a type checker and the installation of an environment leave one another cores; what
 # each says comes when it has ended. Tests on servers run alone.
@@ -268,6 +268,7 @@ checks: servers lint types contract docs test-pythons ## what `make ci` does bef
 ci: $(STAMP) ## exactly what continuous integration runs
 	@$(MAKE) --jobs=3 --output-sync=target checks
 	@$(MAKE) test-redis-server
+	@$(MAKE) test-real
 	@$(PY) -m tools.without redis-server openssl kubectl -- $(MAKE) test
 
 ##@ Documentation
