@@ -38,7 +38,7 @@ WORKER = {
 }
 LEASE = {
     "coordination.k8s.io/leases": "create",
-    "coordination.k8s.io/leases=duepoint-operator": "get update patch",
+    "coordination.k8s.io/leases=duepoint-operator": "get update",
 }
 #: While `helm test` runs.
 TEST = {"duepoint.dev/schedules": "create", "duepoint.dev/schedules=duepoint-test": "get delete"}
@@ -97,6 +97,18 @@ def test_the_roles_hold_these_rights_and_no_others(
     helm: Helm, variant: str, rights: dict[str, dict[str, str]]
 ) -> None:
     assert _rights(helm.rendered(variant)) == rights
+
+
+def test_kube_state_metrics_reads_schedules_sets_and_crds_alone(helm: Helm) -> None:
+    account = "serviceAccount.name=ksm,metrics.kubeStateMetrics.serviceAccount.namespace=monitoring"
+    options = f"metrics.kubeStateMetrics.enabled=true,metrics.kubeStateMetrics.{account}"
+    things = helm.rendered("development", f"--set={options}")
+    assert _rights(things)["ClusterRole duepoint-kube-state-metrics"] == {
+        "duepoint.dev/schedules duepoint.dev/schedulesets": "list watch",
+        "apiextensions.k8s.io/customresourcedefinitions": "list watch",
+    }
+    assert "ksm has ClusterRole duepoint-kube-state-metrics in everywhere" in _bindings(things)
+    assert not [one for one in _bindings(helm.rendered("development")) if "metrics" in one]
 
 
 def _bindings(things: list[dict[str, Any]]) -> set[str]:

@@ -199,7 +199,7 @@ OWN_RIGHTS = {
     "operator": {
         "get /namespaces={system}",
         "create coordination.k8s.io/leases",
-        *(f"{verb} coordination.k8s.io/leases={{lease}}" for verb in ("get", "update", "patch")),
+        *(f"{verb} coordination.k8s.io/leases={{lease}}" for verb in ("get", "update")),
     },
     "worker": {"get /namespaces={system}"},
     "api": set[str](),
@@ -449,9 +449,10 @@ def test_the_operators_token_writes_its_lease_and_makes_others(installed: Instal
     leases = f"{LEASES}/namespaces/{installed.system}/leases"
     mine, theirs = f"{installed.prefix}-operator", f"l{uuid.uuid4().hex[:8]}"
     assert operator.request("POST", leases, {"metadata": {"name": mine}}).code in (201, 409)
-    assert _patched(installed, f"{leases}/{mine}", {"metadata": {"labels": {"a": "b"}}}).ok
+    stolen = {"metadata": {"name": mine}, "spec": {"holderIdentity": "thief"}}
+    assert operator.request("PUT", f"{leases}/{mine}", stolen).ok
     assert operator.request("POST", leases, {"metadata": {"name": theirs}}).code == 201
-    assert _patched(installed, f"{leases}/{theirs}", {}).code == 403
+    assert operator.request("PUT", f"{leases}/{theirs}", {"metadata": {"name": theirs}}).code == 403
     elsewhere = f"{LEASES}/namespaces/{installed.team}/leases"
     assert operator.request("POST", elsewhere, {"metadata": {"name": mine}}).code == 403
 
