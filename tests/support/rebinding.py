@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
+from duepoint import telemetry
 from tests.support import firings, receiver, webhooktargets
 
 PUBLIC, METADATA, PRIVATE, LOOPBACK = "8.8.8.8", "169.254.169.254", "10.1.2.3", "127.0.0.1"
@@ -137,7 +138,8 @@ def _lines() -> Iterator[str]:
     _own_network()
     with tempfile.TemporaryDirectory() as folder:
         _own_names(Path(folder))
-        yield json.dumps(asyncio.run(_results()))
+        with telemetry.silence():
+            yield json.dumps(asyncio.run(_results()))
 
 
 if __name__ == "__main__":

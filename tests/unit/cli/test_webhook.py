@@ -90,6 +90,15 @@ def test_what_is_shown_is_what_was_sent(duepoint):
     assert (row["accepted"], row["status"]) == (True, 204)
 
 
+def test_an_address_that_is_denied_is_a_row_and_no_line_of_a_log(duepoint):
+    url = "http://169.254.169.254/"
+    words = ("webhook", "test", "-f", "-", "--url", url, *GIVEN, "-o", "json")
+    answer = duepoint(*words, given=SIGNED)
+    (row,) = answer.rows
+    assert "its address is not allowed" in row["message"]
+    assert answer.code == 1
+
+
 def test_a_receiver_that_refuses_is_exit_code_1(duepoint):
     with listening(receiver.status(400, b"no thanks")) as hears:
         url = f"http://127.0.0.1:{hears.port}/"
