@@ -580,6 +580,7 @@ def test_nothing_to_check_is_success_and_said(duepoint, given):
         (b"a: &a [*a]", "*a is not defined before it"),
         (b"{{- if .Values.on }}\na: 1\n{{- end }}\n", "line 1: {{ ... }} is a template"),
         (b"a: 1\nb: {{ .Values.b }}\n", "line 2: {{ ... }} is a template"),
+        (b"kind: Schedule\n~: 1\n", "line 2: a mapping's key must be a text"),
         (b"{{ .Values.key }}: 1\n", "line 1: {{ ... }} is a template"),
         (b'{"kind": "Schedule", "spec": 1e400}', "the number 1e400 is too large"),
         (b"just words", "is no Kubernetes object"),
@@ -590,7 +591,7 @@ def test_nothing_to_check_is_success_and_said(duepoint, given):
         (b"kind: Schedule\n", "apiVersion: is missing"),
         (b"apiVersion: duepoint.dev/v1alpha1\nkind: Schedule\n", "metadata: is missing"),
     ],
-    ids=range(23),
+    ids=range(24),
 )
 def test_what_cannot_be_read_is_told_in_a_line(duepoint, given, says):
     answer = duepoint("validate", "-f", "-", given=given)

@@ -196,10 +196,9 @@ class _Loader(_Base):  # type: ignore[misc]
     def name_of(self, node: Any) -> str:  # noqa: ANN401 - yaml's nodes
         """A key as a text."""
         key = self.construct_object(node, deep=True)
-        if isinstance(key, (dict, list)):
+        if key is None or isinstance(key, (dict, list)):
             raise self.refused(node, "a mapping's key must be a text")
-        is_word = key is None or isinstance(key, bool)
-        return {True: "true", False: "false", None: "null"}[key] if is_word else str(key)
+        return str(key).lower() if isinstance(key, bool) else str(key)
 
     def plain(self, node: Any) -> Any:  # noqa: ANN401 - yaml's nodes, any value
         """A scalar by what is written, as its tag may promise too much."""

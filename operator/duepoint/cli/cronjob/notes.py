@@ -14,7 +14,7 @@ from duepoint import expressions
 from duepoint.cli import instants
 from duepoint.cli.check.manifests import Problem, note
 from duepoint.cli.cronjob import differences
-from duepoint.expressions import cron
+from duepoint.expressions import cron, never
 from duepoint.schedules.spec import ScheduleSpec
 
 #: The shortest life of a finished Job, whose name proves that its slot ran.
@@ -71,6 +71,8 @@ def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Prob
             "spec.schedule",
             "a CronJob counts @every from its last run, a Schedule from startTime or its creation",
         )
+        return
+    if text == never.TEXT:
         return
     if why := differences.refusal(text):
         yield note("spec.schedule", f"a CronJob refuses this expression ({why})")
