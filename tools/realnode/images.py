@@ -43,9 +43,6 @@ wheel=$(echo /usr/share/python-wheels/pip-*.whl)
 python "$wheel/pip" install --quiet --root-user-action=ignore \
   --no-index --find-links /usr/share/python-wheels pip
 dpkg --purge python3-pip-whl
-# How Debian moves folders to /usr brings all of Perl, which nothing uses afterwards.
-perl=$(dpkg-query --show --showformat='${Package} ' perl 'libperl*' 'perl-m*' 'lib*-perl' || true)
-dpkg --purge --force-depends usrmerge $perl
 rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/*
 rm -rf /etc/apt/sources.list* /etc/apt/apt.conf.d/99*
 find / -xdev -name __pycache__ -prune -exec rm -rf {} +
