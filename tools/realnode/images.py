@@ -243,8 +243,8 @@ def _build(storage: Path, script: str) -> None:
     """Run a script in which `b` is buildah on `storage`."""
     beginning = f"""
     mount -t tmpfs tmpfs /run
-    mount -t tmpfs tmpfs /tmp
-    export STORAGE_DRIVER=overlay
+    mkdir --mode=1777 /run/tmp
+    export STORAGE_DRIVER=overlay TMPDIR=/run/tmp
     b() {{ buildah --root {shlex.quote(str(storage))} --runroot /run "$@"; }}
     """
     alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
