@@ -449,10 +449,13 @@ def test_the_operators_token_writes_its_lease_and_makes_others(installed: Instal
     leases = f"{LEASES}/namespaces/{installed.system}/leases"
     mine, theirs = f"{installed.prefix}-operator", f"l{uuid.uuid4().hex[:8]}"
     assert operator.request("POST", leases, {"metadata": {"name": mine}}).code in (201, 409)
-    stolen = {"metadata": {"name": mine}, "spec": {"holderIdentity": "thief"}}
-    assert operator.request("PUT", f"{leases}/{mine}", stolen).ok
-    assert operator.request("POST", leases, {"metadata": {"name": theirs}}).code == 201
-    assert operator.request("PUT", f"{leases}/{theirs}", {"metadata": {"name": theirs}}).code == 403
+    known = operator.request("GET", f"{leases}/{mine}").body
+    stolen = {**known, "spec": {**known.get("spec", {}), "holderIdentity": "thief"}}
+    changed = operator.request("PUT", f"{leases}/{mine}", stolen)
+    assert changed.ok, changed.body
+    made = operator.request("POST", leases, {"metadata": {"name": theirs}})
+    assert made.code == 201
+    assert operator.request("PUT", f"{leases}/{theirs}", made.body).code == 403
     elsewhere = f"{LEASES}/namespaces/{installed.team}/leases"
     assert operator.request("POST", elsewhere, {"metadata": {"name": mine}}).code == 403
 
