@@ -30,7 +30,7 @@ RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist . \
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="duepoint" \
-      org.opencontainers.image.description="Schedules for Kubernetes that are never early, never lost and never doubled." \
+      org.opencontainers.image.description="Schedules for Kubernetes that are never early and never lost, and say why one did not run." \
       org.opencontainers.image.licenses="Apache-2.0"
 # The user has a name, which libraries ask for; it owns nothing and cannot log in.
 RUN pip uninstall --yes --quiet --root-user-action=ignore pip \

@@ -137,6 +137,10 @@ def _seconds(least: float, most: float) -> Callable[[str], float]:
     return read
 
 
+#: ``egress_mode`` where nothing sets it.
+USUAL_EGRESS_MODE = "same-namespace"
+
+
 def _one_of(*choices: str) -> Callable[[str], str]:
     def read(value: str) -> str:
         if value not in choices:
@@ -350,7 +354,7 @@ class WorkerSettings(Settings):
     )
     egress_mode: str = _setting(
         _one_of("public-only", "same-namespace", "allowlist", "open"),
-        "same-namespace",
+        USUAL_EGRESS_MODE,
         "which addresses webhooks may reach",
     )
     egress_allowed_cidrs: tuple[IpNetwork, ...] = _setting(

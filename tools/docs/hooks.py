@@ -42,8 +42,9 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
-    """The text with links that lead to the same places on the site."""
+    """The text with links that lead to the same places on the site; the search gets its order."""
     place = page.file.src_uri
+    page.meta["search"] = {"boost": links.search_boost(place)}
     if place == links.site_path(links.HOME, REPOSITORY):
         source = links.HOME
     elif place.startswith("repository/"):

@@ -21,6 +21,20 @@ FOLDER = "folder.md"
 Entry: TypeAlias = "str | dict[str, str | list[Entry]]"
 _FENCE = re.compile(r"^( *)(```+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 _TARGET = re.compile(r"(\]\()([^)\s]+)(\))")
+#: Factors of pages by where they stand; notes and the changelog name every word once.
+_BOOSTS = (
+    ("index.md", 3.0),
+    ("tutorial/", 4.0),
+    ("howto/", 4.0),
+    ("runbooks/", 2.0),
+    ("explanation/", 2.0),
+    ("reference/benchmarks", 0.5),
+    ("reference/kubernetes-benchmarks", 0.5),
+    ("reference/queue-benchmarks", 0.5),
+    ("reference/mutants", 0.25),
+    ("design/", 0.25),
+    ("repository/", 0.25),
+)
 _OUTSIDE = re.compile(r"^[a-z][a-z0-9+.-]*:|^//")
 
 
@@ -118,6 +132,11 @@ def _map_outside_fences(text: str, change: Callable[[str], str]) -> str:
 def slug(heading: str, separator: str) -> str:
     """The id of a heading as GitHub and GitLab make it, so that a link works there and here."""
     return re.sub(r"[^\w\- ]", "", heading.lower().strip()).replace(" ", separator)
+
+
+def search_boost(place: str) -> float:
+    """How much a page of the site counts in a search: what helps a person to act comes first."""
+    return next((boost for begins, boost in _BOOSTS if place.startswith(begins)), 1.0)
 
 
 def markdown_files(folder: Path, repository: Path) -> dict[str, str]:

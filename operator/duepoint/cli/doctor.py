@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duepoint import __version__
+from duepoint import __version__, settings
 from duepoint.cli import instants, options, output
 
 if TYPE_CHECKING:
@@ -382,15 +382,16 @@ async def _deployments(
     labels = (found.get("metadata") or {}).get("labels") or {}
     chart = labels.get("helm.sh/chart") or labels.get("app.kubernetes.io/version") or "no label"
     yield Check(name="chart", state="ok", found=str(chart))
-    settings: dict[str, str] = {}
+    variables: dict[str, str] = {}
     with contextlib.suppress(KeyError, TypeError):
         for container in found["spec"]["template"]["spec"]["containers"]:
-            settings |= {one["name"]: one.get("value", "") for one in container.get("env") or ()}
-    mode = settings.get("DUEPOINT_EGRESS_MODE") or "guarded"
+            variables |= {one["name"]: one.get("value", "") for one in container.get("env") or ()}
+    mode = variables.get("DUEPOINT_EGRESS_MODE") or settings.USUAL_EGRESS_MODE
     text = f"mode {mode}; plain http to public hosts is "
-    text += "allowed" if settings.get("DUEPOINT_EGRESS_ALLOW_HTTP") == "true" else "refused"
+    text += "allowed" if variables.get("DUEPOINT_EGRESS_ALLOW_HTTP") == "true" else "refused"
     is_open = mode == "open"
-    do = "egress.mode: every author can reach every private address; guarded is safer"
+    do = "every author can reach every private address: set egress.mode to "
+    do += f"{settings.USUAL_EGRESS_MODE} or allowlist"
     yield Check(
         name="egress", state="warning" if is_open else "ok", found=text, do=do if is_open else ""
     )

@@ -138,7 +138,7 @@ class SetCalls:
                 "Content-Type": MERGE_PATCH,
                 **options.headers(is_repeatable=changes.get("delay") is None),
             },
-            body=encoded(changes),
+            body=encoded({_FIELDS.get(name, name): value for name, value in changes.items()}),
         )  # fmt: skip
 
     def delete(self, id_: str, options: ChangeOptions) -> ApiCall[None]:
@@ -236,6 +236,8 @@ class SetCalls:
         return f"{self.base}/schedules/{_segment(id_)}"
 
 
+#: What the API calls the fields of a spec.
+_FIELDS = {each.name: each.encode_name for each in msgspec.structs.fields(members.MemberSpec)}
 _encoder = msgspec.json.Encoder()
 
 

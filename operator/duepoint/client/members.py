@@ -7,7 +7,7 @@ not know; they are left out, so that a newer API serves an older client.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -27,7 +27,7 @@ class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     What is left out comes from the set's ``spec.defaults``, as they are when this is written.
 
     Attributes:
-        schedule: an expression, as in ``spec.schedule`` of a Schedule, or several.
+        schedule: one expression, as in ``spec.schedule`` of a Schedule.
         at: one instant, with its zone; as text, RFC 3339.
         delay: one instant so long after the API gets the request, such as ``90s`` or ``24h``.
         payload: anything that is JSON; UNSET = the set's own.
@@ -37,10 +37,10 @@ class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         dst: ``{"gap": "RunOnce" | "Skip", "overlap": "First" | "Second" | "Both"}``.
 
     Raises:
-        ValueError: two times, none, or one without its zone.
+        ValueError: two times, none, one without its zone, or several schedules.
     """
 
-    schedule: str | Sequence[str] | UnsetType = UNSET
+    schedule: str | UnsetType = UNSET
     at: dt.datetime | str | UnsetType = UNSET
     delay: str | UnsetType = UNSET
     payload: Any = UNSET
@@ -58,6 +58,8 @@ class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         if len(times) != 1:
             given = " and ".join(times) if times else "none of them"
             raise ValueError(f"write exactly one of schedule, at and delay; there is {given}")
+        if not isinstance(self.schedule, str | UnsetType):
+            raise ValueError("schedule: a member has one expression; use a member for each")  # noqa: TRY004
         if isinstance(self.at, dt.datetime) and self.at.tzinfo is None:
             raise ValueError(f"at: {self.at.isoformat()} has no zone; add tzinfo=datetime.UTC")
 
@@ -93,7 +95,7 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     id: str
     etag: str = ""
     uid: str = ""
-    schedule: str | tuple[str, ...] | None = None
+    schedule: str | None = None
     at: str | None = None
     payload: Any = None
     time_zone: str | None = None

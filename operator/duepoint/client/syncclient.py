@@ -267,7 +267,11 @@ class SetClient:
     def patch(
         self, id_: str, changes: Mapping[str, Any], *, options: calls.ChangeOptions = calls.ALWAYS
     ) -> members.MemberView:
-        """Some fields of a member are others; None removes one (RFC 7396)."""
+        """Some fields of a member are others; None removes one (RFC 7396).
+
+        Args:
+            changes: by the names of ``MemberSpec``, or by those of the API (``timeZone``).
+        """
         return self._send(self.calls.patch(id_, changes, options))
 
     def delete(self, id_: str, *, options: calls.ChangeOptions = calls.ALWAYS) -> bool:

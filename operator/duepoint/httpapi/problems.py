@@ -87,7 +87,7 @@ class OperationProblem(Exception):
     """A request is refused.
 
     Attributes:
-        code: a key of ``KINDS``.
+        code: a key of ``KINDS``; ``InvalidField`` in place of one that is not.
         field: what it is about: a field of the body, a parameter or a header; may be empty.
         retry_after_seconds: when it may be repeated; None = that would not help.
         headers: of the answer, beside ``Retry-After``.
@@ -103,7 +103,8 @@ class OperationProblem(Exception):
         headers: Headers = (),
     ) -> None:
         super().__init__(detail)
-        self.code = code if code in KINDS else "InvalidSchedule"
+        # A reason of a condition that this API has no code for is about a field all the same.
+        self.code = code if code in KINDS else "InvalidField"
         self.detail = detail
         self.field = field
         self.retry_after_seconds = retry_after_seconds

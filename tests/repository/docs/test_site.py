@@ -36,6 +36,19 @@ def test_every_page_stands_in_the_navigation_once():
     assert sorted(shown) == sorted(pages)
 
 
+def test_a_search_finds_how_tos_and_reference_before_notes_and_what_is_not_for_readers():
+    places = [links.site_path(path, REPOSITORY) for path in PAGES]
+    of = {
+        folder: {links.search_boost(each) for each in places if each.startswith(f"{folder}/")}
+        for folder in ("howto", "tutorial", "explanation", "design")
+    }
+
+    assert min(of["howto"] | of["tutorial"]) > max(of["explanation"])
+    assert min(of["explanation"]) > 1.0 > max(of["design"])
+    assert links.search_boost("reference/schedule.md") == 1.0
+    assert links.search_boost("repository/CHANGELOG.md") == max(of["design"])
+
+
 def test_what_the_navigation_names_by_hand_exists():
     by_hand = {each for each in named(CONFIGURATION["nav"]) if not each.endswith("/")}
 

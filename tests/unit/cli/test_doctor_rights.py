@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from duepoint import settings
 from duepoint.cli import doctor
 from tests.support import background, scriptedapi
 from tests.unit.cli.test_words import write_kubeconfig
@@ -29,6 +30,7 @@ class Rights:
         self.granted: set[tuple[str, str]] = set()
         self.namespaces: list[str] = []
         self.may_ask = True
+        self.variables: dict[str, str] | None = None
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.method == "POST":
@@ -43,6 +45,10 @@ class Rights:
         if request.path.endswith("/schedules"):
             items = [{"metadata": {"name": "a", "namespace": each}} for each in self.namespaces]
             return web.json_response({"items": items})
+        if request.path.endswith("/deployments/duepoint-worker") and self.variables is not None:
+            env = [{"name": name, "value": value} for name, value in self.variables.items()]
+            pod = {"containers": [{"name": "worker", "env": env}]}
+            return web.json_response({"spec": {"template": {"spec": pod}}})
         return web.json_response({"message": "not found"}, status=404)
 
 
@@ -111,3 +117,28 @@ def test_who_may_not_ask_for_others_learns_their_own(rights, checks, words):
     found = checks(*words)
     assert found["your rights"][0] == "ok"
     assert found["rights of the worker"] == ("unknown", "you may not ask what others may do")
+
+
+def test_the_mode_of_egress_that_is_found_and_advised_is_one_that_a_worker_takes(
+    rights, duepoint, tmp_path
+):
+    def found() -> dict[str, str]:
+        rows = map(json.loads, duepoint("doctor", "-o", "json").out.splitlines())
+        return next(row for row in rows if row["check"] == "egress")
+
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+
+    def read(mode: str) -> str:
+        values = {"redis_url": "redis://a", "blob_key_file": str(key), "egress_mode": mode}
+        return settings.read(settings.WorkerSettings, {}, values).egress_mode
+
+    rights.variables = {}
+    usual = found()["found"].removeprefix("mode ").partition(";")[0]
+    assert read(usual) == usual
+    rights.variables = {"DUEPOINT_EGRESS_MODE": "open"}
+    assert found()["state"] == "warning"
+    advised = set(found()["do"].partition("set egress.mode to ")[2].split(" or "))
+    assert advised
+    for mode in advised:
+        assert read(mode) == mode

@@ -52,8 +52,9 @@ def test_an_instant_is_sent_with_its_zone(reminders, api):
         ({}, "none of them"),
         ({"schedule": "@daily", "delay": "1h"}, "schedule and delay"),
         ({"at": dt.datetime(2027, 1, 1)}, "no zone"),  # noqa: DTZ001 - the mistake
+        ({"schedule": ["0 9 * * *", "0 18 * * *"]}, "has one expression"),
     ],
-    ids=["no time", "two times", "no zone"],
+    ids=["no time", "two times", "no zone", "two expressions"],
 )
 def test_a_spec_that_no_api_would_take_is_refused_at_once(given, said):
     with pytest.raises(ValueError, match=said):
@@ -118,9 +119,13 @@ def test_an_etag_is_sent_as_http_wants_it(reminders, api):
     assert api.requests[-1][2]["Duepoint-Durability"] == "replicas=1"
 
 
-def test_a_member_may_have_several_schedules(reminders):
-    put = reminders.put("a", MemberSpec(schedule=["0 9 * * *", "0 18 * * *"]))
-    assert put.schedule == ("0 9 * * *", "0 18 * * *")
+def test_a_patch_takes_the_names_of_a_spec(reminders, api):
+    reminders.put("a", DAILY)
+    reminders.patch("a", {"time_zone": "Europe/Berlin", "starting_deadline_seconds": 60})
+
+    stored = api.members["a"]
+    assert (stored["timeZone"], stored["startingDeadlineSeconds"]) == ("Europe/Berlin", 60)
+    assert "time_zone" not in stored
 
 
 def test_a_patch_changes_what_it_names(reminders):

@@ -9,6 +9,7 @@ import pytest
 from duepoint.delayqueue.members import values
 from duepoint.httpapi import calls, singles
 from duepoint.httpapi.problems import OperationProblem
+from duepoint.schedules.sets import members
 
 #: Examples of RFC 7396, appendix A, by what is patched and by what.
 PATCHES = [
@@ -89,3 +90,15 @@ def test_a_refusal_keeps_nothing_of_the_request_before(outcome):
     assert again is not None
     assert again.__traceback__ is None
     assert (again.code, again.detail, again.field) == (problem.code, problem.detail, problem.field)
+
+
+def test_a_reason_that_has_no_code_of_its_own_is_not_called_a_wrong_expression():
+    problem = calls.refused_row(
+        members.RowError(code="OwnStreamsOff", detail="streams are off", field="stream")
+    )
+    assert (problem.code, problem.detail, problem.field) == (
+        "InvalidField",
+        "streams are off",
+        "stream",
+    )
+    assert problem.status == 400
