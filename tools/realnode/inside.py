@@ -66,6 +66,11 @@ def mount_all(folder: Path) -> None:
     for name in ("/run", "/var/log", "/var/lib"):
         _mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", name)
     Path("/run/lock").mkdir()
+    # Sockets are in it, whose paths may not be long.
+    kubelet = folder / "kubelet"
+    for path in (kubelet, servers.KUBELET):
+        path.mkdir()
+    _mount("--bind", kubelet, servers.KUBELET)
     for name in SYSCTLS:
         own = folder / name.replace("/", ".")
         own.write_text(Path("/proc/sys", name).read_text())

@@ -29,6 +29,7 @@ PODS = "10.244.0.0/24"
 SERVICES = "10.0.0.0/24"
 DNS = "10.0.0.10"
 ETCD, ETCD_PEER = 2379, 2380
+KUBELET = Path("/var/lib/kubelet")
 SOCKET = "/run/containerd/containerd.sock"
 PAUSE = "localhost/pause:1"
 #: Arguments of `ctr`, before the archive.
@@ -140,7 +141,6 @@ def _kubelet(state: State, binary: Path) -> Program:
     """Everybody in the machine may ask it: `kubectl logs` and `exec` come by the API server."""
     resolver = state.folder / "resolv.conf"
     resolver.write_text(f"nameserver {DNS}\n")
-    folder = state.data / "kubelet"
     config = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -174,8 +174,8 @@ def _kubelet(state: State, binary: Path) -> Program:
             f"--kubeconfig={credentials.kubeconfig_path(state, 'node')}",
             f"--hostname-override={NODE}",
             f"--node-ip={ADDRESS}",
-            f"--root-dir={folder}",
-            f"--cert-dir={folder / 'pki'}",
+            f"--root-dir={KUBELET}",
+            f"--cert-dir={KUBELET / 'pki'}",
         ),
     )
 
