@@ -206,12 +206,12 @@ DECEIVING = [
 @pytest.mark.parametrize("form", ["table", "wide", "json", "yaml"])
 @pytest.mark.parametrize("one", [True, False], ids=["get", "list"])
 def test_no_text_of_a_member_looks_like_another(duepoint, api, form, one):
-    texts = [f"pay{each}ment" for each in DECEIVING]
+    texts = [f"to{each}day" for each in DECEIVING]
     api.store("order-17", {"schedule": "0 9 * * *", "payload": {"n": "".join(texts) + "à"}})
 
     words = ("get", "reminders", "order-17") if one else ("list", "reminders")
     out = duepoint("set", *words, "-o", form).out
-    assert "pay" in out
+    assert "day" in out
     assert not [each for each in DECEIVING if each in out]
     if form == "json":
         assert json.loads(out)["payload"] == {"n": "".join(texts) + "à"}
