@@ -54,7 +54,8 @@ def test_a_read_only_container_has_nothing_to_compile_at_each_start(installed):
 
 
 def test_the_bill_of_materials_names_what_is_in_the_image(installed):
-    found = {name.lower(): version for name, version in json.loads(in_a_pod(installed, _PACKAGES))}
+    listed = json.loads(in_a_pod(installed, _PACKAGES))
+    found = {name.lower().replace("_", "-"): version for name, version in listed}
     lock = (REPOSITORY / "requirements.lock").read_text()
     billed = {each.name: each.version for each in sbom.packages(lock)}
     del found["duepoint"]

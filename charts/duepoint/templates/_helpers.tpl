@@ -356,8 +356,9 @@ livenessProbe:
   timeoutSeconds: 5
 readinessProbe:
   httpGet: {path: /readyz, port: http}
-  periodSeconds: 5
-  failureThreshold: 2
+  # A process is ready a moment after its first probe, and is asked again no sooner than this.
+  periodSeconds: 2
+  failureThreshold: 4
   timeoutSeconds: 5
 startupProbe:
   httpGet: {path: /healthz, port: http}
