@@ -544,7 +544,7 @@ async def test_suspend_and_resume_all_of_a_namespace_with_a_reason(
     shown = [json.loads(line) for line in (await developer.run("list", "-o", "json")).splitlines()]
     assert [row["suspended"] for row in shown] == [True, True]
     assert "already suspended" in await developer.run("suspend", "one", "--reason", "INC-7")
-    assert (await developer.run("resume", "--all")).count("resumed") == 2
+    assert (await developer.run("resume", "--all", "--reason", "INC-7")).count("resumed") == 2
     found = await stack.wait_until_ready("one", generation=3)
     assert "suspendReason" not in found["spec"]
     await stack.wait_for_deliveries(1, "one")

@@ -245,6 +245,7 @@ def test_a_cronjob_that_is_only_started_by_hand_becomes_a_schedule_that_is_only_
 ):
     (schedule,), said = imported(a_cronjob(schedule="0 0 31 2 *", suspend=suspend))
     assert schedule["spec"]["schedule"] == "@never"
+    assert schedule["spec"]["suspend"] is True
     assert 'was "0 0 31 2 *": a date that never comes' in str(said)
     assert "refuses" not in str(said)
 

@@ -116,8 +116,8 @@ def _port_times(spec: dict[str, Any], notes: list[Problem]) -> None:
     zone, rest = _without_zone(text)
     spec["schedule"], why = ported_times(rest)
     if _never_fires(spec["schedule"]):
-        spec["schedule"] = never.TEXT
-        why = "a date that never comes; it runs only when it is triggered"
+        spec["schedule"], spec["suspend"] = never.TEXT, True
+        why = "a date that never comes; the Schedule is suspended and runs when it is triggered"
     if why:
         notes.append(note("spec.schedule", f"was {errors.quoted(text)}: {why}"))
     if zone is None:
