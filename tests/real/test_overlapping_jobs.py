@@ -1,0 +1,116 @@
+"""Containers that take time: what the next slot does, and how long a Job that has ended stays."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.support.realcluster import job, schedule, until
+
+
+def look(cluster, team, name):
+    return cluster.get("schedule", name, f"--namespace={team}")["status"]
+
+
+def spans(cluster, team):
+    """From when to when containers ran, in the order of their slots; whole seconds."""
+    found = {}
+    for pod in cluster.items("pods", f"--namespace={team}"):
+        (container,) = pod["status"]["containerStatuses"]
+        if ended := container["state"].get("terminated"):
+            found[pod["metadata"]["name"]] = (ended["startedAt"], ended["finishedAt"])
+    return [found[name] for name in sorted(found)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"), [("Forbid", "ConcurrencyForbidden"), ("Queue", "QueueFull")]
+)
+def test_containers_of_one_schedule_run_one_after_the_other(installed, team, policy, reason):
+    slow = schedule(
+        "slow",
+        "@every 2s",
+        concurrencyPolicy=policy,
+        successfulJobsHistoryLimit=20,
+        jobTemplate=job("sleep 5"),
+    )
+    installed.apply(slow, namespace=team)
+
+    until("three have succeeded", lambda: look(installed, team, "slow")["runs"]["succeeded"] >= 3)
+
+    ran = spans(installed, team)
+    assert len(ran) >= 3
+    assert all(one[1] <= later[0] for one, later in itertools.pairwise(ran)), ran
+    chosen = "involvedObject.name=slow,reason=RunSkipped"
+    events = installed.items("events", f"--namespace={team}", f"--field-selector={chosen}")
+    assert reason in events[0]["message"]
+
+
+def test_the_newest_slot_replaces_a_container_that_runs(installed, team):
+    script = "trap 'exit 143' TERM; sleep 600 & wait"
+    endless = schedule("endless", "@every 8s", concurrencyPolicy="Replace", jobTemplate=job(script))
+    installed.apply(endless, namespace=team)
+
+    until("two are replaced", lambda: look(installed, team, "endless")["runs"]["replaced"] >= 2)
+    stop = '{"spec": {"suspend": true}}'
+    installed("patch", "schedule", "endless", "-n", team, "--type=merge", f"--patch={stop}")
+
+    def left():
+        (pod,) = installed.items("pods", f"--namespace={team}")
+        (one,) = installed.items("jobs", f"--namespace={team}")
+        is_of = pod["metadata"]["labels"]["job-name"] == one["metadata"]["name"]
+        return is_of and pod["status"]["phase"] == "Running" and one
+
+    newest = until("one Pod is left", left)["metadata"]["name"]
+    status = look(installed, team, "endless")
+    assert [one["name"] for one in status["active"]] == [newest]
+    assert status["runs"].get("failed", 0) == 0
+
+
+def test_a_job_beyond_its_time_to_live_goes_with_its_pod_and_its_run_stays(installed, team):
+    template = job("echo done")
+    template["spec"]["ttlSecondsAfterFinished"] = 1
+    installed.apply(schedule("brief", "@every 1h", jobTemplate=template), namespace=team)
+    installed.duepoint("trigger", "brief", "-n", team)
+
+    def succeeded():
+        return look(installed, team, "brief")["lastRun"]["outcome"] == "Succeeded"
+
+    until("it has succeeded", succeeded)
+    (made,) = installed.items("jobs", f"--namespace={team}")
+    assert made["spec"]["ttlSecondsAfterFinished"] == 600  # its name is the proof that it ran
+
+    sooner = '{"spec": {"ttlSecondsAfterFinished": 0}}'
+    installed("patch", "job", made["metadata"]["name"], "-n", team, f"--patch={sooner}")
+    until("it is gone", lambda: not installed.items("jobs,pods", f"--namespace={team}"))
+
+    assert succeeded()
+    assert look(installed, team, "brief")["runs"].get("failed", 0) == 0
+    shown = installed.duepoint("logs", "brief", "-n", team, check=False)
+    assert shown.returncode
+    assert "no run whose Job still exists" in shown.stderr
+
+
+def test_of_jobs_that_have_ended_as_many_stay_as_the_limits_say(installed, team):
+    second = "s=${DUEPOINT_SCHEDULED_TIME##*:}; s=${s%Z}; s=${s#0}"
+    every_other = job(f"{second}; exit $((s / 2 % 2))")
+    limits = {"successfulJobsHistoryLimit": 2, "failedJobsHistoryLimit": 1}
+    installed.apply(
+        schedule("both", "@every 2s", jobTemplate=every_other, **limits), namespace=team
+    )
+
+    def enough():
+        runs = look(installed, team, "both")["runs"]
+        return runs["succeeded"] >= 4 and runs["failed"] >= 3
+
+    until("seven have ended", enough)
+    stop = '{"spec": {"suspend": true}}'
+    installed("patch", "schedule", "both", "-n", team, "--type=merge", f"--patch={stop}")
+
+    def left():
+        jobs = installed.items("jobs", f"--namespace={team}")
+        ended = ["succeeded" if one["status"].get("succeeded") else "failed" for one in jobs]
+        pods = installed.items("pods", f"--namespace={team}")
+        return (sorted(ended), len(pods)) == (["failed", "succeeded", "succeeded"], 3)
+
+    until("three Jobs and their Pods are left", left)
