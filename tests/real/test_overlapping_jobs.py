@@ -56,15 +56,18 @@ def test_the_newest_slot_replaces_a_container_that_runs(installed, team):
     installed("patch", "schedule", "endless", "-n", team, "--type=merge", f"--patch={stop}")
 
     def left():
-        (pod,) = installed.items("pods", f"--namespace={team}")
-        (one,) = installed.items("jobs", f"--namespace={team}")
-        is_of = pod["metadata"]["labels"]["job-name"] == one["metadata"]["name"]
-        return is_of and pod["status"]["phase"] == "Running" and one
+        pods = installed.items("pods", f"--namespace={team}")
+        jobs = installed.items("jobs", f"--namespace={team}")
+        names = {pod["metadata"]["labels"]["job-name"] for pod in pods}
+        is_one = len(pods) == 1 and names == {one["metadata"]["name"] for one in jobs}
+        return is_one and pods[0]["status"]["phase"] == "Running" and names
 
-    newest = until("one Pod is left", left)["metadata"]["name"]
-    status = look(installed, team, "endless")
-    assert [one["name"] for one in status["active"]] == [newest]
-    assert status["runs"].get("failed", 0) == 0
+    def active():
+        return {one["name"] for one in look(installed, team, "endless").get("active", ())}
+
+    newest = until("one Pod is left", left)
+    until("the status has it", lambda: active() == newest)
+    assert look(installed, team, "endless")["runs"].get("failed", 0) == 0
 
 
 def test_a_job_beyond_its_time_to_live_goes_with_its_pod_and_its_run_stays(installed, team):
