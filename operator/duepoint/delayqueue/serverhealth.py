@@ -36,10 +36,10 @@ CHECKS = ("version", "eviction", "listpack", "rights")
 #: What either process does to the keys of a shard, inside scripts and outside.
 _BY_BOTH = (
     *("HGET", "HMGET", "HSET", "HDEL", "HEXISTS", "HINCRBY", "HLEN", "HSETNX", "HGETALL"),
-    *("ZADD", "ZREM", "ZRANGE", "ZSCORE", "ZCOUNT", "ZMSCORE", "SADD", "SISMEMBER"),
+    *("ZADD", "ZREM", "ZRANGE", "ZSCORE", "ZCOUNT", "ZLEXCOUNT", "ZMSCORE", "SADD", "SISMEMBER"),
     *("XADD", "XTRIM", "TIME", "SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE"),
 )
-BY_WORKERS = (*_BY_BOTH, "ZREMRANGEBYSCORE", "ZLEXCOUNT", "EXPIRE", "XDEL", "XREVRANGE")
+BY_WORKERS = (*_BY_BOTH, "ZREMRANGEBYSCORE", "EXPIRE", "XDEL", "XREVRANGE")
 BY_OPERATORS = (
     *_BY_BOTH,
     *("HSCAN", "ZSCAN", "ZCARD", "EXISTS", "UNLINK", "XLEN", "XRANGE", "XREVRANGE"),

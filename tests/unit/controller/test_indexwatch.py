@@ -6,10 +6,9 @@ import asyncio
 import contextlib
 
 import pytest
-from aiohttp.test_utils import make_mocked_request
 from prometheus_client import REGISTRY
 
-from duepoint import probes, services, telemetry
+from duepoint import probes, telemetry
 from duepoint.controller.maintenance.indexwatch import LEAST_SECONDS, QueueGauges
 from tests.support import queueing
 from tests.support.terms import a_term
@@ -22,9 +21,7 @@ def gauges():
 
 
 async def scrape() -> str:
-    server = probes.Probes(services.Health(), host="127.0.0.1", port=0)
-    answer = await server._metrics(make_mocked_request("GET", "/metrics"))
-    return answer.text
+    return (await probes.Page(REGISTRY).text()).decode()
 
 
 @pytest.fixture

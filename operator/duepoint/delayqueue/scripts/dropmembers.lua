@@ -20,6 +20,12 @@
 -- include forgetting
 -- include managed
 
+-- Whether the record can be read, and has another name than this one.
+local function has_other_name(record, name)
+  local is_read, at, length = pcall(name_place, record)
+  return is_read and string.sub(record, at, at + length - 1) ~= name
+end
+
 local LANE, BATCH, rows = KEYS[6], 500, args.rows
 local entry = redis.call('HGET', META, 's' .. args.lane)
 if not entry then

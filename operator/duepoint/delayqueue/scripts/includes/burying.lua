@@ -1,9 +1,9 @@
 -- include deadletters
--- A letter is added, and where its group then has too many, or too many bytes, the oldest of that group
--- go. A shard that is full loses the oldest of the group that takes most.
+-- Add a letter. A group with too many letters or bytes loses its oldest, and a full shard the oldest of the
+-- group that takes most.
 local MOST_COUNTED = 100 -- letters whose count was lost, counted with each new one
-local MOST_DROPPED = 100 -- letters that go for one that comes
-local letters_dropped = {} -- the group of each letter that went while this script ran
+local MOST_DROPPED = 100 -- for one that comes
+local letters_dropped = {} -- the group of each
 
 local function range_of_letters(group)
   return '[' .. group .. '\0', '(' .. group .. '\1'
@@ -24,7 +24,7 @@ local function drop_oldest_letter(group)
   return true
 end
 
--- Letters that are not counted because what was counted is lost, from the newest on, some with each burial.
+-- Letters whose count was lost are counted, from the newest on, some with each burial.
 local function count_older_letters()
   local from = redis.call('HGET', LETTER_SUMS, 'from')
   if from == '0' then

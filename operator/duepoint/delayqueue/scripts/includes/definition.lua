@@ -33,19 +33,13 @@ local function counts_runs(record)
   return has_flag(record, COUNTED)
 end
 
--- Where its name begins and how long it is; an error where the record is cut short.
+-- Where its name begins and its length; an error where the record is cut short.
 local function name_place(record)
   local length, at = 0, GENERATION
   for _ = 1, NUMBERS do -- the last is the length of the name
     length, at = varint(record, at)
   end
   return at, length
-end
-
--- Whether the record can be read, and has another name than this one.
-local function has_other_name(record, name)
-  local is_read, at, length = pcall(name_place, record)
-  return is_read and string.sub(record, at, at + length - 1) ~= name
 end
 
 -- Where its instant stands or, without one, what follows; an error where the record is cut short.
