@@ -96,7 +96,10 @@ class Scene:
         ]  # fmt: skip
         for place, name, spec in wanted:
             await self.stack.apply(name, spec, self.namespaces[place])
-        sets = [("team-a", "customers"), ("shop", "reminders"), ("default", "reminders")]
+        sets = [
+            ("team-a", "customers"), ("shop", "reminders"), ("default", "reminders"),
+            ("default", "unpaid-orders"),
+        ]  # fmt: skip
         for place, name in sets:
             await self._apply_set(place, name, suspend=False)
         await self._apply_set("shop", "reminders-test", suspend=True)

@@ -222,7 +222,8 @@ SCHEMAS: Final[Json] = {
                 "items": object_of(
                     {
                         "id": about(TEXT, "of the letter, for a replay"),
-                        "schedule": about(TEXT, "id of the member"),
+                        "namespace": about(TEXT, "of a Schedule; members have that of their set"),
+                        "schedule": about(TEXT, "id of the member, or name of the Schedule"),
                         "slotTime": TIME_OR_NULL,
                         "deadTime": TIME_OR_NULL,
                         "reason": TEXT,

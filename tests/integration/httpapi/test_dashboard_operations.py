@@ -55,7 +55,8 @@ async def ask(scene, name, as_):
 
 
 def test_every_operation_is_among_the_requests():
-    others = {"whoAmI", "replayScheduleLetters"}  # for everybody; judged for each letter
+    # For everybody; judged for each letter; for those who may list everywhere.
+    others = {"whoAmI", "replayScheduleLetters", "listAllLetters"}
     assert set(REQUESTS) | others == {operation.name for operation in routes.OPERATIONS}
 
 
@@ -348,6 +349,22 @@ async def test_dead_letters_are_listed_and_replayed_by_those_who_may_run(scene):
     assert {each["id"] for each in left} == set(ids[3:])
     assert (await scene.ask("GET", f"{path}?cursor=abc")).code == "InvalidCursor"
     assert (await scene.ask("POST", f"{path}:replay", {"ids": []})).code == "InvalidField"
+
+
+async def test_who_may_list_everywhere_sees_the_dead_letters_of_all_namespaces(scene, everywhere):
+    uids = make(scene, a_schedule("report"))
+    await givenup.give_up(scene.harness, scene.namespace, uids)
+    await givenup.give_up(
+        scene.harness, "elsewhere", {"other": "6f1c9a34-0000-4000-8000-3" + "0" * 11}
+    )
+    found = (await scene.ask("GET", "/v1/deadletters", as_=everywhere)).json["items"]
+    assert {(each["namespace"], each["schedule"]) for each in found} == {
+        (scene.namespace, "report"), ("elsewhere", "other"),
+    }  # fmt: skip
+    newest = (await scene.ask("GET", "/v1/deadletters?limit=1", as_=everywhere)).json["items"]
+    assert newest == found[:1]
+    refused = await scene.ask("GET", "/v1/deadletters", as_="editor")
+    assert (refused.status, refused.code) == (403, "Forbidden")
 
 
 async def test_a_letter_of_another_namespace_is_not_replayed_from_here(scene):

@@ -9,7 +9,16 @@ from importlib import resources
 import pytest
 
 from tests.support import browser, dashboardscene, givenup
-from tests.support.dashboardscene import FAILED, SUCCEEDED, a_schedule, make, publish, stored
+from tests.support.dashboardscene import (
+    FAILED,
+    FAILING,
+    READY,
+    SUCCEEDED,
+    a_schedule,
+    make,
+    publish,
+    stored,
+)
 
 NARROW = {"width": 390, "height": 800}
 HOSTILE = "<img src=x onerror=\"document.title='taken'\">"
@@ -31,7 +40,7 @@ async def scene(page, duepoint_plane, kube_namespace, own_server, tmp_path):
         names = {"report": {}, "held": {"suspend": True, "suspendReason": HOSTILE}, "fresh": {}}
         uids = make(opened, *(a_schedule(name, **spec) for name, spec in names.items()))
         publish(
-            opened, "report", recentRuns=[FAILED, SUCCEEDED],
+            opened, "report", conditions=[READY, FAILING], recentRuns=[FAILED, SUCCEEDED],
             nextScheduleTime="2090-03-03T03:30:00Z", lastScheduleTime="2026-03-02T03:30:00Z",
             target="webhook https://a.example",
         )  # fmt: skip
@@ -73,7 +82,7 @@ async def test_the_list_is_there_after_signing_in_and_gone_after_signing_out(pag
     await page.until("document.querySelector('.trouble')?.innerText.includes('not valid')")
     await enter(page, scene)
     await page.until(f"{rows_shown()}.length === 3")
-    assert await page.run(rows_shown()) == ["fresh", "held", "report"]
+    assert await page.run(rows_shown()) == ["report", "fresh", "held"]
     assert await page.run("document.cookie") == ""
     assert await page.run("JSON.stringify(localStorage)") == "{}"
     await page.click("Sign out")
@@ -120,11 +129,11 @@ async def test_the_keyboard_reaches_everything(page, scene):
         if await page.run("document.activeElement.closest('.rows') !== null"):
             break
     focused = "document.activeElement.innerText"
-    assert await page.run(focused) == "fresh"
-    for key, name in (("ArrowDown", "held"), ("End", "report"), ("Home", "fresh")):
+    assert await page.run(focused) == "report"
+    for key, name in (("ArrowDown", "fresh"), ("End", "held"), ("Home", "report")):
         await page.press(key)
         assert await page.run(focused) == name
-    await page.press("End", "Enter")
+    await page.press("Enter")
     await page.until("document.querySelector('main h1')?.innerText === 'report'")
     await page.until("document.querySelector('[data-focus=suspend]')")
     await page.run("document.querySelector('[data-focus=suspend]').focus()")
@@ -214,6 +223,11 @@ async def test_the_queue_and_the_forecast_are_drawn(page, scene):
         assert legend == ["none", "from 2"]
         text = await page.run("document.querySelector('main').innerText")
         assert "3 Schedules, 1 of them suspended: 14 runs" in text
+        assert await page.run("document.querySelectorAll('.heat .heat-5').length") == 0
+        await page.run(f"location.hash = {json.dumps(of(scene, 'forecast') + '&limit=1')}")
+        await page.until("document.querySelectorAll('.heat .heat-5').length >= 7")
+        legend = await page.run("document.querySelector('.legend').innerText.split('\\n')")
+        assert legend == ["none", "more than 1"]
 
 
 async def test_a_set_shows_its_members(page, scene):
@@ -225,6 +239,105 @@ async def test_a_set_shows_its_members(page, scene):
     await page.run("document.querySelector('main input[type=search]').focus()")
     await page.type("an")
     await page.until("document.querySelectorAll('table.slots tbody tr').length === 1")
+
+
+# -- in trouble ----------------------------------------------------------------------------------
+
+
+async def test_the_list_opens_with_what_is_in_trouble_and_a_narrow_one_says_why(page, scene):
+    await page.look(**NARROW)
+    await enter(page, scene)
+    await page.until(f'JSON.stringify({rows_shown()}) === \'["report","fresh","held"]\'')
+    about = "document.querySelector('.rows .row .about')"
+    assert "answered 503" in await page.run(f"{about}.innerText")
+    box = await page.run(
+        f"JSON.stringify([{about}, {about}.closest('.row')].map((each) => "
+        "{ const {top, bottom} = each.getBoundingClientRect(); return [top, bottom]; }))"
+    )
+    (top, bottom), (row_top, row_bottom) = json.loads(box)
+    assert row_top < top < bottom <= row_bottom
+
+
+async def test_a_server_that_does_not_answer_leaves_no_empty_page(page, scene):
+    await enter(page, scene)
+    await page.send("Fetch.enable", patterns=[{"urlPattern": "*/v1/*"}])  # nothing goes on
+    await page.run("location.reload()")
+    await page.until("document.querySelector('main')?.innerText.includes('Signing in')")
+    await page.until(
+        "document.querySelector('main [role=alert]')?.innerText.includes('no answer')", seconds=60
+    )
+    await page.send("Fetch.disable")
+    await page.until("document.querySelector('nav a')", seconds=60)
+
+
+async def test_data_that_could_not_be_read_again_says_of_what_moment_it_is(page, scene):
+    await enter(page, scene, f"#/schedule/{scene.namespace}/report")
+    await page.until("document.querySelectorAll('table.slots tbody tr').length === 3")
+    unlimited = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    await page.send("Network.emulateNetworkConditions", offline=True, **unlimited)
+    stale = "document.querySelector('.stale:not([hidden])')"
+    await page.until(f"{stale}?.innerText.startsWith('As of ')", seconds=60)
+    assert await page.run("document.querySelectorAll('table.slots tbody tr').length") == 3
+    assert await page.run("document.querySelectorAll('.notice').length") == 0
+    await page.send("Network.emulateNetworkConditions", offline=False, **unlimited)
+    await page.until(f"!{stale}", seconds=60)
+
+
+async def test_back_leads_to_the_row_that_was_opened(page, scene):
+    await enter(page, scene)
+    await page.until(f"{rows_shown()}.length === 3")
+    await page.run(
+        "[...document.querySelectorAll('.rows a')].find((a) => a.innerText === 'report').focus()"
+    )
+    await page.press("Enter")
+    await page.until("document.querySelector('.standing')")
+    assert await page.run("document.querySelector('main').contains(document.activeElement)")
+    await page.run("history.back()")
+    await page.until(
+        "document.activeElement.innerText === 'report' && document.querySelector('.rows')"
+    )
+
+
+async def test_a_refresh_keeps_what_was_opened_and_where_the_focus_is(page, scene):
+    await enter(page, scene, f"#/schedule/{scene.namespace}/report")
+    await page.click("what to do")
+    await page.run("document.querySelector('.advice[open] summary').focus()")
+    opened = await page.run("document.querySelectorAll('.advice[open]').length")
+    publish(scene, "report", target="webhook https://b.example", conditions=[READY, FAILING])
+    await page.until("document.querySelector('.lead').innerText.includes('b.example')", seconds=60)
+    assert await page.run("document.activeElement.matches('.advice[open] summary')")
+    assert await page.run("document.querySelectorAll('.advice[open]').length") == opened == 1
+
+
+async def test_the_end_of_a_long_name_of_a_user_is_in_sight(page, scene):
+    await enter(page, scene)
+    box = await page.run(
+        "(() => { const user = document.querySelector('.user'), name = document.createRange();"
+        "name.selectNodeContents(user); const [all, text] = [user, name].map((each) => "
+        "each.getBoundingClientRect()); return [all.left, all.right, text.left, text.right]; })()"
+    )
+    left, right, text_left, text_right = box
+    assert text_left < left, "the name fits: this test shows nothing"
+    assert text_right <= right + 1
+
+
+async def test_dead_letters_of_all_namespaces_are_found_from_queue_and_schedule(page, scene):
+    await enter(page, scene, f"#/schedule/{scene.namespace}/report")
+    await page.click("Dead letters", "main a")
+    await page.until("document.querySelectorAll('.letters tbody tr').length === 1")
+    assert f"ns={scene.namespace}&schedule=report" in await page.run("location.hash")
+    uid = "6f1c9a34-0000-4000-8000-4" + "0" * 11
+    await givenup.give_up(scene.harness, "elsewhere", {"other": uid})
+    with dashboardscene.an_overseer(scene) as overseer:
+        await page.run("sessionStorage.clear()")
+        await page.open("about:blank")
+        await enter(page, scene, "#/queue", as_=overseer)
+        await page.until("document.querySelector('.tile a')")
+        await page.run("document.querySelector('.tile a').click()")
+        await page.until("document.querySelectorAll('.letters tbody tr').length === 2")
+        text = await page.run("document.querySelector('.letters').innerText")
+        assert f"{scene.namespace}/report" in text
+        assert "elsewhere/other" in text
 
 
 # -- everybody -----------------------------------------------------------------------------------

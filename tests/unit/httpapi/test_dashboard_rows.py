@@ -126,3 +126,23 @@ def test_a_set_is_suspended_deleting_or_has_lost_members():
     assert health(a_condition("DataLost", "DataLost")) == "problem"
     unknown = an_object(kind=schedulesets.ScheduleSet)
     assert rows.schedule_set(unknown)["health"] == "waiting"
+
+
+def test_a_fault_that_two_conditions_name_is_shown_once():
+    why = ("InvalidSchedule", "False", "spec.schedule: 61 is no minute")
+    conditions = [
+        a_condition("Ready", *why),
+        a_condition("Stalled", why[0], "True", why[2]),
+        a_condition("Suspended", "Suspended", "True", "by hand"),
+    ]
+    status = {"observedGeneration": 1, "conditions": conditions}
+    found = rows.detail(an_object(status=status), (), NOW)["conditions"]
+    assert [each["message"] for each in found] == [why[2], "by hand"]
+
+    conditions = [
+        a_condition("Ready", "Armed", "True", "the run of 02:00 is tried again: refused"),
+        a_condition("Failing", "Network", "True", "refused"),
+    ]
+    status = {"observedGeneration": 1, "conditions": conditions}
+    found = rows.detail(an_object(status=status), (), NOW)["conditions"]
+    assert [each["message"] for each in found] == ["refused"]

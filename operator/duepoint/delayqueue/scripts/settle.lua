@@ -29,7 +29,8 @@
         retried {{lane, key, id, from, to, most, bucket}}: schedules that get new retries, fields of the entries of
           buried ones, how many may be open, the bucket of the definition
   Reply {'lost'} | {'settled', applied, remaining, {buried retry, its record, ...},
-          {namespace of each dead letter that had to go, ...}}
+          {namespace of each dead letter that had to go, ...}, errors of streams (absent: none)} |
+        {'refused', the error}: nothing was done, because no stream takes an entry
 ]]
 -- keys meta heads claims leases occ occrec runs dead ran wake ended_even ended_odd
 -- include shard

@@ -54,6 +54,7 @@ class Dashboard:
             "resumeSchedule": actions.resume,
             "forecastLoad": forecasts.Forecasts(clock).forecast,
             "getQueue": queueviews.QueueViews(rights, queue).queue,
+            "listAllLetters": given_up.list_all,
             "listScheduleLetters": given_up.list,
             "replayScheduleLetters": given_up.replay,
         }

@@ -1,4 +1,4 @@
-"""Operations on the dead letters of Schedules: list those of a namespace, and run them again.
+"""Operations on the dead letters of Schedules: list those of one namespace or all; replay them.
 
 Who may list the Schedules of a namespace sees its letters; with the verb ``run`` on a Schedule,
 which running it by hand needs, the same person replays its letters. Ids can be guessed: who may not
@@ -22,6 +22,8 @@ from duepoint.kube import schedules
 from duepoint.net.requests import HttpResponse
 
 MOST_LISTED: Final = 200
+#: Letters that are looked at for the list of all namespaces: those of members are among them.
+_MOST_READ: Final = 2_000
 _ID: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,20}-\d{1,20})", re.ASCII)
 _CURSOR: Final = re.compile(r"(\d{1,18})-(\d{1,18})-(\d{1,6})", re.ASCII)
 
@@ -44,6 +46,21 @@ class ScheduleLetters:
         items = [_shown(letter) for letter in found if _is_of_schedule(letter)]
         cursor = "" if behind is None else "-".join(map(str, behind))
         return reads.answer(200, {"items": items, "next": cursor})
+
+    async def list_all(self, asked: UserCall) -> HttpResponse:
+        """The newest letters of all namespaces."""
+        await asking.check_list(self._rights, asked, None)
+        limit = asked.call.whole("limit", MOST_LISTED, MOST_LISTED)
+        await self._queue.layouts.read()
+        items: list[dict[str, object]] = []
+        read = 0
+        async for letter in self._queue.dead_letters.all():
+            read += 1
+            if _is_of_schedule(letter):
+                items.append(_shown(letter))
+            if len(items) == limit or read == _MOST_READ:
+                break
+        return reads.answer(200, {"items": items, "next": ""})
 
     async def replay(self, asked: UserCall) -> HttpResponse:
         """Run slots again; what became of each letter by its id."""
@@ -106,4 +123,5 @@ def _shown(letter: deadletters.DeadEntry) -> dict[str, object]:
     slot = deadletters.slot_of(letter)
     layout, shard = sharding.layout_of(letter.shard), sharding.index_of(letter.shard)
     letter_id = f"{layout}.{shard}.{letter.id}"
-    return letters.shown(letter_id, letter, None if slot is None else slot.slot_us)
+    shown = letters.shown(letter_id, letter, None if slot is None else slot.slot_us)
+    return {**shown, "namespace": letter.entry.get("namespace", "")}

@@ -67,6 +67,12 @@ OPERATIONS: Final = (
         ("namespace",), answers={200: "QueueView"}, rights=_LIST, base=_ROOT,
     ),
     Operation(
+        "listAllLetters", "GET", "/deadletters", Needs.OWN,
+        "The newest slots of Schedules of all namespaces that were given up; `next` is empty",
+        ("limit",), answers={200: "LetterPage"},
+        rights="`list` on `schedules` (group duepoint.dev) of the cluster", base=_ROOT,
+    ),
+    Operation(
         "listScheduleLetters", "GET", "/deadletters", Needs.OWN,
         "Slots of Schedules that were given up, newest first", ("limit", "cursor"),
         answers={200: "LetterPage"},

@@ -186,7 +186,16 @@ def _shown(conditions: Iterable[Shown]) -> list[Shown]:
     ]
     troubles = diagnosis.troubles(true)
     is_repeated = bool(troubles) and troubles[0].type != ConditionType.FAILING
-    return [each for each in true if not (is_repeated and each.type == ConditionType.FAILING)]
+    kept = [each for each in true if not (is_repeated and each.type == ConditionType.FAILING)]
+    messages = [each.message for each in kept]
+    return [each for place, each in enumerate(kept) if not _is_said(place, messages)]
+
+
+def _is_said(place: int, messages: list[str]) -> bool:
+    """Whether an earlier condition says the same, or another one the very cause within it."""
+    own = messages[place]
+    parts = {each for each in messages if each and each != own and each in own}
+    return bool(parts) or (own != "" and own in messages[:place])
 
 
 def _slots(recent: Iterable[_Slot], kept: Iterable[PastSlot]) -> Iterator[_Slot]:

@@ -5,6 +5,7 @@
 
 const ROOT = new URL("../v1/", document.baseURI);
 const KEY = "duepoint-token";
+const PATIENCE_SECONDS = 15; // a server behind this one may be away, and an empty page says nothing
 
 let token = sessionStorage.getItem(KEY) ?? "";
 let onSignedOut = () => {};
@@ -36,8 +37,8 @@ export function whenSignedOut(action) {
   onSignedOut = action;
 }
 
-export function get(path, parameters, signal) {
-  return request("GET", path, parameters, undefined, signal);
+export function get(path, parameters, signal, patience = PATIENCE_SECONDS) {
+  return request("GET", path, parameters, undefined, signal, patience);
 }
 
 export function post(path, body) {
@@ -49,7 +50,7 @@ export function pathOf(...parts) {
   return parts.map(encodeURIComponent).join("/").replaceAll("%3A", ":");
 }
 
-async function request(method, path, parameters, body, signal) {
+async function request(method, path, parameters, body, signal, patience = 60) {
   const url = new URL(path, ROOT);
   for (const [name, value] of Object.entries(parameters ?? {})) {
     if (value !== "" && value !== null && value !== undefined) url.searchParams.set(name, value);
@@ -57,24 +58,39 @@ async function request(method, path, parameters, body, signal) {
   const headers = { Accept: "application/json" };
   if (token) headers.Authorization = `Bearer ${token}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
+  const tooLong = AbortSignal.timeout(patience * 1000);
   let response;
+  let answer;
   try {
     response = await fetch(url, {
       method,
       headers,
-      signal,
+      signal: signal ? AbortSignal.any([signal, tooLong]) : tooLong,
       body: body === undefined ? undefined : JSON.stringify(body),
       credentials: "same-origin", // a proxy that signs people in knows them by its cookie
       redirect: "error", // a proxy whose session has ended leads to its own page
     });
+    answer = await response.text();
   } catch (error) {
+    if (tooLong.aborted) {
+      throw new Problem(0, "Unreachable", `no answer within ${patience} s; the dashboard's server, or the Kubernetes API server behind it, is away or slow`);
+    }
     if (error.name === "AbortError") throw error;
     throw new Problem(0, "Unreachable", "the dashboard's server does not answer");
   }
-  if (response.ok) return response.json();
-  const problem = await response.json().catch(() => ({}));
+  if (response.ok) return JSON.parse(answer);
+  const problem = problemOf(answer);
   if (response.status === 401) onSignedOut(problem.detail ?? "");
   throw new Problem(response.status, problem.code ?? "", problem.detail ?? "");
+}
+
+// What a proxy in front answers may be no JSON.
+function problemOf(text) {
+  try {
+    return JSON.parse(text) ?? {};
+  } catch {
+    return {};
+  }
 }
 
 // Pages of a list in turn, each as soon as it is there: `onPage(items, isLast)`.

@@ -19,12 +19,16 @@ const PAGES = [
   { name: "set", of: "sets", open: setPage },
 ];
 
+const ASK_AGAIN_MILLISECONDS = 5_000;
+
 const main = document.getElementById("page");
 const nav = document.getElementById("nav");
 const corner = document.getElementById("session");
 
 let session = null;
 let page = null;
+let shownName = "";
+let again = 0; // the timer of the next question who it is
 let theme = localStorage.getItem("duepoint-theme") ?? "";
 
 function applyTheme() {
@@ -46,7 +50,7 @@ function switchTheme() {
 function drawCorner() {
   replace(
     corner,
-    session ? h("span", { class: "user", title: session.user }, session.user) : null,
+    session ? h("span", { class: "user", title: session.user }, h("bdi", {}, session.user)) : null,
     h("button", { type: "button", class: "plain", onclick: switchTheme, "aria-label": isDark() ? "Light colours" : "Dark colours" }, isDark() ? "☀" : "☾"),
     session && hasToken() ? h("button", { type: "button", class: "plain", onclick: leave }, "Sign out") : null,
   );
@@ -88,12 +92,19 @@ function askForToken(reason) {
   field.focus();
 }
 
-async function begin() {
+async function begin(isRepeated = false) {
+  clearTimeout(again);
+  if (!isRepeated) replace(main, h("p", { class: "empty", role: "status" }, "Signing in…"));
   try {
     session = await get("whoami");
   } catch (error) {
     if (error.status === 401) askForToken(hasToken() ? error.message : "");
-    else replace(main, h("p", { class: "empty", role: "alert" }, error.message), h("p", { class: "empty" }, h("button", { type: "button", class: "primary", onclick: begin }, "Try again")));
+    else {
+      if (main.querySelector("[role=alert]")?.textContent !== error.message) {
+        replace(main, h("p", { class: "empty", role: "alert" }, error.message), h("p", { class: "empty" }, "It is asked again every few seconds. ", h("button", { type: "button", class: "primary", onclick: () => begin() }, "Try again")));
+      }
+      again = setTimeout(() => begin(true), ASK_AGAIN_MILLISECONDS);
+    }
     return;
   }
   drawCorner();
@@ -109,12 +120,16 @@ function open() {
     location.replace("#/schedules");
     return;
   }
+  // A choice on a page may draw the page anew: the focus stays on what was chosen with.
+  const label = shownName === found.name ? document.activeElement?.getAttribute("aria-label") : null;
+  shownName = found.name;
   close();
   page = found.open(parts, new URLSearchParams(query ?? ""), session);
   document.title = `${page.title} · Duepoint`;
   drawNav(found.of ?? name);
   replace(main, page.element);
   main.scrollTop = 0;
+  ((label && main.querySelector(`[aria-label="${CSS.escape(label)}"]`)) || main).focus({ preventScroll: true });
   page.start();
 }
 

@@ -35,6 +35,22 @@ export function replace(element, ...children) {
   add(element, children);
 }
 
+const FOCUSABLE = "a, button, input, select, summary, [tabindex]";
+const nameOf = (each) => each.dataset.focus ?? each.getAttribute("aria-label") ?? each.textContent;
+
+// `draw()` makes the content of an element anew; the focus stays on what has the same name there.
+export function keepingFocus(element, draw) {
+  const active = document.activeElement;
+  const isInside = active !== element && element.contains(active);
+  const name = isInside ? nameOf(active) : "";
+  const alike = () => [...element.querySelectorAll(FOCUSABLE)].filter((each) => nameOf(each) === name);
+  const place = isInside ? alike().indexOf(active) : -1;
+  draw();
+  if (place < 0 || active.isConnected) return;
+  const found = alike();
+  (found[place] ?? found[0])?.focus({ preventScroll: true });
+}
+
 // Calls `action` at most once in so many milliseconds, and once more after the last call.
 export function throttled(milliseconds, action) {
   let timer = 0;
@@ -52,7 +68,9 @@ export function throttled(milliseconds, action) {
 
 // Says something at the edge of the page for some seconds, and to screen readers.
 export function notice(text, kind = "info") {
+  const notices = document.getElementById("notices");
+  if ([...notices.children].some((each) => each.textContent === text)) return; // said already
   const shown = h("p", { class: `notice ${kind}` }, text);
-  document.getElementById("notices").append(shown);
+  notices.append(shown);
   setTimeout(() => shown.remove(), kind === "error" ? 12_000 : 6_000);
 }

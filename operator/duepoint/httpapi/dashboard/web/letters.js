@@ -1,6 +1,6 @@
 // Dead letters: slots that were given up, why, and running them again.
 //
-// Those of the Schedules of a namespace, or of the members of one set.
+// Those of the Schedules of a namespace or of all, of one Schedule, or of the members of one set.
 
 import { ask } from "./actions.js";
 import { get, pathOf, post } from "./api.js";
@@ -9,6 +9,8 @@ import { distance, number, when } from "./format.js";
 import { Polled, namespaceField } from "./poll.js";
 
 const MOST_REPLAYED = 100;
+const MOST_OF_ALL = 200; // the API gives no older ones of all namespaces
+const MOST_PAGES = 20;
 
 export function lettersPage(_parts, query, session) {
   return new LettersPage(query, session);
@@ -21,14 +23,20 @@ class LettersPage extends Polled {
       type: "text", value: set, placeholder: "Of Schedules, or name a set", "aria-label": "Set", autocomplete: "off", spellcheck: "false",
       onchange: () => this.#choose(this.namespace, field.value.trim()),
     });
-    const controls = [namespaceField({ ...session, mayListAll: false }, query.get("ns") ?? "", (name) => this.#choose(name, field.value.trim())), field];
+    const controls = [namespaceField(session, query.get("ns") ?? "", (name) => this.#choose(name, field.value.trim())), field];
     super({ title: "Dead letters", milliseconds: 30_000, controls });
     this.namespace = query.get("ns") ?? "";
     this.set = set;
+    this.schedule = query.get("schedule") ?? "";
+    this.isOfAll = !this.namespace && !set && session.mayListAll;
     this.chosen = new Set();
     this.cursor = "";
     const base = set ? pathOf("namespaces", this.namespace, "schedulesets", set) : pathOf("namespaces", this.namespace);
-    this.path = `${base}/deadletters`;
+    this.path = this.isOfAll ? "deadletters" : `${base}/deadletters`;
+    if (this.schedule) {
+      this.element.prepend(h("p", { class: "crumbs" }, "Of ", h("a", { href: `#/schedule/${pathOf(this.namespace, this.schedule)}` }, this.schedule), " only; ",
+        h("a", { href: `#/deadletters?${new URLSearchParams({ ns: this.namespace })}` }, "all of the namespace")));
+    }
   }
 
   #choose(namespace, set) {
@@ -39,20 +47,23 @@ class LettersPage extends Polled {
   }
 
   reload() {
-    if (this.namespace) return this.more ? undefined : super.reload();
-    this.say("Choose a namespace.");
+    if (this.namespace || this.isOfAll) return this.more ? undefined : super.reload();
+    this.say(this.set ? "Choose the namespace of the set." : "Choose a namespace: you may not list Schedules of all.");
     return undefined;
   }
 
   // Pages may be short, even empty, while there is more to come.
   async read(cursor = "") {
+    if (this.isOfAll) return get(this.path, { limit: MOST_OF_ALL });
     const items = [];
     let next = cursor;
+    let pages = 0;
     do {
       const page = await get(this.path, { limit: 100, cursor: next });
-      items.push(...page.items);
+      items.push(...page.items.filter((each) => !this.schedule || each.schedule === this.schedule));
       next = page.next;
-    } while (next && items.length < 100);
+      pages += 1;
+    } while (next && items.length < 100 && pages < MOST_PAGES);
     return { items, next };
   }
 
@@ -60,7 +71,7 @@ class LettersPage extends Polled {
     const { items } = found;
     const known = new Set(items.map((each) => each.id));
     for (const id of this.chosen) if (!known.has(id)) this.chosen.delete(id);
-    if (!items.length) {
+    if (!items.length && !found.next) {
       this.say("There is no dead letter.");
       return;
     }
@@ -74,6 +85,7 @@ class LettersPage extends Polled {
         h("tbody", {}, items.map((letter) => this.row(letter))))),
       h("p", { class: "actions" }, this.button,
         found.next ? h("button", { type: "button", class: "action", onclick: () => this.readMore() }, "Older ones") : null),
+      this.isOfAll ? h("p", { class: "muted" }, items.length === MOST_OF_ALL ? `The newest ${MOST_OF_ALL}; choose a namespace for older ones. ` : "", "Those of members are with their sets.") : null,
     );
     this.mark();
   }
@@ -84,7 +96,8 @@ class LettersPage extends Polled {
       onchange: () => { this.choose(letter.id, box.checked); this.mark(); },
     });
     this.boxes.push([letter.id, box]);
-    const name = this.set ? letter.schedule : h("a", { href: `#/schedule/${pathOf(this.namespace, letter.schedule)}` }, letter.schedule);
+    const place = letter.namespace || this.namespace;
+    const name = this.set ? letter.schedule : h("a", { href: `#/schedule/${pathOf(place, letter.schedule)}` }, this.isOfAll ? `${place}/${letter.schedule}` : letter.schedule);
     return h("tr", {},
       h("td", { class: "pick" }, box),
       h("td", { "data-title": "Given up" }, h("time", { datetime: letter.deadTime, title: when(letter.deadTime) }, distance(letter.deadTime))),
@@ -136,12 +149,27 @@ class LettersPage extends Polled {
     }, () => {});
   }
 
+  // A request replays letters of one namespace, and so many at most.
+  requests(ids) {
+    const idsOf = new Map();
+    for (const letter of this.found.items) {
+      if (!ids.includes(letter.id)) continue;
+      const path = this.isOfAll ? `${pathOf("namespaces", letter.namespace)}/deadletters` : this.path;
+      idsOf.set(path, [...(idsOf.get(path) ?? []), letter.id]);
+    }
+    const requests = [];
+    for (const [path, all] of idsOf) {
+      for (let first = 0; first < all.length; first += MOST_REPLAYED) requests.push([`${path}:replay`, all.slice(first, first + MOST_REPLAYED)]);
+    }
+    return requests;
+  }
+
   async replay(ids) {
     let replayed = 0;
     const others = {};
     try {
-      for (let first = 0; first < ids.length; first += MOST_REPLAYED) {
-        const answer = await post(`${this.path}:replay`, { ids: ids.slice(first, first + MOST_REPLAYED) });
+      for (const [path, some] of this.requests(ids)) {
+        const answer = await post(path, { ids: some });
         replayed += answer.replayed;
         for (const id of answer.missing) {
           const why = answer.results?.[id] ?? "gone";

@@ -5,9 +5,10 @@
 // filters, order) goes in slices, so that fifty thousand rows hold up neither a frame nor a key.
 
 import { pages, pathOf } from "./api.js";
-import { h, notice, replace, throttled } from "./dom.js";
+import { h, replace, throttled } from "./dom.js";
 import { distance, number, span, when } from "./format.js";
 import { HEALTH, badge, healthOf, outcome } from "./health.js";
+import { AsOf } from "./poll.js";
 import { Rows } from "./rows.js";
 import { Slices } from "./slices.js";
 
@@ -22,6 +23,11 @@ function time(text, zone) {
   return text ? h("time", { datetime: text, title: when(text, zone) }, distance(text)) : "";
 }
 
+// What is due may have run already: the list is some seconds old.
+function coming(text, zone) {
+  return text && Date.parse(text) <= Date.now() ? h("time", { datetime: text, title: when(text, zone) }, "due") : time(text, zone);
+}
+
 const instant = (text) => (text ? Date.parse(text) : undefined);
 
 const about = (row) => [row.reason, row.message].filter(Boolean).join(": ");
@@ -34,7 +40,7 @@ const KINDS = {
       { name: "name", title: "Name", sorts: true, cell: (row) => [link("schedule", row), h("span", { class: "sub" }, row.namespace)] },
       { name: "health", title: "Health", sorts: true, cell: (row) => badge(healthOf(row)) },
       { name: "when", title: "When", cell: (row) => h("code", { title: row.timeZone ?? "UTC" }, row.schedule ?? "") },
-      { name: "next", title: "Next", sorts: true, cell: (row) => time(row.next, row.timeZone) },
+      { name: "next", title: "Next", sorts: true, cell: (row) => coming(row.next, row.timeZone) },
       { name: "last", title: "Last", sorts: true, cell: (row) => time(row.last, row.timeZone) },
       { name: "result", title: "Result", sorts: true, cell: (row) => outcome(row.result) },
       { name: "about", title: "About", cell: (row) => h("span", { title: about(row) }, about(row)) },
@@ -47,7 +53,7 @@ const KINDS = {
       { name: "name", title: "Name", sorts: true, cell: (row) => [link("set", row), h("span", { class: "sub" }, row.namespace)] },
       { name: "health", title: "Health", sorts: true, cell: (row) => badge(row.health) },
       { name: "members", title: "Members", sorts: true, class: "when number", cell: (row) => number(row.members) },
-      { name: "next", title: "Next", sorts: true, cell: (row) => time(row.next) },
+      { name: "next", title: "Next", sorts: true, cell: (row) => coming(row.next) },
       { name: "last", title: "Last", sorts: true, cell: (row) => time(row.last) },
       { name: "lagSeconds", title: "Lag", sorts: true, class: "result", cell: (row) => (row.lagSeconds ? span(row.lagSeconds) : "") },
       { name: "about", title: "About", cell: (row) => h("span", { title: about(row) }, about(row)) },
@@ -55,7 +61,10 @@ const KINDS = {
   },
 };
 
-const RANK = Object.fromEntries(Object.keys(HEALTH).map((name, place) => [name, place]));
+// What is in trouble comes first, and what rests comes last.
+const RANK = Object.fromEntries(["problem", "failing", "late", "waiting", "ok", "suspended", "completed"].map((name, place) => [name, place]));
+const USUAL_ORDER = "health";
+const keyOf = (row) => `${row.namespace}/${row.name}`;
 
 export function overview(kindName, query, session) {
   return new Overview(KINDS[kindName], kindName, query, session);
@@ -70,7 +79,7 @@ class Overview {
     this.namespace = query.get("ns") ?? "";
     this.text = query.get("q") ?? "";
     this.health = new Set((query.get("health") ?? "").split(",").filter(Boolean));
-    this.sort = query.get("sort") ?? "name";
+    this.sort = query.get("sort") ?? USUAL_ORDER;
     this.descending = query.get("order") === "desc";
     this.title = kind.title;
     this.abort = new AbortController();
@@ -91,22 +100,30 @@ class Overview {
       onchange: () => { this.namespace = this.place.value.trim(); this.#remember(); this.reload(); },
     });
     const known = h("datalist", { id: "namespaces" }, (session.namespaces ?? []).map((name) => h("option", { value: name })));
+    this.asOf = new AsOf();
     this.chips = h("div", { class: "chips", role: "group", "aria-label": "Filter by health" });
     this.status = h("p", { class: "status", role: "status" });
     this.table = new Rows({
-      label: kind.title, columns: kind.columns, keyOf: (row) => `${row.namespace}/${row.name}`,
+      label: kind.title, columns: kind.columns, keyOf,
       emptyText: () => this.#emptyText(),
       onSort: (name) => this.#sortBy(name),
     });
     this.element = h(
       "section", { class: `overview ${this.kindName}` },
       h("div", { class: "bar" }, h("h1", {}, kind.title), this.search, this.place, known, this.chips, this.status),
+      this.asOf.element,
       this.table.element,
     );
     this.table.mark(this.sort, this.descending);
+    // Back leads to the row that was opened from here.
+    this.table.element.addEventListener("click", (event) => {
+      const key = event.target.closest("a")?.closest("[data-key]")?.dataset.key;
+      if (key) history.replaceState({ key }, "");
+    });
   }
 
   start() {
+    this.opened = history.state?.key;
     this.reload();
     this.ticker = setInterval(() => this.redraw(), 5_000); // distances to now
   }
@@ -155,9 +172,10 @@ class Overview {
         this.redraw();
       }, signal);
       this.loaded = this.namespace;
+      this.asOf.read();
     } catch (error) {
       if (error.name === "AbortError") return;
-      if (this.all.length) notice(error.message, "error");
+      if (this.loaded === this.namespace) this.asOf.failed(error.message);
       else this.trouble = error.message;
     }
     this.isLoading = false;
@@ -185,7 +203,7 @@ class Overview {
     if (this.namespace) query.set("ns", this.namespace);
     if (this.text) query.set("q", this.text);
     if (this.health.size) query.set("health", [...this.health].join(","));
-    if (this.sort !== "name" || this.descending) query.set("sort", this.sort);
+    if (this.sort !== USUAL_ORDER || this.descending) query.set("sort", this.sort);
     if (this.descending) query.set("order", "desc");
     const text = query.toString();
     history.replaceState(null, "", `#/${this.kindName}${text ? `?${text}` : ""}`);
@@ -229,15 +247,23 @@ class Overview {
     if (!isInOrder) found = await slices.sorted(found, this.#values(sort, now), descending);
     if (this.isClosed) return;
     this.table.show(found);
+    this.#focusOpened(found);
     this.#drawChips(counts);
     const total = seen === found.length ? number(seen) : `${number(found.length)} of ${number(seen)}`;
     const text = `${total}${this.isLoading ? ", loading…" : ""}`;
     if (this.status.textContent !== text) this.status.textContent = text;
   }
 
+  #focusOpened(rows) {
+    if (!this.opened || this.isLoading) return;
+    const index = rows.findIndex((row) => keyOf(row) === this.opened);
+    this.opened = undefined;
+    if (index >= 0 && !this.element.contains(document.activeElement)) this.table.focus(index);
+  }
+
   #values(sort, now) {
     if (sort === "health") return (row) => RANK[healthOf(row, now)];
-    if (sort === "name") return (row) => `${row.namespace}/${row.name}`;
+    if (sort === "name") return keyOf;
     if (sort === "next" || sort === "last") return (row) => row[`${sort}At`];
     return (row) => row[sort];
   }

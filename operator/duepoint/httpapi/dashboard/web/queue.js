@@ -46,11 +46,12 @@ class QueuePage extends Polled {
         tile("due", number(found.due), "due, and no worker has claimed them"),
         tile("points", number(found.points), "slots that wait, retries among them"),
         "claimed" in found ? tile("claimed", number(found.claimed), "that workers hold now") : null,
-        "deadLetters" in found ? tile("dead letters", number(found.deadLetters), "slots that were given up") : null,
+        "deadLetters" in found ? tile("dead letters", h("a", { href: "#/deadletters" }, number(found.deadLetters)), "slots that were given up") : null,
         "outcomes" in found ? tile("outcomes", number(found.outcomes), "that no status shows yet") : null,
         found.workers ? tile("workers", number(found.workers.length), "that live") : null),
       h("h2", {}, "Lag since this page was opened"),
       this.chart(),
+      "deadLetters" in found ? null : h("p", {}, h("a", { href: `#/deadletters?ns=${encodeURIComponent(this.namespace)}` }, "Dead letters")),
       found.workers ? this.whole(found) : null,
     );
   }
@@ -58,7 +59,9 @@ class QueuePage extends Polled {
   verdict(found) {
     if (found.workers && !found.workers.length) return h("p", { class: "verdict problem" }, "No worker lives: nothing is fired.");
     if (found.troubles?.length) {
-      return h("ul", { class: "verdict problem" }, found.troubles.map((each) => h("li", {}, `${each.worker}: ${each.message}`)));
+      const workersOf = new Map(); // what several have met is said once
+      for (const each of found.troubles) workersOf.set(each.message, [...(workersOf.get(each.message) ?? []), each.worker]);
+      return h("ul", { class: "verdict problem" }, [...workersOf].map(([message, workers]) => h("li", {}, `${workers.join(", ")}: ${message}`)));
     }
     if (found.lagSeconds > LATE_SECONDS) return h("p", { class: "verdict late" }, `The queue is ${span(found.lagSeconds)} behind.`);
     return h("p", { class: "verdict ok" }, "The queue is on time.");

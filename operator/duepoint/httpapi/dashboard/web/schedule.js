@@ -2,9 +2,10 @@
 
 import { actions } from "./actions.js";
 import { get, pathOf } from "./api.js";
-import { h, notice, replace } from "./dom.js";
+import { h, keepingFocus, replace } from "./dom.js";
 import { distance, number, seconds, span, when } from "./format.js";
 import { badge, healthOf, outcome } from "./health.js";
+import { AsOf } from "./poll.js";
 
 const REFRESH_MILLISECONDS = 10_000;
 const STALE_MILLISECONDS = 30_000; // distances to now
@@ -19,12 +20,14 @@ class SchedulePage {
     this.namespace = namespace;
     this.name = name;
     this.title = `${namespace}/${name}`;
+    this.asOf = new AsOf();
     this.content = h("div", {}, h("p", { class: "empty" }, "Loading…"));
     this.element = h(
       "section", { class: "page schedule" },
       h("p", { class: "crumbs" }, h("a", { href: "#/schedules" }, "Schedules"), " / ",
         h("a", { href: `#/schedules?ns=${encodeURIComponent(namespace)}` }, namespace)),
       h("h1", {}, name),
+      this.asOf.element,
       this.content,
     );
   }
@@ -42,10 +45,12 @@ class SchedulePage {
   async reload() {
     try {
       const found = await get(this.path);
-      if (!this.isClosed) this.draw(found);
+      if (this.isClosed) return;
+      this.asOf.read();
+      this.draw(found);
     } catch (error) {
       if (this.isClosed) return;
-      if (this.found) notice(error.message, "error");
+      if (this.found) this.asOf.failed(error.message);
       else replace(this.content, h("p", { class: "empty" }, error.message));
     }
   }
@@ -56,8 +61,11 @@ class SchedulePage {
     const now = Date.now();
     if (text === this.drawn && now < this.drawnAt + STALE_MILLISECONDS) return;
     this.drawnAt = now;
+    keepingFocus(this.content, () => this.drawAnew(found, text));
+  }
+
+  drawAnew(found, text) {
     const open = new Set([...this.content.querySelectorAll("details[open]")].map((each) => each.dataset.key));
-    const focused = document.activeElement?.dataset?.focus;
     this.found = found;
     this.drawn = text;
     const zone = found.timeZone;
@@ -68,13 +76,13 @@ class SchedulePage {
       actions(found, this.path, () => this.reload()),
       this.standing(found),
       h("div", { class: "columns" },
-        h("div", { class: "wide" }, h("h2", {}, "Last slots"), this.slots(found, zone)),
+        h("div", { class: "wide" }, h("h2", {}, "Last slots"), this.slots(found, zone),
+          h("p", {}, h("a", { href: `#/deadletters?${new URLSearchParams({ ns: this.namespace, schedule: this.name })}` }, "Dead letters"))),
         h("div", {}, h("h2", {}, "Next times"), this.upcoming(found, zone))),
       h("details", { dataset: { key: "spec" } }, h("summary", {}, "Spec"),
         h("pre", { tabindex: "0" }, JSON.stringify(found.spec, null, 2))),
     );
     for (const each of this.content.querySelectorAll("details")) each.open = open.has(each.dataset.key);
-    if (focused) this.content.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
   }
 
   standing(found) {
@@ -83,12 +91,13 @@ class SchedulePage {
       .map((each) => h("li", {},
         h("strong", {}, each.reason === each.type ? each.type : `${each.type} (${each.reason})`), `: ${each.message}`,
         each.sinceTime ? h("span", { class: "muted", title: when(each.sinceTime) }, ` since ${distance(each.sinceTime)}`) : null,
-        each.type === "Ready" && found.health === "ok" ? null : advice(found.advice[each.reason])));
+        each.type === "Ready" && found.health === "ok" ? null : advice(found.advice[each.reason], each.type)));
     if (found.suspend) {
       const until = found.suspendUntil ? ` until ${when(found.suspendUntil, found.timeZone)}` : "";
       lines.unshift(h("li", {}, h("strong", {}, `Suspended${until}`), found.suspendReason ? `: ${found.suspendReason}` : ""));
     }
-    if (found.invalid) lines.unshift(h("li", {}, h("strong", {}, "The spec cannot be read"), `: ${found.invalid}`));
+    // A condition says it where an operator has looked at this spec.
+    if (found.invalid && found.health !== "problem") lines.unshift(h("li", {}, h("strong", {}, "The spec cannot be read"), `: ${found.invalid}`));
     return lines.length ? h("ul", { class: "standing" }, lines) : null;
   }
 
@@ -125,13 +134,13 @@ class SchedulePage {
       h("td", { "data-title": "Why", class: "why" }, why,
         slot.httpStatus ? h("span", { class: "muted" }, ` HTTP ${slot.httpStatus}`) : null,
         slot.jobName ? h("span", { class: "muted" }, ` Job ${slot.jobName}`) : null,
-        advice(found.advice[slot.reason])));
+        advice(found.advice[slot.reason], `${slot.scheduledTime} ${slot.trigger} ${slot.jobName ?? ""}`)));
   }
 }
 
-// What to do next, folded away.
-function advice(steps) {
+// What to do next, folded away; `key` tells what it is about.
+function advice(steps, key) {
   if (!steps) return null;
-  return h("details", { class: "advice", dataset: { key: steps[0] } }, h("summary", {}, "what to do"),
+  return h("details", { class: "advice", dataset: { key } }, h("summary", {}, "what to do"),
     h("ul", {}, steps.map((step) => h("li", {}, step))));
 }
