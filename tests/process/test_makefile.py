@@ -28,7 +28,7 @@ def test_help_lists_every_target():
 
 
 def test_continuous_integration_ends_with_the_tests():
-    ci = re.search(r"^ci: .*\n\t(.*)\n\t(.*)\n\t(.*)\n\n", MAKEFILE, re.MULTILINE)
+    ci = re.search(r"^ci: .*\n\t(.*)\n\t(.*)\n\t(.*)\n\t(.*)\n\n", MAKEFILE, re.MULTILINE)
     checks = re.search(r"^checks: (.*?) ##", MAKEFILE, re.MULTILINE)
 
     assert ci is not None
@@ -36,6 +36,7 @@ def test_continuous_integration_ends_with_the_tests():
     assert ci[1].endswith(" checks")
     assert checks[1].split() == [
         "servers",
+        "real-parts",
         "lint",
         "types",
         "contract",
@@ -43,7 +44,8 @@ def test_continuous_integration_ends_with_the_tests():
         "test-pythons",
     ]
     assert ci[2].endswith("$(MAKE) test-redis-server")
-    assert ci[3].endswith("-- $(MAKE) test")
+    assert ci[3].endswith("$(MAKE) test-real")
+    assert ci[4].endswith("-- $(MAKE) test")
     assert (REPOSITORY / ".ci" / "run").read_text().rstrip().endswith("exec make ci")
 
 

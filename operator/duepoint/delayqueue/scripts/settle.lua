@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 --[[
-  What the claim still holds of the named members is settled; the rest is left alone. Retries are stored first,
+  Settle what the claim still holds of the named members. Retries are stored first,
   then chains move on, then what is finished goes: a replica that is cut off between two writes loses nothing. A
   lost claim changes nothing but adds its outcomes, marked as such. A number at or below the last one seen
   changes nothing. Of more retries than a schedule may have open, the oldest that wait go to the dead letters,
@@ -21,7 +21,7 @@
         records {from, to} of member, record pairs of the occurrences
         letters {order, sums, entries, bytes, all}: where letters may be buried, positions in KEYS of
           their order and their sums; what one namespace may have here, and the entries of all
-        dead {{member, from, to}}: position of the member (0: a slot without a point of its own), fields of its entry
+        dead {{member, from, to}}: position of the member (0: of none), fields of its entry
         ended {{bucket, id, chain}}: definitions that are completed with their chain
         leaving {{bucket, members, chains (bool), lane, key, why}}: members of sets that may have come to their end
           (absent: none): position of their ids, one behind the other in one value, or of their chains, which end

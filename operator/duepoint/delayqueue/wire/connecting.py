@@ -439,10 +439,11 @@ async def greeting(connection: redis.asyncio.Connection) -> Greeting:
             text = await connection.read_response()
     except TimeoutError:  # the library cleans up after errors of its own only
         raise redis.exceptions.TimeoutError("the server does not answer") from None
-    except redis.exceptions.NoPermissionError:
+    except redis.exceptions.NoPermissionError as error:
         raise redis.exceptions.ConnectionError(
-            "this Redis user may not run INFO; let it +info"
-        ) from None
+            f"{error}; this Redis user may not run INFO; let it +info",
+            status_code=error.status_code,
+        ) from error
     except redis.exceptions.ResponseError as error:
         # Before the first command of ours a server can only refuse us, for whatever reason it has.
         refusal = redis.exceptions.ConnectionError(*error.args, status_code=error.status_code)

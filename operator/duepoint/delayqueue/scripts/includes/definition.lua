@@ -33,7 +33,7 @@ local function counts_runs(record)
   return has_flag(record, COUNTED)
 end
 
--- Where its name begins and its length; an error where the record is cut short.
+-- Where its name begins and its length; an error if the record is cut short.
 local function name_place(record)
   local length, at = 0, GENERATION
   for _ = 1, NUMBERS do -- the last is the length of the name
@@ -42,7 +42,7 @@ local function name_place(record)
   return at, length
 end
 
--- Where its instant stands or, without one, what follows; an error where the record is cut short.
+-- Where its instant stands or, without one, what follows; likewise.
 local function after_texts(record)
   local at, length = name_place(record)
   at = at + length
