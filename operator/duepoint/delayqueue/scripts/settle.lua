@@ -47,8 +47,8 @@ local LETTERS, LETTER_SUMS = KEYS[letters.order], KEYS[letters.sums]
 -- include leaving
 -- include history
 
-local MOST_ORIGIN = 1000 -- bytes, about
-local MOST_LOOKED_AT = 2000 -- occurrences in one script: about a millisecond
+local MOST_ORIGIN = 1000 -- bytes
+local MOST_LOOKED_AT = 2000 -- occurrences in one script: a millisecond
 
 if not token then
   if not args.entries then -- entries that were not appended have no outcomes

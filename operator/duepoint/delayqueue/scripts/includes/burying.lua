@@ -24,7 +24,7 @@ local function drop_oldest_letter(group)
   return true
 end
 
--- Count letters whose count was lost, the newest first, some with each burial.
+-- Count letters whose count was lost, some with each burial.
 local function count_older_letters()
   local from = redis.call('HGET', LETTER_SUMS, 'from')
   if from == '0' then
