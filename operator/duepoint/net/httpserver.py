@@ -265,8 +265,6 @@ class _Connection(asyncio.Protocol):
     def give_way(self) -> None:
         """Close at once, for another one or because there is no place."""
         self._is_closing = True
-        self.server.places.leave(self)
-        self.server.handshakes.leave(self)
         self._abort()
 
     def _abort(self) -> None:
