@@ -9,11 +9,11 @@ length is how far status lags behind; a cap bounds it while there is no reader.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from duepoint import clock as clocks
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import records
@@ -62,6 +62,7 @@ class Ledger:
             tuple(self._shard_of),
             on_subscribed=self._on_subscribed,
             on_message=self._on_message,
+            clock=self.index.clock,
         )
 
     async def _follow(self) -> None:
@@ -84,13 +85,11 @@ class Ledger:
 
     async def wait_for_outcomes(self, timeout_seconds: float) -> tuple[messages.ShardId, ...]:
         """The shards to which something was added; all of them after a (re)subscription."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_seconds):
-                while not self._changed.is_set():
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(_LAYOUT_SECONDS):
-                            await self._changed.wait()
-                    await self._follow()
+        clock = self.index.clock
+        deadline = clock.monotonic() + timeout_seconds
+        while not self._changed.is_set() and (left := deadline - clock.monotonic()) > 0:
+            await clocks.wait_for(self._changed, min(left, _LAYOUT_SECONDS), clock)
+            await self._follow()
         unread, self._unread = sorted(self._unread), set()
         self._changed.clear()
         return tuple(unread)

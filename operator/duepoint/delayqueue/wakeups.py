@@ -272,6 +272,7 @@ class Wakeups(Alarms):
             tuple(self._shard_of),
             on_subscribed=self.ring_all,
             on_message=self._on_message,
+            clock=index.clock,
         )
 
     async def start(self) -> None:

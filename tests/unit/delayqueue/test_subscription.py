@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from duepoint.clock import SystemClock
 from duepoint.delayqueue.wire.changes import ServerChanges
 from duepoint.delayqueue.wire.subscription import Subscription
 
@@ -30,7 +31,11 @@ class SlowServers:
 async def test_a_cancelled_closer_is_cancelled():
     """Else a leader whose term has ended would go on to read outcomes."""
     subscription = Subscription(
-        SlowServers(), ["a"], on_subscribed=lambda: None, on_message=lambda *_: None
+        SlowServers(),
+        ["a"],
+        on_subscribed=lambda: None,
+        on_message=lambda *_: None,
+        clock=SystemClock(),
     )
     await subscription.start()
     await asyncio.sleep(0)
@@ -47,7 +52,11 @@ async def test_a_listener_that_failed_is_not_closed_in_silence():
             raise LookupError("a bug")
 
     subscription = Subscription(
-        Failing(), ["a"], on_subscribed=lambda: None, on_message=lambda *_: None
+        Failing(),
+        ["a"],
+        on_subscribed=lambda: None,
+        on_message=lambda *_: None,
+        clock=SystemClock(),
     )
     await subscription.start()
     await asyncio.sleep(0)
@@ -107,7 +116,11 @@ async def test_a_subscription_that_is_not_confirmed_is_asked_for_again():
     """Whoever waits would hear of nothing, though the connection answers each keepalive."""
     servers, subscribed = LossyServers(), asyncio.Event()
     subscription = Subscription(
-        servers, ["a", "b"], on_subscribed=subscribed.set, on_message=lambda *_: None
+        servers,
+        ["a", "b"],
+        on_subscribed=subscribed.set,
+        on_message=lambda *_: None,
+        clock=SystemClock(),
     )
     await subscription.start()
     async with asyncio.timeout(30):

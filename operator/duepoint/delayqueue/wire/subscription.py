@@ -23,6 +23,7 @@ import redis.asyncio.client
 import redis.exceptions
 import structlog
 
+from duepoint import clock as clocks
 from duepoint import faults
 from duepoint.delayqueue.wire import connecting
 from duepoint.delayqueue.wire import servers as servers_
@@ -54,7 +55,9 @@ class Subscription:
         *,
         on_subscribed: Callable[[], None],
         on_message: Callable[[str, bytes], None],
+        clock: clocks.Clock,
     ) -> None:
+        self._clock = clock
         self._servers = servers
         self._channels = channels
         self._on_subscribed = on_subscribed
@@ -119,7 +122,7 @@ class Subscription:
                 else:
                     failures = 0
                 wait = random.uniform(*_RECONNECT_SECONDS) * 2 ** min(failures, 5)  # noqa: S311
-                await asyncio.sleep(min(wait, _SLOWEST_RECONNECT_SECONDS))
+                await self._clock.sleep(min(wait, _SLOWEST_RECONNECT_SECONDS))
         finally:
             await client.aclose(close_connection_pool=True)  # type: ignore[attr-defined,unused-ignore]
 
