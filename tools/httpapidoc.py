@@ -82,8 +82,8 @@ body too, which such a page cannot send.
   nothing behind it was read. Token, rights and the set are looked at again before each batch of rows is stored: what is taken away
   ends a stream within the same seconds as it ends requests. A stream of which no row comes in 10 seconds ends, empty lines or not. There are 64
   streams a replica, 16 of them of a namespace.
-- **Triggers.** 100 runs of a member may wait for a receiver, and 4,096 of a set (of a set in one shard 4,096 divided by the number of
-  shards, but 100 at least); further ones are 429.
+- **Triggers.** 100 runs of a member may wait for a receiver, 4,096 of a set, and 8,192 of a namespace, 128 MiB with the largest payloads
+  (in one shard these divided by the number of shards, but 100 at least); further ones are 429.
 - **Lists** go on by `next`. They are not a snapshot: what is created or removed meanwhile may be missing, what stays comes
   once. A cursor belongs to one list of one set, and to the present number of shards.
 - **Bounds**: URL 4 KiB, 100 headers of 32 KiB, a head within 10 seconds, 1 KiB of a body in 10 seconds, an answer read within

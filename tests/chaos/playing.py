@@ -384,8 +384,11 @@ def _is_at_rest(found: dict[str, Any], last_us: int) -> bool:
 
 
 def _open_files(member: Member) -> int:
-    """Of its process, connections included."""
-    return len(list(Path(f"/proc/{member.process.pid}/fd").iterdir()))
+    """Of its process, connections included; 0 where it has just ended, to be started again."""
+    try:
+        return len(list(Path(f"/proc/{member.process.pid}/fd").iterdir()))
+    except FileNotFoundError:
+        return 0
 
 
 def _gauges(text: str) -> dict[str, float]:

@@ -76,7 +76,7 @@ class WrongType(errors.DuepointError):
 
 
 class TooManyWaiting(errors.DuepointError):
-    """A member of a set, or its set, has as many waiting runs as it may have."""
+    """A member of a set, its set or its namespace has as many waiting runs as it may have."""
 
 
 class TooManyDefinitions(errors.DuepointError):

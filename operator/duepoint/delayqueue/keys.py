@@ -94,6 +94,10 @@ class ShardKeys:
         """The slots of a schedule that wait for one of those to end."""
         return f"{self.tag}:waiting:{schedule_id.hex()}"
 
+    def triggers(self, namespace: str) -> str:
+        """The runs by hand of members of a namespace, and some that have ended."""
+        return f"{self.tag}:triggers:{namespace}"
+
     def bucket(self, population: str, number: int) -> str:
         return f"{self.tag}:defs:{population}:{number}"
 

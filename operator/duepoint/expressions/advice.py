@@ -27,6 +27,10 @@ _SPECIAL = (
 
 _DURATION = re.compile(r"(?:\d+(?:ms|[smhd]))+", re.ASCII)
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)", re.ASCII)
+_CLOCK_TIME = re.compile(r"\d{1,2}:\d\d(?::\d\d)?", re.ASCII)
+#: As pg_cron has it, and EventBridge.
+_COUNT = re.compile(r"(?:rate\()?(\d{1,9}) ((?:second|minute|hour|day)s?)\)?", re.ASCII)
+_OF_EVENTBRIDGE = re.compile(r"at\((\S{1,40})\)", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\dT.*", re.ASCII)
 
 _FIELD_COUNTS = (
@@ -54,6 +58,7 @@ _CHARACTERS = (
     ("\u200b\u200c\u200d\u200e\u200f\u2060\ufeff", "it is invisible; type the schedule anew"),
     ("\u2010\u2011\u2012\u2013\u2014\u2212\uff0d", 'write a plain "-"'),
     ("\u2217\uff0a\u00d7", 'write a plain "*"'),
+    ("$", 'the last day of the month is "L"'),
     (";|\uff0c\u3001", 'separate the items of a list with ","'),
     ("~", 'for a value picked once write H, such as "H(0-29)"'),
     ("\\", 'take the "\\" out'),
@@ -119,6 +124,10 @@ def for_field_count(words: list[str], macros: Iterable[str]) -> str:
         meant = f"@{text.lower()}"
     elif words[0].lower() == "every" and (periods := durations.meant("".join(words[1:]))):
         meant = f"@every {periods[0]}"
+    elif count := _COUNT.fullmatch(text):
+        meant = f"@every {''.join(durations.meant(count[1] + count[2])[:1])}"
+    elif inside := _OF_EVENTBRIDGE.fullmatch(text):
+        meant = f"@at {inside[1]}"
     elif words[0].lower() == "at" and len(words) > 1:
         meant = f"@at {'T'.join(words[1:])[:40]}"
     elif _DURATION.fullmatch(text):
@@ -127,6 +136,8 @@ def for_field_count(words: list[str], macros: Iterable[str]) -> str:
         meant = f"{int(clock[2])} {int(clock[1])} * * *"
     elif _DATE.fullmatch(text):
         meant = f"@at {text[:40]}"
+    elif any(_CLOCK_TIME.fullmatch(word) for word in words):
+        return 'a time of day is its minute and its hour, such as "30 9 * * MON-FRI" for 09:30'
     return f'did you mean "{meant}"?' if meant else _FIELD_COUNTS
 
 
@@ -153,6 +164,10 @@ def _meant(shape: str, says: str) -> tuple[re.Pattern[str], _Advice]:
 
 
 _RULES: tuple[tuple[re.Pattern[str], _Advice], ...] = (
+    (
+        re.compile(r"CRON\(.*"),
+        lambda *_: 'take "cron(" and ")" out, and the last field, which is the year there',
+    ),
     (re.compile(r"-.*|.*(?:--|/-).*"), lambda *_: "there are no negative values"),
     (re.compile(r"R(?:[/(].*)?"), lambda *_: "write H, which is the same on every replica"),
     (re.compile(r"L"), _in_weekdays('write "SAT", or "5L" for the last Friday of the month')),

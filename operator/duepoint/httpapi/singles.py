@@ -180,7 +180,7 @@ class Singles:
         try:
             slot_us = await self._members.trigger(record, call.id, run_uid=run_uid, payload=payload)
         except queue_errors.TooManyWaiting:
-            message = "too many runs of this member, or of its set, wait for their receiver"
+            message = "too many runs of this member, set or namespace wait for their receiver"
             raise OperationProblem("TooManyRequests", message, retry_after_seconds=10) from None
         if slot_us is None:
             raise no_member(call.id)

@@ -10,10 +10,14 @@ import socket
 import ssl
 import time
 import urllib.request
+import uuid
+
+import msgspec
 
 from duepoint.delayqueue import apirequests
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.schedules.sets import setspec
-from tests.support import apiscene
+from tests.support import apiscene, queueing
 from tests.support.tlsfiles import Authority
 from tests.support.waiting import LONGEST_SECONDS
 
@@ -390,3 +394,64 @@ async def test_a_receiver_that_is_down_does_not_keep_any_number_of_runs(scene):
     await scene.ask("PUT", scene.member("b"), {"at": AT})
     other = await scene.ask("POST", f"{scene.member('b')}/trigger", {"payload": 1})
     assert other.status == 202
+
+
+async def test_runs_that_wait_are_bounded_for_a_namespace_and_no_other_one_is_affected(scene):
+    """Many sets of one namespace had as many times the bound of a set."""
+    members = scene.harness.queue.members
+    store = scene.harness.queue.sets.store
+
+    async def a_set(namespace, number):
+        """With one hundred members, as many as runs of each may wait."""
+        record = msgspec.structs.replace(
+            scene.record, namespace=namespace, name=f"set-{number}", uid=str(uuid.uuid4())
+        )
+        await store(record, apiscene.BLOB, queueing.EPOCH)
+        path = f"/v1/namespaces/{namespace}/schedulesets/{record.name}/schedules"
+        head = {"Content-Type": "application/x-ndjson"}
+        rows = b"\n".join(b'{"id":"m%d","at":"%b"}' % (n, AT.encode()) for n in range(100))
+        answer = await scene.ask("POST", f"{path}:bulkUpsert", rows, headers=head, as_=namespace)
+        assert all(line["outcome"] == "Created" for line in answer.lines[:100])
+        return record, f"{path}/m0/trigger"
+
+    async def fill(record):
+        """With runs as requests make them, which would take minutes; for how many is room."""
+
+        async def trigger(name):
+            try:
+                await members.trigger(record, name, run_uid=str(uuid.uuid4()), payload=b"1")
+            except queue_errors.TooManyWaiting:
+                return False
+            return True
+
+        made = 0
+        while taken := sum([await trigger(f"m{number}") for number in range(100)]):
+            made += taken
+        return made
+
+    ours, other = scene.namespace, scene.plane.create_namespace()
+    try:
+        scene.roles.bind(other, "editor", "edit")
+        scene.tokens[ours] = scene.tokens["editor"]
+        scene.tokens[other] = scene.plane.service_account_token(other, "editor")
+        full = [await a_set(ours, number) for number in range(3)]
+        last, trigger = await a_set(ours, 3)
+        _, trigger_of_other = await a_set(other, 0)
+        made = [await fill(record) for record, _ in full]
+        assert sum(made) > 4_096  # more than of a set
+        refused = await scene.ask("POST", trigger, {"payload": 1}, as_=ours)
+        assert (refused.status, refused.code) == (429, "TooManyRequests")
+        assert "namespace" in refused.json["detail"]
+        taken = await scene.ask("POST", trigger_of_other, {"payload": 1}, as_=other)
+        assert taken.status == 202
+        # Those of a set that is emptied wait no longer.
+        for record, path in full[:2]:
+            for number in range(100):
+                gone = path.replace("m0/trigger", f"m{number}")
+                assert (await scene.ask("DELETE", gone, as_=ours)).status in (200, 204), record
+        async with asyncio.timeout(LONGEST_SECONDS):
+            while (await scene.ask("POST", trigger, {"payload": 1}, as_=ours)).status != 202:
+                pass
+        assert last.namespace == ours
+    finally:
+        scene.plane.discard_namespace(other)

@@ -24,6 +24,11 @@ def samples(normally: int) -> int:
     return int(normally * float(os.environ.get("DUEPOINT_SAMPLES_FACTOR", "1")))
 
 
+def chance(of: str) -> Random:
+    """The same cases each time; the environment variable chooses others for long runs."""
+    return Random(of + os.environ.get("DUEPOINT_SAMPLES_SEED", ""))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
     text: str

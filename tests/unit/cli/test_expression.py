@@ -455,6 +455,9 @@ def test_never_with_a_slip_is_corrected(refused, text):
         ("0 8 1 * ? *", 'write "0 8 1 * ?"'),
         ("0 2 * * * *", 'write "0 2 * * *"'),
         ("15 10 * * * *", 'write "15 10 * * *"'),
+        ("*/15 * * * * *", 'write "*/15 * * * *"'),  # every 15 minutes to Nomad
+        ("*/15 9-17 * * * *", 'write "*/15 9-17 * * *"'),
+        ("0 0 9 1 * MON", "if this is for Spring, where both must"),
         ("0 0 12 ? * 2-6", "names such as MON-FRI mean the same everywhere"),
         ("0 0 12 ? * 6L", "1 is Monday here"),
         ("0 0 12 ? * 2-6 2027-2030", "1 is Monday here"),
@@ -466,19 +469,42 @@ def test_a_text_that_means_something_else_in_another_scheduler_has_a_note(explai
 
 @pytest.mark.parametrize(
     "text",
-    ["0 0 2 * * *", "*/10 * * * * *", "0 0 12 ? * MON-FRI", "5 * * * *", "@hourly"],
+    [
+        "0 0 2 * * *",
+        "*/10 30 2 * * *",
+        "0 0 12 ? * MON-FRI",
+        "5 * * * *",
+        "@hourly",
+        "0 9 1 MAR THU",
+        "0 0 9 */1 * MON",
+    ],
 )
 def test_a_text_that_means_the_same_elsewhere_has_none(explain, text):
     assert "note:" not in explain(text)
 
 
+def test_a_hashed_text_of_jenkins_with_both_day_fields_has_a_note(explain):
+    jenkins = "if this is for Jenkins, where both must"
+    assert jenkins in explain("H 9 1-7 * MON", "--identity", "a/b")
+    assert jenkins not in explain("H 9 * MAR THU", "--identity", "a/b")
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "hint"),
     [
-        "cron(0 10 * * ? *)", "rate(5 minutes)", "at(2027-01-01T00:00:00)", "30 seconds",
-        "0 12 $ * *", "Mon..Fri 09:00", "*-*-* 04:00:00", "daily", "15 10 ? * 6L 2022-2023",
-        "0 18 ? * MON-FRI *", "0 0 1 1 ? 2027",
+        ("cron(0 10 * * ? *)", "the last field, which is the year there"),
+        ("rate(5 minutes)", 'did you mean "@every 5m"'),
+        ("at(2027-01-01T00:00:00)", 'did you mean "@at 2027-01-01T00:00:00"'),
+        ("30 seconds", 'did you mean "@every 30s"'),
+        ("0 12 $ * *", 'the last day of the month is "L"'),
+        ("Mon..Fri 09:00", "a time of day is its minute and its hour"),
+        ("*-*-* 04:00:00", "a time of day is its minute and its hour"),
+        ("daily", 'did you mean "@daily"'),
+        ("15 10 ? * 6L 2022-2023", ""),
+        ("0 18 ? * MON-FRI *", ""),
+        ("0 0 1 1 ? 2027", ""),
+        ("0 0 0 L-3 * *", "they take no ranges"),
     ],
-)  # fmt: skip
-def test_a_text_of_another_scheduler_without_a_meaning_here_is_refused(refused, text):
-    assert refused("explain", text)
+)
+def test_a_text_of_another_scheduler_without_a_meaning_here_is_refused(refused, text, hint):
+    assert hint in refused("explain", text)

@@ -266,6 +266,11 @@ BAD_TEMPLATES = [
         f"{POD}.containers[0].name",
         '"main" is there twice',
     ),
+    (
+        a_container(livenessProbe={"httpGet": {"port": 1 << 63}}),
+        f"{POD}.containers[0].livenessProbe.httpGet.port",
+        "9223372036854775808 is out of range",
+    ),
     (a_job(warpFactor=9), f"{POD}.warpFactor", "is no field of a Job in Kubernetes 1."),
     (a_container(commands=["date"]), f"{POD}.containers[0].commands", "did you mean command?"),
     (

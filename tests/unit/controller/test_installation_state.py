@@ -14,6 +14,8 @@ from tests.fakes.fakeclock import FakeClock
 class Counts:
     def __init__(self):
         self.is_down = False
+        self.first_due_us = None
+        self.counted = 0
 
     async def index_view(self):
         if self.is_down:
@@ -27,7 +29,8 @@ class Counts:
         )
 
     async def totals(self):
-        return SimpleNamespace(due=3, lag_us=2_000_000)
+        self.counted += 1
+        return SimpleNamespace(due=3, lag_us=2_000_000, first_due_us=self.first_due_us)
 
 
 async def _read():
@@ -74,6 +77,25 @@ async def test_since_when_redis_is_silent_stays_the_first_moment_until_it_answer
     counts.is_down = False
     await clock.advance(20)
     assert installation.read(notes).redis_down_since == ""
+    running.cancel()
+
+
+async def test_an_idle_queue_is_not_counted_until_its_first_point_is_due():
+    """Three commands of each shard every 15 s were no keepalives."""
+    clock, _, counts, _, report = scene()
+    counts.first_due_us = clock.now_us() + 300_000_000
+    running = asyncio.create_task(report.run())
+    await clock.advance(250)
+    assert counts.counted == 1
+    await clock.advance(100)
+    assert counts.counted > 2  # it is overdue
+    counts.first_due_us = None
+    await clock.advance(20)
+    before = counts.counted
+    await clock.advance(500)
+    assert counts.counted == before
+    await clock.advance(200)  # a point may have been added
+    assert counts.counted == before + 1
     running.cancel()
 
 

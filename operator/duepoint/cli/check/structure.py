@@ -194,7 +194,8 @@ def _translated(schema: Mapping[str, Any]) -> dict[str, Any]:
         made["type"] = [*_NUMBER_OR_TEXT, "null"]
     elif schema.get("nullable") and "type" in schema:
         made["type"] = [schema["type"], "null"]
-    if size := _SIZES.get(schema.get("format", "")):
+    whole = "int64" if schema.get("x-kubernetes-int-or-string") else ""
+    if size := _SIZES.get(schema.get("format", whole)):
         made = {"minimum": -size, "maximum": size - 1, **made}
     if "pattern" in schema:
         made["pattern"] = schema["pattern"].removesuffix("$") + r"\Z"

@@ -7,7 +7,9 @@ may see a namespace of their own only. Therefore it holds no address, no key and
 server: versions, counts, and which part is in trouble since when. Where no leader writes it, the
 Lease itself says so by its renewTime.
 
-Redis is asked every 15 s. ``kube.installation`` reads the annotation back.
+Redis is asked for workers and servers every 15 s, and for what is due, which takes commands for
+each shard, once the first point that was seen is due, so that an idle queue stays idle.
+``kube.installation`` reads the annotation back.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from duepoint.kube.installation import ANNOTATION, InstallationState
 
 #: Redis is asked this often.
 LOOK_SECONDS = 15.0
+#: What is due is asked for at least this often: an earlier point may have been added meanwhile.
+_REST_SECONDS = 600.0
 _MOST_SECONDS = 3.0
 #: Parts of which the text is our own and tells no address.
 _PLAIN_PARTS = frozenset({"clock", serverhealth.PART})
@@ -52,6 +56,7 @@ class InstallationReport:
         self._health = health
         self._annotate = annotate
         self._state = InstallationState(version=__version__)
+        self._rests_until_us = 0
 
     async def run(self) -> None:
         """Report until cancelled."""
@@ -69,7 +74,7 @@ class InstallationReport:
             async with asyncio.timeout(_MOST_SECONDS):
                 seen = await self._queue.counts.index_view()
                 await self._queue.layouts.read()
-                totals = await self._queue.counts.totals()
+                await self._count()
         except (TimeoutError, errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.debug("the queue was not looked at", error=str(trouble))
             since = self._state.redis_down_since or self._now()
@@ -82,12 +87,21 @@ class InstallationReport:
             redis_down_since="",
             workers=len(seen.workers),
             worker_troubles={name: _bare_text(text) for name, text in seen.troubles},
-            due=totals.due,
-            lag_seconds=round(totals.lag_us / _SECOND_US, 1),
             clock_skew_seconds=skew,
             memory_used_bytes=seen.memory_used,
             memory_limit_bytes=seen.memory_limit,
         )
+
+    async def _count(self) -> None:
+        now_us = self._clock.now_us()
+        if now_us < self._rests_until_us:
+            return
+        totals = await self._queue.counts.totals()
+        rested_us = now_us + int(_REST_SECONDS * _SECOND_US)
+        first_us = totals.first_due_us
+        self._rests_until_us = rested_us if first_us is None else min(rested_us, first_us)
+        lag = round(totals.lag_us / _SECOND_US, 1)
+        self._state = msgspec.structs.replace(self._state, due=totals.due, lag_seconds=lag)
 
     def _now(self) -> str:
         now_us = self._clock.now_us()

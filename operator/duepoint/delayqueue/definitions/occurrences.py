@@ -53,7 +53,7 @@ class Occurrences:
         record: messages.OccurrenceRecord,
         epoch: messages.Epoch,
         *,
-        most: tuple[int, int] | None = None,
+        most: tuple[int, int, int] | None = None,
     ) -> messages.Armed:
         """Put one in; ``most``: see ``enqueue_many``."""
         (armed,) = await self.enqueue_many(definition, [(point, record)], epoch, most=most)
@@ -65,13 +65,13 @@ class Occurrences:
         wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
         epoch: messages.Epoch,
         *,
-        most: tuple[int, int] | None = None,
+        most: tuple[int, int, int] | None = None,
     ) -> list[messages.Armed]:
         """Put all of them in.
 
         Args:
-            most: of a member of a set: how many it may have, and the set in one shard. Raises
-                TooManyWaiting beyond.
+            most: of a member of a set: how many it may have, and in one shard the set and the
+                namespace. Raises TooManyWaiting beyond.
         """
         armed: list[messages.Armed] = []
         for first in range(0, len(wanted), _ENQUEUE_BATCH):
@@ -94,14 +94,16 @@ class Occurrences:
         definition: definitions.Definition,
         wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
         epoch: messages.Epoch,
-        most: tuple[int, int] | None,
+        most: tuple[int, int, int] | None,
     ) -> Any:  # noqa: ANN401 - what the script replies
         lane = await self.numbering.lane_of(shard, definition, epoch)
         names = self.index.shard(shard)
         call = self.index.call(
             "enqueue",
             shard,
-            *(names.lane(lane), names.bucket_of(definition.id, self.index.buckets)),
+            names.lane(lane),
+            names.bucket_of(definition.id, self.index.buckets),
+            names.triggers(definition.namespace),
             epoch=epoch,
             lane=str(lane),
             at=self.index.clock.now_us(),

@@ -102,6 +102,7 @@ class Totals:
     Attributes:
         points: those that wait; the ones that a worker holds are not among them.
         lag_us: how long the oldest of them has been due; 0 when none is.
+        first_due_us: when that one is or was due; None where there is none.
     """
 
     points: int
@@ -109,6 +110,7 @@ class Totals:
     outcomes: int
     dead: int
     lag_us: int
+    first_due_us: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,9 @@ class Counts:
             outcomes=sum(each.outcomes for each in found),
             dead=sum(each.dead for each in found),
             lag_us=max((each.lag_us for each in found), default=0),
+            first_due_us=min(
+                (each.first_due_us for each in found if each.first_due_us is not None), default=None
+            ),
         )
 
     async def lane_views(self) -> list[LaneView]:
@@ -268,13 +273,14 @@ class Counts:
         overdue = await self.index.read_many(
             "count what is due", [("ZCOUNT", lane, "-inf", now) for lane in late]
         )
-        oldest = min((due for _, due in waiting), default=now)
+        first_due_us = min((int(due) for _, due in waiting), default=None)
         return Totals(
             points=sum(counts),
             due=sum(overdue),
             outcomes=runs,
             dead=dead,
-            lag_us=max(0, now - int(oldest)),
+            lag_us=0 if first_due_us is None else max(0, now - first_due_us),
+            first_due_us=first_due_us,
         )
 
     async def _lanes_of_shard(self, shard: messages.ShardId) -> list[LaneView]:

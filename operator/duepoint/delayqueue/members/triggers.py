@@ -21,10 +21,11 @@ from duepoint.schedules.sets import setrecord
 
 _SECOND_US = 1_000_000
 _ROUNDS = 3
-#: Runs of a member that may wait, and of a set over all shards: a receiver that does not answer
-#: keeps them, each with a payload.
+#: Runs of a member that may wait, and of a set and a namespace over all shards: a receiver that
+#: does not answer keeps them, each with a payload (of 16 KiB at most: 128 MiB of a namespace).
 MOST_OF_A_MEMBER = 100
 MOST_OF_A_SET = 4_096
+MOST_OF_A_NAMESPACE = 8_192
 
 
 @dataclass(eq=False)
@@ -61,7 +62,9 @@ class MemberTriggers:
             epoch = messages.Epoch(await self.layouts.newest_epoch())
             try:
                 shards = self.index.known_layout().shards
-                most = MOST_OF_A_MEMBER, max(MOST_OF_A_MEMBER, MOST_OF_A_SET // shards)
+                of_set = max(MOST_OF_A_MEMBER, MOST_OF_A_SET // shards)
+                of_namespace = max(MOST_OF_A_MEMBER, MOST_OF_A_NAMESPACE // shards)
+                most = MOST_OF_A_MEMBER, of_set, of_namespace
                 await self.occurrences.enqueue(known, point, record, epoch, most=most)
             except (queue_errors.Fenced, queue_errors.LayoutChanged):
                 await self.layouts.read()  # a leader began meanwhile

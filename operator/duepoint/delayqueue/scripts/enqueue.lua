@@ -6,12 +6,12 @@
 
   ARGV  layout, epoch, lane (number), at (us: the time by the caller's agreed clock), id, uid: positions in ARGV,
         members {from, to} in ARGV, records {from, to}: of each member its record; of a set's member
-        perhaps most {occurrences of the member, of the set in this shard}
+        perhaps most {occurrences of the member, of the set, of the namespace in this shard}
   Reply {APPLIED | UNCHANGED (it is there) for each member} | GONE (no definition of this uid) | FULL (it has so many)
         | BUSY (on its way to another shard) | ABSENT (not in this draining shard: see the new one)
   Error OOM
 ]]
--- keys meta heads occ occrec wake leases lane bucket
+-- keys meta heads occ occrec wake leases lane bucket triggers
 -- include shard
 -- include fenced
 -- include time
@@ -19,13 +19,26 @@
 -- include occurrences
 -- include wanteddefinition
 
--- Of the points of a set its members have one each at most; the others are occurrences.
+-- Of the points of a set its members have one each at most; the others are occurrences. Those of its namespace are
+-- in a list, from which nothing is taken when they end: each trigger looks at the ones not looked at for longest.
+local LOOKED_AT, KEPT_SECONDS = 16, 604800
 if args.most and not redis.call('ZSCORE', LANE, ARGV[args.members[1]]) then
   local members = tonumber(redis.call('HGET', META, 'c' .. args.lane)) or 0
+  local looked = redis.call('ZRANGE', TRIGGERS, 0, LOOKED_AT - 1)
+  for i, waits in ipairs(#looked > 0 and redis.call('ZMSCORE', OCC, unpack(looked)) or {}) do
+    if waits then
+      redis.call('ZADD', TRIGGERS, args.at, looked[i])
+    else
+      redis.call('ZREM', TRIGGERS, looked[i])
+    end
+  end
   if redis.call('ZLEXCOUNT', OCC, range_of(id)) >= args.most[1]
-    or redis.call('ZCARD', LANE) - members >= args.most[2] then
+    or redis.call('ZCARD', LANE) - members >= args.most[2]
+    or redis.call('ZCARD', TRIGGERS) >= args.most[3] then
     return 'FULL'
   end
+  redis.call('ZADD', TRIGGERS, args.at, ARGV[args.members[1]])
+  redis.call('EXPIRE', TRIGGERS, KEPT_SECONDS)
 end
 
 -- A microsecond apart, so that they are claimed in this order; the last one is due now. Now is the earlier of
