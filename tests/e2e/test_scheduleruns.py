@@ -167,6 +167,9 @@ async def test_a_schedule_that_never_runs_by_itself_is_ready_and_runs_when_it_is
     await stack.running()
     await stack.apply("hand", {"schedule": "@never", "jobTemplate": template()})
     await stack.wait_until_ready("hand")
+    ready = (await stack.schedule("hand"))["status"]["conditions"][0]
+    assert (ready["type"], ready["reason"]) == ("Ready", "ByHand")
+    assert "runs only when it is triggered" in ready["message"]
     code, out, err = await cli(stack, "trigger", "hand", "--wait", "-o", "json")
     assert (code, err) == (0, "")
     assert json.loads(out)["state"] == "Complete"

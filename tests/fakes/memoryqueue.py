@@ -911,6 +911,7 @@ class MemoryDelayQueue:
             outcomes=sum(each.outcomes for each in stats),
             dead=sum(each.dead for each in stats),
             lag_us=max((each.lag_us for each in stats), default=0),
+            first_due_us=None,
         )
 
     # -- steps ----------------------------------------------------------------------------------

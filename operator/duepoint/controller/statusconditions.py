@@ -187,7 +187,7 @@ def waiting(
 
 def standing(reason: Reason, known: Definition | None, started: int) -> str:
     """How an armed or completed Schedule stands where nothing is wrong with it."""
-    return completion(known, started) if reason is Reason.COMPLETED else _ARMED[1]
+    return completion(known, started) if reason in conditions.WITHOUT_SLOTS else _ARMED[1]
 
 
 def completion(known: Definition | None, started: int) -> str:
@@ -201,11 +201,17 @@ def completion(known: Definition | None, started: int) -> str:
     return "no slot is left"
 
 
+def reason_without_slots(known: Definition | None) -> Reason:
+    """Of Ready, where no slot is left, or none is meant to be."""
+    is_by_hand = known is not None and known.rule.timing.is_by_hand
+    return Reason.BY_HAND if is_by_hand else Reason.COMPLETED
+
+
 def _standing(known: Definition, why: str) -> tuple[Reason, str]:
     """Of a Schedule that the queue holds; ``why`` it is suspended, in its author's words."""
     timing = known.rule.timing
     if known.is_complete:
-        return Reason.COMPLETED, completion(known, known.started)
+        return reason_without_slots(known), completion(known, known.started)
     if known.state is State.SUSPENDED:
         return Reason.SUSPENDED, _because("spec.suspend is true", why)
     if timing.suspend and timing.suspend_until_us is not None:

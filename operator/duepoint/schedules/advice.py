@@ -21,7 +21,6 @@ NOT_CLAIMED = "NotClaimed"
 NOT_A_SLOT = "NotASlot"
 NOT_YET = "NotYet"
 BEFORE_CREATION = "BeforeCreation"
-BY_HAND = "ByHand"
 OUTSIDE_WINDOW = "OutsideWindow"
 NOT_OBSERVED = "NotObserved"
 POD_STARTING = "PodNotStarted"
@@ -37,6 +36,7 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     Reason.ARMED: ("nothing",),
     Reason.SUSPENDED: ("kubectl duepoint resume {name} -n {ns}", _RUN_IT_NOW),
     Reason.COMPLETED: ("give it a new time, a later endTime or a higher maxRuns, or delete it",),
+    Reason.BY_HAND: ("run it: kubectl duepoint trigger {name} -n {ns}",),
     # Reconciling
     Reason.QUEUE_UNAVAILABLE: (_OPERATORS, "duepoint doctor, with their rights, names the server"),
     Reason.API_UNAVAILABLE: ("wait a minute; if it lasts, tell the people who run the cluster",),
@@ -162,7 +162,6 @@ _ADVICE: dict[str, tuple[str, ...]] = {
         "compare the expression with the time zone: kubectl duepoint describe {name} -n {ns}",
     ),
     NOT_YET: ("wait",),
-    BY_HAND: ("run it: kubectl duepoint trigger {name} -n {ns}",),
     BEFORE_CREATION: ("run it by hand: kubectl duepoint trigger {name} -n {ns} --at {at}",),
     OUTSIDE_WINDOW: ("move spec.startTime or spec.endTime",),
     POD_STARTING: ("kubectl describe pod -n {ns} shows what it waits for",),

@@ -20,6 +20,7 @@ class Reason(enum.StrEnum):
     ARMED = "Armed"
     SUSPENDED = "Suspended"
     COMPLETED = "Completed"
+    BY_HAND = "ByHand"
     # Reconciling
     QUEUE_UNAVAILABLE = "QueueUnavailable"
     API_UNAVAILABLE = "ApiUnavailable"
@@ -94,6 +95,10 @@ class Reason(enum.StrEnum):
     # of an installation
     OTHER_INSTALL = "OtherInstall"
     POISON = "Poison"
+
+
+#: Of a Schedule that is Ready and has no next slot.
+WITHOUT_SLOTS = frozenset({Reason.COMPLETED, Reason.BY_HAND})
 
 
 class ConditionType(enum.StrEnum):

@@ -225,6 +225,21 @@ async def test_a_trigger_makes_a_run_that_is_due_now(scene):
     assert (await scene.ask("GET", scene.base)).json["armed"] == 2
 
 
+async def test_a_member_that_never_runs_by_itself_stays_and_is_triggered(scene):
+    made = await scene.ask("PUT", scene.member("hand"), {"schedule": "@never"})
+    assert (made.status, made.json["state"], made.json.get("nextDueTime")) == (
+        201, "Completed", None,
+    )  # fmt: skip
+    run = await scene.ask("POST", scene.member("hand") + "/trigger", {"payload": 1})
+    assert run.status == 202
+    kept = await scene.ask("GET", scene.member("hand"))
+    assert (kept.status, kept.json["schedule"]) == (200, "@never")
+    path = f"{scene.base}/schedules:bulkUpsert"
+    row = b'{"id":"hand","schedule":"@never"}'
+    answer = await scene.ask("POST", path, row, headers={"Content-Type": "application/x-ndjson"})
+    assert answer.lines[0]["outcome"] == "Unchanged"
+
+
 async def test_nothing_is_triggered_while_the_member_or_its_set_rests_or_goes(scene):
     await scene.ask("PUT", scene.member("a"), {**AT, "suspend": True})
     await scene.ask("PUT", scene.member("b"), AT)

@@ -20,7 +20,7 @@ from duepoint.controller.status import texts
 from duepoint.runs import history
 from duepoint.runs.history import PastSlot
 from duepoint.schedules import advice, diagnosis
-from duepoint.schedules.conditions import ConditionType, Reason
+from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType, Reason
 from duepoint.schedules.diagnosis import ScheduleHealth, Shown
 
 _SECOND_US = 1_000_000
@@ -90,7 +90,7 @@ def _now(facts: ScheduleFacts, now_us: int) -> Iterator[Finding]:
     if not problems and not unclaimed:
         yield from _of_newest(facts)
     ready = facts.conditions.get(ConditionType.READY)
-    if ready is not None and ready.reason == Reason.COMPLETED:
+    if ready is not None and ready.reason in WITHOUT_SLOTS:
         yield from _of_completion(facts, ready, now_us)
     elif not problems and (early := _before_start(facts, now_us)) is not None:
         yield early
@@ -177,9 +177,7 @@ def _of_completion(facts: ScheduleFacts, ready: Shown, now_us: int) -> Iterator[
             since_us=past_us,
         )
     since_us = texts.instant_us(ready.last_transition_time)
-    is_by_hand = timing is not None and timing.is_by_hand
-    cause = advice.BY_HAND if is_by_hand else Reason.COMPLETED
-    yield Finding(cause=cause, text=text, since_us=since_us)
+    yield Finding(cause=ready.reason, text=text, since_us=since_us)
 
 
 def _slot_before_creation(facts: ScheduleFacts) -> int:
@@ -246,7 +244,7 @@ def unclaimed_us(facts: ScheduleFacts, now_us: int) -> tuple[int, ...]:
     ready = facts.conditions.get(ConditionType.READY)
     if ConditionType.STALLED in facts.conditions:
         return ()
-    if ready is not None and ready.reason == Reason.COMPLETED:
+    if ready is not None and ready.reason in WITHOUT_SLOTS:
         return ()  # later times of its expression are no slots
     found: list[int] = []
     for slot_us in timeline.walk_back(now_us, max(facts.settled.through_us, facts.created_us)):

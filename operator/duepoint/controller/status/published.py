@@ -28,7 +28,7 @@ from duepoint.runs import summary as summaries
 from duepoint.runs.receiver import Note, ReceiverState
 from duepoint.runs.run import REGULAR, STARTED, RunState
 from duepoint.schedules import diagnosis
-from duepoint.schedules.conditions import ConditionType, Reason
+from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType, Reason
 
 RETRYING = recent.RETRYING
 
@@ -265,7 +265,7 @@ def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
             retried=_retried(conditions, last_result),
             settled_us=settled_us,
             counted_us=counted_us if 0 < counted_us < settled_us else None,
-            completed=ready.get("reason") == Reason.COMPLETED,
+            completed=ready.get("reason") in WITHOUT_SLOTS,
             missed=missed,
             receiver=ReceiverState(
                 gone=_note(conditions.get(ConditionType.ENDPOINT_GONE)),

@@ -260,12 +260,13 @@ def _ready(
     if is_suspended and known is not None and plan.has_resumed(known, now_us):
         (condition, *_) = statusconditions.armed()
     if condition.reason is Reason.ARMED and runs.completed:
-        condition = replace(condition, reason=Reason.COMPLETED)
-    if condition.status != "True" or condition.reason not in (Reason.ARMED, Reason.COMPLETED):
+        condition = replace(condition, reason=statusconditions.reason_without_slots(known))
+    is_over = condition.reason in conditions.WITHOUT_SLOTS
+    if condition.status != "True" or not (is_over or condition.reason is Reason.ARMED):
         return condition
     standing = statusconditions.standing(condition.reason, known, runs.counts.regular)
     problem = _worst(derived) or _newest_run(runs)
-    if condition.reason is Reason.COMPLETED:
+    if is_over:
         problem = f"{standing}; {problem}" if problem else ""
     return replace(condition, message=problem or standing)
 
