@@ -43,7 +43,7 @@ API_SHARED_SCRIPTS = SHARED_SCRIPTS | {
 PLAIN = frozenset(
     {
         *("evalsha", "script|load", "select", "info", "ping", "hget", "hmget"),
-        *("ssubscribe", "sunsubscribe", "asking", "cluster|slots"),
+        *("ssubscribe", "sunsubscribe", "cluster|slots"),
     }
 )
 WORKER_PLAIN = PLAIN | {"zrem"}

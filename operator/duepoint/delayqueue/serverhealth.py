@@ -135,7 +135,7 @@ class ServerHealth:
             return None
         with contextlib.suppress(errors.TryLater):  # no right to set them
             for name in wrong:
-                command = ("CONFIG SET", name, _LIMITS[name])
+                command = ("CONFIG", "SET", name, _LIMITS[name])
                 for replies in await self.index.servers.everywhere([command]):
                     scripting.good(replies, f"set {name}")
         still = await self._exceeded()

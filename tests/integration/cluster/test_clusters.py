@@ -41,13 +41,13 @@ async def test_every_node_is_known_as_a_server_of_ours(clustered, shared_cluster
 async def test_a_map_that_is_out_of_date_is_mended_by_the_first_answer(clustered):
     await clustered.arm()
     servers = clustered.servers.of_role("worker")
-    good = servers._map
-    (one, two, *_) = good.primaries
+    good = servers._owners
+    (one, two, *_) = servers.hosts()
     swap = {one: two, two: one}
-    servers._map = clusters.Map([swap.get(owner, owner) for owner in good.owners], good.replicas)
+    servers._owners = [swap.get(owner, owner) for owner in good]
     assert len(await clustered.claim_all()) == 1
     async with asyncio.timeout(LONGEST_SECONDS):
-        while servers._map.owners != good.owners:
+        while servers._owners != good:
             await clustered.look()
 
 
@@ -80,14 +80,17 @@ async def test_a_shard_on_its_way_is_waited_for_alone(clustered, shared_cluster)
     assert len(await clustered.queue.claims.claim(others, worker="w")) == len(others)
     while shared_cluster.move_keys(slot, source, target, 100):
         pass
-    # All of them are: the old node sends everybody on (ASK), for scripts and for reads.
+    # All of them are, and the old node sends everybody on (ASK): until the move has ended.
+    (answer,) = await clustered.queue.claims.claim([shard], worker="w")
+    assert answer.claim is None
+    assert answer.wait_seconds == pytest.approx(0.1)
+    shared_cluster.end_move(slot, target)
     (answer,) = await clustered.queue.claims.claim([shard], worker="w")
     assert len(answer.claim.points) == 1
     found = await clustered.queue.definitions.read_definitions(
         shard, [answer.claim.points[0].schedule_id]
     )
     assert [one.name for one in found.values()] == ["moving"]
-    shared_cluster.end_move(slot, target)
     settled = await clustered.queue.settlements.settle(
         answer.claim, messages.Settlement(chains=(moved(answer.claim.points[0], 60),))
     )

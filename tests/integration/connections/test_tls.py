@@ -124,7 +124,7 @@ async def test_a_ca_that_is_replaced_counts_from_the_next_connection(
     mounted.write_bytes(authority.file.read_bytes())
     await queue.start()
     mounted.write_text("this is no certificate")
-    await queue.index.servers.node.pool.disconnect()
+    await queue.index.servers.node.drop_idle()
     with pytest.raises(errors.QueueUnavailable):
         await queue.start()
     mounted.unlink()
@@ -174,5 +174,5 @@ async def test_a_cluster_over_tls_is_found_by_one_node_and_verified_by_one_name(
         )
         await queue.start()
         await queue.membership.open(8, queueing.EPOCH)
-        assert set(queue.index.servers._map.primaries) == {("127.0.0.1", port) for port in ports}
+        assert set(queue.index.servers.hosts()) == {("127.0.0.1", port) for port in ports}
         await queue.close()

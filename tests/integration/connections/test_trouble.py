@@ -19,13 +19,13 @@ from tests.support.waiting import LONGEST_SECONDS
 async def test_an_idle_connection_that_died_without_a_word_is_closed_by_the_keepalive(
     own_server, key_prefix, monkeypatch
 ):
-    monkeypatch.setattr(connecting, "_PROBE_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(nodes, "_PROBE_TIMEOUT_SECONDS", 0.2)
     async with proxy.between("127.0.0.1", own_server.port) as way:
         url = f"redis://127.0.0.1:{way.port}/0"
         harness = await queueing.redis_harness(url, key_prefix, users=False)
         node = harness.servers.node
         await asyncio.gather(*(node.exchange([("PING",)]) for _ in range(4)))
-        idle = [each for each in node.pool.idle if each.is_connected]
+        idle = list(node.idle)
         assert len(idle) > 1
         way.backward.clear()  # answers are swallowed: the connection looks well and is dead
         await node.keepalive()
@@ -41,7 +41,7 @@ async def test_the_keepalive_asks_each_idle_connection_once_and_keeps_the_living
     harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
     node = harness.servers.node
     await asyncio.gather(*(node.exchange([("PING",)]) for _ in range(4)))
-    connected = [each for each in node.pool.idle if each.is_connected]
+    connected = list(node.idle)
     before = _calls(own_server, "ping")
     await node.keepalive()
     assert _calls(own_server, "ping") - before == len(connected)
@@ -54,7 +54,7 @@ async def test_connections_are_kept_after_a_rush_in_which_requests_wait_and_are_
 ):
     harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
     node = harness.servers.node
-    most = node.pool.max_connections
+    most = 8
     for _ in range(5):
         calls = [asyncio.create_task(node.exchange([("PING",)])) for _ in range(most * 5)]
         await asyncio.sleep(0)
@@ -63,17 +63,12 @@ async def test_connections_are_kept_after_a_rush_in_which_requests_wait_and_are_
         ends = await asyncio.gather(*calls, return_exceptions=True)
         failed = [end for end in ends if isinstance(end, Exception)]
         assert failed == []
-    idle = node.pool.idle
-    assert 0 < len(idle) <= most
-    assert len(set(idle)) == len(idle)
+    assert 0 < len(node.idle) <= most
+    assert len(set(node.idle)) == len(node.idle)
     before = _calls(own_server, "ping")
-    living = [each for each in idle if each.is_connected]
     await node.keepalive()
-    assert _calls(own_server, "ping") - before == len(living)
-    held = [await node.pool.get_connection() for _ in range(most)]
-    assert len(set(held)) == most
-    for connection in held:
-        await node.pool.release(connection)
+    assert _calls(own_server, "ping") - before == len(node.idle)
+    assert not node._places.locked()
     await harness.close()
 
 
@@ -81,7 +76,7 @@ async def test_a_restarted_server_is_an_upheaval_and_one_that_stayed_is_not(own_
     harness = await queueing.redis_harness(own_server.url, key_prefix)
     assert await harness.queue.health.keepalive() == ()
     before = harness.queue.health.upheavals
-    await harness.servers.of_role("operator").node.pool.disconnect()
+    await harness.servers.of_role("operator").node.drop_idle()
     assert await harness.queue.health.keepalive() == ()
     assert harness.queue.health.upheavals == before
     own_server.kill()
@@ -107,7 +102,7 @@ async def test_what_is_armed_is_not_sent_to_a_server_that_took_over(own_server, 
     node._met = connecting.Greeting(
         run_id="another", replication_id="", is_replica=False, replicas=0
     )
-    await node.pool.disconnect()
+    await node.drop_idle()
     (answer,) = await node.exchange([("PING",)], confirmed=True)
     assert isinstance(answer, connecting.ServerChanged)
     assert await node.exchange([("PING",)], confirmed=True) == [True]

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from duepoint.delayqueue.wire import nodes, timelimits
-from tests.support import queueing
+from tests.support import queueing, waiting
 
 
 @pytest.fixture
@@ -71,43 +71,37 @@ async def test_a_silent_server_is_given_up_by_a_process_that_is_always_late(
 
 async def test_waiting_for_a_connection_is_no_silence_of_the_server(node, monkeypatch):
     monkeypatch.setattr(nodes, "COMMAND_TIMEOUT_SECONDS", 0.1)
-    held = [await node.pool.get_connection() for _ in range(4)]
+    for _ in range(4):
+        await node._places.acquire()
     asking = asyncio.create_task(node.exchange([("HMGET", "nothing", "x")]))
     await asyncio.sleep(0.3)
-    for connection in held:
-        await node.pool.release(connection)
+    for _ in range(4):
+        node._places.release()
     assert await asking == [[None]]
 
 
-@pytest.mark.parametrize(("answers", "is_answered"), [(True, True), (False, False)])
-async def test_a_full_pool_is_waited_for_as_long_as_the_server_answers(
-    node, monkeypatch, answers, is_answered
+async def test_a_server_that_let_a_command_time_out_fails_at_once_until_it_answers(
+    own_server, key_prefix, monkeypatch
 ):
-    monkeypatch.setattr(node.pool, "timeout", 0.2)
-    held = [await node.pool.get_connection() for _ in range(4)]
-    asking = asyncio.create_task(node.exchange([("HMGET", "nothing", "x")]))
-    for _ in range(3):
-        await asyncio.sleep(0.1)
-        node.pool.answers += answers
-    for connection in held:
-        await node.pool.release(connection)
-    (answer,) = await asking
-    assert (answer == [None]) is is_answered
+    lonely = await queueing.redis_harness(own_server.url, key_prefix, users=False)
+    monkeypatch.setattr(nodes, "COMMAND_TIMEOUT_SECONDS", 0.2)
+    node = lonely.servers.node
+    own_server.pause()
+    (first,) = await node.exchange([("PING",)])
+    monkeypatch.undo()
+    began = time.monotonic()
+    (second,) = await node.exchange([("PING",)])
+    took = time.monotonic() - began
+    own_server.resume()
+    assert isinstance(first, TimeoutError)
+    assert "has not answered for a while" in str(second)
+    assert took < nodes.COMMAND_TIMEOUT_SECONDS
 
+    async def answers():
+        return await node.exchange([("PING",)]) == [True]
 
-async def test_what_is_asked_while_idle_connections_are_dropped_is_answered(node):
-    async def ask():
-        return await node.exchange([("HMGET", "nothing", "x")])
-
-    for turns in range(6):
-        held = [await node.pool.get_connection() for _ in range(4)]
-        for connection in held:
-            await node.pool.release(connection)
-        dropping = asyncio.create_task(node.pool.drop_idle())
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        assert await ask() == [[None]]
-        await dropping
+    await waiting.eventually(answers, "it answers")
+    await lonely.close()
 
 
 async def test_a_limit_that_is_met_in_time_is_the_usual_one():

@@ -1,18 +1,15 @@
 """How to connect to one server: address, login, TLS, Sentinel, and what is asked of it at once.
 
-Makes pools of connections; nothing connects before the first command. RESP2 is pinned (reply
-shapes differ under RESP3); no command is repeated by the library (a lost reply may hide an applied
-script); a cancelled or timed-out command closes its connection, so that no later command reads a
-reply that is not its own (redis-py does that, and a test holds it to it).
+Makes pools of redis-py connections; nothing connects before the first command. RESP2 is pinned
+(reply shapes differ under RESP3), and the library repeats no command: a lost reply may hide an
+applied script.
 
 Passwords, CA and certificates are read from their files again at each connection: they may be
-rotated. Each new connection asks the server who it is (``Greeting``): one that is too old or a mere
-replica is refused there in one clear sentence, and one that is not the process it was is noticed.
+rotated. Each new connection asks the server who it is (``Greeting``).
 
-Commands time out after five seconds, half of the shortest sensible lease. The limit is ours
-(``timelimits``), not redis-py's ``socket_timeout``: with that one set it sends under
-``asyncio.wait_for``, which on Python 3.11 loses a cancellation that arrives while the bytes go out
-(python/cpython#81839): the task then goes on as if nothing had been said.
+Limits of time are ours (``timelimits``), not redis-py's ``socket_timeout``: with that one set it
+sends under ``asyncio.wait_for``, which on Python 3.11 loses a cancellation that arrives while the
+bytes go out (python/cpython#81839).
 """
 
 from __future__ import annotations
@@ -21,13 +18,11 @@ import asyncio
 import contextlib
 import itertools
 import ssl
-import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import hiredis
 import redis
 import redis.asyncio
 import redis.asyncio.connection
@@ -39,12 +34,8 @@ import redis.exceptions
 from duepoint import errors, redisurl, tlsrules
 
 CONNECT_TIMEOUT_SECONDS = 5.0
-#: How long a request waits for a connection while all are in use, and how often it does so as
-#: long as the server answers others.
-_POOL_TIMEOUT_SECONDS = 5.0
-_WAITS_FOR_CONNECTION = 3
-#: An idle connection that does not answer for so long is dead.
-_PROBE_TIMEOUT_SECONDS = 2.0
+#: A Sentinel that does not answer for so long is passed over.
+_SENTINEL_TIMEOUT_SECONDS = 2.0
 LEAST_VERSION = (7, 0)
 
 Host = tuple[str, int]
@@ -142,156 +133,6 @@ class ServerChanged(redis.exceptions.ConnectionError):
     """Nothing was sent, because it was thought out for the server that was here before."""
 
 
-class RedisPool(redis.asyncio.BlockingConnectionPool):
-    """Connections to one server; idle ones can be asked whether they still live.
-
-    The library creates connections, connects them and lets requests wait for one. While none
-    waits, idle connections are kept here, where handing one out costs a look at it: to the library
-    they are in use. Once a request has to wait, they are returned, until no request waits any more.
-
-    Attributes:
-        upheavals: how often the server turned out to be another one. Who asked for a connection
-            before that gets none: what it is about to send was thought out for the other server.
-        answers: how many calls it has answered. While it answers, a connection is waited for.
-    """
-
-    upheavals = 0
-    answers = 0
-    #: Where Sentinel said that the primary is; None where it was not asked.
-    primary: Host | None = None
-
-    def __init__(self, **named: Any) -> None:  # noqa: ANN401 - the library's own
-        super().__init__(**named)
-        self._asking = 0
-        self._kept: list[Any] = []
-        self._returned: set[Any] = set()
-        pack_in_c(self)
-
-    @property
-    def idle(self) -> tuple[Any, ...]:
-        """The connections that no request uses, the one used last at the end."""
-        return (*self._returned, *self._kept)
-
-    async def get_connection(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401
-        if (idle := await self._idle()) is not None:
-            return idle
-        before = self.upheavals
-        self._asking += 1
-        try:
-            while self._kept:
-                await self._return(self._kept.pop(0))
-            connection = await self._wait_for_connection(*args, **named)
-        finally:
-            self._asking -= 1
-            if not self._asking:
-                self._take_back()
-        if self.upheavals != before:
-            await connection.disconnect(nowait=True)
-            await self.release(connection)
-            raise ServerChanged("the server is not the one it was; ask again")
-        return connection
-
-    async def _wait_for_connection(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401
-        """As the library does; a pool that is busy with a good server is no trouble of that one."""
-        for _ in range(_WAITS_FOR_CONNECTION - 1):
-            answers = self.answers
-            try:
-                return await self._of_library(*args, **named)
-            except redis.exceptions.ConnectionError as error:
-                was_full = isinstance(error.__cause__, asyncio.TimeoutError)
-                if not was_full or self.answers == answers:
-                    raise
-        return await self._of_library(*args, **named)
-
-    async def _of_library(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401
-        connection = await super().get_connection(*args, **named)  # type: ignore[no-untyped-call]
-        self._returned.discard(connection)
-        return connection
-
-    async def release(self, connection: Any) -> None:  # noqa: ANN401
-        """Without a waiting request this only changes a list: the library's own takes 0.1 ms."""
-        if not self._asking and not connection.should_reconnect():
-            self._kept.append(connection)
-            return
-        await self._return(connection)
-        if not self._asking:
-            self._take_back()
-
-    async def disconnect(self, inuse_connections: bool = True) -> None:  # noqa: FBT001, FBT002
-        """As the library does, to which the connections that are kept here are in use."""
-        await super().disconnect(inuse_connections)
-        await self.drop_idle()
-
-    async def _return(self, connection: Any) -> None:  # noqa: ANN401
-        """Give it to the library, which hands it to a request that waits."""
-        self._returned.add(connection)
-        try:
-            await super().release(connection)
-        except BaseException:
-            self._returned.discard(connection)
-            raise
-
-    def _take_back(self) -> None:
-        """Keep what the library has been given and no request has taken."""
-        for _ in range(len(self._returned)):
-            connection = self.get_available_connection()  # type: ignore[no-untyped-call]
-            self._kept.insert(0, connection)
-        self._returned.clear()
-
-    async def _idle(self) -> Any:  # noqa: ANN401 - a connection of the library's, or None
-        """The connection used last, if it is good as it is and no request waits already.
-
-        Nothing here gives way to another task. Everything else is the library's: to wait, to
-        connect, to look at a connection that has something to say.
-        """
-        if self._asking or not self._kept:
-            return None
-        connection = self._kept[-1]
-        if not connection.is_connected or await _has_news(connection):
-            return None
-        return self._kept.pop()
-
-    async def drop_idle(self) -> None:
-        """Close what is idle.
-
-        No other task runs meanwhile: the library's ``disconnect`` waits for each connection to be
-        closed, and one that is only half closed looks as good as new to who asks for one then.
-        """
-        for connection in self.idle:
-            await connection.disconnect(nowait=True)
-
-    async def probe(self, command: tuple[Any, ...]) -> None:
-        """Ask each idle connection; those that do not answer are closed."""
-        asked = [each for each in self._kept if each.is_connected]
-        self._kept = [each for each in self._kept if not each.is_connected]
-        await asyncio.gather(*(self._probe(connection, command) for connection in asked))
-
-    async def _probe(self, connection: Any, command: tuple[Any, ...]) -> None:  # noqa: ANN401
-        try:
-            async with asyncio.timeout(_PROBE_TIMEOUT_SECONDS):
-                await connection.send_command(*command)
-                await connection.read_response()
-        except redis.exceptions.ResponseError:
-            pass  # an answer all the same
-        except (redis.exceptions.RedisError, OSError):
-            await connection.disconnect(nowait=True)
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
-        finally:
-            # Not first where one is wanted: what was used last is what is used next.
-            await self.release(connection)
-            self._kept.sort(key=lambda each: each is not connection)
-
-
-async def _has_news(connection: Any) -> bool:  # noqa: ANN401 - of the library
-    """Whether there are unexpected bytes, or the other side hung up."""
-    try:
-        return bool(await connection.can_read())
-    except (redis.exceptions.RedisError, OSError):
-        return True
-
-
 class _ReadAtEachConnection(redis.asyncio.connection.RedisSSLContext):
     """The library's holder of a TLS context, with one that is made when it connects."""
 
@@ -311,123 +152,90 @@ class _TlsConnection(redis.asyncio.SSLConnection):
         self.ssl_context = _ReadAtEachConnection(tls)
 
 
-class _ToPrimary(redis.asyncio.sentinel.SentinelManagedConnection):
-    """Asks Sentinel for the primary whenever it connects."""
-
-
 class _ToPrimaryTls(redis.asyncio.sentinel.SentinelManagedConnection, _TlsConnection):
-    """The same, encrypted."""
+    """Asks Sentinel for the primary whenever it connects, encrypted."""
 
 
-class _SentinelPool(RedisPool):
-    """Connections to the server that Sentinel calls the primary at the time."""
+class _SentinelPool(redis.asyncio.sentinel.SentinelConnectionPool):
+    """The library's, with Sentinels of its own."""
 
-    is_master = True
-    check_connection = False
-
-    def __init__(self, find: Callable[[], Awaitable[Host]], **named: Any) -> None:  # noqa: ANN401
-        super().__init__(**named)
-        self._find = find
-        self.connection_kwargs["connection_pool"] = weakref.proxy(self)
-
-    async def get_master_address(self) -> Host:
-        self.primary = await self._find()
-        return self.primary
+    async def aclose(self) -> None:
+        await super().aclose()
+        await self.sentinel_manager.aclose()
 
 
-def make_pool(
-    server: Server, host: Host | None, *, connections: int, greet: Greet | None = None
-) -> RedisPool:
+class _NoAnswer(redis.exceptions.ConnectionError):
+    """Why a Sentinel does not say who the primary is; the library asks the next one."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class _Sentinel(redis.asyncio.Redis):
+    """One Sentinel. The library's error has its name and its trouble, as their ``repr``."""
+
+    def __repr__(self) -> str:
+        to = self.connection_pool.connection_kwargs
+        return f"{to['host']}:{to['port']}"
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        try:
+            async with asyncio.timeout(_SENTINEL_TIMEOUT_SECONDS):
+                return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        except TimeoutError:
+            raise _NoAnswer("no answer") from None
+        except redis.exceptions.RedisError as error:
+            raise _NoAnswer(str(error)) from error
+
+
+def make_pool(server: Server, host: Host | None, greet: Greet) -> redis.asyncio.ConnectionPool:
     """A pool to this host; None = what the URL leads to. Does not connect."""
     address = server.address()
-    named = _usual(connections) | _login(server, address) | {"db": address.database}
-    if greet is not None:
-        named["redis_connect_func"] = greet
-    if address.tls:
-        named |= {"connection_class": _TlsConnection, "tls": server.tls}
+    named = _usual(server) | {"db": address.database, "redis_connect_func": greet}
+    username = server.username or address.username
+    if server.password_file is not None:
+        named["credential_provider"] = FilePassword(username, server.password_file)
+    else:
+        named |= {"username": username, "password": address.password}
     if address.path:
-        named |= {"connection_class": redis.asyncio.UnixDomainSocketConnection}
-        return RedisPool(path=address.path, **named)
-    named["socket_keepalive"] = True
+        unix = redis.asyncio.UnixDomainSocketConnection
+        del named["connection_class"]
+        return redis.asyncio.ConnectionPool(unix, path=address.path, **named)
     if host is None and address.kind is redisurl.ServerKind.SENTINEL:
-        named["connection_class"] = _ToPrimaryTls if address.tls else _ToPrimary
-        return _SentinelPool(Sentinels(server).primary, **named)
+        plain = redis.asyncio.sentinel.SentinelManagedConnection
+        named["connection_class"] = _ToPrimaryTls if address.tls else plain
+        return _SentinelPool(address.primary, _sentinels(server), **named)  # type: ignore[no-untyped-call]
     name, port = host or address.hosts[0]
-    return RedisPool(host=name, port=port, **named)
+    return redis.asyncio.ConnectionPool(host=name, port=port, **named)
 
 
-def _usual(connections: int) -> dict[str, Any]:
+def _usual(server: Server) -> dict[str, Any]:
+    is_tls = server.address().tls
     return {
+        "connection_class": _TlsConnection if is_tls else redis.asyncio.Connection,
         "protocol": 2,
-        "max_connections": connections,
-        "timeout": _POOL_TIMEOUT_SECONDS,
         "driver_info": None,  # unused text at each connection
         "socket_timeout": None,
         "socket_connect_timeout": CONNECT_TIMEOUT_SECONDS,
         "retry": redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0),
-    }
+    } | ({"tls": server.tls} if is_tls else {})
 
 
-def _login(server: Server, address: redisurl.Address) -> dict[str, Any]:
-    username = server.username or address.username
-    if server.password_file is not None:
-        return {"credential_provider": FilePassword(username, server.password_file)}
-    return {"username": username, "password": address.password}
-
-
-class Sentinels:
-    """Who the primary is, by the first Sentinel that knows.
-
-    The one that answered last is asked first, and not one that let a question time out: it may
-    hang, and a connection has less time to be made than several that hang would take.
-    """
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._address = server.address()
-        self._hosts = list(self._address.hosts)
-
-    async def primary(self) -> Host:
-        troubles = []
-        for host in tuple(self._hosts):
-            self._put(host, len(self._hosts))  # should this question be cut off
-            try:
-                found = await self._ask(host)
-            except (redis.exceptions.RedisError, OSError) as error:
-                troubles.append(f"{host[0]}:{host[1]}: {str(error) or type(error).__name__}")
-            else:
-                if found:
-                    self._put(host, 0)
-                    return found[0].decode(), int(found[1])
-                troubles.append(f"{host[0]}:{host[1]} knows no {self._address.primary}")
-        raise redis.exceptions.ConnectionError(
-            "no Sentinel knows the primary " + "; ".join(troubles)
+def _sentinels(server: Server) -> redis.asyncio.sentinel.Sentinel:
+    named = _usual(server)
+    if server.sentinel_password_file is not None:
+        named["credential_provider"] = FilePassword(
+            server.sentinel_username, server.sentinel_password_file
         )
-
-    def _put(self, host: Host, place: int) -> None:
-        self._hosts.remove(host)
-        self._hosts.insert(place, host)
-
-    async def _ask(self, host: Host) -> list[bytes] | None:
-        named = _usual(1)
-        if self._server.sentinel_password_file is not None:
-            named["credential_provider"] = FilePassword(
-                self._server.sentinel_username, self._server.sentinel_password_file
-            )
-        if self._address.tls:
-            named |= {"connection_class": _TlsConnection, "tls": self._server.tls}
-        client = redis.asyncio.Redis.from_pool(RedisPool(host=host[0], port=host[1], **named))
-        try:
-            async with asyncio.timeout(_PROBE_TIMEOUT_SECONDS):
-                found: list[bytes] | None = await client.execute_command(  # type: ignore[no-untyped-call]
-                    "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.primary
-                )
-                return found
-        finally:
-            await client.aclose()  # type: ignore[attr-defined,unused-ignore]
+    made = redis.asyncio.sentinel.Sentinel([])  # type: ignore[no-untyped-call]
+    made.sentinels = [  # its own arguments know no other name to verify
+        _Sentinel.from_pool(redis.asyncio.ConnectionPool(host=name, port=port, **named))
+        for name, port in server.address().hosts
+    ]
+    return made
 
 
-async def greeting(connection: redis.asyncio.Connection) -> Greeting:
+async def greeting(client: redis.asyncio.Redis, connection: redis.asyncio.Connection) -> Greeting:
     """Log in and ask who is there.
 
     Raises a ConnectionError of the library for a server that cannot be used.
@@ -436,7 +244,7 @@ async def greeting(connection: redis.asyncio.Connection) -> Greeting:
         async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
             await connection.on_connect()
             await connection.send_command("INFO", check_health=False)
-            text = await connection.read_response()
+            said: Mapping[str, Any] = await client.parse_response(connection, "INFO")
     except TimeoutError:  # the library cleans up after errors of its own only
         raise redis.exceptions.TimeoutError("the server does not answer") from None
     except redis.exceptions.NoPermissionError as error:
@@ -448,11 +256,10 @@ async def greeting(connection: redis.asyncio.Connection) -> Greeting:
         # Before the first command of ours a server can only refuse us, for whatever reason it has.
         refusal = redis.exceptions.ConnectionError(*error.args, status_code=error.status_code)
         raise refusal from error
-    said = _lines(text)
     problem = version_problem(said)
     if problem:
         raise redis.exceptions.ConnectionError(problem)
-    return greeting_of(said, run_id=said.get("run_id", ""))
+    return greeting_of(said, run_id=str(said.get("run_id", "")))
 
 
 def greeting_of(said: Mapping[str, Any], *, run_id: str) -> Greeting:
@@ -467,13 +274,10 @@ def greeting_of(said: Mapping[str, Any], *, run_id: str) -> Greeting:
 
 
 def _replica_hosts(said: Mapping[str, Any]) -> Iterator[Host]:
-    """Of ``slave0:ip=10.0.0.7,port=6379,...``; the library reads some replies into dicts."""
     for number in itertools.count():
         entry = said.get(f"slave{number}")
-        if entry is None:
-            return
         if not isinstance(entry, Mapping):
-            entry = dict(part.partition("=")[::2] for part in str(entry).split(","))
+            return
         with contextlib.suppress(KeyError, ValueError):
             yield str(entry["ip"]), int(entry["port"])
 
@@ -485,38 +289,3 @@ def version_problem(said: Mapping[str, Any]) -> str | None:
     if version >= LEAST_VERSION:
         return None
     return f"the server is version {text}; at least 7.0 (or any Valkey) is needed"
-
-
-def _lines(text: Any) -> dict[str, str]:  # noqa: ANN401 - of the library, bytes
-    pairs = (line.partition(":") for line in bytes(text).decode(errors="replace").splitlines())
-    return {name: value for name, separator, value in pairs if separator}
-
-
-if TYPE_CHECKING:
-    _Base = redis.asyncio.Connection
-else:
-    _Base = object
-
-
-class _PacksInC(_Base):
-    """Lets hiredis write commands; goes in front of any connection class.
-
-    redis-py reads replies with hiredis, but on asyncio it writes commands value by value in Python
-    (8.1.0), which for a script with four thousand arguments costs more than the script itself.
-    """
-
-    def pack_command(self, *args: Any) -> list[bytes]:  # noqa: ANN401 - the library's own
-        first = args[0]
-        if isinstance(first, str) and " " not in first:
-            try:
-                return [hiredis.pack_command(args)]
-            except TypeError:
-                pass
-        return super().pack_command(*args)
-
-
-def pack_in_c(pool: redis.asyncio.ConnectionPool) -> None:
-    """Connections that this pool makes from now on write by hiredis."""
-    own = pool.connection_class
-    if not issubclass(own, _PacksInC):
-        pool.connection_class = type(f"Packing{own.__name__}", (_PacksInC, own), {})

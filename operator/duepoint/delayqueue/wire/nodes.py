@@ -1,9 +1,12 @@
 """One server: commands in, replies in the same order out, an error in the place of its reply.
 
-A Node owns its pool. Commands of one call travel on one connection and are answered in order, so
-that a read behind a script is a read after it. A connection that broke takes the idle ones beside
-it along: after a restart of the server they are just as dead, and each would cost one more
-failure; so does READONLY, which means that another server is the primary now.
+A Node holds a few connections of redis-py's and exchanges on each: one write, then the replies in
+order, so that a read behind a script is a read after it. It makes them by the library's pool (of
+which Sentinel's knows the primary), and does not give them back: a hand-over there takes 0.1 ms.
+
+A connection that broke takes the idle ones along: after a restart of the server they are just as
+dead. So does READONLY: another server is the primary now. A server that lets a command time out
+gets nothing but a PING until it answers; everything else fails at once.
 
 A Node also knows whether it is the server that it was: ``upheavals`` counts how often a new
 connection found another process (``run_id``) or another history (``master_replid``) than the one
@@ -13,11 +16,13 @@ before it. What was written last may be lost then; the leader compares everythin
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import hiredis
 import redis.asyncio
 import redis.exceptions
 import structlog
@@ -30,15 +35,19 @@ log = structlog.get_logger(__name__)
 
 #: A command without an answer for so long is given up, and its connection with it.
 COMMAND_TIMEOUT_SECONDS = 5.0
+#: How long a request waits while all connections are in use.
+_PLACE_TIMEOUT_SECONDS = 15.0
+#: An idle connection that does not answer for so long is dead.
+_PROBE_TIMEOUT_SECONDS = 2.0
+#: From one question to a silent server to the next.
+_ASK_SECONDS = 0.25
 #: How long a write waits for a replica to have it, and how long a replica that was too slow for
 #: that is not waited for again.
 _CONFIRM_MS = 100
 _CONFIRM_PAUSE_SECONDS = 5.0
 
-#: Commands whose replies are used as they come.
-_PLAIN = frozenset({"EVALSHA", "HMGET", "ZMSCORE"})
-
 Command = tuple[Any, ...]
+_TIMEOUTS = (TimeoutError, redis.exceptions.TimeoutError)
 
 
 class Unconfirmed(Exception):
@@ -72,9 +81,9 @@ class Safety:
         return isinstance(reply, int) and reply >= self.replicas
 
 
-#: As the last value of a command: the run id of the server that the command is sent to, '' where it
-#: does not tell. Put in with the connection in hand, so it cannot be that of another server. For so
-#: long after that process was met as a primary follow, after a space, the microseconds since then.
+#: As the last value of a command: the run id of the server that the command is sent to. Put in with
+#: the connection in hand, so it cannot be that of another server. For so long after we met that
+#: process as a primary follow, after a space, the microseconds since then.
 RUN_ID = object()
 _NEWLY_MET_SECONDS = 5.0
 
@@ -84,6 +93,7 @@ class Node:
 
     Args:
         host: None = wherever the URL leads to.
+        connections: that are used at a time, and kept; further requests wait.
         on_upheaval: called when it is not the server that it was.
     """
 
@@ -102,53 +112,62 @@ class Node:
         self._met_at = 0.0
         self._run_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._confirm_from = 0.0
+        self._most = connections
+        self._places = asyncio.Semaphore(connections)
+        self.idle: list[Any] = []
+        self._asking: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self.upheavals = 0
         self.replicas = 0
         self.replica_hosts: tuple[connecting.Host, ...] = ()
         self.unconfirmed = 0
-        self.pool = connecting.make_pool(server, host, connections=connections, greet=self._greet)
+        self.pool = connecting.make_pool(server, host, self._greet)
         self.client: redis.asyncio.Redis = redis.asyncio.Redis.from_pool(self.pool)
 
-    async def exchange_safely(self, commands: Sequence[Command], safety: Safety) -> list[Any]:
-        """As ``exchange``; what is not as safe as it has to be has ``Unconfirmed`` for a reply."""
-        try:
-            limit = COMMAND_TIMEOUT_SECONDS + safety.timeout_ms / 1_000
-            *replies, reached = await self._send([*commands, safety.command()], limit)
-        except (redis.exceptions.RedisError, OSError) as error:
-            await self._drop_idle()
-            return [error] * len(commands)
-        if safety.is_reached(reached):
-            return replies
-        return [
-            reply if isinstance(reply, Exception) else Unconfirmed(_unreached(safety, reached))
-            for reply in replies
-        ]
+    async def exchange(
+        self,
+        commands: Sequence[Command],
+        *,
+        confirmed: bool = False,
+        safety: Safety | None = None,
+    ) -> list[Any]:
+        """The replies; errors stand in their places, cancellation passes.
 
-    async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:
-        """The replies; errors stand in their places, cancellation passes."""
+        Args:
+            confirmed: see ``Servers.exchange``.
+            safety: what is not as safe as it has to be has ``Unconfirmed`` for a reply.
+        """
         now = asyncio.get_running_loop().time()
+        seconds = COMMAND_TIMEOUT_SECONDS
+        sent = list(commands)
         waits = confirmed and self.replicas > 0 and now >= self._confirm_from
-        sent = [*commands, ("WAIT", 1, _CONFIRM_MS)] if waits else commands
+        if safety is not None:
+            sent.append(safety.command())
+            seconds += safety.timeout_ms / 1_000
+        elif waits:
+            sent.append(("WAIT", 1, _CONFIRM_MS))
         try:
             await faults.reach(FaultPoint.BEFORE_COMMANDS)
-            try:
-                replies = await self._send(sent, COMMAND_TIMEOUT_SECONDS)
-            except connecting.ServerChanged:
-                if confirmed:
-                    raise
-                replies = await self._send(sent, COMMAND_TIMEOUT_SECONDS)
+            replies = await self._send(sent, seconds, arms=confirmed or safety is not None)
             await faults.reach(FaultPoint.AFTER_REPLIES)
         except (redis.exceptions.RedisError, OSError) as error:  # TimeoutError is an OSError
-            await self._drop_idle()
+            await self.drop_idle()
+            if isinstance(error, _TIMEOUTS):
+                self._ask_until_it_answers()
             return [error] * len(commands)
         if any(isinstance(reply, redis.exceptions.ReadOnlyError) for reply in replies):
-            await self._drop_idle()
+            await self.drop_idle()
+        if safety is not None:
+            return _as_safe_as(safety, replies.pop(), replies)
         if waits:
             self._note_confirmation(replies.pop())
         return replies
 
     async def keepalive(self) -> None:
         """Each idle connection is asked; those that died without a word are closed."""
-        await self.pool.probe(("PING",))
+        asked, self.idle = self.idle, []
+        talks = (self._talk(each, [("PING",)], _PROBE_TIMEOUT_SECONDS) for each in asked)
+        await asyncio.gather(*talks, return_exceptions=True)
 
     async def look(self) -> None:
         """Who it is now, and how many replicas it has; trouble shows in the next command."""
@@ -157,51 +176,108 @@ class Node:
             return
         found = connecting.greeting_of(said, run_id=self._met.run_id)
         if found.is_replica and not self._takes_replicas:
-            await self._drop_idle()
+            await self.drop_idle()
         else:
-            self._note(found)
+            await self._note(found)
 
     async def close(self) -> None:
-        await self.client.aclose(close_connection_pool=True)  # type: ignore[attr-defined,unused-ignore]
+        """End everything; what is under way ends by itself."""
+        self._is_closed = True
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait({self._asking})
+        await self.drop_idle()
+        await self.pool.aclose()
 
-    async def _send(self, commands: Sequence[Command], seconds: float) -> list[Any]:
-        """The replies; a server that does not answer for so long is away."""
-        if all(command[0] in _PLAIN for command in commands):
-            return await self._send_plain(commands, seconds)
-        async with timelimits.AnswerWithin(seconds):
-            return await self._send_by_library(commands)
+    async def _send(
+        self, commands: Sequence[Command], seconds: float, *, arms: bool = False, asks: bool = False
+    ) -> list[Any]:
+        """The replies; a server that does not answer for so long is away.
 
-    async def _send_by_library(self, commands: Sequence[Command]) -> list[Any]:
-        if len(commands) == 1:
-            try:
-                (command,) = _with_run_id(commands, "")
-                return [await self.client.execute_command(*command)]  # type: ignore[no-untyped-call]
-            except redis.exceptions.ResponseError as error:
-                return [error]
-        pipeline = self.client.pipeline(transaction=False)
-        for command in _with_run_id(commands, ""):
-            pipeline.execute_command(*command)
-        return await pipeline.execute(raise_on_error=False)
-
-    async def _send_plain(self, commands: Sequence[Command], seconds: float) -> list[Any]:
-        """Their replies need no translation, so the library's layers for that are left out.
-
-        The connection itself closes when it fails, or when we are cancelled while it waits. Waiting
-        for one, while others have all that there are, says nothing about the server: the pool has a
-        limit of its own for that.
+        Waiting for a connection, while others have all that there are, says nothing about the
+        server, so the limit begins behind it.
         """
-        connection: Any = await self.pool.get_connection()
+        upheavals = self.upheavals if arms else None
+        await self._take_place()
         try:
-            asked = _with_run_id(commands, self._who(connection))
-            packed = [part for each in asked for part in connection.pack_command(*each)]
+            if self._asking is not None and not asks:
+                raise redis.exceptions.TimeoutError("the server has not answered for a while")
+            connection: Any = self.idle.pop() if self.idle else self.pool.make_connection()  # type: ignore[no-untyped-call]
+            return await self._talk(connection, commands, seconds, upheavals)
+        finally:
+            self._places.release()
+
+    async def _talk(
+        self,
+        connection: Any,  # noqa: ANN401 - of the library
+        commands: Sequence[Command],
+        seconds: float,
+        upheavals: int | None = None,
+    ) -> list[Any]:
+        """One write, then all replies; a connection on which some may be left is closed."""
+        try:
+            await self._connect(connection, upheavals)
+            run_id = self._who(connection)
+            packed = [
+                hiredis.pack_command((*each[:-1], run_id) if each[-1] is RUN_ID else each)
+                for each in commands
+            ]
             async with timelimits.AnswerWithin(seconds):
                 await connection.send_packed_command(packed, check_health=False)
                 await faults.reach(FaultPoint.AFTER_COMMANDS_SENT)
-                replies = [await _reply(connection) for _ in commands]
-            self.pool.answers += 1
-            return replies
+                replies = [await self._reply(connection, command[0]) for command in commands]
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        if self._is_closed or len(self.idle) == self._most:
+            await connection.disconnect(nowait=True)
+        else:
+            self.idle.append(connection)
+        return replies
+
+    async def _connect(self, connection: Any, upheavals: int | None) -> None:  # noqa: ANN401
+        if not await _is_good(connection):
+            await connection.disconnect(nowait=True)
+            await connection.connect()
+        if upheavals not in (None, self.upheavals):
+            raise connecting.ServerChanged("the server is not the one it was; ask again")
+
+    async def _take_place(self) -> None:
+        try:
+            async with asyncio.timeout(_PLACE_TIMEOUT_SECONDS):
+                await self._places.acquire()
+        except TimeoutError:
+            raise redis.exceptions.ConnectionError("all connections are in use") from None
+
+    async def _reply(self, connection: Any, name: str) -> Any:  # noqa: ANN401 - of the library
+        try:
+            if name == "EVALSHA":
+                return await connection.read_response()
+            return await self.client.parse_response(connection, name)
+        except redis.exceptions.ResponseError as error:
+            return error
+
+    async def drop_idle(self) -> None:
+        """Close what no request uses."""
+        idle, self.idle = self.idle, []
+        for connection in idle:
+            await connection.disconnect(nowait=True)
+
+    def _ask_until_it_answers(self) -> None:
+        if self._asking is None and not self._is_closed:
+            self._asking = asyncio.create_task(self._ask(), name="silent server of the queue")
+
+    async def _ask(self) -> None:
+        try:
+            while True:
+                with contextlib.suppress(*_TIMEOUTS):
+                    await self._send([("PING",)], COMMAND_TIMEOUT_SECONDS, asks=True)
+                    return
+                await asyncio.sleep(_ASK_SECONDS)
+        except (redis.exceptions.RedisError, OSError):
+            pass  # it fails at once
         finally:
-            await self.pool.release(connection)
+            self._asking = None
 
     def _who(self, connection: Any) -> str:  # noqa: ANN401 - of the library
         run_id = self._run_ids.get(connection, "")
@@ -211,32 +287,30 @@ class Node:
         seconds = asyncio.get_running_loop().time() - self._met_at
         return f"{run_id} {seconds * 1e6:.0f}" if seconds < _NEWLY_MET_SECONDS else run_id
 
-    async def _drop_idle(self) -> None:
-        await self.pool.drop_idle()
-
     async def _greet(self, connection: redis.asyncio.Connection) -> None:
         self._run_ids.pop(connection, None)
-        said = await connecting.greeting(connection)
+        said = await connecting.greeting(self.client, connection)
         await faults.reach(FaultPoint.AFTER_QUEUE_GREETING)
         self._run_ids[connection] = said.run_id
         if said.is_replica and not self._takes_replicas:
             raise redis.exceptions.ConnectionError(
                 "READONLY the server is a replica; the primary is what is needed"
             )
-        self._note(said)
+        await self._note(said)
 
-    def _note(self, said: connecting.Greeting) -> None:
+    async def _note(self, said: connecting.Greeting) -> None:
         met, self._met = self._met, said
-        if met is None or _is_other(met, said):
-            self._met_at = asyncio.get_running_loop().time()
         self.replicas = said.replicas
         self.replica_hosts = said.replica_hosts
+        if met is None or _is_other(met, said):
+            self._met_at = asyncio.get_running_loop().time()
         if met is None:
             return
         if (met.run_id, met.replication_id) != (said.run_id, said.replication_id):
             log.warning("the server is not the one it was; what was written last may be lost")
-            self.pool.upheavals += 1
+            self.upheavals += 1
             self._on_upheaval()
+            await self.drop_idle()
 
     def _note_confirmation(self, replicas: Any) -> None:  # noqa: ANN401 - a number or an error
         if isinstance(replicas, int) and replicas > 0:
@@ -246,9 +320,12 @@ class Node:
         log.warning("no replica has confirmed a write", answer=str(replicas))
 
 
-def _unreached(safety: Safety, reply: object) -> str:
+def _as_safe_as(safety: Safety, reached: object, replies: Sequence[Any]) -> list[Any]:
+    if safety.is_reached(reached):
+        return list(replies)
     where = "on disk" if safety.on_disk else "in memory"
-    return f"{safety.replicas} replicas {where} were asked for; the server answers {reply}"
+    unsafe = f"{safety.replicas} replicas {where} were asked for; the server answers {reached}"
+    return [each if isinstance(each, Exception) else Unconfirmed(unsafe) for each in replies]
 
 
 def _is_other(met: connecting.Greeting, said: connecting.Greeting) -> bool:
@@ -257,75 +334,9 @@ def _is_other(met: connecting.Greeting, said: connecting.Greeting) -> bool:
     return before != (said.run_id, said.replication_id, said.is_replica)
 
 
-def _with_run_id(commands: Sequence[Command], run_id: str) -> Sequence[Command]:
-    return [
-        (*each[:-1], run_id) if each[-1] is RUN_ID else each  # a claim, and nothing else
-        for each in commands
-    ]
-
-
-async def _reply(connection: Any) -> Any:  # noqa: ANN401 - of the library
+async def _is_good(connection: Any) -> bool:  # noqa: ANN401 - of the library
+    """Whether it is connected, no bytes are left, and the other side has not hung up."""
     try:
-        return await connection.read_response()
-    except redis.exceptions.ResponseError as error:
-        return error
-
-
-#: From one question to the next.
-_ASK_SECONDS = 0.25
-
-#: Asks a node whether it is there; its reply, or an error in the place of it.
-Ask = Callable[[connecting.Host], Awaitable[object]]
-
-
-class NodeHealth:
-    """Remembers nodes of a cluster that do not answer, so that only their own shards wait for them.
-
-    A command without an answer is given up after five seconds, and commands for other nodes in the
-    same call wait as long. So that happens once: a node that let a command time out gets nothing
-    but a PING, from a task of its own, until it answers or is no primary any more. A node that
-    refuses connections needs none of this, because it fails at once.
-    """
-
-    def __init__(self, ask: Ask, on_answer: Callable[[], None]) -> None:
-        self._ask = ask
-        self._on_answer = on_answer
-        self._asking: dict[connecting.Host, asyncio.Task[None]] = {}
-
-    def note(self, host: connecting.Host, replies: Iterable[object]) -> None:
-        """What this node has replied."""
-        if host not in self._asking and any(map(_is_timeout, replies)):
-            task = asyncio.create_task(self._wait_for(host), name=f"health of {host[0]}:{host[1]}")
-            self._asking[host] = task
-
-    def of(self, host: connecting.Host) -> Exception | None:
-        """What stands for its replies; None where it is to be asked."""
-        if host not in self._asking:
-            return None
-        return redis.exceptions.TimeoutError(f"{host[0]}:{host[1]} has not answered for a while")
-
-    def keep(self, hosts: Iterable[connecting.Host]) -> None:
-        """Forget all other nodes."""
-        for host in self._asking.keys() - set(hosts):
-            self._asking.pop(host).cancel()
-
-    async def close(self) -> None:
-        """Ask no more."""
-        asking = list(self._asking.values())
-        self._asking.clear()
-        for task in asking:
-            task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
-
-    async def _wait_for(self, host: connecting.Host) -> None:
-        try:
-            while _is_timeout(await self._ask(host)):  # noqa: ASYNC110 - no event to wait for
-                await asyncio.sleep(_ASK_SECONDS)
-        finally:  # an error of the question must not give the node up for ever
-            if self._asking.get(host) is asyncio.current_task():
-                del self._asking[host]
-                self._on_answer()
-
-
-def _is_timeout(reply: object) -> bool:
-    return isinstance(reply, TimeoutError | redis.exceptions.TimeoutError)
+        return connection.is_connected and not await connection.can_read()
+    except (redis.exceptions.RedisError, OSError):
+        return False

@@ -29,7 +29,7 @@ class Servers(Protocol):
     async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:
         """The replies in order; an error stands in the place of its reply.
 
-        Commands of one shard are carried out in their order. Where a script was sent elsewhere,
+        Commands of one shard are carried out in their order. Where a script went to another node,
         what stands behind it for the same shard and is no script is asked again after it.
 
         Args:
@@ -89,7 +89,7 @@ class OneServer:
         return await self.node.exchange(commands, confirmed=confirmed)
 
     async def exchange_safely(self, commands: Sequence[Command], safety: nodes.Safety) -> list[Any]:
-        return await self.node.exchange_safely(commands, safety)
+        return await self.node.exchange(commands, safety=safety)
 
     async def everywhere(self, commands: Sequence[Command]) -> list[list[Any]]:
         return [await self.node.exchange(commands)]
@@ -101,7 +101,7 @@ class OneServer:
         await self.node.look()
 
     def hosts(self) -> tuple[connecting.Host, ...]:
-        primary = self.node.pool.primary
+        primary = getattr(self.node.pool, "master_address", None)  # as Sentinel has said
         return (*(() if primary is None else (primary,)), *self.node.replica_hosts)
 
     def homes(self, names: Sequence[str]) -> Mapping[Hashable, Sequence[str]]:

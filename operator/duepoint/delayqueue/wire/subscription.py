@@ -25,7 +25,6 @@ import structlog
 
 from duepoint import clock as clocks
 from duepoint import faults
-from duepoint.delayqueue.wire import connecting
 from duepoint.delayqueue.wire import servers as servers_
 from duepoint.faults import FaultPoint
 
@@ -108,8 +107,6 @@ class Subscription:
                     await self._listen(client, home, channels)
                 except _Moved:
                     await self._servers.refresh()
-                except connecting.ServerChanged:
-                    continue  # it answers; nothing was asked yet
                 except (redis.exceptions.RedisError, OSError) as error:
                     failures += 1
                     if home not in self._lost:
