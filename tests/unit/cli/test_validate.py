@@ -154,8 +154,8 @@ LONG = "x" * 64
 QUALIFIED = "is no qualified name; write at most 63 letters, digits, -, _ and ."
 #: Metadata that the API server refuses, the field, and what is said of it.
 BAD_METADATA = [
-    ({"annotations": {"team": 7}}, "annotations.team", '"7" is of the wrong type; write a text'),
-    ({"labels": {"enabled": True}}, "labels.enabled", '"true" is of the wrong type; write a text'),
+    ({"annotations": {"team": 7}}, "annotations.team", "7 is of the wrong type; write a text"),
+    ({"labels": {"enabled": True}}, "labels.enabled", "true is of the wrong type; write a text"),
     ({"labels": "x"}, "labels", "write a mapping"),
     ({"labels": {"app": "a b"}}, "labels.app", '"a b" is no value of a label; write at most 63'),
     ({"labels": {"app": "-b"}}, "labels.app", '"-b" is no value of a label'),
@@ -577,6 +577,9 @@ def test_nothing_to_check_is_success_and_said(duepoint, given):
         (b"spec:\n\tschedule: x\n", "line 2, column 1: a tab"),
         (b"schedule: */5 * * * *\n", "needs quotes"),
         (b"schedule: @daily\n", "put it into quotes"),
+        (b'a:\n  b: "0 *\n  c: ["d"]\n', "line 2, column 6: the quote that is opened here"),
+        (b"a:\n  b: '0 *\n  c: d\n", "line 2, column 6: the quote that is opened here"),
+        (b'a: "b\n  c"\nd:\n\te: f\n', "line 4, column 1: a tab"),
         (b"kind: Schedule\nkind: CronJob\n", 'line 2: the key "kind" is there twice'),
         (b'{"kind": "Schedule", "kind": "CronJob"}', 'the key "kind" is there twice'),
         (b"[" * 100_000, "nested deeper than 100 levels"),
@@ -594,9 +597,10 @@ def test_nothing_to_check_is_success_and_said(duepoint, given):
         (b"apiVersion: duepoint.dev/v2\nkind: Schedule\n", "write duepoint.dev/v1alpha1"),
         (b"apiVersion: duepoint.dev/v1alpha1\nkind: Shedule\n", "write Schedule or ScheduleRun"),
         (b"kind: Schedule\n", "apiVersion: is missing"),
+        (b"apiVersion: v1alpha1\nkind: Schedule\n", '"v1alpha1": write duepoint.dev/v1alpha1'),
         (b"apiVersion: duepoint.dev/v1alpha1\nkind: Schedule\n", "metadata: is missing"),
     ],
-    ids=range(24),
+    ids=range(28),
 )
 def test_what_cannot_be_read_is_told_in_a_line(duepoint, given, says):
     answer = duepoint("validate", "-f", "-", given=given)

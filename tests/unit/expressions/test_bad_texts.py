@@ -29,6 +29,7 @@ def error_of(text, **options):
         pytest.param("* * 32 * *", "day-of-month", 4, "outside 1-31", id="day-32"),
         pytest.param("* * * 13 *", "month", 6, "outside 1-12", id="month-13"),
         pytest.param("* * * * 8", "day-of-week", 8, "outside 0-7", id="weekday-8"),
+        pytest.param("30 2 * * ? 2027", "day-of-week", 11, "a year is the last", id="a-sixth-year"),
         pytest.param("0 0 0 1 1 * 1969", "year", 12, "outside 1970-2099", id="year-1969"),
         pytest.param("0 0 0 1 1 * 2100", "year", 12, "outside 1970-2099", id="year-2100"),
         pytest.param("*/0 * * * *", "minute", 2, "a step of 0", id="step-0"),

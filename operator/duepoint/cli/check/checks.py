@@ -120,12 +120,13 @@ def check(
 def _misnamed(kind: str, version: str) -> tuple[str, str] | None:
     """What is wrong with a kind or version that must be meant as ours; None for others."""
     known = structure.schemas()
-    if version.startswith(manifests.GROUP):
+    if version.startswith(manifests.GROUP.partition(".")[0]):
         if kind in known:
             return "apiVersion", f"{errors.quoted(version)}: write {manifests.API_VERSION}"
         return "kind", f"{errors.quoted(kind)}: write {' or '.join(known)}"
-    if kind in known and not version:
-        return "apiVersion", f"is missing; write {manifests.API_VERSION}"
+    if kind in known and "/" not in version:  # of no group, and so of nobody else
+        wrong = errors.quoted(version) + ":" if version else "is missing;"
+        return "apiVersion", f"{wrong} write {manifests.API_VERSION}"
     return None
 
 

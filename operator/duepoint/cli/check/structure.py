@@ -327,6 +327,8 @@ def _wrong_type(error: jsonschema.ValidationError) -> str:
         return "a list is of the wrong type; write one text, or the list as schedules"
     if wanted == _NUMBER_OR_TEXT:
         return f"{_shown(value)} is neither a number nor a text"
+    if isinstance(error.schema, dict) and (pattern := error.schema.get("pattern", "")):
+        return f"{_shown(value)} is of the wrong type; {_of_pattern(pattern)}"
     is_plain = not isinstance(value, (dict, list))
     quotes = _QUOTES.get((wanted[0], isinstance(value, str)), "") if is_plain else ""
     return f"{_shown(value)} is of the wrong type; write {words}{quotes}"
@@ -339,6 +341,11 @@ def _wanted(schema: Any) -> tuple[tuple[str, ...], str]:  # noqa: ANN401 - a sch
     return types, _WORDS[types[0]] if types else "a value"
 
 
+def _of_pattern(pattern: str) -> str:
+    """What to write, by a pattern as the validator has it."""
+    return PATTERNS[pattern.removesuffix(r"\Z") + "$"]
+
+
 _MESSAGES: dict[Any, Callable[[Any], str]] = {
     "type": _wrong_type,
     "format": lambda error: (
@@ -346,8 +353,7 @@ _MESSAGES: dict[Any, Callable[[Any], str]] = {
         "2026-12-24T18:00:00Z"
     ),
     "pattern": lambda error: (
-        f"{errors.quoted(error.instance)}: "
-        f"{PATTERNS[str(error.validator_value).removesuffix(chr(92) + 'Z') + '$']}"
+        f"{errors.quoted(error.instance)}: {_of_pattern(error.validator_value)}"
     ),
     "maxLength": lambda error: (
         f"has {len(error.instance)} characters; at most {error.validator_value} are taken"
@@ -369,7 +375,9 @@ _MESSAGES: dict[Any, Callable[[Any], str]] = {
 def _shown(value: Any) -> str:  # noqa: ANN401 - any JSON
     if isinstance(value, (dict, list)):
         return _WORDS["object" if isinstance(value, dict) else "array"]
-    return errors.quoted(value if isinstance(value, str) else json.dumps(value))
+    return (
+        errors.quoted(value) if isinstance(value, str) else errors.quoted(json.dumps(value))[1:-1]
+    )
 
 
 def _unknown(error: jsonschema.ValidationError, path: str) -> Iterator[Problem]:

@@ -92,6 +92,11 @@ def _documents_of(piece: str, line: int) -> Iterator[Any]:
                 yield value
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        if mark is not None and (opened := _open_quote(text, mark.line)) is not None:
+            raise InvalidText(
+                f"line {line + opened.line + 1}, column {opened.column + 1}: the quote that is"
+                " opened here is not closed on its line"
+            ) from None
         if mark is None:
             raise InvalidText(str(error.problem)) from None
         problem = _hint(text, mark, error.problem or "") or error.problem or error.context
@@ -119,6 +124,23 @@ def _decoded(data: bytes) -> str:
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16")
     return data.decode("utf-8-sig")
+
+
+def _open_quote(text: str, line: int) -> Any:  # noqa: ANN401 - a mark of yaml's
+    """Where a quote begins that ends on this line and not on its own, or nowhere; None: none does.
+
+    Where a text cannot be read behind such a quote, its missing end is the cause nearly always.
+    """
+    try:
+        for token in yaml.scan(text, Loader=_Base):
+            if not isinstance(token, yaml.ScalarToken) or token.style not in ("'", '"'):
+                continue
+            if token.start_mark.line < line == token.end_mark.line:
+                return token.start_mark
+    except yaml.MarkedYAMLError as error:
+        if "quoted scalar" in (error.context or ""):
+            return error.context_mark
+    return None
 
 
 def _hint(text: str, mark: Any, problem: str) -> str:  # noqa: ANN401 - yaml's marks
