@@ -688,6 +688,15 @@ ENDS = {
         'StartError: exec: "nope": not found',
     ),
     "evicted": (None, {"reason": "Evicted", "message": "The node was low on memory"}, "Evicted"),
+    "drained": (
+        {"exitCode": 143, "reason": "Error"},
+        {
+            "conditions": [
+                {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+            ]
+        },
+        "EvictionByEvictionAPI",
+    ),
 }
 
 

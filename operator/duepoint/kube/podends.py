@@ -31,9 +31,17 @@ class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     last_state: _State = _State()
 
 
+class _Condition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     reason: str = ""
     message: str = ""
+    conditions: tuple[_Condition, ...] | None = None
     init_container_statuses: tuple[_ContainerStatus, ...] | None = None
     container_statuses: tuple[_ContainerStatus, ...] | None = None
 
@@ -62,6 +70,9 @@ def _ends(status: _PodStatus) -> Iterator[str]:
     """What ended the Pod, and its containers, in words."""
     if status.reason:  # the kubelet ended it: Evicted, DeadlineExceeded, NodeLost
         yield _words(status.reason, status.message)
+    for condition in status.conditions or ():  # the cluster did: a drain, preemption, a taint
+        if condition.type == "DisruptionTarget" and condition.status == "True":
+            yield _words(condition.reason, condition.message)
     for each in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
         end = each.state.terminated or each.last_state.terminated
         if end is None or not end.exit_code:

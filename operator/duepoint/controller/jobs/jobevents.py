@@ -38,8 +38,12 @@ RELEASED = EndReason(
 )
 
 
-def started(job: jobs.Job, owner: JobOwner, slot_us: int) -> RunEvent:
-    """The run of a Job that exists; of one that is bound to fail, with the cause."""
+def started(job: jobs.Job, owner: JobOwner, slot_us: int, pod_end: str = "") -> RunEvent:
+    """The run of a Job that exists; of one that is bound to fail, with the cause.
+
+    Args:
+        pod_end: how its Pod ended, where that says more than the Job does; empty = unknown.
+    """
     at_us = created_us(job)
     failing = jobs.failing(job)
     return RunEvent(
@@ -51,7 +55,9 @@ def started(job: jobs.Job, owner: JobOwner, slot_us: int) -> RunEvent:
         trigger=trigger(job),
         state=RunState.RUNNING,
         reason=Reason.CREATED if failing is None else Reason.JOB_FAILED,
-        message="" if failing is None else f"{_why(failing)}; its Pods have not ended yet",
+        message=""
+        if failing is None
+        else f"{pod_end or _why(failing)}; its Pods have not ended yet",
         at_us=at_us,
         started_us=at_us,
         job_name=job.metadata.name,
@@ -62,11 +68,7 @@ def started(job: jobs.Job, owner: JobOwner, slot_us: int) -> RunEvent:
 def ended(
     job: jobs.Job, owner: JobOwner, slot_us: int, now_us: int, pod_end: str = ""
 ) -> RunEvent | None:
-    """The end of a Job's run; None where it has not ended.
-
-    Args:
-        pod_end: how its Pod ended, where that says more than the Job does; empty = unknown.
-    """
+    """The end of a Job's run; None where it has not ended. ``pod_end`` as for ``started``."""
     end = jobs.finished(job)
     if end is None:
         return None

@@ -63,6 +63,8 @@ class JobWatch:
         self._jobs = WatchedJobs()
         #: The second in which Pods were looked at last, and how often in it.
         self._looks = (0, 0)
+        #: How Pods ended, by uids of Jobs that are bound to fail: evicted Pods are gone at its end.
+        self._pod_ends: dict[str, str] = {}
         self.deleted = DeletedJobs(
             term,
             watched=self._jobs,
@@ -155,25 +157,33 @@ class JobWatch:
     # -- one Job ---------------------------------------------------------------------------------
 
     async def _pod_end(self, job: jobs.Job) -> str:
-        """How the Pod of a Job ended that has just failed; empty where the Job says it, or nobody.
+        """How the Pod of a failing or failed Job ended; empty = the Job says it, or nothing does.
 
         Further changes of Jobs wait for the answer, so of many that fail at once only some are
         looked at.
         """
         end, owner, slot_us = jobs.finished(job), jobs.owner_of(job), jobs.slot_us(job)
-        if end is None or end.reason != _OF_PODS or owner is None or slot_us is None:
+        known = self._pod_ends.pop(job.metadata.uid, "")
+        cause = end or jobs.failing(job)
+        if cause is None or cause.reason != _OF_PODS or owner is None or slot_us is None:
             return ""
         if self._reporter.states.is_over(jobevents.run_of(job, owner, slot_us)):
             return ""
+        found = known or await self._look(owner.namespace, job.metadata.name)
+        if end is None:
+            self._pod_ends[job.metadata.uid] = found
+        return found
+
+    async def _look(self, namespace: str, job_name: str) -> str:
         second = int(self._term.clock.monotonic())
         self._looks = (second, self._looks[1] + 1 if self._looks[0] == second else 1)
         if self._looks[1] > _LOOKS_PER_SECOND:
             return ""
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
-                return await podends.of_job(self._term.api, owner.namespace, job.metadata.name)
+                return await podends.of_job(self._term.api, namespace, job_name)
         except (TimeoutError, kube_errors.ApiError) as trouble:
-            telemetry.logger.debug("pods not read", job=job.metadata.name, error=str(trouble))
+            telemetry.logger.debug("pods not read", job=job_name, error=str(trouble))
             return ""
 
     def _observe(self, job: jobs.Job, *, replayed: bool, pod_end: str = "") -> None:
@@ -188,9 +198,10 @@ class JobWatch:
         if owner is None or slot_us is None or not is_its_own:
             return
         if self._jobs.is_active(owner, known.name):
-            self._reporter.job_runs(jobevents.started(job, owner, slot_us))
+            self._reporter.job_runs(jobevents.started(job, owner, slot_us, pod_end))
 
     def _remove(self, job: jobs.Job) -> None:
+        self._pod_ends.pop(job.metadata.uid, None)
         now_us = self._term.clock.now_us()
         seen = self._jobs.remove(job, now_us)
         owner = seen.owner

@@ -1,0 +1,71 @@
+"""`duepoint logs` of runs with more than one container, or more than one Pod, or none any more."""
+
+from __future__ import annotations
+
+from tests.support.realcluster import job, schedule, until
+
+
+def container(name, script):
+    return {"name": name, "image": "busybox:1.37", "command": ["sh", "-c", script]}
+
+
+def ended(cluster, team, name, outcome):
+    cluster.duepoint("trigger", name, "-n", team)
+
+    def has_ended():
+        last = cluster.get("schedule", name, f"--namespace={team}")["status"]["lastRun"]
+        return last["outcome"] == outcome
+
+    until(f"{name} has {outcome}", has_ended)
+
+
+def test_every_container_of_a_run_is_shown_by_its_name_init_containers_first(installed, team):
+    template = job("echo of-main", initContainers=[container("before", "echo of-before")])
+    template["spec"]["template"]["spec"]["containers"].append(container("side", "echo of-side"))
+    installed.apply(schedule("several", "@every 1h", jobTemplate=template), namespace=team)
+    ended(installed, team, "several", "Succeeded")
+
+    shown = installed.duepoint("logs", "several", "-n", team).stdout
+    lines = {line.rpartition(" ")[2]: line for line in shown.splitlines()}
+
+    assert next(iter(lines)) == "of-before"
+    assert {"of-main", "of-side"} <= set(lines)
+    for name in ("before", "main", "side"):
+        assert name in lines[f"of-{name}"].rpartition(" ")[0]
+    only = installed.duepoint("logs", "several", "-n", team, "--container=side").stdout
+    assert "of-side" in only
+    assert "of-main" not in only
+
+
+def test_what_an_init_container_wrote_that_failed_is_shown(installed, team):
+    template = job("echo of-main", initContainers=[container("before", "echo no-table; exit 4")])
+    installed.apply(schedule("early", "@every 1h", jobTemplate=template), namespace=team)
+    ended(installed, team, "early", "Failed")
+
+    assert "no-table" in installed.duepoint("logs", "early", "-n", team).stdout
+    last = installed.get("schedule", "early", f"--namespace={team}")["status"]["lastRun"]
+    assert "before" in last["message"]
+    assert "exit code 4" in last["message"]
+
+
+def test_every_pod_of_a_run_is_shown(installed, team):
+    template = job("echo part-$JOB_COMPLETION_INDEX")
+    template["spec"] |= {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
+    installed.apply(schedule("parts", "@every 1h", jobTemplate=template), namespace=team)
+    ended(installed, team, "parts", "Succeeded")
+
+    shown = installed.duepoint("logs", "parts", "-n", team).stdout
+
+    assert "part-0" in shown
+    assert "part-1" in shown
+
+
+def test_a_run_whose_pod_is_gone_says_so_and_what_to_ask(installed, team):
+    installed.apply(schedule("gone", "@every 1h", jobTemplate=job("true")), namespace=team)
+    ended(installed, team, "gone", "Succeeded")
+    installed("delete", "pods", "--all", f"--namespace={team}", "--timeout=60s")
+
+    shown = installed.duepoint("logs", "gone", "-n", team, check=False)
+
+    assert "has no Pod" in shown.stderr
+    assert "duepoint why gone" in shown.stderr
