@@ -185,11 +185,10 @@ async def working(
         watch=agreedclock.ClockWatch(clock, health, ask_api=functools.partial(_ask_time, api)),
         before_claims=owned.before_claims,
     )
-    asking = asyncio.create_task(owned.run())
     try:
-        yield loop
+        async with services.beside(owned.run()):
+            yield loop
     finally:
-        asking.cancel()
         await stream.close()
         await kafka.close()
         await webhook.close()
@@ -267,7 +266,9 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
     clock = agreedclock.AgreedClock(clocks.SystemClock())
     health = services.Health()
     access = credentials.found(chosen.kubeconfig, chosen.context)
+    health.expect(_REDIS)
     async with serving(chosen, health, "operator"), api_session(access, "operator", clock) as api:
+        await kopfthread.rehearse(access)
         watch = functools.partial(kopfthread.KopfThread, credentials=access)
         watchdog = watchdogs.Watchdog()
         async with operating(
@@ -327,14 +328,13 @@ async def operating(
         ahead_limit_us=agreedclock.AGREE_US,
         consequence="slots are armed by the time that the others agree on",
     )
-    watching = asyncio.create_task(compared.run(functools.partial(_redis_time, queue, health)))
     leading = asyncio.create_task(elected.run(work))
     try:
-        yield leading
+        async with services.beside(compared.run(functools.partial(_redis_time, queue, health))):
+            yield leading
     finally:
-        for task in (leading, watching):
-            task.cancel()
-        await asyncio.gather(leading, watching, return_exceptions=True)
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
         if watchdog is not None:
             watchdog.close()
         await queue.close()
@@ -427,11 +427,10 @@ async def answering(
         consequence="requests are served by the time that the others agree on",
         is_ready_when_off=True,
     )
-    comparing = asyncio.create_task(compared.run(queue.health.time_us))
     try:
-        yield service.ApiService(chosen, queue, handler, health)
+        async with services.beside(compared.run(queue.health.time_us)):
+            yield service.ApiService(chosen, queue, handler, health)
     finally:
-        comparing.cancel()
         await queue.close()
 
 

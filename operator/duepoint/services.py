@@ -1,4 +1,4 @@
-"""What every long-running part of a process shares: reports of its health, and waits to retry.
+"""What every long-running part of a process shares: health, services beside it, waits to retry.
 
 ``Health`` gathers what each part says of itself, for /readyz: a part that is not ready says why in
 one line, and a part that has not spoken yet is not ready.
@@ -6,9 +6,12 @@ one line, and a part that has not spoken yet is not ready.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -37,6 +40,36 @@ class Health:
     def troubles(self) -> dict[str, str]:
         """The parts that are not well, with their troubles."""
         return {part: trouble for part, trouble in self._troubles.items() if trouble is not None}
+
+
+@contextlib.asynccontextmanager
+async def beside(service: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run an endless service until the body is over; its failure ends the body, and is raised.
+
+    What depends on the service would otherwise wait for it for ever, and the process look well.
+    """
+    body, failures = asyncio.current_task(), list[BaseException]()
+
+    def note_end(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            failures.append(failure)
+            if body is not None:
+                body.cancel()
+
+    running = asyncio.create_task(service)
+    running.add_done_callback(note_end)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not failures:
+            raise
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    if failures:
+        if body is not None:
+            body.uncancel()
+        raise failures[0]
 
 
 def backoff(*, first_seconds: float, most_seconds: float) -> Iterator[float]:

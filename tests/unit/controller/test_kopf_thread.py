@@ -6,6 +6,9 @@ import asyncio
 import getpass
 from typing import cast
 
+import kopf
+import pytest
+
 from duepoint import services
 from duepoint.clock import SystemClock
 from duepoint.controller import observed, term
@@ -82,3 +85,19 @@ async def test_kopf_runs_as_a_user_without_a_name(monkeypatch):
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     assert health.troubles() == {}
+
+
+@pytest.mark.parametrize("trouble", [KeyError("uid not found"), RuntimeError("no new thread")])
+async def test_where_kopf_cannot_start_an_operator_ends_instead_of_standing_by(
+    monkeypatch, trouble
+):
+    def refuse(**_: object) -> None:
+        raise trouble
+
+    monkeypatch.setattr(kopf, "spawn_tasks", refuse)
+    with pytest.raises(type(trouble)):
+        await kopfthread.rehearse(LoadedCredentials(lambda: Login(server="http://unused.invalid")))
+
+
+async def test_a_rehearsal_of_kopf_needs_no_server():
+    await kopfthread.rehearse(LoadedCredentials(lambda: Login(server="http://unused.invalid")))

@@ -123,17 +123,7 @@ class KopfThread:
         async def operate() -> None:
             logins = kopfsetup.Logins(login)
             try:
-                await kopf.operator(
-                    registry=kopfsetup.registry(life.deliver, logins),
-                    settings=kopfsetup.settings(),
-                    standalone=True,
-                    # Else kopf asks for the name of the user, and in a Pod the user has none.
-                    identity=_IDENTITY,
-                    stop_flag=life.stop,
-                    ready_flag=is_ready,
-                    namespaces=self._term.namespaces,
-                    clusterwide=not self._term.namespaces,
-                )
+                await kopf.operator(**_chosen(life, logins, self._term.namespaces, is_ready))
             finally:
                 await logins.close()
 
@@ -204,6 +194,54 @@ class KopfLife:
             self._is_called = False
         while self._bundle and not self.is_over:
             self._take(self._bundle.popleft())
+
+
+async def rehearse(credentials: Credentials) -> None:
+    """Start kopf in a thread and end it before it asks a server; raises what its start raised.
+
+    A standby needs kopf for the first time when it leads. It would be ready until then, and a
+    rolling update replace a leader that works by Pods in which kopf cannot start.
+    """
+    known = await credentials.login()
+
+    async def login() -> Login:
+        return known
+
+    async def start() -> None:
+        logins = kopfsetup.Logins(login)
+        try:
+            tasks = await kopf.spawn_tasks(**_chosen(life, logins, (), is_ready))
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            await logins.close()
+
+    kopfsetup.quieten()
+    life = KopfLife(asyncio.get_running_loop(), lambda _: None)
+    life.stop.set()  # else a thread of kopf's waits for it, and the end for that thread
+    is_ready: concurrent.futures.Future[None] = concurrent.futures.Future()
+    await asyncio.to_thread(lambda: uvloop.run(start()))
+
+
+def _chosen(
+    life: KopfLife,
+    logins: kopfsetup.Logins,
+    namespaces: tuple[str, ...],
+    is_ready: concurrent.futures.Future[None],
+) -> dict[str, Any]:
+    """What kopf is started with."""
+    return {
+        "registry": kopfsetup.registry(life.deliver, logins),
+        "settings": kopfsetup.settings(),
+        "standalone": True,
+        # Else kopf asks for the name of the user, and in a Pod the user has none.
+        "identity": _IDENTITY,
+        "stop_flag": life.stop,
+        "ready_flag": is_ready,
+        "namespaces": namespaces,
+        "clusterwide": not namespaces,
+    }
 
 
 def _set_result(future: asyncio.Future[str], value: str) -> None:
