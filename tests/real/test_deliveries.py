@@ -230,3 +230,13 @@ def test_an_edited_config_map_of_rows_changes_the_members(installed, team, recei
     installed.apply(rows("kept", "new"), namespace=team)
     until("the new member fires", lambda: slots("new"))
     until("the removed one has ended", lambda: slots("gone")[-1] < slots("kept")[-5])
+
+
+# -- addresses that no webhook may reach -----------------------------------------------------------
+
+
+def test_an_address_of_a_clouds_metadata_is_refused_by_the_guard_and_why_says_so(installed, team):
+    address = "http://169.254.169.254/latest/meta-data/"
+    installed.apply(schedule("curious", "@every 1s", webhook={"url": address}), namespace=team)
+
+    until("why says so", lambda: "BlockedAddress" in why(installed, team, "curious"))

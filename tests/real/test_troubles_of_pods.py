@@ -1,4 +1,4 @@
-"""What happens around a Pod: its end while requests come, a Redis that refuses, closed networks."""
+"""What happens around a Pod: its end while requests come, a Redis that refuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support.realcluster import schedule, until, webhook
+from tests.support.realcluster import until
 from tools.devcluster.state import Record
 from tools.realnode import installation
 
@@ -80,20 +80,6 @@ def test_a_rolling_restart_of_the_http_api_loses_no_request(installed, team):
 def names(cluster):
     label = "--selector=app.kubernetes.io/component=api"
     return {one["metadata"]["name"] for one in cluster.items("pods", f"-n={NAMESPACE}", label)}
-
-
-def test_behind_network_policies_names_are_found_and_schedules_fire(installed, team, receiver):
-    (server,) = installed.get("endpoints", "kubernetes", "-n=default")["subsets"]
-    port = server["ports"][0]["port"]
-    closed = ("networkPolicy.enabled=true", f"networkPolicy.apiServerPorts={{{port}}}")
-    install(installed, *(f"--set={option}" for option in closed))
-    for component in ("operator", "worker"):
-        installed("rollout", "restart", f"deploy/duepoint-{component}", f"-n={NAMESPACE}")
-        installed.rolled_out(f"duepoint-{component}")
-
-    installed.apply(schedule("hook", "@every 1s", webhook=webhook("/hook")), namespace=team)
-
-    until("a request came", lambda: receiver.requests("/hook"))
 
 
 def test_a_redis_in_protected_mode_is_named_and_waited_for(installed):

@@ -54,11 +54,14 @@ CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 HOME = "/root"  # of the builds; mounting it leaves no empty file, as mounting a file would
 
 
-def product() -> Path:
-    """The archive of the image that the Dockerfile gives of this work tree."""
+def product(sources: Path = REPOSITORY, name: str = "") -> Path:
+    """The archive of the image that the Dockerfile gives of these sources.
+
+    Without a name it has the one that the chart uses.
+    """
     storage = _storage()
-    parts = {str(path.relative_to(REPOSITORY)): path.read_text() for path in product_sources()}
-    name = product_name()
+    parts = {str(path.relative_to(sources)): path.read_text() for path in product_sources(sources)}
+    name = name or product_name()
 
     def build(folder: Path) -> None:
         mounts = [f"--volume={path}:{where}:ro" for where, path in _pip(folder).items()]
@@ -70,7 +73,7 @@ def product() -> Path:
                 [ $layers -lt {KEPT_LAYERS} ] || b rmi --prune --force
                 b bud --isolation chroot --network host --layers --format docker \
                   {shlex.join(mounts)} --build-arg BASE={shlex.quote(_base())} \
-                  --tag {name} {shlex.quote(str(REPOSITORY))}
+                  --tag {name} {shlex.quote(str(sources))}
                 b push --quiet {name} docker-archive:{folder}/duepoint.tar:{name}
                 """,
             )
@@ -87,12 +90,12 @@ def product_name() -> str:
     return f"docker.io/library/{image['repository']}:{image['tag'] or version}"
 
 
-def product_sources() -> Iterator[Path]:
+def product_sources(sources: Path = REPOSITORY) -> Iterator[Path]:
     """The Dockerfile and all that it may copy."""
-    yield REPOSITORY / "Dockerfile"
-    for line in (REPOSITORY / ".dockerignore").read_text().splitlines():
+    yield sources / "Dockerfile"
+    for line in (sources / ".dockerignore").read_text().splitlines():
         if line.startswith("!"):
-            path = REPOSITORY / line.removeprefix("!")
+            path = sources / line.removeprefix("!")
             files = sorted(path.rglob("*")) if path.is_dir() else [path]
             yield from (one for one in files if one.is_file() and not _is_made(one))
 

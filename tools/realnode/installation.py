@@ -37,14 +37,14 @@ def add_dns(kubectl: Kubectl) -> None:
     kubectl.run("rollout", "status", "deploy/coredns", "--namespace=kube-system", "--timeout=60s")
 
 
-def install(record: Record, *options: str) -> None:
+def install(record: Record, *options: str, chart: Path = images.CHART) -> None:
     """The chart as its README says, with the development Valkey; return when it is rolled out."""
     kubectl = Kubectl(record.kubeconfig)
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     metadata = {"name": NAMESPACE, "labels": restricted}
     kubectl.apply(yaml.safe_dump({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
     helm.run(
-        *("upgrade", "--install", RELEASE, str(images.CHART)),
+        *("upgrade", "--install", RELEASE, str(chart)),
         *(f"--kubeconfig={record.kubeconfig}", f"--namespace={NAMESPACE}"),
         *("--set=redis.development.enabled=true", *image_options(), *options),
         *("--wait", f"--timeout={INSTALL_SECONDS}s"),

@@ -71,24 +71,29 @@ def runtime() -> dict[str, Path]:
     own = {name: Path(shutil.which(name) or "") for name in RUNTIME}
     if all(path.is_file() for path in own.values()):
         return own
-    policy = _output("apt-cache", "policy", "containerd")
+    return unpacked("containerd", *RUNTIME)
+
+
+def unpacked(package: str, *programs: str) -> dict[str, Path]:
+    """Programs of a package of Debian's, unpacked into the cache."""
+    policy = _output("apt-cache", "policy", package) if shutil.which("apt-cache") else ""
     versions = [line.split()[1] for line in policy.splitlines() if "Candidate:" in line]
-    if not versions:
-        raise DevClusterError("apt knows no package containerd; install containerd yourself")
-    key = f"containerd-{versions[0].replace(':', '-')}"
-    folder = cache.entry(cache.directory() / "binaries", key, _unpack_containerd)
-    return {name: folder / name for name in RUNTIME}
+    if not versions or versions[0] == "(none)":
+        raise DevClusterError(f"apt knows no package {package}; install {package} yourself")
 
+    def unpack(folder: Path) -> None:
+        with progress.long_step(f"Fetching {package}", 10):
+            _output("apt-get", "download", package, cwd=folder)
+            archive = next(folder.glob(f"{package}_*.deb"))
+            _output("dpkg", "--extract", str(archive), str(folder / "package"))
+        for name in programs:
+            (folder / "package" / "usr" / "bin" / name).rename(folder / name)
+        archive.unlink()
+        shutil.rmtree(folder / "package")
 
-def _unpack_containerd(folder: Path) -> None:
-    with progress.long_step("Fetching containerd", 10):
-        _output("apt-get", "download", "containerd", cwd=folder)
-        package = next(folder.glob("containerd_*.deb"))
-        _output("dpkg", "--extract", str(package), str(folder / "package"))
-    for name in RUNTIME:
-        (folder / "package" / "usr" / "bin" / name).rename(folder / name)
-    package.unlink()
-    shutil.rmtree(folder / "package")
+    key = f"{package}-{versions[0].replace(':', '-')}"
+    folder = cache.entry(cache.directory() / "binaries", key, unpack)
+    return {name: folder / name for name in programs}
 
 
 def _packages_to_install() -> list[str]:
