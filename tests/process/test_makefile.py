@@ -27,6 +27,12 @@ def test_help_lists_every_target():
     assert sorted(listed) == sorted(target.replace("%", "NAME") for target in targets)
 
 
+def test_help_begins_with_what_runs():
+    heads = [line for line in make("help").splitlines() if line and not line.startswith(" ")]
+
+    assert heads[0] == "Running"
+
+
 def test_continuous_integration_ends_with_the_tests():
     ci = re.search(r"^ci: .*\n\t(.*)\n\t(.*)\n\t(.*)\n\t(.*)\n\n", MAKEFILE, re.MULTILINE)
     checks = re.search(r"^checks: (.*?) ##", MAKEFILE, re.MULTILINE)
