@@ -268,7 +268,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
     access = credentials.found(chosen.kubeconfig, chosen.context)
     health.expect(_REDIS)
     async with serving(chosen, health, "operator"), api_session(access, "operator", clock) as api:
-        await kopfthread.rehearse(access)
+        await kopfthread.rehearse()
         watch = functools.partial(kopfthread.KopfThread, credentials=access)
         watchdog = watchdogs.Watchdog()
         async with operating(

@@ -96,8 +96,9 @@ async def test_where_kopf_cannot_start_an_operator_ends_instead_of_standing_by(
 
     monkeypatch.setattr(kopf, "spawn_tasks", refuse)
     with pytest.raises(type(trouble)):
-        await kopfthread.rehearse(LoadedCredentials(lambda: Login(server="http://unused.invalid")))
+        await kopfthread.rehearse()
 
 
-async def test_a_rehearsal_of_kopf_needs_no_server():
-    await kopfthread.rehearse(LoadedCredentials(lambda: Login(server="http://unused.invalid")))
+async def test_a_rehearsal_of_kopf_needs_no_server_and_says_nothing(caplog):
+    await kopfthread.rehearse()
+    assert caplog.messages == []

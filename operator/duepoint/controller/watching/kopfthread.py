@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
@@ -123,7 +124,9 @@ class KopfThread:
         async def operate() -> None:
             logins = kopfsetup.Logins(login)
             try:
-                await kopf.operator(**_chosen(life, logins, self._term.namespaces, is_ready))
+                registry = kopfsetup.registry(life.deliver, logins)
+                namespaces = self._term.namespaces
+                await kopf.operator(**_chosen(registry, life.stop, namespaces, is_ready))
             finally:
                 await logins.close()
 
@@ -196,48 +199,47 @@ class KopfLife:
             self._take(self._bundle.popleft())
 
 
-async def rehearse(credentials: Credentials) -> None:
-    """Start kopf in a thread and end it before it asks a server; raises what its start raised.
+async def rehearse() -> None:
+    """Start kopf in a thread, and end it before it does anything; raises what its start raised.
 
     A standby needs kopf for the first time when it leads. It would be ready until then, and a
     rolling update replace a leader that works by Pods in which kopf cannot start.
     """
-    known = await credentials.login()
+    registry, stop = kopf.OperatorRegistry(), threading.Event()
 
-    async def login() -> Login:
-        return known
+    @kopf.on.startup(registry=registry)
+    async def hold(**_: Any) -> None:  # noqa: ANN401 - kopf's keywords
+        await asyncio.Event().wait()  # it looks at the cluster after this
 
     async def start() -> None:
-        logins = kopfsetup.Logins(login)
-        try:
-            tasks = await kopf.spawn_tasks(**_chosen(life, logins, (), is_ready))
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        finally:
-            await logins.close()
+        chosen = _chosen(registry, stop, (), concurrent.futures.Future())
+        tasks = await kopf.spawn_tasks(**chosen)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    kopfsetup.quieten()
-    life = KopfLife(asyncio.get_running_loop(), lambda _: None)
-    life.stop.set()  # else a thread of kopf's waits for it, and the end for that thread
-    is_ready: concurrent.futures.Future[None] = concurrent.futures.Future()
-    await asyncio.to_thread(lambda: uvloop.run(start()))
+    logging.getLogger("kopf").setLevel(logging.CRITICAL)  # it warns of its own end
+    stop.set()  # else a thread of kopf's waits for it, and the end for that thread
+    try:
+        await asyncio.to_thread(lambda: uvloop.run(start()))
+    finally:
+        kopfsetup.quieten()
 
 
 def _chosen(
-    life: KopfLife,
-    logins: kopfsetup.Logins,
+    registry: kopf.OperatorRegistry,
+    stop: threading.Event,
     namespaces: tuple[str, ...],
     is_ready: concurrent.futures.Future[None],
 ) -> dict[str, Any]:
     """What kopf is started with."""
     return {
-        "registry": kopfsetup.registry(life.deliver, logins),
+        "registry": registry,
         "settings": kopfsetup.settings(),
         "standalone": True,
         # Else kopf asks for the name of the user, and in a Pod the user has none.
         "identity": _IDENTITY,
-        "stop_flag": life.stop,
+        "stop_flag": stop,
         "ready_flag": is_ready,
         "namespaces": namespaces,
         "clusterwide": not namespaces,
