@@ -1,10 +1,10 @@
 """What a leader does in its term, from the first look to the last.
 
-A term opens the index with its epoch and then runs, side by side: the reconcile queue, the reporter
-and the resync; once all Schedules were listed, kopf's watch; and once a resync was complete, the
-outcomes, the Jobs and the sweep. All of it is made anew for each term and awaited when it ends, so
-nothing of a term outlives it. A standby holds none of this and does nothing. Firing needs none of
-it: without a leader statuses are late and nothing is repaired, and every slot still runs on time.
+A term opens the index with its epoch and then runs, side by side: the watch, the reconcile queue,
+the reporter and the resync; and once a resync was complete, the outcomes, the Jobs and the sweep.
+All of it is made anew for each term and awaited when it ends, so nothing of a term outlives it. A
+standby holds none of this and does nothing. Firing needs none of it: without a leader statuses are
+late and nothing is repaired, and every slot still runs on time.
 """
 
 from __future__ import annotations
@@ -229,11 +229,8 @@ class Leadership:
         async with asyncio.TaskGroup() as group:
             group.create_task(recorder.run())
             group.create_task(self._others.run(recorder.note))
-            for run in (*followers.from_the_start(), *maintenance.from_the_start()):
+            for run in (watch.run, *followers.from_the_start(), *maintenance.from_the_start()):
                 group.create_task(run())
-            # kopf walks through 100,000 objects for a minute, with the interpreter to itself half
-            # of that time: what a takeover must arm comes first, by a list of our own.
-            group.create_task(_after(followers.listed, watch.run))
             for run in (*followers.once_resynced(), maintenance.sweeper.run):
                 group.create_task(_after(resynced, run))
 

@@ -101,7 +101,7 @@ def of_change(change: str | None, metadata: Mapping[str, Any]) -> Observed:
     """An object of which the watch shows the metadata; it has no texts.
 
     Args:
-        change: ADDED, MODIFIED or DELETED; None where the watch lists what there is.
+        change: ADDED, MODIFIED or DELETED.
         metadata: as the API server has it.
     """
     read = msgspec.convert(metadata, port.Metadata)

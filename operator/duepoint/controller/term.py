@@ -164,7 +164,7 @@ class TermEvents:
         index_damaged: something in the index is to be compared with the objects.
         layout_read: the layout was read again.
         layout_changed: a layout begins, before anything moves to it, or has been reached.
-        watch_listed: the watch has (re)listed or is about to: deletions may have been missed.
+        watch_listed: the watch begins, or begins again: what changed before is not in it.
     """
 
     schedule_applied: Signal[[Observed]] = field(default_factory=Signal)

@@ -15,6 +15,6 @@ def test_every_setting_is_one_that_this_kopf_knows():
     tree = ast.parse(inspect.getsource(kopfsetup.settings))
     written = [node.targets[0] for node in ast.walk(tree) if isinstance(node, ast.Assign)]
     paths = [ast.unparse(target).split(".")[1:] for target in written if "." in ast.unparse(target)]
-    assert ["watching", "initial_streaming"] in paths
+    assert ["scanning", "disabled"] in paths
     unknown = [path for path in paths if not hasattr(getattr(defaults, path[0]), path[1])]
     assert not unknown

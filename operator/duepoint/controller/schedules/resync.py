@@ -1,9 +1,7 @@
 """All objects compared with all definitions: at once, on a rhythm, and where a change may be lost.
 
-kopf says neither when its list is complete nor what was deleted while it was away, so whenever
-either may have happened this reads both sides itself (``Comparison``). Requests come in bursts:
-kopf listing 100,000 objects asks for one with each. So each request puts the comparison off a
-little, but never by more than a bound from the first (``Resync``).
+A watch says nothing of what happened while there was none. So each time the watch begins, this
+reads both sides itself (``Comparison``); what changes later is in the watch.
 
 Definitions first, objects after: a definition was made from an object, so one whose object is
 missing from a *later, complete* list is a ghost. Objects go through the reconcile queue's one
@@ -43,9 +41,8 @@ _MANY_SHARE = 0.30
 _MANY = 100
 _NAMESPACES_NAMED = 5
 
-#: From a request to its comparison, and at most from the first of a burst.
-_SETTLE_SECONDS = 2.0
-_MOST_SETTLE_SECONDS = 120.0
+#: The watch begins within a part of a second. Where it cannot, Schedules are armed all the same.
+_WATCH_SECONDS = 5.0
 
 #: Takes (uid, collision) of a definition that does not stand under its first id.
 NoteCollision = Callable[[str, int], None]
@@ -76,34 +73,21 @@ class Resync:
         self._every_seconds = every_seconds
         self._term = term
         self._asked = asyncio.Event()
-        self._first_asked_at: float | None = None
-        self._due = term.clock.monotonic()
         self._listed = listed
         self.first_done = asyncio.Event()
         self.done = 0
 
     def request(self) -> None:
-        """Something may have been missed: compare soon."""
-        now = self._term.clock.monotonic()
-        if self._first_asked_at is None:
-            self._first_asked_at = now
-        due = min(now + _SETTLE_SECONDS, self._first_asked_at + _MOST_SETTLE_SECONDS)
-        if due < self._due:  # who waits for an earlier moment finds a later one by itself
-            self._asked.set()
-        self._due = due
+        """Compare, as something may have been missed; once more where a comparison is under way."""
+        self._asked.set()
 
     async def run(self) -> None:
         """Compare until cancelled."""
+        await clocks.wait_for(self._asked, _WATCH_SECONDS, self._term.clock)
         while True:
-            await self._wait_until_due()
-            self._first_asked_at = None
-            self._due = self._term.clock.monotonic() + self._every_seconds
-            await self._until_complete()
-
-    async def _wait_until_due(self) -> None:
-        while (seconds := self._due - self._term.clock.monotonic()) > 0:
             self._asked.clear()
-            await clocks.wait_for(self._asked, seconds, self._term.clock)
+            await self._until_complete()
+            await clocks.wait_for(self._asked, self._every_seconds, self._term.clock)
 
     async def _until_complete(self) -> None:
         # Not a key of a work queue: those who wait for the list learn of each try that failed.

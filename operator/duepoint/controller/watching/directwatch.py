@@ -58,7 +58,8 @@ class DirectWatch:
             version = await self._list(plural, path)
             try:
                 async for change in self._term.api.watch(path, MetadataOnly, version):
-                    self._take(plural, change.item.metadata, change.type)
+                    is_deleted = change.type == port.ChangeType.DELETED
+                    self._take(plural, change.item.metadata, is_deleted=is_deleted)
             except errors.Gone:
                 await self._term.clock.sleep(_AGAIN_SECONDS)
 
@@ -67,12 +68,12 @@ class DirectWatch:
         async for page in self._term.api.list_pages(path, MetadataOnly):
             version = page.metadata.resource_version
             for item in page.items:
-                self._take(plural, item.metadata, None)
+                self._take(plural, item.metadata, is_deleted=False)
         self._term.health.well("watch")
         self._term.events.watch_listed()
         return version
 
-    def _take(self, plural: str, metadata: port.Metadata, kind: str | None) -> None:
+    def _take(self, plural: str, metadata: port.Metadata, *, is_deleted: bool) -> None:
         self._takers[plural](
             observed.of_name(
                 metadata.namespace,
@@ -80,6 +81,6 @@ class DirectWatch:
                 metadata.uid,
                 generation=metadata.generation,
                 version=port.version_of(metadata),
-                deleted=kind == port.ChangeType.DELETED or metadata.deletion_timestamp is not None,
+                deleted=is_deleted or metadata.deletion_timestamp is not None,
             )
         )

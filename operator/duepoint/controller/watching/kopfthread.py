@@ -5,20 +5,17 @@ itself. It exits on 5xx and 403 after its backoffs, on 404, on a repeated 401 an
 the stream: each of its lives is followed by another, after a jittered wait. Objects cross over in
 bundles by ``call_soon_threadsafe``; what a life hands over after its end is dropped.
 
-Both loops share one interpreter. While kopf lists, its loop polls its selector every few
-milliseconds and has the interpreter's lock back before our thread has woken up: the lock counts as
-given away, so the forced switch that the interpreter makes after 5 ms never comes. Our loop stood
-still for half a second at a time, and probes with it. So kopf's thread gives way by itself.
+A life has begun once the API server has answered kopf's list of each collection: its watches start
+at these versions, so a comparison that begins now misses nothing. Each later list follows a watch
+that was cut off, and asks for a comparison too.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,15 +31,10 @@ from duepoint.controller.watching.kopfsetup import ObservedChange
 from duepoint.kube import schedules
 from duepoint.kube.credentials import Credentials, Login
 
-#: A life as long as this begins the waits anew.
-_HEALTHY_SECONDS = 60.0
 #: How long the end of a term waits for the thread; kopf stops in 0.01 s when nothing hangs.
 _STOP_SECONDS = 2.5
-
-#: kopf's thread gives way after so many changes, which take it some 6 ms, and for so long: a sleep
-#: of no length would not always leave the processor.
-_CHANGES_BETWEEN_TURNS = 16
-_TURN_SECONDS = 0.0001
+#: How often what outlives the cancellation by kopf is cancelled again.
+_CANCEL_SECONDS = 0.2
 
 #: Of us among other operators of kopf, whom a standalone one neither seeks nor informs. Its type is
 #: not among kopf's public names.
@@ -50,7 +42,7 @@ _IDENTITY: Any = "duepoint"
 
 
 class KopfThread:
-    """The service; hands each object, and news of lists, to callbacks in our loop.
+    """The service; hands each change to a callback in our loop, and says when kopf has listed.
 
     Args:
         observe: takes every change of a Schedule, without its texts.
@@ -74,20 +66,17 @@ class KopfThread:
             schedules.RUN_PLURAL: observe_run,
             schedules.SET_PLURAL: observe_set,
         }
+        self._waits = _backoff()
         self.lives = 0
 
     async def run(self) -> None:
         """Keep kopf alive until cancelled."""
         kopfsetup.quieten()
-        waits = _backoff()
         while True:
-            began = self._term.clock.monotonic()
             trouble = await self._live_once()
             if self._term.health.unwell("watch", trouble):
                 telemetry.logger.warning("watch ended; it is begun again", error=trouble)
-            if self._term.clock.monotonic() - began > _HEALTHY_SECONDS:
-                waits = _backoff()
-            await self._term.clock.sleep(next(waits))
+            await self._term.clock.sleep(next(self._waits))
 
     async def _live_once(self) -> str:
         """One life of kopf's operator; why it ended."""
@@ -95,10 +84,8 @@ class KopfThread:
         loop = asyncio.get_running_loop()
         life = KopfLife(loop, self.take)
         ended: asyncio.Future[str] = loop.create_future()
-        is_ready: concurrent.futures.Future[None] = concurrent.futures.Future()
-        is_ready.add_done_callback(lambda _: life.call(self._began, life))
         thread = threading.Thread(
-            target=self._thread_main, args=(life, loop, ended, is_ready), name="kopf", daemon=True
+            target=self._thread_main, args=(life, loop, ended), name="kopf", daemon=True
         )
         thread.start()
         try:
@@ -114,20 +101,33 @@ class KopfThread:
         life: KopfLife,
         loop: asyncio.AbstractEventLoop,
         ended: asyncio.Future[str],
-        is_ready: concurrent.futures.Future[None],
     ) -> None:
+        unlisted = {
+            schedules.collection(namespace, plural=plural)
+            for plural in kopfsetup.PLURALS
+            for namespace in self._term.namespaces or (None,)
+        }
+
+        def note_listed(path: str) -> None:
+            unlisted.discard(path)
+            if not unlisted:
+                life.call(self._note_listed, life)
+
         async def login() -> Login:
             # The credentials belong to our loop; this coroutine runs in kopf's.
             asked = asyncio.run_coroutine_threadsafe(self._credentials.login(), loop)
             return await asyncio.wrap_future(asked)
 
         async def operate() -> None:
-            logins = kopfsetup.Logins(login)
+            logins = kopfsetup.Logins(login, note_listed)
+            is_ending = asyncio.Event()
+            ender = asyncio.create_task(_end_tasks(is_ending, asyncio.all_tasks()))
             try:
-                registry = kopfsetup.registry(life.deliver, logins)
-                namespaces = self._term.namespaces
-                await kopf.operator(**_chosen(registry, life.stop, namespaces, is_ready))
+                registry = kopfsetup.registry(life.deliver, logins, is_ending.set)
+                await kopf.operator(**_chosen(registry, life.stop, self._term.namespaces))
             finally:
+                ender.cancel()
+                life.stop.set()  # a thread of kopf's waits for it, and the loop for that thread
                 await logins.close()
 
         trouble = "it ended by itself"
@@ -137,15 +137,14 @@ class KopfThread:
             trouble = f"{type(error).__name__}: {error}"[:500]
         life.call(_set_result, ended, trouble)
 
-    def _began(self, life: KopfLife) -> None:
+    def _note_listed(self, life: KopfLife) -> None:
         if not life.is_over:
+            self._waits = _backoff()
             self._term.health.well("watch")
             self._term.events.watch_listed()
 
     def take(self, change: ObservedChange) -> None:
         """Hand a change to the service of its kind."""
-        if change.is_listed:
-            self._term.events.watch_listed()
         self._takers[change.plural](change.seen)
 
 
@@ -155,15 +154,9 @@ class KopfLife:
     Args:
         loop: ours.
         take: takes each change, in our loop.
-        give_way: sleeps in kopf's thread so that ours has its turn.
     """
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        take: kopfsetup.Deliver,
-        give_way: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: kopfsetup.Deliver) -> None:
         self.stop = threading.Event()
         self.is_over = False
         self._loop = loop
@@ -171,15 +164,10 @@ class KopfLife:
         self._bundle: deque[ObservedChange] = deque()
         self._lock = threading.Lock()
         self._is_called = False
-        self._give_way = give_way
-        self._delivered = 0
 
     def deliver(self, change: ObservedChange) -> None:
         """Called in kopf's thread."""
         self._bundle.append(change)
-        self._delivered += 1
-        if self._delivered % _CHANGES_BETWEEN_TURNS == 0:
-            self._give_way(_TURN_SECONDS)
         with self._lock:
             if self._is_called or self.is_over:
                 return
@@ -212,8 +200,7 @@ async def rehearse() -> None:
         await asyncio.Event().wait()  # it looks at the cluster after this
 
     async def start() -> None:
-        chosen = _chosen(registry, stop, (), concurrent.futures.Future())
-        tasks = await kopf.spawn_tasks(**chosen)
+        tasks = await kopf.spawn_tasks(**_chosen(registry, stop, ()))
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -230,7 +217,6 @@ def _chosen(
     registry: kopf.OperatorRegistry,
     stop: threading.Event,
     namespaces: tuple[str, ...],
-    is_ready: concurrent.futures.Future[None],
 ) -> dict[str, Any]:
     """What kopf is started with."""
     return {
@@ -240,10 +226,22 @@ def _chosen(
         # Else kopf asks for the name of the user, and in a Pod the user has none.
         "identity": _IDENTITY,
         "stop_flag": stop,
-        "ready_flag": is_ready,
         "namespaces": namespaces,
         "clusterwide": not namespaces,
     }
+
+
+async def _end_tasks(is_ending: asyncio.Event, ours: set[asyncio.Task[Any]]) -> None:
+    """Cancel kopf's tasks until they end, once it is ending.
+
+    kopf cancels each once and waits for it without end, and its watcher may lose that
+    cancellation: it suppresses any while it ends a task of its own.
+    """
+    await is_ending.wait()
+    while True:
+        await asyncio.sleep(_CANCEL_SECONDS)
+        for task in asyncio.all_tasks() - ours - {asyncio.current_task()}:
+            task.cancel()
 
 
 def _set_result(future: asyncio.Future[str], value: str) -> None:

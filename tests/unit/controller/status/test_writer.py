@@ -269,40 +269,50 @@ def a_resync(clock: FakeClock, troubles=(), every_seconds: float = 600.0):
     return made, times, health
 
 
-async def test_a_resync_is_made_at_once_and_on_its_rhythm():
+async def test_a_resync_is_made_once_the_watch_begins_and_on_its_rhythm():
     clock = FakeClock()
     resync, times, _ = a_resync(clock)
     async with running(clock, resync.run()):
+        await clock.advance(1)
+        resync.request()
         await clock.advance(1300)
-        assert times == [0, 600, 1200]
+        assert times == [1, 601, 1201]
         assert resync.first_done.is_set()
 
 
-async def test_a_burst_of_requests_is_one_resync():
+async def test_a_watch_that_does_not_begin_puts_no_resync_off_for_long():
     clock = FakeClock()
     resync, times, _ = a_resync(clock)
     async with running(clock, resync.run()):
-        for _ in range(10):
-            await clock.advance(1)
-            resync.request()
-        await clock.advance(10)
-        assert times == [0, 12]
+        await clock.advance(60)
+        assert times == [5]
 
 
-async def test_requests_without_end_do_not_put_a_resync_off_for_ever():
+async def test_what_is_missed_while_objects_are_compared_is_one_more_resync():
     clock = FakeClock()
-    resync, times, _ = a_resync(clock)
+    resync, times, _ = a_resync(clock, every_seconds=600)
+    comparing = resync._compare
+
+    async def compare() -> None:
+        await comparing()
+        if len(times) == 1:
+            for _ in range(10):
+                resync.request()
+        await clock.sleep(20)
+
+    resync._compare = compare
     async with running(clock, resync.run()):
-        for _ in range(200):
-            await clock.advance(1)
-            resync.request()
-        assert times[1] == pytest.approx(121)
+        resync.request()
+        await clock.advance(100)
+        assert times == [0, 20]
 
 
 async def test_a_resync_that_fails_is_repeated_and_told():
     clock = FakeClock()
     resync, times, health = a_resync(clock, [errors.QueueUnavailable("away")] * 3)
     async with running(clock, resync.run()):
+        resync.request()
+        await clock.settle()
         assert "resync" in health.troubles()
         assert not resync.first_done.is_set()
         assert resync._listed.is_set()
@@ -508,7 +518,7 @@ async def test_a_login_is_the_same_value_within_its_period_and_another_with_a_ne
     async def ask() -> Login:
         return login
 
-    logins = kopfsetup.Logins(ask, lambda: now)
+    logins = kopfsetup.Logins(ask, print, lambda: now)
     first = await logins.current()
     assert first.expiration > now + dt.timedelta(minutes=5)
     now += dt.timedelta(seconds=60)
