@@ -59,7 +59,7 @@ class Index:
     @property
     def client(self) -> redis.asyncio.Redis:
         """The client of a single server, for tests that look at the keys themselves."""
-        return cast("servers.OneServer", self.servers).node.client
+        return cast("servers.OneServer", self.servers).client
 
     def known_layout(self) -> messages.Layout:
         """As it was read last; raises Uninitialised where it never was."""

@@ -124,7 +124,7 @@ async def test_a_ca_that_is_replaced_counts_from_the_next_connection(
     mounted.write_bytes(authority.file.read_bytes())
     await queue.start()
     mounted.write_text("this is no certificate")
-    await queue.index.servers.node.drop_idle()
+    await queue.index.servers.drop_idle()
     with pytest.raises(errors.QueueUnavailable):
         await queue.start()
     mounted.unlink()

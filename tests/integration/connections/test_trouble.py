@@ -23,7 +23,7 @@ async def test_an_idle_connection_that_died_without_a_word_is_closed_by_the_keep
     async with proxy.between("127.0.0.1", own_server.port) as way:
         url = f"redis://127.0.0.1:{way.port}/0"
         harness = await queueing.redis_harness(url, key_prefix, users=False)
-        node = harness.servers.node
+        node = harness.servers
         await asyncio.gather(*(node.exchange([("PING",)]) for _ in range(4)))
         idle = list(node.idle)
         assert len(idle) > 1
@@ -39,7 +39,7 @@ async def test_the_keepalive_asks_each_idle_connection_once_and_keeps_the_living
     own_server, key_prefix
 ):
     harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
-    node = harness.servers.node
+    node = harness.servers
     await asyncio.gather(*(node.exchange([("PING",)]) for _ in range(4)))
     connected = list(node.idle)
     before = _calls(own_server, "ping")
@@ -53,7 +53,7 @@ async def test_connections_are_kept_after_a_rush_in_which_requests_wait_and_are_
     own_server, key_prefix
 ):
     harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
-    node = harness.servers.node
+    node = harness.servers
     most = 8
     for _ in range(5):
         calls = [asyncio.create_task(node.exchange([("PING",)])) for _ in range(most * 5)]
@@ -76,7 +76,7 @@ async def test_a_restarted_server_is_an_upheaval_and_one_that_stayed_is_not(own_
     harness = await queueing.redis_harness(own_server.url, key_prefix)
     assert await harness.queue.health.keepalive() == ()
     before = harness.queue.health.upheavals
-    await harness.servers.of_role("operator").node.drop_idle()
+    await harness.servers.of_role("operator").drop_idle()
     assert await harness.queue.health.keepalive() == ()
     assert harness.queue.health.upheavals == before
     own_server.kill()
@@ -98,10 +98,8 @@ async def test_what_is_armed_is_not_sent_to_a_server_that_took_over(own_server, 
     own_server.start()
     await _missing(harness.queue)
     assert forgotten
-    node = harness.servers.node
-    node._met = connecting.Greeting(
-        run_id="another", replication_id="", is_replica=False, replicas=0
-    )
+    node = harness.servers
+    node._met = {**node._met, "run_id": "another"}
     await node.drop_idle()
     (answer,) = await node.exchange([("PING",)], confirmed=True)
     assert isinstance(answer, connecting.ServerChanged)
@@ -142,7 +140,7 @@ async def test_a_replica_has_a_schedule_before_it_is_called_ready(
         patient.setattr(nodes, "_CONFIRM_MS", 4_000)
         await harness.arm()
     assert _calls(own_server, "wait") == before + 1
-    node = harness.servers.of_role("operator").node
+    node = harness.servers.of_role("operator")
     followed.pause()
     started = asyncio.get_running_loop().time()
     await harness.arm(generation=2)

@@ -18,7 +18,7 @@ from tests.support import queueing, waiting
 @pytest.fixture
 async def node(redis_server, key_prefix):
     made = await queueing.redis_harness(redis_server.url, key_prefix, users=False, connections=4)
-    yield made.servers.node
+    yield made.servers
     await made.close()
 
 
@@ -60,7 +60,7 @@ async def test_a_silent_server_is_given_up_by_a_process_that_is_always_late(
 
     hindering = asyncio.create_task(hinder())
     began = time.monotonic()
-    (answer,) = await lonely.servers.node.exchange([("HMGET", "nothing", "x")])
+    (answer,) = await lonely.servers.exchange([("HMGET", "nothing", "x")])
     took = time.monotonic() - began
     hindering.cancel()
     own_server.resume()
@@ -85,7 +85,7 @@ async def test_a_server_that_let_a_command_time_out_fails_at_once_until_it_answe
 ):
     lonely = await queueing.redis_harness(own_server.url, key_prefix, users=False)
     monkeypatch.setattr(nodes, "COMMAND_TIMEOUT_SECONDS", 0.2)
-    node = lonely.servers.node
+    node = lonely.servers
     own_server.pause()
     (first,) = await node.exchange([("PING",)])
     monkeypatch.undo()

@@ -5,7 +5,7 @@ Makes pools of redis-py connections; nothing connects before the first command. 
 applied script.
 
 Passwords, CA and certificates are read from their files again at each connection: they may be
-rotated. Each new connection asks the server who it is (``Greeting``).
+rotated. Each new connection asks the server who it is (``greeting``).
 
 Limits of time are ours (``timelimits``), not redis-py's ``socket_timeout``: with that one set it
 sends under ``asyncio.wait_for``, which on Python 3.11 loses a cancellation that arrives while the
@@ -15,10 +15,8 @@ bytes go out (python/cpython#81839).
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
 import ssl
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,17 +111,6 @@ class Server:
                 "redis_key_file", "is set without redis_cert_file; set both, or neither"
             )
         return address
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Greeting:
-    """What a server said of itself when we connected."""
-
-    run_id: str
-    replication_id: str
-    is_replica: bool
-    replicas: int
-    replica_hosts: tuple[Host, ...] = ()
 
 
 Greet = Callable[[redis.asyncio.Connection], Awaitable[None]]
@@ -235,8 +222,10 @@ def _sentinels(server: Server) -> redis.asyncio.sentinel.Sentinel:
     return made
 
 
-async def greeting(client: redis.asyncio.Redis, connection: redis.asyncio.Connection) -> Greeting:
-    """Log in and ask who is there.
+async def greeting(
+    client: redis.asyncio.Redis, connection: redis.asyncio.Connection
+) -> Mapping[str, Any]:
+    """Log in and ask who is there; what INFO says.
 
     Raises a ConnectionError of the library for a server that cannot be used.
     """
@@ -259,27 +248,13 @@ async def greeting(client: redis.asyncio.Redis, connection: redis.asyncio.Connec
     problem = version_problem(said)
     if problem:
         raise redis.exceptions.ConnectionError(problem)
-    return greeting_of(said, run_id=str(said.get("run_id", "")))
+    return said
 
 
-def greeting_of(said: Mapping[str, Any], *, run_id: str) -> Greeting:
-    """What INFO replication says."""
-    return Greeting(
-        run_id=run_id,
-        replication_id=str(said.get("master_replid", "")),
-        is_replica=said.get("role") == "slave",
-        replicas=int(said.get("connected_slaves", 0)),
-        replica_hosts=tuple(_replica_hosts(said)),
-    )
-
-
-def _replica_hosts(said: Mapping[str, Any]) -> Iterator[Host]:
-    for number in itertools.count():
-        entry = said.get(f"slave{number}")
-        if not isinstance(entry, Mapping):
-            return
-        with contextlib.suppress(KeyError, ValueError):
-            yield str(entry["ip"]), int(entry["port"])
+def replica_hosts(said: Mapping[str, Any]) -> list[Host]:
+    """Of what INFO says; one without a readable address is left out."""
+    entries = [said.get(f"slave{number}") for number in range(int(said.get("connected_slaves", 0)))]
+    return [(str(each["ip"]), int(each["port"])) for each in entries if isinstance(each, Mapping)]
 
 
 def version_problem(said: Mapping[str, Any]) -> str | None:

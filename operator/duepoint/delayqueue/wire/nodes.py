@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,7 +108,7 @@ class Node:
     ) -> None:
         self._on_upheaval = on_upheaval
         self._takes_replicas = takes_replicas
-        self._met: connecting.Greeting | None = None
+        self._met: Mapping[str, Any] = {}  # what INFO says
         self._met_at = 0.0
         self._run_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._confirm_from = 0.0
@@ -119,7 +119,6 @@ class Node:
         self._is_closed = False
         self.upheavals = 0
         self.replicas = 0
-        self.replica_hosts: tuple[connecting.Host, ...] = ()
         self.unconfirmed = 0
         self.pool = connecting.make_pool(server, host, self._greet)
         self.client: redis.asyncio.Redis = redis.asyncio.Redis.from_pool(self.pool)
@@ -169,16 +168,21 @@ class Node:
         talks = (self._talk(each, [("PING",)], _PROBE_TIMEOUT_SECONDS) for each in asked)
         await asyncio.gather(*talks, return_exceptions=True)
 
-    async def look(self) -> None:
+    def hosts(self) -> tuple[connecting.Host, ...]:
+        """Of the primary, where Sentinel has said it, and of its replicas."""
+        primary = getattr(self.pool, "master_address", None)
+        known = () if primary is None else (primary,)
+        return (*known, *connecting.replica_hosts(self._met))
+
+    async def refresh(self) -> None:
         """Who it is now, and how many replicas it has; trouble shows in the next command."""
         (said,) = await self.exchange([("INFO", "replication")])
-        if isinstance(said, Exception) or self._met is None:
+        if isinstance(said, Exception):
             return
-        found = connecting.greeting_of(said, run_id=self._met.run_id)
-        if found.is_replica and not self._takes_replicas:
+        if _is_replica(said) and not self._takes_replicas:
             await self.drop_idle()
         else:
-            await self._note(found)
+            await self._note({**self._met, **said})
 
     async def close(self) -> None:
         """End everything; what is under way ends by itself."""
@@ -282,7 +286,7 @@ class Node:
     def _who(self, connection: Any) -> str:  # noqa: ANN401 - of the library
         run_id = self._run_ids.get(connection, "")
         met = self._met
-        if not run_id or met is None or met.run_id != run_id or met.is_replica:
+        if not run_id or met.get("run_id") != run_id or _is_replica(met):
             return run_id
         seconds = asyncio.get_running_loop().time() - self._met_at
         return f"{run_id} {seconds * 1e6:.0f}" if seconds < _NEWLY_MET_SECONDS else run_id
@@ -291,22 +295,20 @@ class Node:
         self._run_ids.pop(connection, None)
         said = await connecting.greeting(self.client, connection)
         await faults.reach(FaultPoint.AFTER_QUEUE_GREETING)
-        self._run_ids[connection] = said.run_id
-        if said.is_replica and not self._takes_replicas:
+        self._run_ids[connection] = str(said.get("run_id", ""))
+        if _is_replica(said) and not self._takes_replicas:
             raise redis.exceptions.ConnectionError(
                 "READONLY the server is a replica; the primary is what is needed"
             )
         await self._note(said)
 
-    async def _note(self, said: connecting.Greeting) -> None:
+    async def _note(self, said: Mapping[str, Any]) -> None:
         met, self._met = self._met, said
-        self.replicas = said.replicas
-        self.replica_hosts = said.replica_hosts
-        if met is None or _is_other(met, said):
+        self.replicas = int(said.get("connected_slaves", 0))
+        is_other = any(met.get(name) != said.get(name) for name in ("run_id", "master_replid"))
+        if is_other or _is_replica(met):  # it may have become a primary just now
             self._met_at = asyncio.get_running_loop().time()
-        if met is None:
-            return
-        if (met.run_id, met.replication_id) != (said.run_id, said.replication_id):
+        if met and is_other:
             log.warning("the server is not the one it was; what was written last may be lost")
             self.upheavals += 1
             self._on_upheaval()
@@ -328,10 +330,8 @@ def _as_safe_as(safety: Safety, reached: object, replies: Sequence[Any]) -> list
     return [each if isinstance(each, Exception) else Unconfirmed(unsafe) for each in replies]
 
 
-def _is_other(met: connecting.Greeting, said: connecting.Greeting) -> bool:
-    """Another process, or one that has become a primary, or may have been none meanwhile."""
-    before = (met.run_id, met.replication_id, met.is_replica)
-    return before != (said.run_id, said.replication_id, said.is_replica)
+def _is_replica(said: Mapping[str, Any]) -> bool:
+    return said.get("role") == "slave"
 
 
 async def _is_good(connection: Any) -> bool:  # noqa: ANN401 - of the library

@@ -7,6 +7,7 @@ channels are heard where, for subscriptions; ``changes.generation`` grows when t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -73,47 +74,31 @@ class Servers(Protocol):
     async def close(self) -> None: ...
 
 
-class OneServer:
+class OneServer(nodes.Node):
     """A server at one address, or the one that Sentinel calls the primary."""
 
     is_cluster = False
 
     def __init__(self, server: connecting.Server, *, connections: int) -> None:
         self.changes = changes.ServerChanges()
-        self._server = server
-        self.node = nodes.Node(
+        self._open = functools.partial(
+            nodes.Node, server, None, on_upheaval=self.changes.note_upheaval
+        )
+        super().__init__(
             server, None, connections=connections, on_upheaval=self.changes.note_upheaval
         )
 
-    async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:
-        return await self.node.exchange(commands, confirmed=confirmed)
-
     async def exchange_safely(self, commands: Sequence[Command], safety: nodes.Safety) -> list[Any]:
-        return await self.node.exchange(commands, safety=safety)
+        return await self.exchange(commands, safety=safety)
 
     async def everywhere(self, commands: Sequence[Command]) -> list[list[Any]]:
-        return [await self.node.exchange(commands)]
-
-    async def keepalive(self) -> None:
-        await self.node.keepalive()
-
-    async def refresh(self) -> None:
-        await self.node.look()
-
-    def hosts(self) -> tuple[connecting.Host, ...]:
-        primary = getattr(self.node.pool, "master_address", None)  # as Sentinel has said
-        return (*(() if primary is None else (primary,)), *self.node.replica_hosts)
+        return [await self.exchange(commands)]
 
     def homes(self, names: Sequence[str]) -> Mapping[Hashable, Sequence[str]]:
         return {"": tuple(names)}
 
     def listener(self, home: Hashable) -> redis.asyncio.Redis:  # noqa: ARG002 - there is one
-        return nodes.Node(
-            self._server, None, connections=1, on_upheaval=self.changes.note_upheaval
-        ).client
-
-    async def close(self) -> None:
-        await self.node.close()
+        return self._open(connections=1).client
 
 
 def open_servers(server: connecting.Server, *, connections: int = 8) -> Servers:
