@@ -73,6 +73,8 @@ class Floors:
             return self._outcome(event) in ENDED
         if not replayed or (event.is_regular and self.settled.is_open(event.slot_us)):
             return False
+        if event.is_regular and event.job_uid and event.slot_us > self.slot_us:
+            return False  # not even its start; another Job's end may bear the same second
         floor_us = {
             RunState.SUCCEEDED: self.success_us,
             RunState.REPLACED: self.replaced_us,

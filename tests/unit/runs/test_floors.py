@@ -70,3 +70,14 @@ def test_a_miss_far_below_the_watermark_is_not_counted_again_when_it_is_read_as_
     missed = event(100, RunState.MISSED, count=7, settled_us=100 * S)
     before = restarted(folded(missed, *events))
     assert folded(missed, into=before).counts.missed == 7
+
+
+def test_two_jobs_that_fail_in_one_second_count_though_the_leader_changes_between():
+    """The later one was created and ended while no operator led."""
+    late = {"job_uid": "uid", "started_us": 350 * S, "finished_us": 400 * S, "settled_us": 0}
+    first = event(100, RunState.FAILED, job_name="job-100", **late)
+    before = restarted(folded(first))
+    second = event(200, RunState.FAILED, job_name="job-200", **late)
+    after = folded(second, into=before, replayed=True)
+    assert (after.counts.started, after.counts.failed) == (2, 2)
+    assert folded(second, into=restarted(after), replayed=True).counts == after.counts
