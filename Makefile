@@ -378,6 +378,9 @@ bench-members: $(STAMP) ## members of a set at full size: COUNT=10000000 loaded,
 bench-members-kills: $(STAMP) ## kill -9 of every kind of process, twice a minute for ten, beside firings and writes of members: what was lost or doubled (SMALL=1, RATE=, SECONDS=, CHECK=1)
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks.members.kills
 
+bench-real: $(STAMP) ## a load on a real node, while each of 16 incidents happens once: none lost, doubled, early (MINUTES=60, MEMBERS=, INCIDENTS=killed; PART=burst: Jobs beside CronJob, COUNT=)
+	@$(PY) -m tools.realnode run -- $(PY) -m benchmarks.realnode.$(or $(PART),hour)
+
 ##@ Cleaning
 
 .PHONY: clean

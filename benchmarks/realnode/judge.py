@@ -1,0 +1,235 @@
+"""What the receiver wrote and the Jobs that were there, compared with the slots that had to run."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from benchmarks import report
+from benchmarks.realnode.incidents import REPEATING
+
+QUIET = "quiet"
+#: Of the table about what arrived.
+COLUMNS = (
+    *("slots", "lost", "doubled", "early", "repeated"),
+    *("missed by policy", "lost with Redis", "refused", "failed"),
+)
+#: A claim that was lost ends, and its slots are sent again, within this.
+REPEATED_WITHIN_US = 60_000_000
+#: Slots and one-offs of this long around the deletion of Valkey may be lost with it.
+BEFORE_US, AFTER_US = 5_000_000, 60_000_000
+
+
+@dataclasses.dataclass
+class Period:
+    """An incident; slots of its time, and of a while after it, are its own."""
+
+    name: str
+    start_us: int
+    end_us: int = 0
+    until_us: int = 0
+    busy: float = 0.0
+
+
+class Arrivals:
+    """Of one kind: when each slot of each object arrived first, and what came again."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, dict[int, int]] = defaultdict(dict)
+        self.again: list[tuple[int, str, int]] = []
+
+    def add(self, name: str, slot_ms: int, arrived_us: int) -> None:
+        slots = self.first[name]
+        if slot_ms in slots:
+            self.again.append((arrived_us, name, slot_ms))
+        else:
+            slots[slot_ms] = arrived_us
+
+    def __len__(self) -> int:
+        return sum(map(len, self.first.values()))
+
+    def early(self) -> list[tuple[str, int, int]]:
+        return [
+            (name, slot, arrived)
+            for name, slots in self.first.items()
+            for slot, arrived in slots.items()
+            if arrived < slot * 1000
+        ]
+
+    def missing(self, every_ms: int, end_ms: int) -> Iterator[tuple[str, int, int]]:
+        """Gaps of each object: its name, the last slot before, how many slots are not there."""
+        for name, slots in self.first.items():
+            present = [slot for slot in sorted(slots) if slot < end_ms]
+            for before, after in zip(present, [*present[1:], end_ms + every_ms - 1], strict=False):
+                if after - before >= 2 * every_ms:
+                    yield name, before, (after - before) // every_ms - 1
+
+
+def read(lines: Iterable[str]) -> tuple[dict[str, Arrivals], int]:
+    """Arrivals by path, and when the old key was sent last."""
+    found: dict[str, Arrivals] = defaultdict(Arrivals)
+    old_key_us = 0
+    for line in lines:
+        arrived, path, name, *rest = line.split()
+        if path == "/job":  # it says the name of its Pod
+            name, slot, _ = name.rsplit("-", 2)
+            found[path].add(name, int(slot) * 1000, int(arrived))
+            continue
+        id_, key = rest
+        found[path].add(name, round(float(id_.rpartition("-")[2]) * 1000), int(arrived))
+        if key == "first":
+            old_key_us = int(arrived)
+    return found, old_key_us
+
+
+def jobs(uids: Iterable[tuple[str, int, list[str]]], containers: Arrivals) -> Arrivals:
+    """The Jobs that were listed, and those whose container was there, unseen by whoever lists."""
+    found = Arrivals()
+    for name, slot, these in uids:
+        for _ in these:
+            found.add(name, slot * 1000, slot * 1_000_000)
+    for name, slots in containers.first.items():
+        for slot, arrived in slots.items():
+            found.first[name].setdefault(slot, arrived)
+    return found
+
+
+class Judge:
+    """Fault by fault; `faults` is empty where the bars hold."""
+
+    def __init__(self, periods: list[Period], end_us: int) -> None:
+        self._periods = periods
+        self._starts = [one.start_us for one in periods]
+        self._end_ms = end_us // 1000
+        self._emptied = [one.start_us for one in periods if "Valkey" in one.name]
+        self.faults: list[str] = []
+        self.counts: dict[str, dict[str, int]] = defaultdict(dict)
+
+    def period(self, at_us: int) -> str:
+        number = bisect.bisect(self._starts, at_us) - 1
+        if number < 0 or at_us > self._periods[number].until_us:
+            return QUIET
+        return self._periods[number].name
+
+    def twice_and_early(self, kind: str, arrivals: Arrivals, *, may_repeat: bool) -> None:
+        unexplained = [
+            one for one in arrivals.again if not (may_repeat and self._may_repeat(one[0]))
+        ]
+        early = arrivals.early()
+        self.counts[kind] |= {
+            "slots": len(arrivals),
+            "repeated": len(arrivals.again) - len(unexplained),
+            "doubled": len(unexplained),
+            "early": len(early),
+        }
+        self._blame(kind, "doubled", unexplained)
+        self._blame(kind, "early", early)
+
+    def recurring(
+        self,
+        kind: str,
+        arrivals: Arrivals,
+        every_ms: int,
+        missed: Mapping[str, int],
+        *,
+        is_in_redis: bool = False,
+    ) -> None:
+        """No slot is missing that is not counted as missed, or a member's that Redis lost."""
+        gaps: list[tuple[str, int, int]] = []
+        with_redis: list[tuple[str, int, int]] = []
+        for gap in arrivals.missing(every_ms, self._end_ms):
+            _, before, number = gap
+            of_redis = (before * 1000, (before + number * every_ms) * 1000)
+            is_gone = is_in_redis and all(map(self._is_of_empty_redis, of_redis))
+            (with_redis if is_gone else gaps).append(gap)
+        by_name: dict[str, int] = defaultdict(int)
+        for name, _, number in gaps:
+            by_name[name] += number
+        lost = {name: number - missed.get(name, 0) for name, number in by_name.items()}
+        lost = {name: number for name, number in lost.items() if number > 0}
+        self.counts[kind] |= {
+            "lost": sum(lost.values()),
+            "missed by policy": sum(min(by_name[name], missed.get(name, 0)) for name in by_name),
+            "lost with Redis": sum(number for _, _, number in with_redis),
+        }
+        self._blame(kind, "lost", [one for one in gaps if one[0] in lost])
+
+    def all_fired(self, kind: str, arrivals: Arrivals, number: int) -> None:
+        if len(arrivals.first) != number:
+            self.faults.append(f"{kind}: {len(arrivals.first)} of {number} have ever fired")
+
+    def one_offs(self, kind: str, arrivals: Arrivals, answers: list[list[str]]) -> None:
+        """All that were answered with success have fired; the API refused none."""
+        stored = [(int(at), name) for at, name, answer in answers if answer == "stored"]
+        refused = [(int(at), name, answer) for at, name, answer in answers if answer != "stored"]
+        gone = [
+            (name, at, self.period(at))
+            for at, name in stored
+            if name not in arrivals.first and at < self._end_ms * 1000 - 5_000_000
+        ]
+        with_redis = [one for one in gone if self._is_of_empty_redis(one[1])]
+        lost = [one for one in gone if one not in with_redis]
+        self.counts[kind] |= {
+            "lost": len(lost), "lost with Redis": len(with_redis), "refused": len(refused)
+        }  # fmt: skip
+        self._blame(kind, "lost", lost)
+        self._blame(
+            kind, "refused", [(self.period(at), *rest) for at, *rest in refused], is_fault=False
+        )
+
+    def lateness(self, arrivals: Arrivals) -> dict[str, tuple[float, float, float]]:
+        """Of each period: p50, p99 and the greatest, in ms."""
+        late: dict[str, list[float]] = defaultdict(list)
+        for slots in arrivals.first.values():
+            for slot, arrived in slots.items():
+                late[self.period(slot * 1000)].append(arrived / 1000 - slot)
+        return {
+            name: (report.percentile(found, 0.5), report.percentile(found, 0.99), max(found))
+            for name, found in late.items()
+        }
+
+    def _may_repeat(self, at_us: int) -> bool:
+        return any(
+            one.name in REPEATING and one.start_us < at_us < one.end_us + REPEATED_WITHIN_US
+            for one in self._periods
+        )
+
+    def _is_of_empty_redis(self, at_us: int) -> bool:
+        return any(start - BEFORE_US < at_us < start + AFTER_US for start in self._emptied)
+
+    def _blame(
+        self, kind: str, what: str, found: Sequence[object], *, is_fault: bool = True
+    ) -> None:
+        if not found:
+            return
+        text = f"{kind}: {len(found)} {what}, such as {found[:5]}"
+        report.say(text)
+        if is_fault:
+            self.faults.append(text)
+
+
+def table(
+    judge: Judge, late: dict[str, dict[str, tuple[float, float, float]]], periods: list[Period]
+) -> str:
+    """Two tables in Markdown: what arrived, and how late, in ms."""
+    lines = list(_rows("", COLUMNS))
+    for kind, counts in judge.counts.items():
+        lines.append(_row(kind, (f"{counts[one]:,}" if one in counts else "" for one in COLUMNS)))
+    lines += ["", *_rows("p50 / p99 / most, ms", [*late, "cores busy", "took"])]
+    for period in periods:
+        found = (each.get(period.name) for each in late.values())
+        cells = [" / ".join(f"{value:,.0f}" for value in each) if each else "" for each in found]
+        took = f"{(period.end_us - period.start_us) / 1e6:.0f} s"
+        lines.append(_row(period.name, [*cells, f"{period.busy:.0%}", took]))
+    return "\n".join(lines)
+
+
+def _rows(first: str, names: Sequence[str]) -> Iterator[str]:
+    yield _row(first, names)
+    yield "|---" * (len(names) + 1) + "|"
+
+
+def _row(first: str, cells: Iterable[str]) -> str:
+    return f"| {first} | {' | '.join(cells)} |"

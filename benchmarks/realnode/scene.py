@@ -1,0 +1,278 @@
+"""What is installed, and the load on it: Schedules, members of a set, a client of the HTTP API.
+
+The chart has its defaults but for what the incidents need: the HTTP API with TLS, a Valkey of our
+own whose password can change, and a ConfigMap of settings. As the development Valkey, ours keeps
+nothing, so the set's members are kept equal to rows of a ConfigMap.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support import certificates
+from tests.support.realcluster import Cluster, job, schedule, until, webhook
+from tools.devcluster import external
+from tools.devcluster.state import Record, State
+from tools.realnode import images, installation
+
+HERE = Path(__file__).parent
+NAMESPACE = installation.NAMESPACE
+HOST = f"duepoint-api.{NAMESPACE}.svc"
+COMPONENTS = ("operator", "worker", "api")
+#: What a slot is missed by default is the policy's choice; half of the Schedules keep that default.
+ALL = {"catchUpPolicy": "All", "catchUpLimit": 1000}
+HOOKS = {f"hook-{number}": ALL if number % 2 else {} for number in range(8)}
+#: They make forty Jobs a minute.
+JOBS, JOB_SECONDS = [f"job-{number}" for number in range(4)], 6
+REPORTING = 'wget -q -O- --post-data "$HOSTNAME" http://receiver/job'
+#: Of a minute and a half, so that each Job is seen by whoever lists them now and then.
+HISTORY = {"successfulJobsHistoryLimit": 20, "failedJobsHistoryLimit": 20}
+MEMBERS = 1_000
+#: Of Valkey, whose password stays.
+READER = ["--user", "reader", "on", ">reader", "~*", "+@read", "+@connection"]
+
+
+class Scene:
+    """A cluster with all of it."""
+
+    def __init__(self, cluster: Cluster, namespace: str, members: int) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.members = members
+        self.state = State(Path(os.environ["DUEPOINT_TEST_STATE"]))
+        self.authority = certificates.Authority("hour")
+        self.password = "first"
+
+    def install(self, *options: str) -> None:
+        installation.install(
+            Record(kubeconfig=self.cluster.kubeconfig),
+            "--set=redis.development.enabled=false",
+            f"--set=redis.url=redis://valkey.{NAMESPACE}.svc:6379/0",
+            "--set=redis.passwordSecret.name=redis-password",
+            "--set=api.enabled=true,api.tls.secretName=duepoint-api-tls",
+            *(f"--set={name}.extraEnvFrom[0].configMapRef.name=settings" for name in COMPONENTS),
+            *options,
+        )
+        self.cluster.rolled_out("duepoint-operator", "duepoint-worker", "duepoint-api")
+
+    def prepare(self) -> None:
+        """Everything but the load; what was installed before is gone."""
+        self.cluster("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")
+        restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+        self.cluster.apply(_object("Namespace", NAMESPACE, labels=restricted))
+        self.cluster.apply(
+            self.redis_password(), self.certificate(), self.settings("info"), namespace=NAMESPACE
+        )
+        self.cluster.apply(*_valkey(), namespace=NAMESPACE)
+        self.cluster.rolled_out("valkey")
+        self.install()
+        self._add_receiver()
+
+    # -- objects that incidents change ---------------------------------------------------------
+
+    def redis_password(self) -> dict[str, Any]:
+        return _secret("redis-password", password=self.password)
+
+    def certificate(self) -> dict[str, Any]:
+        pair = self.authority.signs(HOST)
+        data = {"tls.crt": pair.certificate.decode(), "tls.key": pair.key.decode()}
+        return {**_secret("duepoint-api-tls", **data), "type": "kubernetes.io/tls"}
+
+    def settings(self, level: str) -> dict[str, Any]:
+        return {**_object("ConfigMap", "settings"), "data": {"DUEPOINT_LOG_LEVEL": level}}
+
+    def hook_key(self, key: str) -> dict[str, Any]:
+        consent = {"duepoint.dev/send-to": "*"}
+        return {**_secret("hook", key=key), **_object("Secret", "hook", annotations=consent)}
+
+    # -- the load ------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Return when every kind of it arrives."""
+        self.cluster.apply(self.hook_key("first"), namespace=self.namespace)
+        reader = ("create", "rolebinding", "reader", "--clusterrole=duepoint-secret-reader")
+        worker = f"--serviceaccount={NAMESPACE}:duepoint-worker"
+        self.cluster(*reader, worker, f"--namespace={self.namespace}")
+        self.cluster.apply(*self._schedules(), namespace=self.namespace)
+        self._add_client()
+        for path in ("/hook", "/job", "/member", "/order"):
+            until(
+                f"{path} is called",
+                lambda path=path: f" {path}" in self.received("tail", "-c200000"),
+            )
+
+    def _schedules(self) -> Iterator[dict[str, Any]]:
+        key = {"name": "X-Key", "valueFrom": {"secretKeyRef": {"name": "hook", "key": "key"}}}
+        for name, policy in HOOKS.items():
+            target = webhook("/hook", headers=[key] if name == "hook-0" else [])
+            yield schedule(name, "@every 1s", webhook=target, **policy)
+        for name in JOBS:
+            every = f"@every {JOB_SECONDS}s"
+            yield schedule(name, every, jobTemplate=job(REPORTING), **ALL, **HISTORY)
+        rows = [
+            json.dumps({"id": f"m-{number}", "schedule": "@every 1s", "payload": f"m-{number}"})
+            for number in range(self.members)
+        ]
+        yield {**_object("ConfigMap", "rows"), "data": {"rows.ndjson": "\n".join(rows)}}
+        source = {"rows": {"configMapRef": {"name": "rows"}}, "defaults": ALL}
+        yield _set("members", stream={"name": "members", "maxLength": 100_000}, **source)
+        yield _set("orders", webhook=webhook("/order"))
+
+    def silence(self) -> None:
+        """Nothing more becomes due."""
+        for kind in ("schedules.duepoint.dev", "schedulesets.duepoint.dev"):
+            for one in self.cluster.items(kind, f"--namespace={self.namespace}"):
+                self.cluster(
+                    *("patch", kind, one["metadata"]["name"], f"--namespace={self.namespace}"),
+                    *("--type=merge", '--patch={"spec": {"suspend": true}}'),
+                )
+
+    # -- what came -----------------------------------------------------------------------------
+
+    def received(self, *command: str) -> str:
+        where = ("exec", "deploy/receiver", f"--namespace={self.namespace}", "--")
+        return self.cluster(*where, *command, "/log/received")
+
+    def keep(self, file: Path) -> None:
+        """Bring all that the receiver wrote."""
+        command = [external.kubectl(), "--kubeconfig", self.cluster.kubeconfig, "exec"]
+        command += [
+            "deploy/receiver",
+            f"--namespace={self.namespace}",
+            "--",
+            "cat",
+            "/log/received",
+        ]
+        with file.open("wb") as output:
+            subprocess.run(command, stdout=output, check=True)
+
+    def answers(self) -> list[list[str]]:
+        """Of the client: when, the member, what was answered."""
+        said = self.cluster("logs", "client", f"--namespace={self.namespace}")
+        return [line.split(" ", 2) for line in said.splitlines()]
+
+    # -- Pods of the load ----------------------------------------------------------------------
+
+    def _add_receiver(self) -> None:
+        labels = {"app": "receiver"}
+        pod = _python(
+            "receiver.py", f"valkey.{NAMESPACE}.svc", f"dp:stream:{self.namespace}:members"
+        )
+        pod["containers"][0]["volumeMounts"].append({"name": "log", "mountPath": "/log"})
+        pod["containers"][0]["resources"] = {"requests": {"cpu": "200m"}}
+        pod["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}
+        pod["volumes"].append({"name": "log", "emptyDir": {}})
+        template = {"metadata": {"labels": labels}, "spec": pod}
+        spec = {"selector": {"matchLabels": labels}, "template": template}
+        ports = [{"name": "http", "port": 80, "targetPort": 8080}]
+        self.cluster.apply(
+            _code(),
+            {**_object("Deployment", "receiver"), "apiVersion": "apps/v1", "spec": spec},
+            {**_object("Service", "receiver"), "spec": {"selector": labels, "ports": ports}},
+            namespace=self.namespace,
+        )
+        self.cluster.rolled_out("receiver", namespace=self.namespace)
+
+    def _add_client(self) -> None:
+        authority = {**_object("ConfigMap", "ca"), "data": {"ca.crt": self.authority.pem.decode()}}
+        pod = _python("client.py", self.namespace)
+        main = pod["containers"][0]
+        main["env"] = [
+            {"name": "DUEPOINT_API_URL", "value": f"https://{HOST}"},
+            {"name": "DUEPOINT_API_CA_FILE", "value": "/ca/ca.crt"},
+        ]
+        main["volumeMounts"].append({"name": "ca", "mountPath": "/ca"})
+        pod["volumes"].append({"name": "ca", "configMap": {"name": "ca"}})
+        account = (f"--serviceaccount={self.namespace}:default", f"--namespace={self.namespace}")
+        self.cluster("create", "rolebinding", "edit", "--clusterrole=duepoint-edit", *account)
+        client = {**_object("Pod", "client"), "spec": {**pod, "restartPolicy": "Never"}}
+        self.cluster.apply(authority, client, namespace=self.namespace)
+
+
+def _object(kind: str, name: str, **metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, **metadata}}
+
+
+def _secret(name: str, **data: str) -> dict[str, Any]:
+    return {**_object("Secret", name), "stringData": data}
+
+
+def _set(name: str, **spec: Any) -> dict[str, Any]:
+    return {**_object("ScheduleSet", name), "apiVersion": "duepoint.dev/v1alpha1", "spec": spec}
+
+
+def _code() -> dict[str, Any]:
+    files = ("receiver.py", "client.py")
+    return {
+        **_object("ConfigMap", "code"),
+        "data": {name: (HERE / name).read_text() for name in files},
+    }
+
+
+def _python(file: str, *arguments: str) -> dict[str, Any]:
+    """A Pod's spec that runs one of our files by the image's Python."""
+    image = os.environ.get("IMAGE") or images.product_name()
+    main = {
+        "name": "main",
+        "image": image,
+        "command": ["python", f"/code/{file}", *arguments],
+        "volumeMounts": [{"name": "code", "mountPath": "/code"}],
+    }
+    volumes = [{"name": "code", "configMap": {"name": "code"}}]
+    return {
+        "terminationGracePeriodSeconds": 1,
+        "securityContext": {"fsGroup": 65532},
+        "containers": [main],
+        "volumes": volumes,
+    }
+
+
+def _valkey() -> Iterator[dict[str, Any]]:
+    """As the development Valkey of the chart, with a password: it keeps nothing."""
+    values = yaml.safe_load((images.CHART / "values.yaml").read_text())
+    labels = {"app": "valkey"}
+    reference = {"secretKeyRef": {"name": "redis-password", "key": "password"}}
+    container = {
+        "name": "valkey",
+        "image": "{repository}:{tag}".format_map(values["redis"]["development"]["image"]),
+        "command": [
+            "valkey-server",
+            "--save",
+            "",
+            "--requirepass",
+            "$(PASSWORD)",
+            *READER,
+        ],
+        "env": [{"name": "PASSWORD", "valueFrom": reference}],
+        "readinessProbe": {"tcpSocket": {"port": 6379}, "periodSeconds": 2},
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "workingDir": "/tmp",
+    }
+    security = {
+        "runAsNonRoot": True,
+        "runAsUser": 999,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"securityContext": security, "containers": [container]},
+    }
+    spec = {
+        "strategy": {"type": "Recreate"},
+        "selector": {"matchLabels": labels},
+        "template": template,
+    }
+    yield {**_object("Deployment", "valkey"), "apiVersion": "apps/v1", "spec": spec}
+    yield {**_object("Service", "valkey"), "spec": {"selector": labels, "ports": [{"port": 6379}]}}

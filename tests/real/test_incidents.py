@@ -1,0 +1,26 @@
+"""A load, meanwhile deaths, and a judge of each slot: `make bench-real` does it for an hour."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from benchmarks.realnode import hour, incidents
+
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(
+        os.environ.get("DUEPOINT_TEST_CLUSTER") != "real", reason="it kills processes of the node"
+    ),
+]
+MINUTES = 1.5
+
+
+def test_no_slot_is_lost_doubled_or_early_while_processes_are_killed(tmp_path):
+    killing = {name: incidents.INCIDENTS[name] for name in incidents.KILLING}
+
+    with hour.scene(members=100) as scene:
+        faults = hour.run(scene, MINUTES, killing, tmp_path)
+
+    assert faults == []
