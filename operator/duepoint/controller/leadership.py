@@ -138,15 +138,17 @@ class Leadership:
         report = installationstate.InstallationReport(
             queue=self._queue, clock=self._clock, health=self._health, annotate=term.annotate
         )
+        reporting = asyncio.create_task(report.run())  # nothing of the term waits for it
         try:
-            async with services.beside(report.run()):
-                layout = await self._open(epoch, partitioner.layout_of(term.inherited))
-                await faults.reach(FaultPoint.AFTER_INDEX_OPENED)
-                term.annotate(partitioner.note_of(layout))
-                telemetry.logger.info("term begins", epoch=epoch, shards=layout.shards)
-                await terms.wait_for_time(self._clock)
-                await self._run(layout, epoch, term)
+            layout = await self._open(epoch, partitioner.layout_of(term.inherited))
+            await faults.reach(FaultPoint.AFTER_INDEX_OPENED)
+            term.annotate(partitioner.note_of(layout))
+            telemetry.logger.info("term begins", epoch=epoch, shards=layout.shards)
+            await terms.wait_for_time(self._clock)
+            await self._run(layout, epoch, term)
         finally:
+            reporting.cancel()
+            await asyncio.gather(reporting, return_exceptions=True)
             for part in PARTS:
                 self._health.well(part)
 
