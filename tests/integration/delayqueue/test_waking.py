@@ -28,6 +28,7 @@ async def test_an_idle_worker_sends_nothing_but_the_keepalive(lonely, own_server
     await ledger.start()
     while await ledger.wait_for_outcomes(0.1):
         pass
+    await _until_subscribed(own_server, connections=2)
     async with _monitored(own_server) as commands:
         assert await wakeups.wait_until_due(1.1) == ()
     assert commands
@@ -271,6 +272,13 @@ async def _asleep(harness):
         while shards := await wakeups.wait_until_due(0.3):
             await _claims_of(harness, shards, wakeups)
     return wakeups
+
+
+async def _until_subscribed(server, *, connections):
+    with server.client() as client:
+        async with asyncio.timeout(60):
+            while len(client.client_list(_type="pubsub")) < connections:
+                await asyncio.sleep(0.02)
 
 
 async def _claims_of(harness, shards, wakeups=None):
