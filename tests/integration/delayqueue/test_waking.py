@@ -15,6 +15,7 @@ from duepoint.delayqueue.claims import claiming
 from duepoint.delayqueue.wire import subscription
 from tests.support import queueing
 from tests.support.queueing import moved
+from tests.support.waiting import eventually
 
 HOUR_US = 3_600_000_000
 
@@ -276,9 +277,11 @@ async def _asleep(harness):
 
 async def _until_subscribed(server, *, connections):
     with server.client() as client:
-        async with asyncio.timeout(60):
-            while len(client.client_list(_type="pubsub")) < connections:
-                await asyncio.sleep(0.02)
+
+        async def are_subscribed() -> bool:
+            return len(client.client_list(_type="pubsub")) >= connections
+
+        await eventually(are_subscribed, f"{connections} connections are subscribed")
 
 
 async def _claims_of(harness, shards, wakeups=None):
