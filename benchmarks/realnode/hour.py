@@ -23,7 +23,7 @@ from benchmarks import report
 from benchmarks.realnode import judge as judging
 from benchmarks.realnode.incidents import INCIDENTS
 from benchmarks.realnode.judge import Judge, Period
-from benchmarks.realnode.scene import HOOKS, JOB_SECONDS, JOBS, MEMBERS, NAMESPACE, Scene
+from benchmarks.realnode.scene import HOOKS, JOB_SECONDS, JOBS, MEMBERS, Scene
 from tests.support.realcluster import Cluster, until
 from tools.devcluster.errors import DevClusterError
 
@@ -175,10 +175,11 @@ def now_us() -> int:
 def scene(members: int) -> Iterator[Scene]:
     cluster = Cluster(os.environ["KUBECONFIG"])
     with cluster.namespace("hour") as namespace:
-        yield Scene(cluster, namespace, members)
+        made = Scene(cluster, namespace, members)
+        yield made
         # Members are removed by the operator, which goes with the installation.
         cluster("delete", "namespace", namespace, "--timeout=120s")
-        cluster("delete", "namespace", NAMESPACE, "--timeout=120s")
+        made.uninstall()
 
 
 def main() -> int:

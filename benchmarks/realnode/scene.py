@@ -18,6 +18,7 @@ import yaml
 
 from tests.support import certificates
 from tests.support.realcluster import Cluster, job, schedule, until, webhook
+from tools import helm
 from tools.devcluster import external
 from tools.devcluster.state import Record, State
 from tools.realnode import images, installation
@@ -62,9 +63,17 @@ class Scene:
         )
         self.cluster.rolled_out("duepoint-operator", "duepoint-worker", "duepoint-api")
 
+    def uninstall(self) -> None:
+        """Remove the installation, with what it has outside its namespace."""
+        helm.run(
+            *("uninstall", installation.RELEASE, "--ignore-not-found", "--wait"),
+            *(f"--kubeconfig={self.cluster.kubeconfig}", f"--namespace={NAMESPACE}"),
+        )
+        self.cluster("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")
+
     def prepare(self) -> None:
         """Everything but the load; what was installed before is gone."""
-        self.cluster("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")
+        self.uninstall()
         restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.cluster.apply(_object("Namespace", NAMESPACE, labels=restricted))
         self.cluster.apply(
