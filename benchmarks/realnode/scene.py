@@ -14,10 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tests.support import certificates
-from tests.support.realcluster import Cluster, job, schedule, until, webhook
+from tests.support.realcluster import Cluster, job, schedule, until, valkey_image, webhook
 from tools import helm
 from tools.devcluster import external
 from tools.devcluster.state import Record, State
@@ -245,12 +243,11 @@ def _python(file: str, *arguments: str) -> dict[str, Any]:
 
 def _valkey() -> Iterator[dict[str, Any]]:
     """As the development Valkey of the chart, with a password: it keeps nothing."""
-    values = yaml.safe_load((images.CHART / "values.yaml").read_text())
     labels = {"app": "valkey"}
     reference = {"secretKeyRef": {"name": "redis-password", "key": "password"}}
     container = {
         "name": "valkey",
-        "image": "{repository}:{tag}".format_map(values["redis"]["development"]["image"]),
+        "image": valkey_image(),
         "command": [
             "valkey-server",
             "--save",

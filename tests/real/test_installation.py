@@ -5,11 +5,10 @@ from __future__ import annotations
 import secrets
 
 import pytest
-import yaml
 
 from tests.support.realcluster import job, schedule, until, webhook
 from tools import helm
-from tools.realnode import images, installation
+from tools.realnode import installation
 from tools.release import manifests
 
 pytestmark = pytest.mark.alone
@@ -84,20 +83,7 @@ def left_of_the_release(cluster):
 @pytest.fixture
 def redis_address(cluster):
     """A Valkey in a namespace of its own."""
-    with cluster.namespace("redis") as namespace:
-        values = yaml.safe_load((images.CHART / "values.yaml").read_text())
-        image = "{repository}:{tag}".format_map(values["redis"]["development"]["image"])
-        command = ["valkey-server", "--save", "", "--protected-mode", "no"]
-        container = {"name": "valkey", "image": image, "command": command}
-        labels = {"app": "valkey"}
-        spec = {"containers": [container]}
-        pod = {"kind": "Pod", "metadata": {"name": "valkey", "labels": labels}, "spec": spec}
-        ports = {"selector": labels, "ports": [{"port": 6379}]}
-        service = {"kind": "Service", "metadata": {"name": "valkey"}, "spec": ports}
-        cluster.apply(
-            {"apiVersion": "v1", **pod}, {"apiVersion": "v1", **service}, namespace=namespace
-        )
-        cluster("wait", "pod/valkey", f"-n={namespace}", "--for=condition=Ready", "--timeout=60s")
+    with cluster.valkey("--protected-mode", "no") as namespace:
         yield f"redis://valkey.{namespace}.svc:6379/0"
 
 

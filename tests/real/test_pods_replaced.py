@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
 
+from tests.support import history
 from tests.support.realcluster import Receiver, until
 from tests.support.realfiring import Firing
 from tools import helm
 from tools.devcluster import external, progress
-from tools.devcluster.state import REPOSITORY, Record, State
+from tools.devcluster.state import Record, State
 from tools.realnode import images, installation, machine, servers
 
 # A second image is built.
@@ -37,20 +36,6 @@ def names(cluster):
 # -- an upgrade ------------------------------------------------------------------------------------
 
 
-def git(*words):
-    return subprocess.run(["git", *words], cwd=REPOSITORY, capture_output=True, check=True).stdout
-
-
-def former_revision():
-    """The newest commit whose product is another one than that of this work tree."""
-    if chosen := os.environ.get("DUEPOINT_UPGRADE_FROM"):
-        return chosen
-    for revision in git("log", "--format=%H", "--", *PRODUCT).decode().split():
-        if git("diff", "--name-only", revision, "--", *PRODUCT):
-            return revision
-    return None
-
-
 @pytest.fixture(scope="module")
 def former(tmp_path_factory):
     """The sources before the last change, and their image in the node.
@@ -59,15 +44,8 @@ def former(tmp_path_factory):
     """
     if os.environ.get("DUEPOINT_TEST_CLUSTER") != "real":
         pytest.skip("the image of a former commit is brought to a node of our own only")
-    try:
-        revision = former_revision()
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"there is no history of the repository here: {error}")
-    if revision is None:
-        pytest.skip("the history that was fetched has no former version; fetch more of it")
     folder = tmp_path_factory.mktemp("former")
-    with tarfile.open(fileobj=io.BytesIO(git("archive", revision))) as archive:
-        archive.extractall(folder, filter="data")
+    history.extract_former(folder, *PRODUCT, whole=True)
     state = State(Path(os.environ["DUEPOINT_TEST_STATE"]))
     ctr = machine.Parts.read(machine.parts_file(state)).programs["ctr"]
     record = state.read()

@@ -14,13 +14,12 @@ import time
 import urllib.request
 
 import pytest
-import yaml
 
 from tests.support import certificates
 from tests.support.realcluster import Receiver, job, schedule, until, webhook
 from tools.devcluster import external
 from tools.devcluster.state import Record
-from tools.realnode import images, installation
+from tools.realnode import installation
 
 pytestmark = pytest.mark.alone
 NAMESPACE = installation.NAMESPACE
@@ -42,20 +41,7 @@ def certificate(authority):
 @pytest.fixture(scope="module")
 def redis(cluster):
     """A namespace with a Valkey whose password is `first`."""
-    with cluster.namespace("redis") as namespace:
-        values = yaml.safe_load((images.CHART / "values.yaml").read_text())
-        image = "{repository}:{tag}".format_map(values["redis"]["development"]["image"])
-        command = ["valkey-server", "--save", "", "--requirepass", "first"]
-        container = {"name": "valkey", "image": image, "command": command}
-        metadata = {"name": "valkey", "labels": {"app": "valkey"}}
-        spec = {"selector": metadata["labels"], "ports": [{"port": 6379}]}
-        named = {"apiVersion": "v1", "metadata": metadata}
-        cluster.apply(
-            {**named, "kind": "Pod", "spec": {"containers": [container]}},
-            {**named, "kind": "Service", "spec": spec},
-            namespace=namespace,
-        )
-        cluster("wait", "pod/valkey", f"-n={namespace}", "--for=condition=Ready", "--timeout=120s")
+    with cluster.valkey("--requirepass", "first") as namespace:
         yield namespace
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import yaml
 
 from tools.devcluster.errors import DevClusterError
-from tools.realnode import installation
+from tools.realnode import images, installation
 from tools.up.kubectl import Kubectl
 
 #: Generous: the machine may be ten times as busy as it should be.
@@ -73,6 +73,24 @@ class Cluster:
         finally:
             self("delete", "namespace", fresh, "--wait=false", "--ignore-not-found")
 
+    @contextlib.contextmanager
+    def valkey(self, *options: str) -> Iterator[str]:
+        """A namespace with a Valkey behind the Service `valkey`, which keeps nothing."""
+        with self.namespace("redis") as fresh:
+            command = ["valkey-server", "--save", "", *options]
+            container = {"name": "valkey", "image": valkey_image(), "command": command}
+            metadata = {"name": "valkey", "labels": {"app": "valkey"}}
+            ports = {"selector": metadata["labels"], "ports": [{"port": 6379}]}
+            named = {"apiVersion": "v1", "metadata": metadata}
+            self.apply(
+                {**named, "kind": "Pod", "spec": {"containers": [container]}},
+                {**named, "kind": "Service", "spec": ports},
+                namespace=fresh,
+            )
+            ready = ("--for=condition=Ready", f"--timeout={SECONDS:.0f}s")
+            self("wait", "pod/valkey", f"--namespace={fresh}", *ready)
+            yield fresh
+
     def pods(self, component: str) -> list[dict[str, Any]]:
         """Pods of the installation that are not on their way out, such as those of `worker`."""
         label = f"app.kubernetes.io/component={component}"
@@ -83,6 +101,12 @@ class Cluster:
         for name in names:
             target = (f"deploy/{name}", f"--namespace={namespace}")
             self("rollout", "status", *target, f"--timeout={SECONDS:.0f}s")
+
+
+def valkey_image() -> str:
+    """The image of the chart's development Valkey, which is in the node."""
+    values = yaml.safe_load((images.CHART / "values.yaml").read_text())
+    return "{repository}:{tag}".format_map(values["redis"]["development"]["image"])
 
 
 class Receiver:

@@ -6,18 +6,15 @@ newest commit whose chart is another one. DUEPOINT_UPGRADE_FROM names any other 
 
 from __future__ import annotations
 
-import io
-import os
-import subprocess
-import tarfile
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.chart.helm import CHART, ROOT, Helm, values
+from tests.integration.chart.helm import CHART, Helm, values
 from tests.integration.crds import kubeapi
+from tests.support import history
 
 pytestmark = pytest.mark.xdist_group("chart")
 
@@ -29,35 +26,11 @@ SCHEDULE = {
 }
 
 
-def _git(*words: str) -> bytes:
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=True)
-    return done.stdout
-
-
-def _earlier_revision() -> str | None:
-    chosen = os.environ.get("DUEPOINT_UPGRADE_FROM")
-    if chosen:
-        return chosen
-    tags = _git("tag", "--list", "v*", "--sort=-version:refname").decode().split()
-    history = _git("log", "--format=%H", "--", "charts/duepoint").decode().split()
-    for revision in (*tags, *history):
-        if _git("diff", "--name-only", revision, "--", "charts/duepoint"):
-            return revision
-    return None
-
-
 @pytest.fixture(scope="module")
 def earlier_chart(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The archive of the earlier chart, as a release has it."""
-    try:
-        revision = _earlier_revision()
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"there is no history of the repository here: {error}")
-    if revision is None:
-        pytest.skip("the history that was fetched has no earlier chart; fetch more of it")
     folder = tmp_path_factory.mktemp("earlier")
-    with tarfile.open(fileobj=io.BytesIO(_git("archive", revision, "charts/duepoint"))) as archive:
-        archive.extractall(folder, filter="data")
+    history.extract_former(folder, "charts/duepoint", tags=True)
     helm.run("package", str(folder / "charts" / "duepoint"), f"--destination={folder}")
     [packaged] = folder.glob("*.tgz")
     return packaged
