@@ -1,10 +1,10 @@
 """What a thousand Schedules that are due tomorrow cost: commands, CPU, memory.
 
 Commands are what MONITOR shows in twenty seconds. The keepalive is one command per connection in
-ten seconds: the worker's beat, a look at the layout or a shard's meta, PING on a subscription; and
-the operator's look at workers and servers. Anything else is work that should not be there. The
-sweep that follows a comparison of all objects is work, at a trickle: on a busy machine it takes a
-minute or two, so its end is waited for.
+ten seconds: the worker's beat, a look at the layout or a shard's meta, PING on a subscription;
+every few minutes a check whether the server is fit; and the operator's look at workers and
+servers. Anything else is work that should not be there. The sweep that follows a comparison of all
+objects is work, at a trickle: on a busy machine it takes a minute or two, so its end is waited for.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ QUIET_SECONDS = 5
 QUIET_LOOKS = 36
 NAME = "idle"
 
-#: A beat is the only script of an idle worker; its first key is the layout, its second the workers.
 KEEPALIVE = re.compile(
     r'"PING"|"H(M)?GET" "dp:\{[^"]+\}:(layout|meta)"|"EVALSHA" "\w+" "[13]" "dp:\{ctl\}:layout"'
+    r'|"EVALSHA" "\w+" "4" "dp:\{ctl\}:layout" "dp:\{ctl\}:workers"'  # a worker's beat
+    r'|"EVALSHA" "\w+" "1" "dp:\{[^"]+\}:probe"'  # whether the server keeps hashes compact
     r'|"INFO" "replication"'  # whether this is still the server that it was
     # how workers and servers are, which the operator's Lease says: each 15 s
     r'|"INFO" "(server|memory)"|"ZRANGE" "dp:\{ctl\}:workers"|"HGETALL" "dp:\{ctl\}:troubles"'

@@ -60,6 +60,12 @@ class MemorySets:
         self._stored.check()
         return self._stored.records.get(f"{namespace}/{name}")
 
+    find = read
+
+    async def mark_complete(self, epoch: messages.Epoch) -> None:
+        self._stored.check()
+        self._fence(epoch)
+
     async def all(self) -> list[SetRecord]:
         self._stored.check()
         return list(self._stored.records.values())

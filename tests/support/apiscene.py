@@ -202,6 +202,7 @@ async def open_scene(
         settings=setspec.SetSettings(limits=limits or setspec.SetLimits()),
     )
     await harness.queue.sets.store(record, BLOB, queueing.EPOCH)
+    await harness.queue.sets.mark_complete(queueing.EPOCH)
     roles = ChartRoles(plane, namespace)
     await asyncio.to_thread(roles.install, stack.rendered(namespace, namespace))
     login = plane.service_account_kubeconfig(namespace, roles.account, folder)

@@ -74,7 +74,7 @@ class OwnSets:
         self._reading: dict[tuple[str, str], asyncio.Future[OwnSet | None]] = {}
 
     async def find(self, namespace: str, name: str) -> OwnSet:
-        """The set; raises Problem where there is none."""
+        """The set; raises OperationProblem if there is none, QueueUnavailable if nobody knows."""
         place = namespace, name
         until, known = self._known.get(place, (0.0, None))
         if asyncio.get_running_loop().time() >= until:
@@ -92,7 +92,7 @@ class OwnSets:
             return await asyncio.shield(reading)
         future = self._reading[place] = loop.create_future()
         try:
-            record = await self._stored.read(*place)
+            record = await self._stored.find(*place)
             if record is None:
                 found = None
             elif former is not None and former.record == record:

@@ -11,6 +11,7 @@ import pytest
 
 from duepoint import errors
 from duepoint.controller.termservices import Timings
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.members import values
 from duepoint.kube import schedulesets
 from duepoint.schedules.sets.setrecord import SetState
@@ -150,6 +151,26 @@ async def test_an_emptied_redis_gets_the_set_again_and_the_loss_is_reported(
         await scene.put(500)
         await scene.until(lambda status: condition(status, "DataLost") is None)
         assert (await installation.until_told("MembersLost"))["regarding"]["name"] == NAME
+
+
+async def test_after_a_loss_nothing_is_said_not_to_exist_until_every_set_is_stored_again(
+    installation: Installation, scene: SetScene
+):
+    find = installation.queue.sets.find
+    async with installation.leading():
+        await scene.create()
+        await scene.until_ready(1)
+        assert await find(installation.namespace, "unknown") is None
+    installation.empty_redis()
+    with pytest.raises(queue_errors.Uninitialised, match="every ScheduleSet"):
+        await find(installation.namespace, NAME)
+    async with installation.leading():
+        await scene.made_again()
+        while True:
+            with contextlib.suppress(queue_errors.Uninitialised):
+                assert await find(installation.namespace, "unknown") is None
+                break
+            await asyncio.sleep(0.02)
 
 
 async def test_what_happens_to_sets_between_two_terms_is_put_right(

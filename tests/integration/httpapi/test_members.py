@@ -8,6 +8,7 @@ import json
 from redis import asyncio as redis_asyncio
 
 from duepoint.schedules.sets import setrecord
+from tests.support import queueing
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 AT = {"at": "2090-12-24T18:00:00Z", "payload": {"customer": 4711}}
@@ -315,3 +316,17 @@ async def bulk(scene, verb, rows, **options):
     body = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
     headers = {"Content-Type": "application/x-ndjson"}
     return await scene.ask("POST", f"{scene.base}/schedules:{verb}", body, headers=headers)
+
+
+async def test_a_set_that_is_not_stored_again_yet_is_not_said_to_be_missing(scene, own_server):
+    queue = scene.harness.queue
+    path = f"{scene.base}/schedules/m"
+    first, second = (path.replace(scene.record.name, name) for name in ("first", "second"))
+    assert (await scene.ask("GET", first)).code == "NoSuchSet"
+    async with redis_asyncio.Redis.from_url(own_server.url) as client:
+        assert await client.delete(queue.index.keys.sets) == 1
+    refused = await scene.ask("GET", second)
+    assert (refused.status, refused.code) == (503, "QueueUnavailable")
+    assert refused.headers["retry-after"]
+    await queue.sets.mark_complete(queueing.EPOCH)
+    assert (await scene.ask("GET", second)).code == "NoSuchSet"

@@ -12,7 +12,7 @@ NOW_US = 1_795_000_000_000_000
 class Stored:
     """Plays ``Sets``: each set that is asked for is there."""
 
-    async def read(self, namespace: str, name: str) -> SetRecord:
+    async def find(self, namespace: str, name: str) -> SetRecord:
         return SetRecord(
             namespace=namespace,
             name=name,

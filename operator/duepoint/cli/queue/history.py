@@ -50,7 +50,7 @@ async def _of_schedule(opened: DelayQueue, namespace: str, name: str) -> tuple[P
 async def _of_member(
     opened: DelayQueue, namespace: str, set_name: str, name: str
 ) -> tuple[PastSlot, ...]:
-    record = await opened.sets.read(namespace, set_name)
+    record = await opened.sets.find(namespace, set_name)
     if record is None:
         raise errors.InvalidSetting("--set", f"there is no ScheduleSet {namespace}/{set_name}")
     member_id = points.member_id(record.identity, name)

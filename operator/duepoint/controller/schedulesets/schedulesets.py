@@ -88,6 +88,7 @@ class ScheduleSets:
         self._requested = asyncio.Event()
         self._absent_since: dict[str, float] = {}
         self._is_complete = False
+        self._unstored: set[str] = set()
         self._early: dict[str, list[tuple[SetOutcome, Acknowledgement | None]]] = {}
 
     async def run(self) -> None:
@@ -179,6 +180,7 @@ class ScheduleSets:
 
     async def _compare(self) -> None:
         """Offer every object; sets of the queue that have none are held."""
+        self._unstored.clear()
         held = await self._term.queue.sets.all()
         listed: set[str] = set()
         for namespace in self._term.namespaces or (None,):
@@ -187,6 +189,7 @@ class ScheduleSets:
                 for item in page.items:
                     seen = observed.of_object(item)
                     listed.add(seen.uid)
+                    self._unstored.add(seen.uid)
                     self._tasks.put(seen.uid, seen.without_texts())
                 await self._term.clock.sleep(0)  # let firing and statuses in between pages
         for state in self.states:
@@ -197,6 +200,15 @@ class ScheduleSets:
             self._count_early(uid)
         absent = [record for record in held if record.uid not in listed]
         await self._hold_orphans([record for record in absent if self._is_ours(record)])
+        await self._stored()
+
+    async def _stored(self, uid: str = "") -> None:
+        """A set was stored again; after the last one, say so in the index."""
+        was_missing = uid in self._unstored
+        self._unstored.discard(uid)
+        is_settled = self._is_complete and not self._unstored and not self._requested.is_set()
+        if is_settled and (was_missing or not uid):
+            await self._term.queue.sets.mark_complete(self._term.epoch)
 
     def _is_ours(self, record: SetRecord) -> bool:
         """Whether the namespace is looked after; sets of others are left alone."""
@@ -235,7 +247,7 @@ class ScheduleSets:
         """Read and apply; seconds until the next try, None = it is done."""
         with structlog.contextvars.bound_contextvars(set=change.identity):
             try:
-                return await self._look(change)
+                return await self._store(change)
             except _ENDS:
                 raise
             except queue_errors.LayoutChanged:
@@ -257,6 +269,12 @@ class ScheduleSets:
                     "bug, please report it with the operator's log; it is tried again",
                 )
                 raise
+
+    async def _store(self, change: Observed) -> float | None:
+        again = await self._look(change)
+        if again != _STALE_SECONDS:
+            await self._stored(change.uid)
+        return again
 
     async def _look(self, change: Observed) -> float | None:
         item = await self._read(change)

@@ -3,6 +3,8 @@
 The operator stores them, under its term; the HTTP API and the workers read them. A set's entries
 are written before its record, so that what is read is never of a set that the shards refuse; its
 record goes last. A shard that was made anew has no entries: the operator stores all sets again.
+Among the records a mark says that every set is there, so that a set that the operator has not
+stored again yet is not taken for one that does not exist.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from duepoint.schedules.sets import entries, setrecord
 log = structlog.get_logger(__name__)
 
 _RECORDS_TOGETHER = 200
+#: The field of the mark; every set's has a slash.
+_COMPLETE = "complete"
 
 
 @dataclass(eq=False)
@@ -34,10 +38,27 @@ class Sets:
     signed_blobs: signedblobs.SignedBlobs
 
     async def read(self, namespace: str, name: str) -> setrecord.SetRecord | None:
-        """One set; None where there is none, or what stands there is not ours."""
+        """The stored record; None if there is none, or if it was not written by us."""
+        return (await self._read(namespace, name))[0]
+
+    async def find(self, namespace: str, name: str) -> setrecord.SetRecord | None:
+        """The set; None if no such set exists.
+
+        Raises Uninitialised if the operator has not stored every set yet.
+        """
+        record, is_complete = await self._read(namespace, name)
+        if record is None and not is_complete:
+            raise queue_errors.Uninitialised(
+                "the index does not hold every ScheduleSet yet: the operator stores them"
+            )
+        return record
+
+    async def _read(self, namespace: str, name: str) -> tuple[setrecord.SetRecord | None, bool]:
         place = f"{namespace}/{name}"
-        (found,) = await self.index.read("read a set", ("HGET", self.index.keys.sets, place))
-        return None if found is None else self._unpacked(place, found)
+        ((found, mark),) = await self.index.read(
+            "read a set", ("HMGET", self.index.keys.sets, place, _COMPLETE)
+        )
+        return None if found is None else self._unpacked(place, found), mark is not None
 
     async def all(self) -> list[setrecord.SetRecord]:
         """Every set, by namespace and name."""
@@ -51,6 +72,7 @@ class Sets:
             found.update(some)
             if int(cursor) == 0:
                 break
+        found.pop(_COMPLETE.encode(), None)
         records = (self._unpacked(place.decode(), data) for place, data in sorted(found.items()))
         return [record for record in records if record is not None]
 
@@ -71,7 +93,12 @@ class Sets:
         has been here.
         """
         await self.store_entries(record, blob, epoch)
-        await self._store_record(record, setrecord.pack(record, self.signed_blobs.mac), epoch)
+        packed = setrecord.pack(record, self.signed_blobs.mac)
+        await self._store_field(record.place, packed, epoch)
+
+    async def mark_complete(self, epoch: messages.Epoch) -> None:
+        """Note that every set is stored: ``find`` answers None from now on."""
+        await self._store_field(_COMPLETE, b"1", epoch)
 
     async def store_entries(
         self, record: setrecord.SetRecord, blob: bytes, epoch: messages.Epoch
@@ -82,13 +109,11 @@ class Sets:
 
     async def forget(self, record: setrecord.SetRecord, epoch: messages.Epoch) -> None:
         """The set's record is gone; its entries in the shards are others' to remove."""
-        await self._store_record(record, b"", epoch)
+        await self._store_field(record.place, b"", epoch)
 
-    async def _store_record(
-        self, record: setrecord.SetRecord, packed: bytes, epoch: messages.Epoch
-    ) -> None:
+    async def _store_field(self, field: str, value: bytes, epoch: messages.Epoch) -> None:
         call = self.index.call("setrecord", None, epoch=epoch)
-        call.put(place=record.place.encode(), record=packed)
+        call.put(place=field.encode(), record=value)
         await self.index.scripts.run(call)
 
     async def _store_entry(
