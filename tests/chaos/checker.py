@@ -165,7 +165,8 @@ def _twice(one: _Object, disturbances: Disturbances) -> Iterator[Violation]:
         if len({effect.key for effect in found}) > 1:
             yield one.violation(Rule.DELIVERED_TWICE, slot, "has attempts with several ids")
         if one.target == "job":
-            if len({effect.unique for effect in found}) > 1:
+            several = len({effect.unique for effect in found}) > 1
+            if several and not _was_replaced_and_forgotten(one, slot, disturbances):
                 yield one.violation(Rule.JOB_TWICE, slot, f"has {len(found)} Jobs")
             continue
         taken = one.accepted(slot)
@@ -175,6 +176,22 @@ def _twice(one: _Object, disturbances: Disturbances) -> Iterator[Violation]:
         if len(taken) > 1 + excused:
             what = f"was delivered {len(taken)} times, with {excused} faults about"
             yield one.violation(Rule.DELIVERED_TWICE, slot, what)
+
+
+def _was_replaced_and_forgotten(one: _Object, slot: int, disturbances: Disturbances) -> bool:
+    """Whether all three things have met that let a slot of Replace have a second Job.
+
+    See "Two gaps remain" in ``semantics.md``: a newer slot deleted the Job, could not make its own
+    because of its worker or the API server, and Redis lost that.
+    """
+    found = one.effects[slot]
+    first_us, last_us = found[0].at_us, found[-1].at_us
+    return (
+        one.line.specs.get(slot, {}).get("concurrencyPolicy") == "Replace"
+        and len(found) == 2
+        and disturbances.forgot_between(first_us, last_us) is not None
+        and disturbances.held_up_jobs(first_us, last_us)
+    )
 
 
 def _early(one: _Object, disturbances: Disturbances) -> Iterator[Violation]:

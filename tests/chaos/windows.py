@@ -19,6 +19,18 @@ FORGOTTEN_US = 15_000_000
 #: While a clock is wrong, a slot may run so much early: "When a due has come" in semantics.md.
 CLOCK_TOLERANCE_US = 5_000
 _WRONG_CLOCKS = (FaultKind.REDIS_CLOCK, FaultKind.WRONG_CLOCK)
+#: A worker that deletes a Job in favour of another may not get to make that one.
+_HOLDING_UP_JOBS = (
+    FaultKind.KILL_WORKER,
+    FaultKind.PAUSE_WORKER,
+    FaultKind.DIES_AT_POINT,
+    FaultKind.API_LOST_REPLIES,
+    FaultKind.API_LATE_REPLIES,
+    FaultKind.API_HALF_OPEN,
+    FaultKind.API_REFUSED,
+    FaultKind.API_STOPPED,
+    FaultKind.ETCD_STOPPED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +99,13 @@ class Disturbances:
         return next(
             (one for one in self._forgetting if first_us <= one.end_us and one.begin_us <= last_us),
             None,
+        )
+
+    def held_up_jobs(self, first_us: int, last_us: int) -> bool:
+        """Whether a worker, or its way to the API server, was disturbed between these two."""
+        return any(
+            one.kind in _HOLDING_UP_JOBS and first_us <= one.end_us and one.begin_us <= last_us
+            for one in self.faults
         )
 
     def remembered_us(self, seen_us: int) -> int:

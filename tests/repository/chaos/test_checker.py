@@ -149,12 +149,34 @@ def test_v1_what_a_server_forgot_of_a_stream_is_no_loss():
     assert Rule.LOST not in broken(made)
 
 
-def test_v2_a_second_job_of_a_slot_is_never_excused():
+def test_v2_a_second_job_of_a_slot_is_not_excused_by_a_fault():
     made = clean("job")
     made.faults = [FAULT]
     made.effects.append(an_effect(10, target="job", unique="another"))
     made.job_ends.append(JobEnd(unique="another", rev=1, at_us=T))
     assert broken(made) == {Rule.JOB_TWICE}
+
+
+def test_v2_a_second_job_under_replace_takes_three_faults_that_meet():
+    flush = Fault(
+        kind="redis-flushed", what="redis", begin_us=T + 11 * S, end_us=T + 11 * S, witness="x"
+    )
+    away = dataclasses.replace(flush, kind="api-stopped", begin_us=T + 10 * S, end_us=T + 13 * S)
+    made = clean("job")
+    made.effects.append(an_effect(10, target="job", unique="another", at_us=T + 14 * S))
+    made.job_ends.append(JobEnd(unique="another", rev=1, at_us=T))
+    lost = dataclasses.replace(flush, forgets=True)
+    for policy, faults in (
+        ("Forbid", [away, lost]),
+        ("Replace", [lost]),
+        ("Replace", [away]),
+        ("Replace", [away, flush]),
+        ("Replace", [FAULT, lost]),
+    ):
+        made.faults = faults
+        assert Rule.JOB_TWICE in broken(with_spec(made, concurrencyPolicy=policy)), policy
+    made.faults = [away, lost]
+    assert Rule.JOB_TWICE not in broken(with_spec(made, concurrencyPolicy="Replace"))
 
 
 def test_v3_a_second_delivery_needs_a_fault_between_or_around():
