@@ -169,7 +169,7 @@ test-unit: $(STAMP) ## the product's tests that need no server, in seconds
 	@$(WITHOUT_SERVER) tests/unit $(PYTEST_ARGS)
 
 .PHONY: test-repository
-test-repository: $(STAMP) ## what surrounds the product: pages, tools, chart and image files, layout
+test-repository: $(STAMP) ## what surrounds the product: pages, written files, schemas, alerts, what is shipped
 	@$(WITHOUT_SERVER) tests/repository $(PYTEST_ARGS)
 
 .PHONY: test-scenarios

@@ -45,17 +45,3 @@ async def test_the_chain_from_a_watch_event_to_the_stored_point_is_short(is_edit
     assert len(chain.files) <= MOST_ARMING_FILES, chain.report()
     assert chain.functions[0].name == "changed"
     assert {one.file.partition("/")[0] for one in chain.functions} == {"controller"}
-
-
-def test_steps_are_the_chain_and_what_its_functions_call(chain):
-    assert set(chain.functions) <= set(chain.steps) <= set(chain.visited)
-    assert len(chain.steps) < len(chain.visited)
-
-
-async def test_a_chain_that_does_not_reach_its_end_is_not_complete():
-    with callchain.recording(
-        callchain.Leg(begins="none", ends=callchain.is_called("none"))
-    ) as made:
-        pass
-    assert not made.is_complete
-    assert made.functions == []
