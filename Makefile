@@ -149,10 +149,6 @@ chart-check: $(STAMP) ## the chart's README, its kept renderings and deploy/ are
 	$(if $(WRITE),$(PY) -m tools.up.installation)
 	$(PY) -m tests.integration.chart.snapshots $(if $(WRITE),--write)
 
-.PHONY: failures
-failures: $(STAMP) ## the page of failure modes, from their table; every test that it names exists
-	@$(PY) -m tools.failures
-
 ##@ Testing
 
 .PHONY: test
@@ -232,11 +228,10 @@ fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most
 	@PYTHONPATH=operator:. $(PY) -m tests.property.expressions.fuzzing $(or $(COUNT),1000000) $(or $(SEED),fuzz)
 
 .PHONY: simulate
-simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|storms|crowds|replacing|singles|pairs|kinds, STORY=, PART=1/4, MINUTES=, SHOW=seed, KEEP=1, RECORD=1)
+simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|storms|crowds|replacing|singles|pairs|kinds, STORY=, PART=1/4, MINUTES=, SHOW=seed, KEEP=1)
 	@PYTHONPATH=operator:. $(PY) -m tests.simulation $(if $(SHOW),--show $(SHOW)) \
 	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(STORY),--story $(STORY)) \
-	  $(if $(PART),--part $(PART)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KEEP),--keep) \
-	  $(if $(RECORD),--record)
+	  $(if $(PART),--part $(PART)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KEEP),--keep)
 
 # What a run of faults takes besides its size.
 CHAOS = $(PY) -m tools.devcluster run --tool helm -- $(PY) -m tests.chaos \
@@ -254,10 +249,6 @@ endif
 .PHONY: chaos-night
 chaos-night: $(STAMP) ## the same for three hours
 	@$(CHAOS) --size night
-
-.PHONY: mutants
-mutants: $(STAMP) ## deliberate bugs, one at a time, each with the tests that must notice (AREA=claim)
-	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m tools.mutants $(if $(AREA),"$(AREA)")
 
 .PHONY: checks
 checks: servers real-parts lint types contract docs test-pythons ## what `make ci` does before it runs `make test`
@@ -280,11 +271,6 @@ docs: .venv-docs/.complete ## the documentation as a site in build/site; a broke
 .PHONY: docs-serve
 docs-serve: .venv-docs/.complete ## the same site on http://127.0.0.1:8000, built anew while pages are edited
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs serve --watch README.md --watch CHANGELOG.md
-
-.PHONY: panels
-panels: $(STAMP) ## the pictures of the Grafana dashboard in docs/, from ten minutes with faults; needs prometheus (SECONDS=)
-	@$(PY) -m tools.devcluster run --tool helm --tool kube-state-metrics -- \
-	  $(PY) -m tests.panels $(if $(SECONDS),--seconds $(SECONDS))
 
 .venv-docs/.complete: requirements-docs.lock
 	@echo "Creating .venv-docs (usually 20 s)" >&2

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from multiprocessing import queues
 
-from tests.simulation import oracle, page, playing, scopes, shrinking, stories
+from tests.simulation import oracle, playing, scopes, shrinking, stories
 from tests.simulation.faults import Kind
 
 #: What each seed is a story of.
@@ -46,9 +46,6 @@ def main() -> int:
     parser.add_argument(
         "--keep", action="store_true", help="shrink failures and keep them in found/"
     )
-    parser.add_argument(
-        "--record", action="store_true", help=f"write what was counted to {page.PAGE.name}"
-    )
     chosen = parser.parse_args()
     playing.begin()
     try:
@@ -66,24 +63,7 @@ def _run(chosen: argparse.Namespace) -> int:
     part, _, parts = chosen.part.partition("/")
     tasks = itertools.islice(_tasks(chosen.scope, numbers, names), int(part) - 1, None, int(parts))
     until = time.monotonic() + 60 * chosen.minutes if chosen.minutes else math.inf
-    counts = _play_all(tasks, chosen.jobs, until=until, keeps=chosen.keep)
-    if chosen.record:
-        page.record(_arguments(chosen), counts)
-    return 1 if counts.failed else 0
-
-
-def _arguments(chosen: argparse.Namespace) -> str:
-    """As ``make simulate`` is given them."""
-    words = [f"SCOPE={chosen.scope}"]
-    if chosen.scope in _OF_SEEDS:
-        words.append(f"SEEDS={chosen.seeds}")
-    if chosen.story:
-        words.append(f"STORY={chosen.story}")
-    if chosen.part != "1/1":
-        words.append(f"PART={chosen.part}")
-    if chosen.minutes:
-        words.append(f"MINUTES={chosen.minutes:g}")
-    return " ".join(words)
+    return 1 if _play_all(tasks, chosen.jobs, until=until, keeps=chosen.keep) else 0
 
 
 def _say(text: object) -> None:
@@ -110,20 +90,10 @@ def _tasks(scope: str, seeds: range, names: tuple[str, ...]) -> Iterator[playing
                 yield seed, scopes.with_events(story, *pair)
 
 
-def _counts_of(verdict: playing.Verdict) -> page.Counts:
-    return page.Counts(
-        histories=1,
-        failed=int(bool(verdict.problems)),
-        points=verdict.points,
-        faults=verdict.faults,
-        changes=verdict.changes,
-    )
-
-
-def _play_all(
-    tasks: Iterator[playing.Task], jobs: int, *, until: float, keeps: bool
-) -> page.Counts:
-    began, counts = time.monotonic(), page.Counts()
+def _play_all(tasks: Iterator[playing.Task], jobs: int, *, until: float, keeps: bool) -> int:
+    """Play them and return how many failed."""
+    began = time.monotonic()
+    histories = failed = points = faults = changes = 0
     context = multiprocessing.get_context("fork")  # everything is imported here already
     with contextlib.ExitStack() as held:
         places: queues.SimpleQueue[playing.Place] = context.SimpleQueue()
@@ -135,16 +105,18 @@ def _play_all(
             )
         )
         for task, verdict in _played(pool, tasks, jobs, until):
-            counts += _counts_of(verdict)
+            histories, points = histories + 1, points + verdict.points
+            faults, changes = faults + verdict.faults, changes + verdict.changes
             if verdict.problems:
+                failed += 1
                 _report(task, verdict.problems, keeps=keeps)
     seconds = time.monotonic() - began
     _say(
-        f"{counts.histories} histories, {counts.failed} failed; {counts.points} points,"
-        f" {counts.faults} faults, {counts.changes} changes by users; {seconds:.0f} s,"
-        f" {60 * counts.histories / seconds:.0f} a minute"
+        f"{histories} histories, {failed} failed; {points} points,"
+        f" {faults} faults, {changes} changes by users; {seconds:.0f} s,"
+        f" {60 * histories / seconds:.0f} a minute"
     )
-    return dataclasses.replace(counts, seconds=round(seconds))
+    return failed
 
 
 def _played(

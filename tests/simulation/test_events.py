@@ -1,4 +1,4 @@
-"""What each kind of event must not break, where it hurts most; `make mutants` tries these too."""
+"""What each kind of event must not break, where it hurts most."""
 
 from __future__ import annotations
 

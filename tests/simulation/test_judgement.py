@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.simulation import faults, memberrules, oracle, overlaps, page
+from tests.simulation import faults, memberrules, oracle, overlaps
 from tests.simulation.cluster import MadeJob
 from tests.simulation.effects import Effect
 from tests.simulation.faults import Kind
@@ -157,21 +157,6 @@ def test_a_job_made_after_its_schedules_deletion_counts_unless_it_is_collected(
 def test_a_slot_may_be_open_in_the_end_only_after_a_refusal(answers, is_open):
     found = [Effect(at * S, "a", "a", refused) for at, refused in answers]
     assert oracle.may_be_open(found, 159 * S) is is_open
-
-
-def test_the_page_says_what_was_counted_and_keeps_its_text(tmp_path):
-    path = tmp_path / "page.md"
-    path.write_text(page.PAGE.read_text())
-    rows = page.read(path)
-    page.record("SEEDS=1:2", page.Counts(histories=2, points=1_500), path)
-    page.record("SEEDS=1:2", page.Counts(histories=3, points=1_501), path)
-    assert page.read(path) == {**rows, "SEEDS=1:2": page.Counts(histories=3, points=1_501)}
-    usual, changed = (each.read_text().split("\n") for each in (page.PAGE, path))
-    assert [line for line in changed if not line.startswith("|")] == [
-        line for line in usual if not line.startswith("|")
-    ]
-    total = sum(page.read(path).values(), page.Counts())
-    assert f"| all | {total.histories:,} | {total.failed:,} | {total.points:,} " in path.read_text()
 
 
 @pytest.mark.parametrize(

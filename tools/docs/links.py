@@ -31,7 +31,6 @@ _BOOSTS = (
     ("reference/benchmarks", 0.5),
     ("reference/kubernetes-benchmarks", 0.5),
     ("reference/queue-benchmarks", 0.5),
-    ("reference/mutants", 0.25),
     ("design/", 0.25),
     ("repository/", 0.25),
 )

@@ -1,1 +1,0 @@
-"""What may go wrong, what happens then, and the tests that show it."""

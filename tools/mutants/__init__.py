@@ -1,1 +1,0 @@
-"""Deliberate bugs of one line, and which test catches each: ``python -m tools.mutants``."""
