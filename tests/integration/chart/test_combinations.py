@@ -1,4 +1,4 @@
-"""Many combinations of values: their renderings are kept, repeatable, and accepted by a server."""
+"""Many combinations of values: what each changes, and that a server accepts all of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.chart import cases, snapshots
+from tests.integration.chart import cases
 from tests.integration.chart.helm import CHART, Helm, objects
 from tests.integration.chart.test_on_a_cluster import assert_accepted
 from tests.integration.crds import kubeapi
@@ -20,24 +20,72 @@ pytestmark = pytest.mark.xdist_group("chart")
 OTHER_CRDS = sorted((Path(__file__).parent / "othercrds").glob("*.yaml"))
 
 
-def test_there_are_enough_of_them() -> None:
-    assert len(cases.CASES) >= 30
+#: What a case adds to the rendering of the default, beside what test_rendering.py looks at.
+ADDS = {
+    "traces": ('"http://otel-collector.monitoring:4318"', '"0.1"'),
+    "namespaces-in-metrics": ("DUEPOINT_METRICS_NAMESPACES",),
+    "image-by-digest": (f"registry.example.com/duepoint@sha256:{'a' * 64}", "- name: registry"),
+    "image-by-tag": ("image: duepoint:1.2.3", "imagePullPolicy: Always"),
+    "redis-by-url": ('url: "rediss://user:pass@redis.example.com/1"',),
+    "redis-cluster-with-tls": ("secretName: ca", "secretName: tls", "key: address"),
+    "redis-sentinel": ("DUEPOINT_REDIS_SENTINEL_USERNAME", "secretName: sentinel"),
+    "accounts-by-name": ("serviceAccountName: op", "serviceAccountName: wo", "a: b"),
+    "extra-arguments": ("- --log-level=debug", "- --concurrency=64", "- --batch=10"),
+    "extra-environment": ("fieldPath: spec.nodeName", "- name: TZ", "name: proxy"),
+    "extra-volumes": ("mountPath: /etc/extra", "name: extra"),
+    "annotations": ("a: deployment", "a: pod", "b: deployment", "b: pod"),
+    "placement": (
+        *("kubernetes.io/os: linux", "priorityClassName: system-cluster-critical"),
+        *("operator: Exists", "whenUnsatisfiable: DoNotSchedule", "preferredDuringScheduling"),
+    ),
+    "budgets": ("kind: PodDisruptionBudget", "minAvailable: 50%", "AlwaysAllow"),
+    "budgets-of-none": ("kind: PodDisruptionBudget", "maxUnavailable: 25%", "IfHealthyBudget"),
+    "autoscaling": ("kind: HorizontalPodAutoscaler", "maxReplicas: 40"),
+    "autoscaling-by-keda": ("kind: ScaledObject", f'serverAddress: "{cases.PROMETHEUS}"'),
+    "pod-monitor": ("kind: PodMonitor", "namespace: monitoring", "15s", "labeldrop"),
+    "service-monitor": ("kind: ServiceMonitor", "regex: python_.*"),
+    "alerts-of-schedules": (
+        *("kind: PrometheusRule", "DuepointScheduleMissed", "team: platform"),
+        "https://git.example.com/duepoint/docs/runbooks/",
+    ),
+    "dashboard": ("grafana_folder", "namespace: monitoring"),
+    "egress": ('"10.1.2.0/24"', '"10.1.2.3/32"', '"10.96.0.0/12"', "value: allowlist"),
+    "process-settings": ("value: debug", "containerPort: 9090", "terminationGracePeriodSeconds: 70"),
+    "http-api-behind-a-proxy": (
+        *("value: \"20000\"", "name: duepoint-api", "team: shop"),
+        "DUEPOINT_API_AUDIENCES",
+    ),
+}
 
 
 @pytest.fixture(scope="module")
-def texts(helm: Helm) -> dict[str, str]:
-    return snapshots.wanted(helm)
+def default(helm: Helm) -> str:
+    return helm.text(cases.BASE)
 
 
-def test_every_rendering_is_the_kept_one(texts: dict[str, str]) -> None:
-    stale = snapshots.stale(texts)
-    assert stale == [], (
-        f"{stale}: read `git diff` after python -m tests.integration.chart.snapshots --write"
-    )
+def test_rendering_twice_gives_the_same_objects(helm: Helm, default: str) -> None:
+    assert helm.text(cases.BASE) == default
 
 
-def test_rendering_twice_gives_the_same_objects(helm: Helm, texts: dict[str, str]) -> None:
-    assert snapshots.wanted(helm) == texts
+@pytest.mark.parametrize("name", ADDS)
+def test_a_value_reaches_the_objects(helm: Helm, default: str, name: str) -> None:
+    text = helm.text(cases.merged(cases.BASE, cases.CASES[name]))
+    assert [added for added in ADDS[name] if added not in text] == []
+    assert [added for added in ADDS[name] if added in default] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("without-test", "duepoint-test"),
+        ("without-admission", "ValidatingAdmissionPolicy"),
+        ("without-aggregation", "rbac.authorization.k8s.io/aggregate-to-"),
+        ("user-of-the-platform", "runAsUser"),
+    ],
+)
+def test_a_value_takes_a_part_away(helm: Helm, default: str, name: str, part: str) -> None:
+    assert part in default
+    assert part not in helm.text(cases.merged(cases.BASE, cases.CASES[name]))
 
 
 def test_a_blob_key_that_cannot_be_looked_up_is_an_error_that_says_what_to_write(
