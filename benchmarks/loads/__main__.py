@@ -7,8 +7,8 @@ Pictures of ours go to ``PICTURES``, a folder; unset: none are kept.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import functools
 import os
 import sys
 import tempfile
@@ -22,20 +22,6 @@ from benchmarks.report import Figure
 _LARGE = (5_000, 5) if os.environ.get("SMALL") == "1" else (100_000, 60)
 LOADS = ((50, 20), (100, 10), _LARGE)
 _OURS = "ours"
-
-
-def main(names: list[str]) -> int:
-    known = [_OURS, *peers.PEERS]
-    unknown = set(names) - set(known)
-    if unknown:
-        report.say(f"no {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-        return 2
-    print(report.environment(), flush=True)
-    missed = 0
-    for name in names or known:
-        for figure in asyncio.run(_ours() if name == _OURS else _peer(name)):
-            missed += report.show([figure])
-    return report.exit_code(missed)
 
 
 async def _ours() -> list[Figure]:
@@ -70,4 +56,5 @@ def _pictures() -> Iterator[Path]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    others = {name: functools.partial(_peer, name) for name in peers.PEERS}
+    sys.exit(report.measure({_OURS: _ours, **others}, os.environ.get("WHO", "").split()))

@@ -1,26 +1,22 @@
 """``python -m benchmarks.members [PART ...]``: all parts, or those named.
 
 ``deletion`` loads ``COUNT`` members (a million unless set otherwise; ``SMALL=1`` takes 50,000) and
-deletes their set; ``full`` fires, creates and reads beside so many for ``SECONDS``; ``webhooks``
-compares what members cost. ``KIND`` chooses the server (valkey, redis-server). Ten million members
+deletes their set; ``full`` fires, creates and reads beside so many for ``SECONDS``. ``KIND`` chooses the server (valkey, redis-server). Ten million members
 need some 2 GB of memory.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
+import functools
 import os
 import sys
 from collections.abc import AsyncIterator
 
-import uvloop
-
 from benchmarks import report
-from benchmarks.members import deletion, full, loading, place, webhooks
+from benchmarks.members import deletion, full, loading, place
 from benchmarks.queuespeed import place as points_place
 from benchmarks.report import Figure
-from duepoint import app, telemetry
 from duepoint.delayqueue import delayqueue
 from tests.support.redisserver import RedisServer
 
@@ -56,27 +52,8 @@ async def _full(kind: str) -> AsyncIterator[Figure]:
             yield figure
 
 
-async def _webhooks(kind: str) -> AsyncIterator[Figure]:
-    for figure in await webhooks.run(kind, small=_SMALL):
-        yield figure
-
-
-PARTS = {"deletion": _deletion, "full": _full, "webhooks": _webhooks}
-
-
-async def main(names: list[str]) -> int:
-    if report.refuses(names, PARTS, "part"):
-        return 2
-    telemetry.configure_logging("warning", "text")
-    gc.freeze()  # as the processes do
-    gc.set_threshold(*app.GC_THRESHOLDS)
-    print(report.environment(), flush=True)
-    missed = 0
-    for name in names or PARTS:
-        async for figure in PARTS[name](os.environ.get("KIND", "valkey")):
-            missed += report.show([figure])
-    return report.exit_code(missed)
-
+PARTS = {"deletion": _deletion, "full": _full}
+_KIND = os.environ.get("KIND", "valkey")
 
 if __name__ == "__main__":
-    sys.exit(uvloop.run(main(sys.argv[1:])))
+    sys.exit(report.measure({name: functools.partial(part, _KIND) for name, part in PARTS.items()}))

@@ -21,11 +21,6 @@ _PYTHON = {
     "saq": ("saq[redis,hiredis]==0.26.4", "typing_extensions"),
     "arq": ("arq==0.28.0", "hiredis"),
     "rq-scheduler": ("rq==3.0.0", "rq-scheduler==0.14.0", "hiredis"),
-    # No peers, but what the HTTP API could stand on (benchmarks.httpapi.servers).
-    "http-servers": (
-        *("litestar==2.25.0", "starlette==1.10.0", "uvicorn==0.54.0", "aiohttp==3.14.5"),
-        *("httptools==0.9.0", "uvloop==0.23.0", "msgspec==0.22.0"),
-    ),
 }
 
 

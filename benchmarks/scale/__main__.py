@@ -1,4 +1,4 @@
-"""``python -m benchmarks.scale [PART ...]``: all parts, or those named.
+"""``python -m benchmarks.scale [PART]``: all parts, or the one named.
 
 ``N`` schedules are really loaded (a million unless set otherwise; ``SMALL=1`` takes 100,000);
 ``KIND`` chooses the server (valkey, redis-server). 30 million need some 9 GB of memory.
@@ -6,18 +6,14 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-from collections.abc import AsyncIterator
-
-import uvloop
+from collections.abc import AsyncIterator, Callable
 
 from benchmarks import report
 from benchmarks.queuespeed import place as points_place
 from benchmarks.report import Figure
 from benchmarks.scale import creating, loading, place, rebuilding, sizes, sweep
-from duepoint import app, telemetry
 from tests.support.redisserver import RedisServer
 
 _SMALL = os.environ.get("SMALL") == "1"
@@ -61,18 +57,9 @@ async def _load(server: RedisServer) -> list[Figure]:
     ]
 
 
-async def main(names: list[str]) -> int:
-    if report.refuses(names, PARTS, "part"):
-        return 2
-    telemetry.configure_logging("warning", "text")
-    gc.freeze()  # as the processes do
-    gc.set_threshold(*app.GC_THRESHOLDS)
-    print(report.environment(), flush=True)
-    missed = 0
-    async for figure in run(os.environ.get("KIND", "valkey"), set(names) or set(PARTS)):
-        missed += report.show([figure])
-    return report.exit_code(missed)
+def _with(part: str) -> Callable[[], report.Figures]:
+    return lambda: run(os.environ.get("KIND", "valkey"), {part} if part != "all" else set(PARTS))
 
 
 if __name__ == "__main__":
-    sys.exit(uvloop.run(main(sys.argv[1:])))
+    sys.exit(report.measure({part: _with(part) for part in ("all", *PARTS)}, ["all"]))

@@ -6,35 +6,18 @@ ten minutes unless set otherwise.
 
 from __future__ import annotations
 
-import gc
-import importlib
+import functools
 import os
 import sys
 from pathlib import Path
 
-import uvloop
-
 from benchmarks import report
-from duepoint import app
+from benchmarks.webhooks import outage, quiet, rate
 
-USUAL = ("rate", "quiet")
-KNOWN = (*USUAL, "outage")
-
-
-def main(names: list[str]) -> int:
-    if report.refuses(names, KNOWN):
-        return 2
-    print(report.environment(), flush=True)
-    gc.freeze()
-    gc.set_threshold(*app.GC_THRESHOLDS)  # as the product's processes have them
-    small = os.environ.get("SMALL") == "1"
-    missed = 0
-    for name in names or USUAL:
-        module = importlib.import_module(f"benchmarks.webhooks.{name}")
-        missed += report.show(uvloop.run(module.run(small=small)))
-    return report.exit_code(missed)
-
+_SMALL = os.environ.get("SMALL") == "1"
+PARTS = {"rate": rate, "quiet": quiet, "outage": outage}
 
 if __name__ == "__main__":
     os.chdir(Path(__file__).parents[2])
-    sys.exit(main(sys.argv[1:]))
+    parts = {name: functools.partial(part.run, small=_SMALL) for name, part in PARTS.items()}
+    sys.exit(report.measure(parts, ("rate", "quiet")))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import resource
 import tempfile
 import time
@@ -78,9 +79,9 @@ class _Place:
         return await asyncio.to_thread(count)
 
 
-async def run(*, small: bool) -> list[Figure]:
+async def run() -> list[Figure]:
     """The figures of all parts."""
-    firings, seconds = (500, 2) if small else (_FIRINGS, 20)
+    firings, seconds = (500, 2) if os.environ.get("SMALL") == "1" else (_FIRINGS, 20)
     async with _installed() as place:
         await _make_busy(place, firings)
         figures: list[Figure] = []
