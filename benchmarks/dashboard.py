@@ -1,6 +1,6 @@
 """The list of the dashboard with very many Schedules, in a real browser.
 
-python -m benchmarks.dashboard [COUNT]    two JSON lines: for 500 Schedules, and for COUNT
+``make bench-dashboard`` prints two JSON lines: for 500 Schedules, and for ``COUNT``.
 
 The pages are those of the package; rows are made up by a small server, in pages of 500 as the API
 has them. The steps: loading, a ride from the first row to the last, a word typed into the search
@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -210,4 +211,4 @@ async def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else MANY))
+    asyncio.run(main(int(os.environ.get("COUNT") or MANY)))

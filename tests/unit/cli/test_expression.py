@@ -164,15 +164,6 @@ def test_an_expression_may_come_from_standard_input(duepoint):
     ]
 
 
-def test_a_table_has_the_same_slots(duepoint):
-    answer = duepoint("next", "@daily", "--from", NEW_YEAR, "-o", "table", "--count", "2")
-    assert answer.out.splitlines() == [
-        "scheduledTime             local",
-        "2026-01-02T00:00:00Z      2026-01-02T00:00:00+00:00",
-        "2026-01-03T00:00:00Z      2026-01-03T00:00:00+00:00",
-    ]
-
-
 @pytest.mark.parametrize(
     ("command", "text"),
     [
@@ -264,16 +255,6 @@ def test_the_version_is_one_word(duepoint):
     assert duepoint("version").out == duepoint("--version").out
 
 
-def test_the_version_is_data_too(duepoint):
-    found = json.loads(duepoint("version", "-o", "json").out)
-
-    assert found.keys() == {"version", "python", "platform"}
-    assert found["version"] == __version__
-    assert yaml.safe_load(duepoint("version", "-o", "yaml").out) == found
-    wide = duepoint("version", "-o", "wide").out.splitlines()
-    assert [line.split(None, 1) for line in wide] == [list(each) for each in found.items()]
-
-
 # -- explain -------------------------------------------------------------------------------------
 
 ASKED = ("--from", "2026-12-01T00:00:00Z")
@@ -357,21 +338,6 @@ def test_the_choices_decide_what_is_said(duepoint, explain):
     assert "CronJob: runs at the same times" in said
 
 
-def test_a_rhythm_goes_on_through_the_changes(explain):
-    said = explain("*/15 * * * *", "--time-zone", "America/New_York")
-    assert "Its rhythm goes on through changes of the clock" in said
-    assert "goes on from 2027-03-14T01:45:00-05:00 to 2027-03-14T03:00:00-04:00" in said
-    assert "01:00, 01:15, 01:30 and 01:45 come twice; it runs at each of them" in said
-    assert "CronJob: runs at the same times" in said
-
-
-def test_where_the_clocks_stay_it_says_so(explain):
-    assert "The clocks of Asia/Tokyo do not change." in explain(
-        "30 2 * * *", "--time-zone", "Asia/Tokyo"
-    )
-    assert "takes no notice of daylight saving" in explain("@every 5m")
-
-
 def test_what_a_cronjob_does_otherwise_is_said(explain):
     said = explain("30 2 * * *", "--time-zone", "Europe/Berlin")
     assert "CronJob: does not run on 2027-03-28" in said
@@ -406,18 +372,6 @@ def test_an_expression_without_times_is_told(duepoint):
     assert answer.code == 0
     assert "has no slot" in answer.err
     assert "at 00:00 on day 31 of the month in February" in answer.out
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("version", "now"), "duepoint version -h shows its words"),
-        (("dlq", "show", "1.1/1-0", "more"), "duepoint dlq show -h shows its words"),
-        (("next", "*", "*"), 'such as duepoint next "0 9 * * 1-5"'),
-    ],
-)
-def test_words_too_many_are_taken_for_an_expression_only_where_there_is_one(refused, words, says):
-    assert says in refused(*words)
 
 
 @pytest.mark.parametrize(

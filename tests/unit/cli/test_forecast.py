@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from duepoint import cli
-from duepoint.cli.forecast import drawing, suggestions
+from duepoint.cli.forecast import suggestions
 from duepoint.schedules import load, slots
 from duepoint.schedules import spec as specs
 from tests.support.builders import at
@@ -171,17 +171,6 @@ def test_an_even_load_needs_no_proposal():
     assert suggestions.suggestions(forecast(a_spec("* * * * *")))[0] == []
 
 
-def test_two_minutes_that_are_as_bad_each_get_a_proposal_that_shows_its_gain():
-    known = forecast(
-        *(a_spec("0 3 * * *", f"early{number}") for number in range(100)),
-        *(a_spec("0 9 * * *", f"late{number}") for number in range(100)),
-    )
-    found, after = suggestions.suggestions(known)
-    assert [(one.text, one.before) for one in found] == [("0 3 * * *", 100), ("0 9 * * *", 100)]
-    assert [one.after for one in found] == pytest.approx([100 / 60] * 2)
-    assert max(after) == pytest.approx(100 / 60)
-
-
 def test_what_changes_next_to_nothing_is_not_proposed():
     # Spread over ten minutes, sixty slots of one hour are the same but at its end.
     known = forecast(a_spec("0-58 9 * * *"), a_spec("30 9 * * *", jitter="2m"))
@@ -277,34 +266,6 @@ def test_files_and_a_selector_exclude_each_other(file):
     assert "reads files" in run("-f", file, "-l", "team=a", code=2)
 
 
-@pytest.mark.parametrize(("load", "wanted"), [((2, 2), (0, 4)), ((0, 0), (0,)), ((1, 9), range(5))])
-def test_only_shades_that_an_hour_may_have_are_explained(load, wanted):
-    least, most = load
-    assert tuple(drawing.Scale(least, most, 5).used()) == tuple(wanted)
-
-
-@pytest.mark.parametrize(
-    ("peaks", "wanted"), [((82, 81), [4, 4]), ((100, 60), [4, 2]), ((100, 1), [4, 1])]
-)
-def test_hours_that_hardly_differ_look_alike(peaks, wanted):
-    cells = [
-        load.Hour(day="Mon", hour=hour, first=0, runs=peak, peak=peak, worst=0)
-        for hour, peak in enumerate(peaks)
-    ]
-    shades = drawing.scale(cells, 5)
-    assert [shades.level(peak) for peak in peaks] == wanted
-    begins = [drawing.number(shades.begins(level)) for level in range(1, 5)]
-    assert len(set(begins)) == len(begins)
-
-
-def test_shades_grow_with_the_load_and_the_most_has_the_last():
-    shades = drawing.Scale(10, 1_000, 5)
-    levels = [shades.level(value) for value in (0, 10, 100, 500, 999, 1_000)]
-    assert levels == sorted(levels)
-    assert (levels[0], levels[1], levels[-1]) == (0, 1, 4)
-    assert shades.level(shades.begins(3)) == 3
-
-
 MANIFEST = """\
 apiVersion: duepoint.dev/v1alpha1
 kind: Schedule
@@ -323,42 +284,6 @@ def test_files_and_folders_are_named_with_and_without_f(tmp_path, arguments):
 
     assert shown.exit_code == 0, shown.output
     assert json.loads(shown.output)["runs"] == 24
-
-
-@pytest.mark.parametrize(("columns", "day"), [(80, "Mon 02 "), (87, "Mon 2026-03-02  ")])
-def test_the_heat_map_fits_its_terminal(columns, day):
-    known = forecast(a_spec("*/7 * * * *"), minutes=3 * DAY)
-    lines = [line.plain for line in drawing.terminal(load.hours(known, "Etc/UTC"), "UTC", columns)]
-    assert max(map(len, lines)) <= columns
-    assert lines[2].startswith(day + "\u2588")
-    assert lines[1].index("00") == lines[2].index("\u2588") == len(day)
-
-
-@pytest.mark.parametrize(
-    ("columns", "hours", "heading"),
-    [(78, 1, " 00 01 02 "), (77, 2, " 00 02 04 "), (40, 3, " 00 03 06 "), (9, 24, " 00")],
-)
-def test_a_cell_stands_for_more_hours_where_the_terminal_is_narrow(columns, hours, heading):
-    known = forecast(a_spec("0 5 * * *"), minutes=DAY)
-    note, head, row = [
-        line.plain for line in drawing.terminal(load.hours(known, "Etc/UTC"), "UTC", columns)
-    ][:3]
-    assert f"each {hours} hours" in note or (hours == 1 and "each hour" in note)
-    assert heading in head
-    assert max(len(head), len(row)) <= columns
-    assert [place for place, cell in enumerate(row.split()[2:]) if cell == "██"] == [5 // hours]
-
-
-def test_one_expression_that_is_left_out_is_no_plural(tmp_path):
-    manifests = [
-        f"apiVersion: duepoint.dev/v1alpha1\nkind: Schedule\nmetadata: {{name: n{n}}}\n"
-        f"spec: {{schedule: '*/{n} * * * *', webhook: {{url: 'https://a.example'}}}}\n"
-        for n in range(1, 7)
-    ]
-    (tmp_path / "a.yaml").write_text("---\n".join(manifests))
-    done = CliRunner().invoke(cli.commands, ["forecast", str(tmp_path), "--days", "1"])
-    assert done.exit_code == 0
-    assert "1  of 1 other expression\n" in done.output
 
 
 CRONJOB = """\
@@ -383,20 +308,3 @@ def test_a_cronjob_has_the_times_of_the_schedule_that_it_becomes(tmp_path, sched
     assert (found["schedules"], found["runs"]) == (1, 1)
     assert found["worst"][0]["minute"] == minute
     assert found["worst"][0]["inside"][0]["timeZone"] == zone
-
-
-def test_minutes_with_the_same_in_them_are_one_line(tmp_path):
-    (tmp_path / "a.yaml").write_text(MANIFEST.replace("@hourly", "*/5 * * * *"))
-    said = run(tmp_path, "--from", "2026-03-02T00:00:00Z", "--days", "1")
-    assert "1 Schedule: 288 runs from" in said
-    assert said.count("*/5 * * * *") == 1
-    assert "2026-03-02T00:00:00+00:00  1, as in 287 others" in said
-
-
-def test_minutes_of_the_same_load_with_others_in_them_are_two_lines(tmp_path):
-    times = ("0 9 * * *", "30 9 * * *")
-    manifests = [MANIFEST.replace("@hourly", each).replace("hourly", each[:2]) for each in times]
-    (tmp_path / "a.yaml").write_text("---\n".join(manifests))
-    said = run(tmp_path, "--from", "2026-03-02T00:00:00Z", "--days", "2")
-    assert said.count("T09:00:00+00:00  1, as in 1 other\n") == 1
-    assert said.count("T09:30:00+00:00  1, as in 1 other\n") == 1

@@ -269,37 +269,6 @@ def test_a_cronjob_is_taken_for_the_schedule_it_becomes(duepoint):
     assert answer.column("scheduledTime") == [hour("02:30")]
 
 
-def test_a_table_has_a_column_for_each_fact(duepoint):
-    given = json.dumps(a_schedule("x", jobTemplate=a_job(), schedule="@daily"))
-    answer = duepoint("simulate", "-f", "-", *DAY, "-o", "table", given=given)
-    head, row = answer.out.splitlines()
-    assert head.split() == ["schedule", "scheduledTime", "local", "outcome", "reason", "firedAt"]
-    assert row.split()[3:] == ["Started", hour("00:00")]
-
-
-@pytest.mark.parametrize(
-    ("columns", "form", "left_out"),
-    [
-        (80, "table", {"local", "firedAt"}), (106, "table", {"local"}), (133, "table", set()),
-        (80, "wide", set()),
-    ],
-)  # fmt: skip
-def test_a_table_fits_its_terminal(duepoint, monkeypatch, columns, form, left_out):
-    monkeypatch.setattr(output, "terminal_columns", lambda: columns)
-    long = a_schedule("a-report-of-the-night", namespace="team-a", jobTemplate=a_job())
-    down = ("--down", window("00:00", "03:00"))
-    answer = duepoint(
-        "simulate", "-f", "-", *DAY, *down, "-o", form,
-        given=json.dumps(long | {"spec": {**long["spec"], "schedule": "@hourly"}}),
-    )  # fmt: skip
-    head, *rows = answer.out.splitlines()
-    every = ["schedule", "scheduledTime", "local", "outcome", "reason", "firedAt"]
-    assert head.split() == [name for name in every if name not in left_out]
-    assert any("CatchUpPolicy" in row for row in rows)
-    if form == "table":
-        assert max(map(len, (head, *rows))) <= columns
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -338,13 +307,6 @@ def test_that_a_concurrency_policy_is_left_out_is_said(duepoint, policy):
     answer = duepoint("simulate", "-f", "-", *DAY, given=json.dumps(thing))
     assert f"concurrencyPolicy: {policy} is left out" in answer.err
     assert {row["outcome"] for row in answer.rows} == {"Started"}
-
-
-def test_nothing_is_said_of_a_policy_that_means_nothing(duepoint):
-    thing = a_schedule("nightly", namespace="team", schedule="0 * * * *", concurrencyPolicy="Queue")
-    thing["spec"] = {k: v for k, v in thing["spec"].items() if k not in ("jobTemplate", "webhook")}
-    thing["spec"]["stream"] = {"name": "events"}
-    assert duepoint("simulate", "-f", "-", *DAY, given=json.dumps(thing)).err == ""
 
 
 def test_nothing_is_said_of_the_policy_that_allows_everything(duepoint):

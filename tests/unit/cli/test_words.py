@@ -77,43 +77,6 @@ def test_a_word_of_other_programs_leads_to_ours(refused, word, meant):
     assert f'did you mean "{meant}"?' in refused(word)
 
 
-def test_every_word_that_is_suggested_exists():
-    context = click.Context(cli.commands)
-    for words in set(mistakes.MEANT.values()) - {"--help"}:
-        first, _, second = words.partition(" ")
-        command = cli.commands.get_command(context, first)
-        assert not second or second in command.list_commands(context)
-
-
-@pytest.mark.parametrize("group", ["dlq", "queue", "set", "webhook"])
-def test_a_group_without_its_word_names_the_words_in_one_line(refused, group):
-    message = refused(group)
-    assert f"a word is missing behind {group}: write " in message
-    assert "Usage" not in message
-
-
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        (("dlq", "lst"), "list"), (("queue", "stat"), "stats"), (("webhook", "Test"), "test"),
-        (("set", "exprt"), "export"), (("import", "cronjo"), "cronjob"),
-    ],
-)  # fmt: skip
-def test_a_wrong_word_behind_a_group_leads_to_the_nearest(refused, words, meant):
-    group, word = words
-    said = f'there is no command {group} "{word}"; did you mean "{meant}"?'
-    assert said in refused(*words)
-
-
-@pytest.mark.parametrize("group", [(), ("dlq",), ("queue",), ("set",), ("import",), ("webhook",)])
-def test_help_says_of_each_word_all_of_its_first_sentence(duepoint, group):
-    answer = duepoint(*group, "-h")
-    _, found, listed = answer.out.partition("Commands:\n")
-    assert found
-    assert listed
-    assert "..." not in listed
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -214,21 +177,11 @@ def test_a_name_that_is_nearly_right_is_corrected_in_any_case(refused, cluster, 
     assert f'NAME: there is no Schedule shop/{name}; did you mean "nightly"?' in message
 
 
-@pytest.mark.parametrize("command", ["why", "trigger"])
-def test_a_name_that_is_near_none_leads_to_the_list(refused, cluster, command):
-    message = refused(command, "zzz")
-    assert "kubectl duepoint list -n shop shows those there are" in message
-
-
 @pytest.mark.parametrize("command", ["why", "trigger", "backfill"])
 def test_a_cluster_without_the_crds_is_no_wrong_name(refused, cluster, command):
     cluster.answers[COLLECTION] = (404, {"message": "the server could not find the resource"})
     more = ("--from", "2026-11-01", "--to", "2026-11-02") if command == "backfill" else ()
     assert "install Duepoint" in refused(command, "nightly-x", *more)
-
-
-def test_a_namespace_is_no_path(refused):
-    assert '--namespace: "a/b" is no name of an object' in refused("list", "-n", "a/b")
 
 
 # -- times ---------------------------------------------------------------------------------------
@@ -284,31 +237,12 @@ def test_what_is_no_time_is_refused_before_a_cluster_is_asked(refused, command, 
     assert "HH:MM for the last one, or yesterday HH:MM" in message
 
 
-@pytest.mark.parametrize("command", ["why", "logs", "trigger"])
-def test_a_time_that_does_not_exist_is_refused_before_a_cluster_is_asked(refused, command):
-    message = refused(command, "nightly", "--at", "2026-02-30", "--kubeconfig", "/nonexistent")
-    assert '--at: "2026-02-30" does not exist' in message
-
-
 @pytest.mark.parametrize("end", ["--from", "--to"])
 def test_an_end_of_a_backfill_is_read_before_a_cluster_is_asked(refused, end):
     ends = {"--from": "yesterday", "--to": "today", end: "monday"}
     words = [word for pair in ends.items() for word in pair]
     message = refused("backfill", "nightly", *words, "--kubeconfig", "/nonexistent")
     assert f'{end}: "monday" is no time' in message
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("list nightly", '"nightly"; to see one write duepoint describe nightly'),
-        ("why nightly weekly", '"weekly"; duepoint why -h shows its words'),
-        ("doctor all of it", '"all of it"; duepoint doctor -h shows its words'),
-    ],
-)
-def test_a_word_too_many_is_named(refused, words, said):
-    first = words.split()[0]
-    assert f"{first} takes no such word: {said}" in refused(*words.split())
 
 
 # -- the cluster ---------------------------------------------------------------------------------
@@ -327,23 +261,6 @@ def test_a_wrong_selector_is_named_by_its_option(refused, cluster, command):
     assert '--selector: "a in (": unable to parse requirement' in refused(command, "-l", "a in (")
 
 
-def test_a_list_fits_a_terminal_of_80_columns(duepoint, cluster, monkeypatch):
-    long = {"schedules": ["0 9 * * MON-SAT", "30 18 * * MON-FRI", "0 12 * * 5L"]}
-    spec = {"timeZone": "Etc/UTC", "webhook": {"url": "https://a.io/"}, **long}
-    named = {**ITEM["metadata"], "name": "a-report-of-the-night-1"}
-    status = {"nextScheduleTime": "2026-11-28T04:15:54Z"}
-    item = {**ITEM, "metadata": named, "spec": spec, "status": status}
-    for path in (COLLECTION, COLLECTION.replace("namespaces/shop/", "")):
-        cluster.answers[path] = (200, {"items": [item], "metadata": {}})
-    monkeypatch.setattr(output, "terminal_columns", lambda: 80)
-    for everywhere in ((), ("-A",)):
-        head, line = duepoint("list", *everywhere).out.splitlines()
-        assert max(len(head), len(line)) <= 80
-        assert "a-report-of-the-night-1" in line
-        assert "2026-11-28T04:15:54Z" in line
-        assert head.split()[-2:] == ["result", "health"]
-
-
 def test_a_namespace_that_does_not_exist_is_no_healthy_one(duepoint, cluster):
     cluster.answers |= {
         "/version": (200, {}),
@@ -354,31 +271,6 @@ def test_a_namespace_that_does_not_exist_is_no_healthy_one(duepoint, cluster):
     assert (
         "schedules: there is no namespace shop\n  do  write another -n; kubectl get" in answer.out
     )
-
-
-@pytest.mark.parametrize("status", [200, 403])
-def test_a_namespace_without_schedules_is_healthy(duepoint, cluster, status):
-    cluster.answers |= {
-        "/version": (200, {}),
-        "/api/v1/namespaces/shop": (status, {}),
-        COLLECTION: (200, {"items": [], "metadata": {}}),
-    }
-    [row] = [row for row in duepoint("doctor", "-o", "json").rows if row["check"] == "schedules"]
-    assert (row["state"], row["found"]) == (
-        "ok",
-        "0 Schedules in namespace shop, none in trouble (-A looks at all)",
-    )
-
-
-def test_what_a_narrow_terminal_cuts_doctor_says_below(duepoint, cluster, monkeypatch):
-    cluster.answers["/version"] = (200, {})
-    monkeypatch.setattr(output, "terminal_columns", lambda: 80)
-    lines = duepoint("doctor").out.splitlines()
-    rows = {row["check"]: row["found"] for row in duepoint("doctor", "-o", "json").rows}
-    cut = [line.split("  ")[0] for line in lines if line.endswith("...")]
-    assert "chart" in cut
-    for check in cut:
-        assert f"{check}: {rows[check]}" in lines
 
 
 @pytest.mark.parametrize("command", [("list",), ("doctor",), ("why", "x"), ("trigger", "x")])
@@ -443,16 +335,6 @@ def test_logs_that_cannot_be_read_are_no_success(duepoint, cluster):
     answer = duepoint("logs", "nightly")
     assert (answer.code, answer.out) == (2, "")
     assert "container is waiting to start" in answer.err
-
-
-@pytest.mark.parametrize("page", ["howto/twenty-tasks", "runbooks/DuepointRunsFailing"])
-def test_the_logs_that_a_page_asks_for_are_shown(duepoint, cluster, page):
-    cluster.answers[give_a_run(cluster, "team-a", "report")] = (200, "hello")
-    [path] = [each for each in pagecommands.PAGES if pagecommands.name_of(each) == page]
-    commands = [each for block in pagecommands.blocks_of(path) for each in block.left_out]
-    [words] = [shlex.split(each) for each in commands if "duepoint logs " in each]
-    answer = duepoint(*words[words.index("logs") :])
-    assert (answer.code, answer.out) == (0, '[p/main] "hello"\n')
 
 
 # -- output --------------------------------------------------------------------------------------

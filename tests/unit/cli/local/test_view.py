@@ -62,24 +62,6 @@ def test_the_screen_fits_its_terminal(size, number):
     assert max(map(len, shown)) <= size[0]
 
 
-def test_a_row_answers_what_is_next_what_was_last_and_how_it_went():
-    row = next(line for line in lines([schedule()]) if line.startswith("one"))
-
-    assert row.split() == [
-        "one",
-        "@every",
-        "30s",
-        "in",
-        "12",
-        "s",
-        "11:59:42",
-        "Succeeded",
-        "3",
-        "ms",
-        "4",
-    ]
-
-
 @pytest.mark.parametrize("width", [40, 55, 56, 75, 76, 80, 110])
 def test_a_name_and_its_answers_can_be_read_at_every_width(width):
     result = "Reconciling"
@@ -100,27 +82,6 @@ def test_the_cause_at_the_end_of_a_notice_is_read_at_every_width(width):
     shown = lines([schedule()], notices=[notice], size=(width, 24))
 
     assert cause in " ".join(" ".join(shown).split())
-
-
-def test_deliveries_come_newest_first_with_their_lateness():
-    shown = lines([schedule()], [delivery(9), delivery(2)])
-
-    arrivals = [line.split() for line in shown if "webhook" in line]
-    assert [one[0] for one in arrivals] == ["11:59:58", "11:59:51"]
-    assert arrivals[0][-3:] == ["6", "ms", "/hook"]
-
-
-def test_what_does_not_fit_is_counted():
-    shown = lines([schedule(f"s{index}") for index in range(100)], size=(80, 24))
-
-    rows = sum(line.startswith("s") for line in shown)
-    assert f"... and {100 - rows} more" in shown
-
-
-def test_namespaces_are_shown_when_there_are_several():
-    shown = lines([schedule(), schedule(namespace="other")])
-
-    assert any(line.startswith("other/one") for line in shown)
 
 
 @pytest.mark.parametrize(
