@@ -18,7 +18,7 @@ from tools.up import installation
     [
         (chartdoc.PAGE, lambda: chartdoc.page(chartdoc.PAGE.read_text(), chartdoc.VALUES.read_text()), "chartdoc"),
         (settingsdoc.PAGE, settingsdoc.page, "settingsdoc"),
-        (httpapidoc.PAGE, httpapidoc.page, "httpapidoc"),
+        (httpapidoc.PAGE, lambda: httpapidoc.page(httpapidoc.PAGE.read_text()), "httpapidoc"),
         (syncclient.TARGET, lambda: syncclient.generated(syncclient.SOURCE.read_text()), "syncclient"),
     ],
     ids=lambda value: getattr(value, "name", ""),
