@@ -108,12 +108,6 @@ _OTHERS = (
         },
     ),
     Recipe(
-        module="kube-state-metrics",
-        version="v2.18.0",
-        commands={"kube-state-metrics": "k8s.io/kube-state-metrics/v2"},
-        seconds=60,
-    ),
-    Recipe(
         module="prometheus",
         version="v0.316.0",
         commands={"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
@@ -184,7 +178,8 @@ def _build_missing(recipes: Sequence[Recipe], environment: Mapping[str, str]) ->
     """Build what is not there, the longest first; an interrupt or a failure ends all builds."""
     if not recipes:
         return
-    together = progress.SideBySide({each.module: each.seconds for each in recipes})
+    names = ", ".join(each.module for each in recipes)
+    usual_seconds = sum(each.seconds for each in recipes)
     longest_first = sorted(recipes, key=lambda each: -each.seconds)
     is_over = threading.Event()
 
@@ -198,14 +193,14 @@ def _build_missing(recipes: Sequence[Recipe], environment: Mapping[str, str]) ->
             raise
 
     with (
-        together.shown(),
+        progress.long_step(f"Building {names}, once", usual_seconds),
         concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool,
     ):
         builds = {pool.submit(build_unless_over, each): each for each in longest_first}
         try:
             for build in concurrent.futures.as_completed(builds):
                 build.result()
-                together.finish(builds[build].module)
+                progress.say(f"  {builds[build].module} is ready")
         except BaseException:
             is_over.set()
             for compiler in tuple(_compilers):

@@ -2,8 +2,7 @@
 
 Standard output belongs to results (`env` prints shell code there). A long step says how long it
 usually takes; on a terminal its line is rewritten every second, elsewhere a line follows every
-half minute, so that a build log stays readable. Steps that go on side by side share one line, which
-says how much time is left by how long the finished ones have taken.
+half minute, so that a build log stays readable.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from duepoint.cli import output
 
@@ -32,54 +31,6 @@ def long_step(text: str, usual_seconds: int) -> Iterator[None]:
     with _ticking(lambda: duration(time.monotonic() - started)):
         yield
     say(f"  done after {duration(time.monotonic() - started)}")
-
-
-class SideBySide:
-    """Steps that share the cores; they take as long as all of them together.
-
-    Args:
-        usual: name -> seconds that each usually takes alone, on 2 cores.
-        monotonic: for tests.
-    """
-
-    def __init__(
-        self, usual: Mapping[str, int], monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._usual = dict(usual)
-        self._total = sum(usual.values())
-        self._monotonic = monotonic
-        self._started = monotonic()
-        self._finished = 0
-        self._slowness = 1.0
-
-    @contextlib.contextmanager
-    def shown(self) -> Iterator[None]:
-        """Show the time until the block ends."""
-        names = ", ".join(self._usual)
-        say(f"Building {names}, once (usually {duration(self._total)} on 2 cores)")
-        with _ticking(self.line):
-            yield
-        say(f"  done after {duration(self._monotonic() - self._started)}")
-
-    def finish(self, name: str) -> None:
-        """One of them is done."""
-        self._finished += self._usual.pop(name)
-        # They share the cores: while one has taken its time, the others have come on, too. By now
-        # at least its own share of the work was done, two at a time.
-        most_done = min(self._total, self._finished * 2)
-        self._slowness = max(1.0, (self._monotonic() - self._started) / most_done)
-        say(f"  {name} is ready; {self.line()}" if self._usual else f"  {name} is ready")
-
-    def line(self) -> str:
-        """How long it has taken, what is under way, and how long that will take."""
-        elapsed = self._monotonic() - self._started
-        left = self._seconds_left(elapsed)
-        rest = f"about {duration(left)} left" if left > 0 else "longer than usual"
-        return f"{duration(elapsed)}, {rest} for {', '.join(self._usual) or 'nothing'}"
-
-    def _seconds_left(self, elapsed: float) -> float:
-        """The rest of the usual total, at the pace that the last one to finish has shown."""
-        return self._total * self._slowness - elapsed if self._usual else 0.0
 
 
 @contextlib.contextmanager
