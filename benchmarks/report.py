@@ -95,7 +95,8 @@ def environment() -> str:
 def measure(parts: Mapping[str, Callable[[], Figures]], usual: Iterable[str] = ()) -> int:
     """Run the parts that the command line or ``PARTS`` names (or the usual ones, or all).
 
-    Each figure is a line. The exit code is 2 for an unknown part, and 1 for a missed bar if ``CHECK=1``.
+    Each figure is a line. The exit code is 2 for an unknown part, and 1 for a missed bar if
+    ``CHECK=1``.
     """
     names = sys.argv[1:] or os.environ.get("PARTS", "").replace(",", " ").split()
     if unknown := sorted(set(names) - set(parts)):

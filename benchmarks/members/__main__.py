@@ -1,8 +1,8 @@
 """``python -m benchmarks.members [PART ...]``: all parts, or those named.
 
 ``deletion`` loads ``COUNT`` members (a million unless set otherwise; ``SMALL=1`` takes 50,000) and
-deletes their set; ``full`` fires, creates and reads beside so many for ``SECONDS``. ``KIND`` chooses the server (valkey, redis-server). Ten million members
-need some 2 GB of memory.
+deletes their set; ``full`` fires, creates and reads beside so many for ``SECONDS``. ``KIND``
+chooses the server (valkey, redis-server). Ten million members need some 2 GB of memory.
 """
 
 from __future__ import annotations

@@ -28,7 +28,6 @@ from benchmarks import report, scene
 from benchmarks.members import clients, oneoffs
 from benchmarks.members.oneoffs import OneOffs
 from benchmarks.report import Figure
-from duepoint import telemetry
 from duepoint.client import AsyncClient, AsyncSetClient
 from duepoint.client.members import MemberRow
 from tests.support.process import Process

@@ -1,4 +1,4 @@
-"""What is shipped is locked, its licences are known, and nothing foreign decides what a build does."""
+"""What is shipped is locked and licensed, and nothing foreign decides what a build does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands on the pages exist with their options, print what is shown, and are run or say why not."""
+"""Commands on the pages exist, print what is shown, and are run by a test or say why not."""
 
 from __future__ import annotations
 

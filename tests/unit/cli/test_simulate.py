@@ -7,7 +7,7 @@ import json
 import pytest
 
 from duepoint.cli import output
-from tests.integration.crds.manifests import a_job, a_schedule
+from tests.integration.crds.manifests import a_schedule
 from tests.integration.crds.test_accepted_objects import CRONJOB
 
 DAY = ("--from", "2026-12-01T00:00:00Z", "--to", "2026-12-01T06:00:00Z")

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
-import subprocess
-import sys
 
-import click
 import pytest
 from click.testing import CliRunner
 
 from duepoint import cli
 from duepoint.cli import output
-from duepoint.cli.queue import partition
-from duepoint.delayqueue.resharding import resharding
 
 HOSTILE = """\
 apiVersion: {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from duepoint import cli
-from duepoint.cli import instants, kubectlflags, mistakes, output
-from tests.support import background, pagecommands, scriptedapi
+from duepoint.cli import instants, kubectlflags, output
+from tests.support import background, scriptedapi
 
 ITEM = {
     "metadata": {"name": "nightly", "namespace": "shop", "uid": "u", "generation": 1},
