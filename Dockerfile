@@ -4,7 +4,7 @@
 # With Kafka: `docker build --build-arg LOCK=requirements-kafka.lock -t duepoint:kafka .`
 # With Kafka and traces: `docker build --build-arg LOCK=requirements-full.lock -t duepoint:full .`
 
-# The digest of the list for all architectures belongs beside the tag: `make base-digests` looks it up.
+# The digest of the list for all architectures belongs beside the tag: `python -m tools.release.bases --write` looks it up.
 ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS build

@@ -60,10 +60,6 @@ cluster: $(STAMP) ## start a Kubernetes control plane and Valkey, without root o
 env: $(STAMP) ## print shell commands to use that cluster: eval "$(make env)"
 	@$(PY) -m tools.devcluster env
 
-.PHONY: status
-status: $(STAMP) ## what runs
-	@$(PY) -m tools.devcluster status || true
-
 .PHONY: up
 up: $(STAMP) ## cluster, operator, worker, webhook receiver and examples, with a live view (DETACH=1)
 	@$(PY) -m tools.up --cluster $(CLUSTER) $(if $(filter-out 0,$(DETACH)),--detach)
@@ -130,59 +126,49 @@ lint: $(STAMP) ## format, style and spelling, changing nothing
 	$(BIN)/codespell $$(git ls-files | grep -v -e '\.lock$$' -e 'go\.sum$$' -e '^crds/')
 
 .PHONY: types
-types: $(STAMP) ## mypy, strict
+types: $(STAMP) ## mypy, strict, and who may import whom
 	$(BIN)/mypy -p duepoint
 	$(BIN)/mypy -p tools
-
-.PHONY: contract
-contract: $(STAMP) ## who may import whom
 	$(BIN)/lint-imports
 
-.PHONY: crds-check
-crds-check: $(STAMP) ## the CRDs in crds/ are the ones their sources give
-	$(PY) -m tools.jobschema --check
-
-.PHONY: chart-check
-chart-check: $(STAMP) ## the chart's README and its kept renderings are current (WRITE=1 renews them)
-	$(PY) -m tools.chartdoc $(if $(WRITE),,--check)
-	$(PY) -m tools.release.manifests $(if $(WRITE),,--check)
-	$(if $(WRITE),$(PY) -m tools.up.installation)
+.PHONY: generate
+generate: $(STAMP) ## write what is made of sources: CRDs and schemas, tables of pages, the chart's renderings (CHECK=1 compares)
+	$(PY) -m tools.jobschema $(if $(CHECK),--check)
+	$(PY) -m tools.chartdoc $(if $(CHECK),--check)
+	$(PY) -m tools.settingsdoc $(if $(CHECK),--check)
+	$(PY) -m tools.httpapidoc $(if $(CHECK),--check)
+	$(PY) -m tools.syncclient $(if $(CHECK),--check)
+	$(PY) -m tools.release.manifests $(if $(CHECK),--check)
+	$(if $(CHECK),,$(PY) -m tools.up.installation)
 
 ##@ Testing
+
+.PHONY: build
+build: $(STAMP) ## build what tests run on, which they do themselves where this was not done
+	@$(PY) -m tools.devcluster build --tool helm
+	@if $(PY) -m tools.realnode check; then $(PY) -m tools.realnode build; fi
 
 .PHONY: test
 test: $(STAMP) ## every test, on a control plane and a Valkey of its own (PYTEST_ARGS="-k name", WORKERS=)
 	@$(PY) -m tools.devcluster run --tool helm -- \
 	  $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
-.PHONY: servers
-servers: $(STAMP) ## build what `make test` runs on, which it does itself where this was not done
-	@$(PY) -m tools.devcluster build --tool helm
-
 .PHONY: test-unit
 test-unit: $(STAMP) ## the product's tests that need no server, in seconds
 	@$(WITHOUT_SERVER) tests/unit $(PYTEST_ARGS)
 
-.PHONY: test-repository
-test-repository: $(STAMP) ## what surrounds the product: pages, written files, schemas, alerts, what is shipped
-	@$(WITHOUT_SERVER) tests/repository $(PYTEST_ARGS)
-
-.PHONY: test-scenarios
-test-scenarios: $(STAMP) ## operator and workers together, without a server, in virtual time
-	@$(WITHOUT_SERVER) tests/scenarios $(PYTEST_ARGS)
-
 # Tests of real seconds (limits of time, a collector that hangs) that need no server.
 WAITING_TESTS = $(addprefix tests/integration/,cli client tracing kube/test_usersessions.py)
 
-.PHONY: test-waits
-test-waits: $(STAMP) ## what waits for real seconds and needs no server
-	@$(WITHOUT_SERVER) $(WAITING_TESTS) $(PYTEST_ARGS)
+.PHONY: test-serverless
+test-serverless: $(STAMP) ## every test that needs no server: unit tests, scenarios in virtual time, what surrounds the product
+	@$(WITHOUT_SERVER) tests/unit tests/scenarios tests/repository tests/chaos $(WAITING_TESTS) $(PYTEST_ARGS)
 
 .PHONY: test-pythons
-test-pythons: ## test-unit, test-repository, test-waits and test-scenarios on every other supported Python that is installed, in environments of their own (PYTHONS=)
+test-pythons: ## test-serverless on every other supported Python that is installed, in environments of their own (PYTHONS=)
 	@for python in $(filter-out python$(VERSION),$(PYTHONS)); do \
 	  if $$python -c '' 2>/dev/null; \
-	  then echo "Unit tests on $$python" >&2; $(MAKE) test-unit test-repository test-waits test-scenarios PYTHON=$$python VENV=.venv-$$python; \
+	  then echo "Tests without a server on $$python" >&2; $(MAKE) test-serverless PYTHON=$$python VENV=.venv-$$python; \
 	  else echo "No $$python here: left out" >&2; fi; \
 	done
 
@@ -218,10 +204,6 @@ test-real: $(STAMP) ## image and chart on a node that runs containers, as users 
 	$(PY) -m tools.realnode --cluster $(REAL) run -- $(SHELL) $(.SHELLFLAGS) \
 	  '$(BIN)/pytest -n 3 -m "not alone" tests/real $(PYTEST_ARGS) && $(BIN)/pytest -m alone tests/real $(PYTEST_ARGS)'
 
-.PHONY: real-parts
-real-parts: servers ## build what `make real` and `make test-real` run on, which they do themselves where this was not done
-	@if $(PY) -m tools.realnode check; then $(PY) -m tools.realnode build; fi
-
 .PHONY: fuzz
 fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most 5 ms (COUNT=, SEED=)
 	@PYTHONPATH=operator:. $(PY) -m tests.property.expressions.fuzzing $(or $(COUNT),1000000) $(or $(SEED),fuzz)
@@ -250,7 +232,7 @@ chaos-night: $(STAMP) ## the same for three hours
 	@$(CHAOS) --size night
 
 .PHONY: checks
-checks: servers real-parts lint types contract docs test-pythons ## what `make ci` does before it runs `make test`
+checks: build lint types docs test-pythons ## what `make ci` does before it runs `make test`
 
 # A compiler, a type checker and the installation of an environment leave one another cores; what
 # each says comes when it has ended. Tests on servers run alone.
@@ -264,12 +246,9 @@ ci: $(STAMP) ## exactly what continuous integration runs
 ##@ Documentation
 
 .PHONY: docs
-docs: .venv-docs/.complete ## the documentation as a site in build/site; a broken link is an error
-	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
-
-.PHONY: docs-serve
-docs-serve: .venv-docs/.complete ## the same site on http://127.0.0.1:8000, built anew while pages are edited
-	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs serve --watch README.md --watch CHANGELOG.md
+docs: .venv-docs/.complete ## the documentation as a site in build/site; a broken link is an error (SERVE=1: on port 8000, built anew while pages are edited)
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs \
+	  $(if $(SERVE),serve --watch README.md --watch CHANGELOG.md,build --strict)
 
 .venv-docs/.complete: requirements-docs.lock
 	@echo "Creating .venv-docs (usually 20 s)" >&2
@@ -285,15 +264,6 @@ release: $(STAMP) ## every file of a release in dist/, from the commit (IMAGE=re
 	@$(PY) -m tools.release $(if $(IMAGE),--image $(IMAGE)) $(if $(PUSH),--push) \
 	  $(if $(COSIGN_KEY),--cosign-key $(COSIGN_KEY)) $(RELEASE_ARGS)
 
-.PHONY: base-digests
-base-digests: $(STAMP) ## ask the registry for the digests of the image's bases and keep them in the Dockerfile
-	@$(PY) -m tools.release.bases --write
-
-.PHONY: version
-version: $(STAMP) ## what version this is; TO=1.2.3 makes it another one everywhere
-	@$(PY) -m tools.release.versions $(TO)
-	@$(if $(TO),$(MAKE) chart-check WRITE=1)
-
 ##@ Measuring
 
 .PHONY: bench
@@ -307,6 +277,7 @@ bench-%: $(STAMP) ## one benchmark of docs/reference/*benchmarks.md by name (SMA
 	@$(if $(filter $*,$(BENCH_ALONE)),,$(PY) -m tools.devcluster run --tool helm $(if $(filter $*,api),--tool vegeta) --) \
 	  $(PY) -m benchmarks $*
 
+.PHONY: bench-real
 bench-real: $(STAMP) ## a load on a real node, while each of 16 incidents happens once: none lost, doubled, early (MINUTES=60, MEMBERS=, INCIDENTS=killed; PART=burst: Jobs beside CronJob, COUNT=)
 	@$(PY) -m tools.realnode run -- $(PY) -m benchmarks.realnode.$(or $(PART),hour)
 

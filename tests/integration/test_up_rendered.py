@@ -9,5 +9,5 @@ def test_the_rendered_file_is_the_chart_of_today():
     today = installation.accounts_and_roles(installation.rendered())
     text = installation.RENDERED.read_text()
 
-    assert installation.accounts_and_roles(text) == today, "make chart-check WRITE=1"
+    assert installation.accounts_and_roles(text) == today, "make generate"
     assert installation.chart_objects() == today

@@ -39,7 +39,7 @@ def test_crds_their_copy_in_the_chart_and_the_editors_schemas_are_current() -> N
 def test_the_rendered_chart_of_make_up_is_of_the_chart_of_today() -> None:
     """Its content is compared where there is Helm: tests/integration/test_up_rendered.py."""
     mark, _, _ = installation.RENDERED.read_text().partition("\n")
-    assert mark == installation.mark_of_today(), "make chart-check WRITE=1"
+    assert mark == installation.mark_of_today(), "make generate"
 
 
 def test_package_and_chart_have_one_version() -> None:

@@ -67,8 +67,8 @@ def main() -> int:
             return 1
     missing = without_digest(DOCKERFILE.read_text())
     sys.stderr.writelines(
-        f"the Dockerfile names {each} without a digest; `make base-digests`, where the registry "
-        "can be reached, writes it\n"
+        f"the Dockerfile names {each} without a digest; `python -m tools.release.bases --write`,"
+        " where the registry can be reached, writes it\n"
         for each in missing
     )
     return 1 if missing else 0

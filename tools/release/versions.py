@@ -2,7 +2,7 @@
 
 `operator/duepoint/__init__.py` has the version; the package's metadata is made of it. The chart
 cannot be: Chart.yaml has to name its version and the one of the image. With VERSION all three are
-written; the files that are made of them are renewed by `make chart-check WRITE=1`.
+written; the files that are made of them are renewed by `make generate`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Accounts, roles and admission policies are those of `charts/duepoint`; its Deplo
 because operator and worker run on this machine. So a right that the chart forgets is missing here.
 They are in `rendered.yaml` as Helm renders them, so that a start needs no Helm, which takes
 minutes to build. Once the chart is another one than that file was made of, Helm renders it;
-`make chart-check WRITE=1` writes the file anew, and a test refuses a stale one.
+`make generate` writes the file anew, and a test refuses a stale one.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def mark_of_today() -> str:
     files = (CHART / "Chart.yaml", CHART / "values.yaml", *CHART.rglob("templates/**/*"))
     for path in sorted(each for each in files if each.is_file() and "crds" not in each.parts):
         digest.update(f"{path.relative_to(CHART)}\0".encode() + path.read_bytes() + b"\0")
-    return f"# Written by make chart-check WRITE=1; do not edit. Chart {digest.hexdigest()}"
+    return f"# Written by make generate; do not edit. Chart {digest.hexdigest()}"
 
 
 def rendered() -> str:
