@@ -53,7 +53,9 @@ def _lines() -> Iterator[str]:
         " `status`, `code`, `detail`, perhaps\n`field`, and `requestId`, which the log names too."
         " Branch on `code`; texts may change.\n\n| code | status | title |\n|---|---|---|"
     )
-    yield from (f"| `{code}` | {kind.status} | {kind.title} |" for code, kind in problems.KINDS.items())
+    yield from (
+        f"| `{code}` | {kind.status} | {kind.title} |" for code, kind in problems.KINDS.items()
+    )
 
 
 def _fields(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -72,7 +74,9 @@ def _type(field: dict[str, Any]) -> str:
     if field.get("format") == "date-time":
         return "time"
     kinds = field.get("type", "any")
-    return kinds if isinstance(kinds, str) else " or ".join(kind for kind in kinds if kind != "null")
+    return (
+        kinds if isinstance(kinds, str) else " or ".join(kind for kind in kinds if kind != "null")
+    )
 
 
 def main(arguments: list[str]) -> int:

@@ -264,7 +264,5 @@ if __name__ == "__main__":
     rate = int(os.environ.get("RATE") or usual[0])
     seconds = float(os.environ.get("SECONDS") or usual[1])
     sys.exit(
-        report.measure(
-            {"kills": lambda: run(rate=rate, seconds=seconds, every_seconds=usual[2])}
-        )
+        report.measure({"kills": lambda: run(rate=rate, seconds=seconds, every_seconds=usual[2])})
     )

@@ -88,9 +88,13 @@ def test_a_release_is_the_same_bytes_again_and_says_what_it_was_made_of(tmp_path
     assert building.sums(tmp_path)[archive.name] == hashlib.sha256(found[0]).hexdigest()
     said = json.loads(
         provenance.statement(
-            files={"a": "1" * 64}, locks={"a.lock": "2" * 64}, commit="c" * 40, repository="",
-            parameters={}, builder="https://builder.example/",
-        )  # fmt: skip
+            files={"a": "1" * 64},
+            locks={"a.lock": "2" * 64},
+            commit="c" * 40,
+            repository="",
+            parameters={},
+            builder="https://builder.example/",
+        )
     )
     assert said["subject"] == [{"name": "a", "digest": {"sha256": "1" * 64}}]
     (commit, *_) = said["predicate"]["buildDefinition"]["resolvedDependencies"]
@@ -125,9 +129,10 @@ def test_versions_that_the_page_of_support_names_are_those_that_are_tried() -> N
     required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
     tried = rows["Python, for the command and the client"].split(", ")
     assert required == f">={tried[0]}"
-    assert f"PYTHONS ?= {' '.join(f'python{each}' for each in tried)}\n" in (
-        ROOT / "Makefile"
-    ).read_text()
+    assert (
+        f"PYTHONS ?= {' '.join(f'python{each}' for each in tried)}\n"
+        in (ROOT / "Makefile").read_text()
+    )
 
 
 def test_what_is_fetched_is_the_version_that_would_be_built() -> None:

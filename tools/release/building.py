@@ -74,7 +74,10 @@ def release(wanted: Wanted, repository: Path) -> Iterator[str]:
         )
         yield said
         for each in bases.without_digest((sources / "Dockerfile").read_text()):
-            yield f"image: its base {each} has no digest; `python -m tools.release.bases --write` looks it up"
+            yield (
+                f"image: its base {each} has no digest;"
+                " `python -m tools.release.bases --write` looks it up"
+            )
         _package(sources, folder, epoch)
         _chart(sources, folder, wanted.image, digest, epoch)
         _plugin(sources, folder, version, wanted.repository_url, epoch)

@@ -50,9 +50,13 @@ ADDS = {
     ),
     "dashboard": ("grafana_folder", "namespace: monitoring"),
     "egress": ('"10.1.2.0/24"', '"10.1.2.3/32"', '"10.96.0.0/12"', "value: allowlist"),
-    "process-settings": ("value: debug", "containerPort: 9090", "terminationGracePeriodSeconds: 70"),
+    "process-settings": (
+        "value: debug",
+        "containerPort: 9090",
+        "terminationGracePeriodSeconds: 70",
+    ),
     "http-api-behind-a-proxy": (
-        *("value: \"20000\"", "name: duepoint-api", "team: shop"),
+        *('value: "20000"', "name: duepoint-api", "team: shop"),
         "DUEPOINT_API_AUDIENCES",
     ),
 }

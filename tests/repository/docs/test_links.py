@@ -8,7 +8,9 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[3]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FOLDERS = [each for each in REPOSITORY.iterdir() if each.is_dir() and each.name[0] != "."]
-PAGES = sorted({*REPOSITORY.glob("*.md"), *(page for each in FOLDERS for page in each.rglob("*.md"))})
+PAGES = sorted(
+    {*REPOSITORY.glob("*.md"), *(page for each in FOLDERS for page in each.rglob("*.md"))}
+)
 TARGETS = re.findall(
     r"^([a-z][a-z-]*%?):(?!=)", (REPOSITORY / "Makefile").read_text(), re.MULTILINE
 )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 
 import pytest
-import yaml
 
 from duepoint import __version__
 

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from duepoint.cli import output
 from tests.integration.crds.manifests import a_schedule
 from tests.integration.crds.test_accepted_objects import CRONJOB
 

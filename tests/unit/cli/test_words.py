@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from aiohttp import web
 
 from duepoint import cli
 from duepoint.cli import instants, kubectlflags, output
-from tests.support import background, scriptedapi
+from tests.support import background, pagecommands, scriptedapi
 
 ITEM = {
     "metadata": {"name": "nightly", "namespace": "shop", "uid": "u", "generation": 1},
@@ -334,6 +335,16 @@ def test_logs_that_cannot_be_read_are_no_success(duepoint, cluster):
     answer = duepoint("logs", "nightly")
     assert (answer.code, answer.out) == (2, "")
     assert "container is waiting to start" in answer.err
+
+
+@pytest.mark.parametrize("page", ["howto/twenty-tasks", "runbooks/DuepointRunsFailing"])
+def test_the_logs_that_a_page_asks_for_are_shown(duepoint, cluster, page):
+    cluster.answers[give_a_run(cluster, "team-a", "report")] = (200, "hello")
+    [path] = [each for each in pagecommands.PAGES if pagecommands.name_of(each) == page]
+    commands = [each for block in pagecommands.blocks_of(path) for each in block.left_out]
+    [words] = [shlex.split(each) for each in commands if "duepoint logs " in each]
+    answer = duepoint(*words[words.index("logs") :])
+    assert (answer.code, answer.out) == (0, '[p/main] "hello"\n')
 
 
 # -- output --------------------------------------------------------------------------------------
