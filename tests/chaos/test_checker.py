@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.chaos import checker, history, quietness, stalls, timeline
+from tests.chaos import checker, history, quietness, timeline
 from tests.chaos.checker import Rule
 from tests.chaos.history import (
     Effect,
@@ -364,12 +364,6 @@ def test_v10_a_status_is_of_the_last_slot_and_generation_and_nothing_is_open():
         assert broken(made) == {Rule.NOT_AT_REST}, change
 
 
-def test_v10_a_process_that_is_not_well_is_no_rest():
-    made = clean()
-    made.end = dataclasses.replace(made.end, problems=("worker-1 is not ready: queue",))
-    assert broken(made) == {Rule.NOT_AT_REST}
-
-
 def test_v10_an_object_that_is_gone_must_have_been_deleted():
     made = clean()
     made.statuses = [StatusAtEnd(name="hook", generation=0, status=None)]
@@ -399,15 +393,6 @@ def test_v12_strangers_are_left_alone_and_idle_is_idle():
     made = clean()
     made.end = dataclasses.replace(made.end, idle_commands=151.0)
     assert broken(made) == {Rule.HARM}
-
-
-def test_v12_says_which_process_sent_what_while_idle():
-    made = clean()
-    made.end = dataclasses.replace(
-        made.end, idle_commands=544.0, idle_kinds=("operator sweep: 540.0",)
-    )
-    (found,) = checker.judge(made)
-    assert found.what == "544 commands a second while idle, 150 at most: operator sweep: 540.0"
 
 
 def test_a_member_may_be_missing_until_faults_let_a_leader_read_its_row_again():
@@ -479,12 +464,6 @@ def test_a_stall_excuses_nothing_before_it():
     assert broken(made) == {Rule.LATE}
 
 
-@pytest.mark.parametrize(("woke", "stalled_us"), [(0.06, None), (1.0, None), (3.05, 3 * S)])
-def test_a_thread_that_only_sleeps_shows_how_long_the_machine_stood_still(woke, stalled_us):
-    found = stalls.stalled(100.0, 100.0 + woke, T)
-    assert (None if found is None else round((found.end_us - found.begin_us), -2)) == stalled_us
-
-
 # -- what is required ------------------------------------------------------------------------------
 
 
@@ -509,10 +488,6 @@ def busy():
     return made
 
 
-def test_a_run_with_enough_of_everything_says_something():
-    assert list(quietness.complaints(busy(), ["a", "b"], rounds=2)) == []
-
-
 def test_a_run_is_refused_that_was_too_quiet():
     assert "too few" in "\n".join(quietness.complaints(clean(), [], rounds=2))
     made = busy()
@@ -521,36 +496,6 @@ def test_a_run_is_refused_that_was_too_quiet():
     assert "0 faults" in said
     assert "no a was seen to bite" in said
     assert "slots were due while" in said
-
-
-def test_a_fault_without_a_witness_does_not_count():
-    made = busy()
-    made.faults = [dataclasses.replace(one, witness="") for one in made.faults]
-    assert "no a was seen to bite (1 were tried)" in "\n".join(
-        quietness.complaints(made, ["a"], rounds=2)
-    )
-
-
-def test_of_a_single_round_not_every_kind_of_fault_is_expected_to_bite():
-    made = busy()
-    made.faults.append(dataclasses.replace(made.faults[0], kind="b"))
-    made.faults[0] = dataclasses.replace(made.faults[0], witness="")
-    assert list(quietness.complaints(made, ["a", "b"], rounds=2)) == [
-        "no a was seen to bite (1 were tried)"
-    ]
-    assert list(quietness.complaints(made, ["a", "b"], rounds=1)) == []
-
-
-def test_a_run_on_a_machine_that_mostly_stood_still_says_nothing():
-    made = busy()
-    made.stalls = [Stall(begin_us=T, end_us=T + 3 * S)]
-    assert "the machine stood still for 3 of 20 s" in list(quietness.complaints(made, [], rounds=2))
-
-
-def test_a_target_that_did_nothing_is_missed():
-    made = busy()
-    made.wishes.append(a_wish("quiet", "job"))
-    assert "0 effects of job are too few" in list(quietness.complaints(made, [], rounds=2))
 
 
 # -- stored histories ------------------------------------------------------------------------------
@@ -564,19 +509,6 @@ def test_a_stored_history_is_read_as_it_was():
         *made.statuses, made.end,
     ]  # fmt: skip
     assert history.read(map(history.text_of, lines)) == made
-
-
-@pytest.mark.parametrize(
-    ("lines", "text"),
-    [
-        ([], "empty"),
-        (['{"is": "Nonsense"}'], "line 1 is no line"),
-        ([history.text_of(LeaseSeen(at_us=1, holder="a", epoch=1))], "begins with Run"),
-    ],
-)
-def test_what_is_no_history_is_refused(lines, text):
-    with pytest.raises(ValueError, match=text):
-        history.read(lines)
 
 
 def test_v9_a_job_that_came_and_went_without_a_word_may_be_uncounted():
