@@ -3,7 +3,7 @@
 One protocol: the server is emptied, N jobs are put in that are all due at one later second, one
 worker process of each peer handles them with a handler that notes the time. Each runs alone, one
 after the other, on one server; a row says what share of ours it reached in this very run. ``N`` is
-10,000 unless set otherwise (2,000 for those that need minutes), ``TURNS`` 3.
+10,000 unless set otherwise, ``TURNS`` 3.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import uvloop
 
@@ -25,26 +24,17 @@ from benchmarks.queuespeed import claims, place
 from benchmarks.report import Figure
 from tests.support.redisserver import RedisServer
 
-_PYTHON = Path(__file__).parent / "python"
 _COUNT = int(os.environ.get("N", "10000"))
 _TURNS = int(os.environ.get("TURNS", "3"))
-_SLOW_COUNT = min(_COUNT, 2_000)
 _LIMIT_SECONDS = 300
 #: Ours against the fastest of the others.
 _BAR = ">= 4"
 
 
-def _python(peer: str, script: str) -> Callable[[], list[str]]:
-    return lambda: [installing.python(peer), str(_PYTHON / script)]
-
-
-PEERS: dict[str, tuple[Callable[[], list[str]], int]] = {
-    "delayq": (lambda: [installing.go(), "delayq"], _COUNT),
-    "asynq": (lambda: [installing.go(), "asynq"], _COUNT),
-    "bullmq": (lambda: ["node", installing.node()], _COUNT),
-    "saq": (_python("saq", "saqpeer.py"), _COUNT),
-    "arq": (_python("arq", "arqpeer.py"), _SLOW_COUNT),
-    "rq-scheduler": (_python("rq-scheduler", "rqpeer.py"), _SLOW_COUNT),
+PEERS: dict[str, Callable[[], list[str]]] = {
+    "delayq": lambda: [installing.go(), "delayq"],
+    "asynq": lambda: [installing.go(), "asynq"],
+    "bullmq": lambda: ["node", installing.node()],
 }
 
 
@@ -54,7 +44,7 @@ def main(names: list[str]) -> int:
         report.say(f"no peer {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
         return 2
     kind = os.environ.get("KIND", "valkey")
-    commands = {name: (PEERS[name][0](), PEERS[name][1]) for name in names or PEERS}
+    commands = {name: PEERS[name]() for name in names or PEERS}
     print(report.environment(), flush=True)
     print(json.dumps({"peers": {name: installing.versions(name) for name in commands}}), flush=True)
     rates: dict[str, list[float]] = {"ours": []}
@@ -62,8 +52,8 @@ def main(names: list[str]) -> int:
         for turn in range(_TURNS):
             report.say(f"turn {turn + 1}")
             _note(rates, "ours", uvloop.run(_ours(server)))
-            for name, (command, count) in commands.items():
-                _note(rates, name, _peer(server, name, command, count))
+            for name, command in commands.items():
+                _note(rates, name, _peer(server, name, command, _COUNT))
     lines = list(_figures(kind, rates))
     for figure in lines:
         print(figure.line(), flush=True)

@@ -1,14 +1,12 @@
 """Peers installed in isolation, each from its own registry, into a cache folder outside of here.
 
-One virtual environment for each Python peer (together they would resolve to old versions of each
-other), one module for the Go ones, one package for Node. Done once; removing the folder undoes it.
+One module for the Go ones, one package for Node. Done once; removing the folder undoes it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -17,29 +15,12 @@ from pathlib import Path
 from benchmarks import report
 
 _HERE = Path(__file__).parent
-_PYTHON = {
-    "saq": ("saq[redis,hiredis]==0.26.4", "typing_extensions"),
-    "arq": ("arq==0.28.0", "hiredis"),
-    "rq-scheduler": ("rq==3.0.0", "rq-scheduler==0.14.0", "hiredis"),
-}
 
 
 def folder() -> Path:
     """Where they are."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "duepoint" / "peers"
-
-
-def python(peer: str) -> str:
-    """The interpreter that knows this peer."""
-    home = folder() / peer
-    binary = home / "bin" / "python"
-    if not (home / "complete").exists():
-        report.say(f"installing {peer}")
-        _run([sys.executable, "-m", "venv", "--clear", str(home)])
-        _run([str(binary), "-m", "pip", "install", "--quiet", *_PYTHON[peer]])
-        (home / "complete").touch()
-    return str(binary)
 
 
 def go() -> str:
@@ -67,8 +48,6 @@ def node() -> str:
 
 def versions(peer: str) -> dict[str, str]:
     """What is installed for this peer, and what runs it."""
-    if peer in _PYTHON:
-        return _python_versions(peer)
     if peer == "bullmq":
         packages = ("bullmq", "ioredis")
         found = {name: _node_version(name) for name in packages}
@@ -78,17 +57,6 @@ def versions(peer: str) -> dict[str, str]:
     modules = {words[1]: words[2].removeprefix("v") for words in lines if words[:1] == ["dep"]}
     own = {name.rpartition("hub.com/")[2]: found for name, found in modules.items()}
     return {"go": lines[0][-1].removeprefix("go"), wanted: own[wanted]}
-
-
-def _python_versions(peer: str) -> dict[str, str]:
-    names = [re.split(r"[\[=]", each)[0] for each in _PYTHON[peer]] + ["redis"]
-    code = (
-        "import importlib.metadata as m, json, platform, sys; "
-        "print(json.dumps({'python': platform.python_version(), "
-        "**{name: m.version(name) for name in sys.argv[1:]}}))"
-    )
-    found: dict[str, str] = json.loads(_said([python(peer), "-c", code, *names]))
-    return found
 
 
 def _node_version(package: str) -> str:
