@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from aiohttp import web
 from duepoint.kube import jobbuilder
 from tests.support import background, certificates, pagereader, scriptedapi
 from tests.support.controlplane import OUTCOME, ControlPlane
-from tests.support.runlogs import line, refused
 from tests.support.servedcrds import duepoint_plane
 
 __all__ = ["duepoint_plane"]
@@ -113,44 +113,38 @@ def start_run(plane: ControlPlane, namespace: str) -> None:
     )
 
 
-def end_pod(plane: ControlPlane, namespace: str) -> None:
+def set_pod(plane: ControlPlane, namespace: str, phase: str, state: Any) -> None:
+    """What the kubelet says of the container."""
     pods = f"/api/v1/namespaces/{namespace}/pods"
-    [pod] = plane.admin().get(pods)["items"]
-    ended = {"name": "main", "image": "a", "imageID": "a", "ready": False, "restartCount": 0}
-    status = {
-        "phase": "Succeeded",
-        "containerStatuses": [{**ended, "state": {"terminated": {"exitCode": 0}}}],
-    }
+    deadline = time.monotonic() + 60
+    while not (found := plane.admin().get(pods)["items"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    [pod] = found
+    known = {"name": "main", "image": "a", "imageID": "a", "ready": False, "restartCount": 0}
+    status = {"phase": phase, "containerStatuses": [{**known, "state": state}]}
     merge(plane, f"{pods}/{pod['metadata']['name']}/status", {"status": status})
 
 
-def test_a_log_is_followed_over_waiting_and_a_cut_to_its_end(
+def test_a_log_is_followed_by_kubectl_from_waiting_to_its_end(
     duepoint_plane: ControlPlane, kube_namespace: str, kubelet: Kubelet
 ) -> None:
     async def ends(_request: web.Request) -> web.StreamResponse:
-        await asyncio.to_thread(end_pod, duepoint_plane, kube_namespace)
+        ended = {"terminated": {"exitCode": 0}}
+        await asyncio.to_thread(set_pod, duepoint_plane, kube_namespace, "Succeeded", ended)
         return web.Response()
 
-    kubelet.script = [
-        refused("main"),
-        scriptedapi.streams(
-            line(1, "a"), line(2, "b"), line(2, "c")[:-2], then=scriptedapi.hangs_up
-        ),
-        scriptedapi.streams(line(2, "b"), line(2, "c"), line(3, "d"), then=ends),
-        *[scriptedapi.streams(line(3, "d"), line(3, "e")[:-1])] * 3,
-    ]
+    kubelet.script = [scriptedapi.streams(b"a\n", b"b\n", then=ends)]
     start_run(duepoint_plane, kube_namespace)
     words = ["logs", "nightly", "-n", kube_namespace, "-f", "--tail", "50", "--timeout", "60s"]
-    done = subprocess.run(
+    with subprocess.Popen(
         [pagereader.BIN / "kubectl-duepoint", *words, "--kubeconfig", duepoint_plane.kubeconfig],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        runs = {"running": {"startedAt": "2026-11-28T10:00:00Z"}}
+        set_pod(duepoint_plane, kube_namespace, "Running", runs)
+        out, err = process.communicate(timeout=60)
 
-    assert done.returncode == 0, done.stderr
-    assert [shown.rpartition(" ")[2] for shown in done.stdout.splitlines()] == list("abcde")
-    assert "/main: waiting for the container: " in done.stderr
-    first, second, third, *_ = kubelet.asked
-    assert first == second == {"follow": "true", "tailLines": "50", "timestamps": "true"}
-    assert third == {
-        "follow": "true", "sinceTime": "2026-11-28T10:00:02Z", "timestamps": "true",
-    }  # fmt: skip
+    assert process.returncode == 0, err
+    assert [shown.rpartition(" ")[2] for shown in out.splitlines()] == ["a", "b"]
+    assert kubelet.asked == [{"follow": "true", "tailLines": "50"}]

@@ -1,10 +1,9 @@
-"""``duepoint logs``: what the Pods of a Schedule's run wrote, or write now."""
+"""``duepoint logs``: what the Pods of a Schedule's run wrote, or write now, by kubectl."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +11,6 @@ import click
 from duepoint import errors
 from duepoint.cli import instants, limits, options, output
 from duepoint.cli.schedules import facts as facts_
-from duepoint.expressions import durations
 
 if TYPE_CHECKING:
     from duepoint.cli.cluster import ClusterSession
@@ -22,21 +20,6 @@ if TYPE_CHECKING:
 _NOT_ENDED = 3
 #: A Pod that is being created is waited for so long, though the log is not followed.
 _STARTS_WITHIN_SECONDS = 10.0
-_MOST_LINES = 1_000_000
-
-
-def _tail(text: str) -> int | None:
-    """As kubectl has it: 0 for none of what is there, -1 for all."""
-    if text == "-1":
-        return None
-    if text.isascii() and text.isdecimal() and int(text[:18]) <= _MOST_LINES:
-        return int(text)
-    raise ValueError(f"{errors.quoted(text)}: write a whole number from 0 to {_MOST_LINES}")
-
-
-def _since_seconds(text: str) -> int | None:
-    """As kubectl has it: whole seconds, rounded up; 0 = all."""
-    return math.ceil(durations.parse_duration_us(text) / 1e6) or None
 
 
 @click.command()
@@ -49,20 +32,8 @@ def _since_seconds(text: str) -> int | None:
 )
 @click.option("--follow", "-f", "follows", is_flag=True, help="Go on until the run has ended.")
 @click.option("--container", "-c", metavar="NAME", help="Only this container. Unset: all.")
-@click.option("--all-containers", "all_", is_flag=True, help="Every container, as without it.")
-@click.option(
-    "--tail",
-    metavar="LINES",
-    type=options.Converted(_tail),
-    help="The last lines of each; 0: only new ones.",
-)
-@click.option(
-    "--since",
-    "since_seconds",
-    metavar="DURATION",
-    type=options.Converted(_since_seconds),
-    help="Only lines that are not older, such as 10m.",
-)
+@click.option("--tail", metavar="LINES", help="The last lines of each; 0: only new ones.")
+@click.option("--since", metavar="DURATION", help="Only lines that are not older, such as 10m.")
 @click.option("--timestamps", "has_stamps", is_flag=True, help="The time in front of each line.")
 @click.option(
     "--previous",
@@ -78,33 +49,28 @@ def logs(
     at: str | None,
     follows: bool,
     container: str | None,
-    all_: bool,
-    tail: int | None,
-    since_seconds: int | None,
+    tail: str | None,
+    since: str | None,
     has_stamps: bool,
     is_previous: bool,
     place: options.Place,
 ) -> None:
     """Print the logs of a run of the Schedule NAME: its Job's Pods, container by container.
 
-    With --follow, lines appear as they are written, also of Pods that start later; exit code 3
-    says that --timeout was over first.
+    Each is read by kubectl, which takes --tail, --since, --timestamps and --previous as it knows
+    them. With --follow, lines appear as they are written, also of Pods that start later; exit code
+    3 says that --timeout was over first.
     """
     from duepoint.cli.schedules import podlogs  # noqa: PLC0415 - libraries that --help does not need
 
-    if all_ and container is not None:
-        raise errors.InvalidSetting("--all-containers", "leave it out, or leave --container out")
     if is_previous and follows:
         raise errors.InvalidSetting(
             "--previous", "leave it out, or leave --follow out: what has ended writes no more"
         )
-    choice = podlogs.LogChoice(
-        container=container,
-        tail=tail,
-        since_seconds=since_seconds,
-        has_stamps=has_stamps,
-        is_previous=is_previous,
-    )
+    given = {"--tail": tail, "--since": since}
+    words = [f"{name}={value}" for name, value in given.items() if value is not None]
+    words += ["--timestamps"] * has_stamps + ["--previous"] * is_previous
+    choice = podlogs.LogChoice(container=container, options=tuple(words))
     asyncio.run((_follow if follows else _print)(place, name, at, choice))
 
 
@@ -120,8 +86,8 @@ async def _print(place: options.Place, name: str, at: str | None, choice: LogCho
         pods = await runpods.started_pods(server, job_name, patience_seconds)
         if not pods:
             output.complain(_without_pod(job_name, name, server.namespace))
-        elif not await podlogs.read(server, pods, choice):
-            raise click.exceptions.Exit(output.BAD_INPUT)
+        elif code := await podlogs.PodLogs(server, place, job_name, choice).show(pods):
+            raise click.exceptions.Exit(code)
 
 
 async def _follow(place: options.Place, name: str, at: str | None, choice: LogChoice) -> None:
@@ -142,16 +108,16 @@ async def _follow(place: options.Place, name: str, at: str | None, choice: LogCh
                     followed = f"ScheduleRun {run.name}"
                     output.complain(f"waiting for the Job of {followed}")
                     await triggered.wait_for_job(server, run)
-                is_read = await podlogs.follow(server, job_name, choice)
+                code = await podlogs.PodLogs(server, place, job_name, choice).follow()
         except TimeoutError:
             if not limit.expired():
                 raise
             output.complain(f"{followed} had not ended when the time was over; it goes on")
             raise click.exceptions.Exit(_NOT_ENDED) from None
-        if is_read is None:
+        if code is None:
             output.complain(_without_pod(job_name, name, server.namespace))
-        elif not is_read:
-            raise click.exceptions.Exit(output.BAD_INPUT)
+        elif code:
+            raise click.exceptions.Exit(code)
 
 
 async def _known(server: ClusterSession, name: str) -> tuple[facts_.ScheduleFacts, list[Any]]:
