@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ import redis
 
 from tests.support.controlplane import DURATION, OUTCOME, ControlPlane
 from tests.support.waiting import wait_until
-from tools.devcluster import apiserver, binaries, cluster, processes, session
+from tools.devcluster import apiserver, cluster, processes
 from tools.devcluster.state import State
 
 pytestmark = pytest.mark.xdist_group("development-cluster")
@@ -35,16 +33,6 @@ def conditions(client: apiserver.Client, path: str) -> set[str]:
 
 def jobs(namespace: str) -> str:
     return f"/apis/batch/v1/namespaces/{namespace}/jobs"
-
-
-def test_the_control_plane_has_the_version_that_is_asked_for(control_plane):
-    if "KUBEBUILDER_ASSETS" in os.environ:
-        pytest.skip("KUBEBUILDER_ASSETS brings an API server of any version")
-    found = control_plane.admin().get("/version")
-
-    wanted = binaries.KUBERNETES_VERSIONS[binaries.chosen_kubernetes()]
-    assert found["gitVersion"] == wanted
-    assert f"{found['major']}.{found['minor']}" == binaries.chosen_kubernetes()
 
 
 def test_a_job_completes_on_the_simulated_node(control_plane, kube_namespace):
@@ -116,22 +104,6 @@ def second_state(tmp_path: Path):
     cluster.down(state)
 
 
-def test_a_second_cluster_starts_beside_the_first(control_plane: ControlPlane, second_state: State):
-    record = cluster.up(second_state)
-
-    assert record.server != control_plane.server
-    assert cluster.is_healthy(second_state, record)
-    assert control_plane.admin().is_ready()
-
-
-def test_a_start_with_built_binaries_builds_nothing(second_state: State):
-    """It takes 6 s on a calm machine; building takes minutes."""
-    started = time.monotonic()
-    cluster.up(second_state)
-
-    assert time.monotonic() - started <= 60.0
-
-
 def test_a_cluster_with_a_dead_server_is_replaced_and_nothing_of_it_stays(second_state: State):
 
     former = cluster.up(second_state)
@@ -161,26 +133,3 @@ def test_what_is_stopped_keeps_its_objects_and_its_redis(second_state: State):
     assert kept["data"] == {"a": "b"}
     with redis.Redis.from_url(record.redis_url) as server:
         assert server.get("mine") == b"b"
-
-
-def test_an_occupied_port_is_avoided(second_state: State):
-
-    with socket.create_server(("127.0.0.1", 0)) as stranger:
-        port = stranger.getsockname()[1]
-        second_state.prepare()
-        second_state.write_ports({"kube-apiserver": port, "etcd": port, "valkey": port})
-
-        record = cluster.up(second_state)
-
-    assert str(port) not in record.server + record.etcd + record.redis_url
-    assert cluster.is_healthy(second_state, record)
-
-
-def test_a_command_run_beside_a_cluster_passes_its_exit_code_on_and_leaves_nothing(
-    tmp_path: Path, capfd
-):
-    script = 'test -s "$KUBECONFIG" && test -n "$REDIS_URL" && test -d "$DUEPOINT_TEST_STATE"'
-
-    assert session.run(tmp_path, ["sh", "-c", f"{script} && exit 7"]) == 7
-
-    assert [path.name for path in tmp_path.iterdir()] == ["last-run-logs"]

@@ -52,13 +52,6 @@ def test_down_leaves_the_users_own_cluster_alone(own_context, state):
     assert own_context.kubeconfig.exists()
 
 
-def test_a_context_that_does_not_answer_is_named(state, monkeypatch, tmp_path):
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
-
-    with pytest.raises(DevClusterError, match=r"current context of .*missing does not answer"):
-        external.up(state, "")
-
-
 def test_our_own_cluster_is_not_taken_for_the_users(state, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(state.kubeconfig))
 
@@ -73,11 +66,3 @@ def test_a_redis_that_does_not_answer_is_named_without_its_password(state):
         external.redis_url(state, given)
 
     assert "secret" not in str(refusal.value)
-
-
-def test_a_redis_url_exported_from_this_cluster_is_no_other_redis(state):
-    state.prepare()
-    state.write_ports({"valkey": 20001})
-
-    assert external.redis_url(state, {"REDIS_URL": "redis://127.0.0.1:20001/0"}) == ""
-    assert external.redis_url(state, {}) == ""
