@@ -152,7 +152,7 @@ def test_what_is_fetched_is_the_version_that_would_be_built() -> None:
 def test_only_the_pinned_bytes_are_kept(tmp_path: Path, monkeypatch, pinned: bytes) -> None:
     @contextlib.contextmanager
     def opened(_url: str):
-        yield releases.Download(7, iter([b"program"]))
+        yield iter([b"program"])
 
     monkeypatch.setattr(releases, "opened", opened)
     pins = {"one": releases.Pin("https://x.example/one", sha256=hashlib.sha256(pinned).hexdigest())}

@@ -1,4 +1,4 @@
-"""The command line: up, env, status, down, run, build, tool, pin.
+"""The command line: up, env, status, down, run, build, tool.
 
 `python -m tools.devcluster COMMAND`, from the root of the repository. Results go to standard
 output, everything else to standard error. DUEPOINT_STATE chooses the cluster, DUEPOINT_CACHE the
@@ -10,7 +10,6 @@ of the control plane; KUBEBUILDER_ASSETS, REDIS_URL and KUBECONFIG are honoured 
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 import time
@@ -20,10 +19,8 @@ from tools.devcluster import (
     binaries,
     cluster,
     external,
-    pinning,
     processes,
     progress,
-    releases,
     session,
 )
 from tools.devcluster import state as states
@@ -62,18 +59,7 @@ def parser() -> argparse.ArgumentParser:
     tool = commands.add_parser("tool", help="print the path of a program, building it if needed")
     tool.add_argument("name")
     tool.set_defaults(command=path_of_tool)
-    pins = commands.add_parser("pin", help="record the checksums of official releases")
-    pins.add_argument("modules", nargs="+", choices=sorted(pinning.ADDRESSES), metavar="MODULE")
-    pins.set_defaults(command=pin)
     return whole
-
-
-def pin(options: argparse.Namespace) -> int:
-    try:
-        pinning.pin(options.modules, os.environ)
-    except releases.NotFetched as error:
-        raise DevClusterError(str(error)) from error
-    return 0
 
 
 def up(options: argparse.Namespace) -> int:

@@ -1,17 +1,15 @@
 """Official release binaries in place of a build, where their checksum is pinned here.
 
 ``tools/controlplane/releases.json`` has, for a module and a platform, the files of a release with
-their SHA-256 or SHA-512, whichever the source of the checksum publishes; ``python -m
-tools.devcluster pin`` records them. A file whose bytes differ is never kept. Without an entry the
-module is built from its sources, which go.sum pins.
+their SHA-256 or SHA-512, whichever the source of the checksum publishes. A file whose bytes differ
+is never kept. Without an entry the module is built from its sources, which go.sum pins.
 
 ``DUEPOINT_RELEASES`` says where files are fetched: unset means the projects' own addresses, an
 address is a mirror that has ``<host>/<path>`` below it, and ``off`` fetches nothing. A mirror need
 not be trusted.
 
 Fetching is tried briefly: three seconds to connect, and no longer than half the usual time of the
-build. A file that would take longer at the rate of its first five seconds is given up then.
-After any error the build follows.
+build. After any error the build follows.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from tools.devcluster import progress
 
@@ -37,8 +34,6 @@ PINS = Path(__file__).parent.parent / "controlplane" / "releases.json"
 SETTING = "DUEPOINT_RELEASES"
 OFF = "off"
 _CONNECT_SECONDS = 3.0
-#: Earlier the rate of a connection says nothing.
-RATE_KNOWN_SECONDS = 5.0
 _CHUNK_BYTES = 1024 * 1024
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -62,13 +57,6 @@ class Pin:
     def checksum(self) -> tuple[str, str]:
         """The name of the algorithm, and the digits."""
         return ("sha512", self.sha512) if self.sha512 else ("sha256", self.sha256)
-
-
-class Download(NamedTuple):
-    """A file that is being received; the size is 0 where the server does not say it."""
-
-    size_bytes: int
-    chunks: Iterator[bytes]
 
 
 class NotFetched(Exception):
@@ -125,12 +113,11 @@ def address(url: str, source: str) -> str:
 
 
 @contextlib.contextmanager
-def opened(url: str) -> Iterator[Download]:
+def opened(url: str) -> Iterator[Iterator[bytes]]:
     """The bytes at an address; raises NotFetched, also while they are read."""
     try:
         with urllib.request.urlopen(url, timeout=_CONNECT_SECONDS) as answer:
-            size_bytes = int(answer.headers.get("content-length") or 0)
-            yield Download(size_bytes, iter(lambda: answer.read1(_CHUNK_BYTES), b""))
+            yield iter(lambda: answer.read1(_CHUNK_BYTES), b"")
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise NotFetched(f"{url} cannot be fetched: {error}") from error
 
@@ -140,10 +127,12 @@ def _fetch(pin: Pin, source: str, path: Path, deadline: float) -> None:
     digest = hashlib.new(algorithm)
     received = path.with_name(f".{path.name}.received")
     try:
-        with opened(url) as download, received.open("wb") as file:
-            for chunk in _in_time(download, url, deadline):
+        with opened(url) as chunks, received.open("wb") as file:
+            for chunk in chunks:
                 digest.update(chunk)
                 file.write(chunk)
+                if time.monotonic() > deadline:
+                    raise NotFetched(f"{url} comes too slowly")
         if digest.hexdigest() != wanted:
             raise NotFetched(f"{url} has the {algorithm} {digest.hexdigest()}, not the pinned one")
         if pin.member:
@@ -153,20 +142,6 @@ def _fetch(pin: Pin, source: str, path: Path, deadline: float) -> None:
         path.chmod(0o755)
     finally:
         received.unlink(missing_ok=True)
-
-
-def _in_time(download: Download, url: str, deadline: float) -> Iterator[bytes]:
-    """The chunks; raises NotFetched once the last of them cannot come in time."""
-    began, count = time.monotonic(), 0
-    for chunk in download.chunks:
-        count += len(chunk)
-        now = time.monotonic()
-        ends = now
-        if now - began > RATE_KNOWN_SECONDS:
-            ends += max(0, download.size_bytes - count) * (now - began) / count
-        if ends > deadline:
-            raise NotFetched(f"{url} comes too slowly")
-        yield chunk
 
 
 def _unpack(archive: Path, member: str, path: Path) -> None:
