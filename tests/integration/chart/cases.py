@@ -22,7 +22,6 @@ MOUNT = {"name": "extra", "mountPath": "/etc/extra", "readOnly": True}
 PROMETHEUS = "http://prometheus.monitoring.svc:9090"
 
 CASES: dict[str, Values] = {
-    "alerts": {"metrics": {"prometheusRule": {"enabled": True}}},
     "alerts-of-schedules": {
         "metrics": {
             "kubeStateMetrics": {
@@ -59,13 +58,9 @@ CASES: dict[str, Values] = {
     },
     "user-of-the-platform": {"runAsUser": None},
     "image-by-tag": {"image": {"tag": "1.2.3", "pullPolicy": "Always"}},
-    "labels-everywhere": {"commonLabels": {"team": "platform", "example.com/cost-centre": "42"}},
     "labels-and-development-redis": {
         "commonLabels": {"team": "platform"},
         "redis": {"existingSecret": {"name": ""}, "development": {"enabled": True}},
-    },
-    "development-redis": {
-        "redis": {"existingSecret": {"name": ""}, "development": {"enabled": True}}
     },
     "redis-by-url": {
         "redis": {"existingSecret": {"name": ""}, "url": "rediss://user:pass@redis.example.com/1"}
@@ -84,11 +79,6 @@ CASES: dict[str, Values] = {
     "redis-sentinel": {
         "redis": {"sentinel": {"username": "watch", "passwordSecret": {"name": "sentinel"}}}
     },
-    "redis-user-for-each-process": {
-        "operator": {"redis": {"username": "op", "passwordSecret": {"name": "op"}}},
-        "worker": {"redis": {"username": "wo", "passwordSecret": {"name": "wo"}}},
-    },
-    "redis-prefix": {"redis": {"prefix": "dp-staging"}},
     "namespaced": {"watchNamespaces": list(TEAMS)},
     "namespaced-with-cluster-secrets": {
         "watchNamespaces": list(TEAMS),
@@ -100,10 +90,6 @@ CASES: dict[str, Values] = {
     "accounts-by-name": {
         "operator": {"serviceAccount": {"name": "op", "annotations": {"a": "b"}}},
         "worker": {"serviceAccount": {"name": "wo"}},
-    },
-    "accounts-of-others": {
-        "operator": {"serviceAccount": {"create": False, "name": "op"}},
-        "worker": {"serviceAccount": {"create": False, "name": "wo"}},
     },
     "extra-arguments": {
         "operator": {"extraArgs": ["--log-level=debug"]},
@@ -169,23 +155,12 @@ CASES: dict[str, Values] = {
             }
         },
     },
-    "one-pod-each": {
-        "operator": {"replicas": 1, "podDisruptionBudget": {"enabled": True}},
-        "worker": {"replicas": 1, "podDisruptionBudget": {"enabled": True}},
-    },
     "autoscaling": {"worker": {"autoscaling": {"enabled": True, "maxReplicas": 40}}},
-    "autoscaling-from-one-with-budget": {
-        "worker": {
-            "autoscaling": {"enabled": True, "minReplicas": 1},
-            "podDisruptionBudget": {"enabled": True},
-        }
-    },
     "autoscaling-by-keda": {
         "worker": {
             "autoscaling": {"enabled": True, "kind": "KEDA", "prometheusAddress": PROMETHEUS}
         }
     },
-    "network-policy": {"networkPolicy": {"enabled": True}},
     "network-policy-and-monitoring": {
         "networkPolicy": {
             "enabled": True,
@@ -220,12 +195,6 @@ CASES: dict[str, Values] = {
                 ],
             }
         }
-    },
-    "quotas-and-sizes": {
-        "ownStreams": {"enabled": False, "bytesPerNamespace": 1073741824},
-        "deadLetters": {"perNamespace": 400},
-        "shards": 256,
-        "namespaceSchedules": 1000000,
     },
     "egress": {
         "egress": {
