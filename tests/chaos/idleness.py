@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -94,7 +93,4 @@ def named(command: str) -> str:
 
 @functools.cache
 def _scripts() -> dict[str, str]:
-    return {
-        hashlib.sha1(scripting.source(name).encode(), usedforsecurity=False).hexdigest(): name
-        for name in scripting.names()
-    }
+    return {scripting.sha1(name): name for name in scripting.names()}

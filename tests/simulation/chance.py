@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import gc
 import os
 import random
@@ -18,7 +17,7 @@ import structlog
 
 from duepoint import clock as clocks
 from duepoint import telemetry
-from duepoint.delayqueue.wire import scripting, servers
+from duepoint.delayqueue.wire import servers
 from duepoint.net import dialling
 from tests.simulation.loop import Process, SimulatedLoop, running_process
 
@@ -41,10 +40,6 @@ class ProcessClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-
-#: Each process reads the scripts from the disk, which takes longer than its part of a history.
-_source = functools.cache(scripting.source)
 
 
 @contextlib.contextmanager
@@ -79,7 +74,6 @@ def controlled(
             (secrets, "randbits", dice.getrandbits),
             (uuid, "uuid4", lambda: uuid.UUID(bytes=dice.randbytes(16), version=4)),
             (random, "Random", a_random),
-            (scripting, "source", _source),
             # killed processes leave their gauges here, and with them a whole history each
             (telemetry, "before_scrape", set()),
             (clocks, "SystemClock", lambda: ProcessClock(loop)),

@@ -156,9 +156,8 @@ class TwoUsers:
 
     def __init__(self, url: str, *, connections: int = 8) -> None:
         self._roles = {role: servers_for(url, role, connections=connections) for role in ROLES}
-        shas = scripting.Scripts(self)._shas
-        self._worker_shas = {shas[script] for script in WORKER_SCRIPTS}
-        self._api_shas = {shas[script] for script in API_SCRIPTS}
+        self._worker_shas = set(map(scripting.sha1, WORKER_SCRIPTS))
+        self._api_shas = set(map(scripting.sha1, API_SCRIPTS))
         granted = rights("worker")
         self._worker_reads = {right.replace("|", " ").upper() for right in granted}
 

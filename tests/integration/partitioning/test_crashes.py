@@ -11,6 +11,7 @@ from duepoint import errors
 from duepoint.controller.maintenance import partitioner
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.wire import scripting
 from tests.integration.partitioning.scene import Killed, Scene, crash_at
 from tests.support import queueing
 
@@ -141,7 +142,7 @@ async def test_what_is_forgotten_was_confirmed_by_a_replica_of_the_shard_it_went
     """Two nodes of a cluster fail over each by itself: a batch would be on neither."""
     scene = await _a_scene(valkey.url, key_prefix)
     mover = await scene.open()
-    names = {sha: name for name, sha in mover.index.scripts._shas.items()}
+    names = {scripting.sha1(name): name for name in scripting.names()}
     exchange, steps = mover.index.servers.exchange, []
 
     async def noted(commands, *, confirmed=False):

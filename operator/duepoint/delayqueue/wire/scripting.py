@@ -107,6 +107,7 @@ def fixed_keys(name: str) -> tuple[str, ...]:
     return _parts(name)[1]
 
 
+@functools.cache
 def source(name: str) -> str:
     """The text of a script as the server gets it, includes in place."""
     present: set[str] = set()
@@ -123,6 +124,13 @@ def source(name: str) -> str:
     return _INCLUDE.sub(included, head + named + code)
 
 
+@functools.cache
+def sha1(name: str) -> str:
+    """The name that a server gives to the script."""
+    return hashlib.sha1(source(name).encode(), usedforsecurity=False).hexdigest()
+
+
+@functools.cache
 def names() -> tuple[str, ...]:
     """Every script there is."""
     return tuple(
@@ -140,11 +148,6 @@ class Scripts:
     def __init__(self, servers: servers_.Servers) -> None:
         self.owner = ""
         self._servers = servers
-        self._sources = {name: source(name) for name in names()}
-        self._shas = {
-            name: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-            for name, text in self._sources.items()
-        }
 
     async def load(self) -> None:
         """Make sure that every server that is there has every script."""
@@ -152,7 +155,7 @@ class Scripts:
 
     async def _load(self) -> list[list[Any]]:
         return await self._servers.everywhere(
-            [("SCRIPT", "LOAD", text) for text in self._sources.values()]
+            [("SCRIPT", "LOAD", source(name)) for name in names()]
         )
 
     async def run(self, call: ScriptCall) -> Any:  # noqa: ANN401 - the one place with raw replies
@@ -206,9 +209,7 @@ class Scripts:
         safety: nodes.Safety | None = None,
     ) -> list[Any]:
         commands = [
-            call.command(self._shas[call.script], self.owner)
-            if isinstance(call, ScriptCall)
-            else call
+            call.command(sha1(call.script), self.owner) if isinstance(call, ScriptCall) else call
             for call in calls
         ]
         if safety is not None:
