@@ -154,7 +154,7 @@ test: $(STAMP) ## every test, on a control plane and a Valkey of its own (PYTEST
 	  $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 .PHONY: test-unit
-test-unit: $(STAMP) ## the product's tests that need no server, in seconds
+test-unit: $(STAMP) ## the product's tests that need nothing but an embedded Valkey, in seconds
 	@$(WITHOUT_SERVER) tests/unit $(PYTEST_ARGS)
 
 # Tests of real seconds (limits of time, a collector that hangs) that need no server.

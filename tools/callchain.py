@@ -2,11 +2,11 @@
 
 ``python -m tools.callchain`` prints two chains, each from a run in this process:
 
-* *firing*: from the claim of a due point to the sent POST (a real claimer, a queue in memory, a
-  receiver on localhost);
+* *firing*: from the claim of a due point to the sent POST (a real claimer, a queue on a Valkey
+  of its own, a receiver on localhost);
 * *arming*: from the handler that kopf calls with an event of a Schedule to the call that stores its
-  definition and its due point (the leader's services, an API server and a queue in memory), for a
-  new Schedule and for an edit.
+  definition and its due point (the leader's services, an API server in memory, the
+  same queue), for a new Schedule and for an edit.
 
 Three numbers are reported:
 
@@ -268,7 +268,7 @@ async def arming(*, is_edit: bool = False) -> Chain:
         legs = (
             Leg("changed", is_called("BaseEventLoop.call_soon_threadsafe")),
             Leg("KopfLife._hand_over", is_called("WorkQueue._enqueue")),
-            Leg(works, is_called("MemoryDelayQueue.upsert")),
+            Leg(works, is_called("DefinitionWriter.upsert")),
         )
         with recording(*legs) as chain:
             await kopfsetup.changed(

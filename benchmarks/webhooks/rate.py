@@ -29,8 +29,7 @@ from duepoint.schedules import actions
 from duepoint.targets import target
 from duepoint.targets.webhook import admission, circuitbreaker, request
 from duepoint.targets.webhook import target as webhooktarget
-from tests.fakes import memoryqueue
-from tests.support import vaults, webhookscene, webhooktargets
+from tests.support import vaults, virtualqueue, webhookscene, webhooktargets
 
 NAME = "webhook"
 CONCURRENCIES = (64, 256)
@@ -151,7 +150,7 @@ async def _webhooks(url: str, concurrency: int) -> AsyncIterator[Post]:
     clock = clocks.SystemClock()
     api = await vaults.api_with(vaults.a_secret("signing", NAMESPACE, key=vaults.WHSEC))
     limits = admission.HostLimits(clock, per_host=concurrency, places=2 * concurrency)
-    breaker = circuitbreaker.CircuitBreaker(memoryqueue.MemoryDelayQueue(clock).circuits, clock)
+    breaker = circuitbreaker.CircuitBreaker(virtualqueue.VirtualQueue(clock).circuits, clock)
     sender = webhooktarget.WebhookTarget(
         dialling.Dialler(webhookscene.LOCAL),
         webhooktargets.FixedServices(),

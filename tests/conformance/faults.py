@@ -35,12 +35,12 @@ Occurrence = messages.Occurrence
 class History:
     """One history on one shard."""
 
-    def __init__(self, harness, seed, *, with_faults, server=None):
+    def __init__(self, harness, seed, *, with_faults, server):
         self.harness = harness
         self.queue = harness.queue
         self.dice = random.Random(seed)
         self.with_faults = with_faults
-        self.server = server  # None where no state can be brought back
+        self.server = server
         self.base_us = harness.now_us() - 100_000_000
         self.stored: dict[bytes, definition.Definition] = {}
         self.first: dict[bytes, int] = {}  # id -> first slot of the present timing
@@ -97,8 +97,6 @@ class History:
 
     async def roll_back(self):
         """The server is as it was a while ago; the operator compares all objects, then sweeps."""
-        if self.server is None:
-            return
         if self.snapshot is None or self.dice.random() < 0.4:
             self.snapshot = await self.server.dump()
             return
@@ -113,10 +111,7 @@ class History:
 
     async def lose_everything(self):
         """The server is empty; the operator makes the index again and fills it."""
-        if self.server is None:
-            self.queue.flush()
-        else:
-            await self.server.restore({})
+        await self.server.restore({})
         await self.queue.membership.open(1, queueing.EPOCH)
         self.lives += 1
         await self.compare()
@@ -177,10 +172,9 @@ class History:
 
     async def lose_claims(self):
         """Claims disappear under their owners, as no script would let them; the sweep mends it."""
-        if self.server is not None:
-            names = self.harness.server.shard(messages.ShardId(0))
-            await self.server.forget(names.claims)
-            await self.sweep()
+        names = self.harness.server.shard(messages.ShardId(0))
+        await self.server.forget(names.claims)
+        await self.sweep()
 
     async def sweep(self):
         cursor, done = None, False

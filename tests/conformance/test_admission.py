@@ -18,11 +18,8 @@ from tests.support.queueing import EPOCH, SECOND_US
 SLOT_US = queueing.CREATED_US + 3_600 * SECOND_US
 
 
-@pytest.fixture(params=["memory", *redisserver.KINDS, "cluster"])
+@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
 async def gate(request, shared_servers, shared_clusters, key_prefix):
-    if request.param == "memory":
-        yield Gate(await queueing.memory_harness())
-        return
     is_cluster = request.param == "cluster"
     server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
     made = await queueing.redis_harness(server.url, key_prefix)
@@ -753,9 +750,6 @@ async def test_a_slot_that_there_is_room_for_is_not_one_too_many(gate):
 
 
 async def _forget_lists(gate: Gate) -> None:
-    if gate.harness.memory:
-        gate.queue.active.forget()
-        return
     names = gate.harness.server.keys
     for index, shard in enumerate(await gate.harness.shards()):
         tag = names.shard(1, index)
@@ -771,8 +765,6 @@ async def _delete(gate: Gate, *names: str) -> None:
 
 async def test_a_set_of_the_former_shape_is_made_anew(gate):
     """Runs without the order in which they are looked at, as they were once stored."""
-    if gate.harness.memory:
-        pytest.skip("nothing is stored")
     await gate.arm()
     await gate.start(0)
     names = gate.harness.server.keys

@@ -1,4 +1,4 @@
-"""What every queue knows of receivers: the script on each server, and the rules in memory."""
+"""What every queue knows of receivers: the script on each server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from duepoint.delayqueue import circuits
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.runs import circuit
-from tests.fakes import circuitrules
+from tests.conformance import circuitmodel
 from tests.support import queueing, redisserver
 
 #: Short enough to be waited for.
@@ -23,11 +23,8 @@ RULE = circuit.CircuitRule(
 HOST = "team https hooks.example 443"
 
 
-@pytest.fixture(params=["memory", *redisserver.KINDS, "cluster"])
+@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
 async def harness(request, shared_servers, shared_clusters, key_prefix):
-    if request.param == "memory":
-        yield await queueing.memory_harness()
-        return
     is_cluster = request.param == "cluster"
     server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
     made = await queueing.redis_harness(server.url, key_prefix)
@@ -224,13 +221,11 @@ async def test_script_and_rules_agree_about_any_calls(harness):
         if turn % 20 == 0:
             expected = None
         board = await harness.queue.circuits.report([news], rule=rule)
-        expected = circuitrules.after(expected, news, now_us=board.now_us, rule=rule)
+        expected = circuitmodel.after(expected, news, now_us=board.now_us, rule=rule)
         assert board.hosts.get(news.host) == expected
 
 
 async def test_too_many_receivers_in_trouble_are_called_as_if_they_were_well(harness, monkeypatch):
-    if harness.memory:
-        pytest.skip("the dictionary in memory has no bound")
     monkeypatch.setattr(circuits, "MOST_KNOWN", 3)
     for number in range(5):
         await tell(harness, -1, host=f"host {number}")

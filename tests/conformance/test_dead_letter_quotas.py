@@ -13,7 +13,7 @@ from tests.support import queueing
 QUOTAS = quotas.Quotas(letters=5, letter_bytes=4_000)
 
 
-@pytest.fixture(params=("memory", "valkey", "cluster"))
+@pytest.fixture(params=("valkey", "cluster"))
 async def harness(request, shared_servers, shared_clusters, key_prefix):
     servers = (shared_servers, shared_clusters)
     async with queueing.harness_of_quotas(request.param, servers, key_prefix, QUOTAS) as made:

@@ -1,4 +1,4 @@
-"""What every delay queue promises: the one in memory, and the one on each server."""
+"""What the delay queue promises, on each server."""
 
 from __future__ import annotations
 
@@ -20,11 +20,8 @@ from tests.support.queueing import BLOB, EPOCH, a_planned, a_retry, members, mov
 Settlement = messages.Settlement
 
 
-@pytest.fixture(params=["memory", *redisserver.KINDS, "cluster"])
+@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
 async def harness(request, shared_servers, shared_clusters, key_prefix):
-    if request.param == "memory":
-        yield await queueing.memory_harness()
-        return
     is_cluster = request.param == "cluster"
     server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
     made = await queueing.redis_harness(server.url, key_prefix)
@@ -890,41 +887,27 @@ async def test_what_was_given_back_by_a_clock_that_was_ahead_is_there_at_once(ha
     await harness.arm()
     claim = await harness.claim_one(lease_seconds=30.0)
     assert await harness.queue.claims.release(claim) == 1
-    if harness.memory:
-        (given,) = harness.queue.shards[claim.shard].leases.values()
-        given.expiry_us += 300_000_000
-    else:
-        names = harness.server.shard(claim.shard)
-        found = await harness.server.redis.zrange(names.claims, 0, -1, withscores=True)
-        ((id_, token),) = [each for each in found if each[0]]
-        await _put_back(harness, dataclasses.replace(claim, id=id_, token_us=int(token)), hours=0.1)
+    names = harness.server.shard(claim.shard)
+    found = await harness.server.redis.zrange(names.claims, 0, -1, withscores=True)
+    ((id_, token),) = [each for each in found if each[0]]
+    await _put_back(harness, dataclasses.replace(claim, id=id_, token_us=int(token)), hours=0.1)
     found = await harness.claim_all() or await harness.claim_all()
     assert [each.points for each in found] == [claim.points]
 
 
 async def test_a_worker_that_died_while_the_clock_was_ahead_counts_as_dead_soon(harness):
     await harness.queue.membership.beat("dead")
-    if harness.memory:
-        harness.queue._workers["dead"] += 3_600_000_000
-    else:
-        later = (await harness.server.redis.time())[0] + 3_600
-        await harness.server.redis.zadd(harness.queue.index.keys.workers, {"dead": later * 10**6})
+    later = (await harness.server.redis.time())[0] + 3_600
+    await harness.server.redis.zadd(harness.queue.index.keys.workers, {"dead": later * 10**6})
     await harness.queue.membership.beat("living")
-    if harness.memory:
-        end = harness.queue._workers["dead"]
-        now = harness.queue._clock.now_us()
-    else:
-        end = await harness.server.redis.zscore(harness.queue.index.keys.workers, "dead")
-        now = (await harness.server.redis.time())[0] * 10**6
+    end = await harness.server.redis.zscore(harness.queue.index.keys.workers, "dead")
+    now = (await harness.server.redis.time())[0] * 10**6
     assert end - now < 60_000_000
 
 
 async def _put_back(harness, claim, *, hours):
     """What the server has stored of the claim lies so far ahead of its clock now."""
     later_us = claim.token_us + int(hours * 3_600_000_000)
-    if harness.memory:
-        harness.queue.shards[claim.shard].leases[claim.id].expiry_us = later_us
-        return
     names = harness.server.shard(claim.shard)
     commands = [("ZADD", names.claims, later_us, claim.id)] + [
         ("ZADD", names.lane(claim.lanes[point.schedule_id]), 2**52 + later_us, point.member)
@@ -1392,8 +1375,6 @@ async def test_a_settled_chain_wakes_the_sleeper_at_its_next_due(harness):
     following = moved(claim.points[0], 1.2)
     await harness.queue.settlements.settle(claim, Settlement(chains=(following,)))
     sleeping = asyncio.create_task(wakeups.wait_until_due(60.0))
-    if harness.memory:
-        await harness.pass_time(2.0)
     async with asyncio.timeout(30):
         assert await sleeping == (1,)
     # How old a wake-up is can only be estimated, to half of a round trip, which takes its time on a
@@ -1423,8 +1404,6 @@ async def test_a_shard_whose_claim_failed_is_named_again(harness):
 async def test_nothing_due_ends_the_wait_at_its_timeout(harness):
     wakeups = await _asleep(harness)
     sleeping = asyncio.create_task(wakeups.wait_until_due(0.05))
-    if harness.memory:
-        await harness.pass_time(0.06)
     assert await sleeping == ()
     await wakeups.close()
 
@@ -1435,7 +1414,7 @@ async def test_the_reporter_is_told_of_new_outcomes(harness):
     async with asyncio.timeout(30):
         while not await ledger.wait_for_outcomes(1.0):
             pass
-    await _quiet_ledger(harness, ledger)
+    await _quiet_ledger(ledger)
     await harness.arm(uid=_uid_in_shard(harness, 3, 0))
     (claim,) = await harness.claim_all()
     waiting = asyncio.create_task(ledger.wait_for_outcomes(30.0))
@@ -1542,8 +1521,6 @@ async def _two_in_one_claim(harness):
 
 
 def _with_lane_of(claim, known, foreign):
-    if known.schedule_id not in claim.lanes:
-        return claim  # the queue in memory needs no lanes
     lanes = {**claim.lanes, foreign.schedule_id: claim.lanes[known.schedule_id]}
     return dataclasses.replace(claim, lanes=lanes)
 
@@ -1557,7 +1534,7 @@ async def _asleep(harness):
     for answer in await harness.queue.claims.claim(seen, worker="sleeper"):
         wakeups.note(answer)
     # a subscription confirmed later rings once more
-    while again := await _soon(wakeups, 0.1 if harness.memory else 0.5):
+    while again := await _soon(wakeups, 0.5):
         for answer in await harness.queue.claims.claim(again, worker="sleeper"):
             wakeups.note(answer)
     return wakeups
@@ -1570,8 +1547,8 @@ async def _soon(wakeups, seconds=0.1):
         return ()
 
 
-async def _quiet_ledger(harness, ledger):
-    while not harness.memory and await ledger.wait_for_outcomes(0.5):
+async def _quiet_ledger(ledger):
+    while await ledger.wait_for_outcomes(0.5):
         pass
 
 

@@ -1,4 +1,4 @@
-"""Random histories of arming, claiming and settling, on every queue and on a plain model of it."""
+"""Random histories of arming, claiming and settling, on each server and on a plain model of it."""
 
 from __future__ import annotations
 
@@ -325,24 +325,6 @@ class Histories(RuleBasedStateMachine):
         self.run(self.harness.pass_time(0.000_01))
 
 
-class MemoryHistories(Histories):
-    @staticmethod
-    async def make_harness():
-        return await queueing.memory_harness(shards=1)
-
-    async def snapshot(self):
-        shard = self.harness.queue.shards[SHARD]
-        return {m: point.holder or point.due_us for m, point in shard.members.items()}
-
-    async def copy_all(self):
-        return copy.deepcopy(self.harness.queue.shards)
-
-    async def put_back(self, state):
-        shards = self.harness.queue.shards
-        shards.clear()
-        shards.update(copy.deepcopy(state))
-
-
 def histories_on(server):
     class ServerHistories(Histories):
         async def make_harness(self):
@@ -390,10 +372,6 @@ def _settings(examples):
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-
-
-def test_every_history_in_memory_agrees_with_the_model():
-    run_state_machine_as_test(MemoryHistories, settings=_settings(40))
 
 
 @pytest.mark.parametrize("kind", redisserver.KINDS)

@@ -12,11 +12,8 @@ from duepoint.schedules import points
 from tests.support import queueing, redisserver, shardstats
 
 
-@pytest.fixture(params=["memory", *redisserver.KINDS])
+@pytest.fixture(params=redisserver.KINDS)
 async def harness(request, shared_servers, key_prefix):
-    if request.param == "memory":
-        yield await queueing.memory_harness()
-        return
     made = await queueing.redis_harness(shared_servers(request.param).url, key_prefix)
     yield made
     await made.close()
@@ -44,10 +41,6 @@ def entries(claim, *, name="ticks", max_length=100):
 
 async def ids_in(harness, name="ticks"):
     """The ``id`` of each entry, in order; each entry has both fields."""
-    if harness.memory:
-        found = harness.queue.stream_entries.get(f"default/{name}", [])
-        assert all(entry["trigger"] == "Schedule" for entry in found)
-        return [entry["id"] for entry in found]
     found = await harness.server.redis.xrange(harness.server.keys.stream("default", name))
     assert all(entry[b"trigger"] == b"Schedule" for _, entry in found)
     return [entry[b"id"].decode() for _, entry in found]

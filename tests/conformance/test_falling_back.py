@@ -21,11 +21,8 @@ SHARD = messages.ShardId(0)
 HOUR_US = 3_600 * SECOND_US
 
 
-@pytest.fixture(params=["memory", *redisserver.KINDS, "cluster"])
+@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
 async def harness(request, shared_servers, shared_clusters, key_prefix):
-    if request.param == "memory":
-        yield await queueing.memory_harness(shards=1)
-        return
     is_cluster = request.param == "cluster"
     server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
     made = await queueing.redis_harness(server.url, key_prefix, shards=1)
@@ -35,18 +32,12 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
 
 async def change_server(harness, other="another"):
     """The state is that of another process of the server."""
-    if harness.memory:
-        harness.queue.server = other
-        return
     meta = harness.server.shard(SHARD).meta
     await harness.server.redis.hset(meta, "server", other)
 
 
 async def forget_claims(harness, count=1):
     """The state is older by so many claims."""
-    if harness.memory:
-        harness.queue.shards[SHARD].mark -= count
-        return
     meta = harness.server.shard(SHARD).meta
     await harness.server.redis.hincrby(meta, "mark", -count)
 
@@ -373,13 +364,10 @@ async def test_a_sweep_leaves_alone_what_waits(harness):
 async def test_a_shard_that_was_made_anew_is_in_no_doubt(harness):
     await harness.arm()
     await harness.claim_one()
-    if harness.memory:
-        harness.queue.flush()
-    else:
-        names = harness.server.shard(SHARD)
-        lane = (await harness.queue.definitions.namespaces(SHARD)).popitem()[0]
-        gone = (names.meta, names.heads, names.claims, names.leases, names.lane(lane))
-        await harness.server.redis.unlink(*gone)
+    names = harness.server.shard(SHARD)
+    lane = (await harness.queue.definitions.namespaces(SHARD)).popitem()[0]
+    gone = (names.meta, names.heads, names.claims, names.leases, names.lane(lane))
+    await harness.server.redis.unlink(*gone)
     await harness.pass_time(0.001)
     await harness.queue.membership.open(1, EPOCH)
     await harness.queue.layouts.read()

@@ -14,11 +14,8 @@ Settlement = messages.Settlement
 LIMITED = rules.Rule(timing=rules.Timing(schedules=("@every 1m",), max_runs=3))
 
 
-@pytest.fixture(params=["memory", *redisserver.KINDS, "cluster"])
+@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
 async def harness(request, shared_servers, shared_clusters, key_prefix):
-    if request.param == "memory":
-        yield await queueing.memory_harness()
-        return
     is_cluster = request.param == "cluster"
     server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
     made = await queueing.redis_harness(server.url, key_prefix)

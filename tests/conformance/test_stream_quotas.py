@@ -15,7 +15,7 @@ ENTRY = 2_000
 UNTRIMMED = 1_000_000
 
 
-@pytest.fixture(params=("memory", "valkey", "cluster"))
+@pytest.fixture(params=("valkey", "cluster"))
 async def harness(request, shared_servers, shared_clusters, key_prefix):
     servers = (shared_servers, shared_clusters)
     async with queueing.harness_of_quotas(request.param, servers, key_prefix, QUOTAS) as made:
@@ -24,10 +24,6 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
 
 async def payloads(harness, namespace: str, name: str) -> list[bytes]:
     """What the stream holds, oldest first."""
-    if harness.memory:
-        return [
-            bytes(entry["payload"]) for entry in harness.queue.stream_entries[f"{namespace}/{name}"]
-        ]
     key = harness.server.keys.stream(namespace, name)
     found = await harness.server.redis.xrange(key)
     fields = [dict(raw) if isinstance(raw, dict) else _paired(raw) for _, raw in found]
@@ -133,11 +129,7 @@ async def test_a_stream_that_has_a_place_exists_before_its_first_entry(harness):
 async def test_a_deleted_stream_gives_its_place_to_another(harness):
     for name in ("one", "two"):
         await harness.queue.streams.enlist("team", name)
-    if harness.memory:
-        del harness.queue.stream_entries["team/one"]
-    else:
-        key = harness.server.keys.stream("team", "one")
-        await harness.server.redis.unlink(key)
+    await harness.server.redis.unlink(harness.server.keys.stream("team", "one"))
     assert await harness.queue.streams.enlist("team", "three")
     assert not await harness.queue.streams.enlist("team", "four")
 

@@ -20,11 +20,8 @@ from tests.support.queueing import BLOB, EPOCH, members
 APPLIED, UNCHANGED = messages.Armed.APPLIED, messages.Armed.UNCHANGED
 
 
-@pytest.fixture(params=["memory", *redisserver.KINDS, "cluster"])
+@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
 async def harness(request, shared_servers, shared_clusters, key_prefix):
-    if request.param == "memory":
-        yield await queueing.memory_harness()
-        return
     is_cluster = request.param == "cluster"
     server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
     made = await queueing.redis_harness(server.url, key_prefix)
@@ -136,7 +133,7 @@ async def test_a_sleeper_learns_of_the_earliest(harness):
     wakeups = harness.queue.wakeups()
     await wakeups.start()
     async with asyncio.timeout(60):
-        for _ in range(1 if harness.memory else 3):  # what each subscription begins with
+        for _ in range(3):  # what each subscription begins with
             await wakeups.wait_until_due(0.3)
             for answer in await harness.look():
                 wakeups.note(answer)

@@ -1,4 +1,4 @@
-"""Operator and workers together, in memory and in virtual time: whole stories, no server."""
+"""Operator and workers together, in virtual time on an embedded Valkey: whole stories."""
 
 from tests.support import generatedcases  # noqa: F401 - sets how cases are generated
 from tests.unit.controller.conftest import logged

@@ -13,8 +13,8 @@ from duepoint.controller import observed
 from duepoint.controller.schedules import fingerprints
 from duepoint.controller.schedules.reconcile import Reconcile
 from duepoint.kube import schedules
-from tests.fakes import memoryqueue
 from tests.fakes.recordingtarget import RecordingTarget
+from tests.support import virtualqueue
 from tests.support.builders import at
 from tests.unit.controller.status.test_openslots import a_worker
 from tests.unit.controller.world import EPOCH, World, seen_of
@@ -221,7 +221,7 @@ async def test_workers_with_another_key_than_the_operator_are_told_where_a_slot_
             overdue = world.condition("Overdue")
             assert overdue["status"] == "True"
             assert "blob key" in overdue["message"]
-            world.queue.change_blob_key(memoryqueue.BLOB_KEY)
+            world.queue.change_blob_key(virtualqueue.BLOB_KEY)
             await world.clock.advance(60)
             assert world.condition("Overdue") is None
         assert [firing.slot_us for firing in target.fired] == [at("2026-03-01 12:05:00")]

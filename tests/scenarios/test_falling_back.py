@@ -94,7 +94,7 @@ def slots_made(cluster: Cluster) -> list[int]:
 
 def has_settled(world: World) -> bool:
     shards = world.queue.shards.values()
-    return not any(shard.back_us or shard.held_points() for shard in shards)
+    return not any(shard.is_suspect or shard.held_points() for shard in shards)
 
 
 @pytest.mark.parametrize("policy", ["None", "Latest", "All"])
@@ -335,8 +335,8 @@ async def test_the_job_of_a_slot_that_waited_for_others_is_made_once(seconds):
         async with a_worker(world):
             await world.clock.advance(31.5)
             before = world.queue.snapshot()
-            waiting = [m for m in before[messages.ShardId(0)].members if m[12:13] == b"\x03"]
-            assert waiting
+            (shard,) = world.queue.shards.values()
+            assert [member for member in shard.members if member[12:13] == b"\x03"]
             await world.clock.advance(seconds)
             assert len(cluster.made) == 4
             world.queue.fall_back(before)
@@ -454,7 +454,8 @@ async def test_a_run_by_hand_that_went_back_is_not_made_twice():
         await world.api.apply("scheduleruns", run)
         await world.clock.advance(1)
         before = world.queue.snapshot()
-        assert any(member[12:13] == b"\x04" for member in before[messages.ShardId(0)].members)
+        (shard,) = world.queue.shards.values()
+        assert any(member[12:13] == b"\x04" for member in shard.members)
         async with a_worker(world):
             await world.clock.advance(20)
             assert sum(cluster.made.values()) == 1
@@ -492,15 +493,10 @@ async def test_what_a_lost_claim_tells_is_a_run_and_ends_no_slot():
     async with World(shards=1).leader() as world:
         await world.apply(schedule="*/5 * * * *")
         held = world.definitions()[0]
-        shard = world.queue.shards[messages.ShardId(0)]
         slot_us = world.clock.now_us() + 300 * S
         told = event(world.object(), slot_us, state=RunState.SUCCEEDED)
         await world.clock.advance(301)
-        shard.added += 1
-        shard.outcomes[shard.added] = runs.pack([told])
-        shard.lost.add(shard.added)
-        for ledger in world.queue.ledgers:
-            ledger.tell(messages.ShardId(0))
+        world.queue.report(messages.ShardId(0), runs.pack([told]), is_lost=True)
         await world.clock.advance(5)
         assert world.status()["runs"]["started"] == 1
         assert world.states.watermark_us(held.uid) < slot_us
@@ -514,7 +510,7 @@ async def test_outcomes_that_a_server_shows_again_are_not_counted_again():
         async with a_worker(world, webhooks):
             await world.clock.advance(9.95)
             before = world.queue.snapshot()
-            assert before[messages.ShardId(0)].outcomes
+            assert world.queue.shards[messages.ShardId(0)].outcomes
             await world.clock.advance(60)
             world.queue.fall_back(before)
             await world.clock.advance(10)
@@ -535,7 +531,7 @@ async def test_a_held_point_keeps_the_watermark_below_it():
             world.queue.fall_back(before)
             await world.clock.advance(5)
             (shard,) = world.queue.shards.values()
-            held = [point for _, point in shard.held_points() if point.kind is PointKind.HELD]
+            held = [point for point in shard.held_points() if point.kind is PointKind.HELD]
             await lead.enter_async_context(world.leader(epoch=2))
             world.fallbacks.look()
             assert held
@@ -578,7 +574,7 @@ async def test_an_edit_of_the_payload_loses_none_of_the_slots_that_are_held():
             await world.clock.advance(1.4)
             (shard,) = world.queue.shards.values()
             (held_us,) = [
-                point.slot_us for _, point in shard.held_points() if point.kind is PointKind.HELD
+                point.slot_us for point in shard.held_points() if point.kind is PointKind.HELD
             ]
             await world.apply(**fields, payload={"edited": True})
             await world.clock.advance(0.4)

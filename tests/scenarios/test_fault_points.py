@@ -184,7 +184,7 @@ def judge(world: FaultWorld) -> None:
     assert world.run_object("cut") is None
     assert world.set_object() is None
     assert world.record() is None
-    held = [shard.leases for shard in world.queue.shards.values() if shard.leases]
+    held = [shard.claims for shard in world.queue.shards.values() if shard.claims]
     assert held == [], "claims are left"
     left = [member for shard in world.queue.shards.values() for member in shard.records]
     assert left == [], "occurrences are left"

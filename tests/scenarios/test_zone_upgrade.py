@@ -12,6 +12,7 @@ from duepoint.expressions.timezones import Zone
 from duepoint.schedules import spec
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.scenarios.test_contents import compared, counting
+from tests.support import virtualqueue
 from tests.support.builders import at
 from tests.unit.controller.status.test_openslots import a_worker
 from tests.unit.controller.world import World
@@ -56,8 +57,7 @@ async def hours(world: World, count: float) -> None:
     """So much time passes; the machine stands still while nothing is due for a while."""
     end_us = world.clock.now_us() + int(count * HOUR) * 1_000_000
     while (now_us := world.clock.now_us()) < end_us:
-        points = [one for shard in world.queue.shards.values() for one in shard.members.values()]
-        soonest_us = min([end_us, *(point.due_us for point in points)])
+        soonest_us = min([end_us, *virtualqueue.points_of().values()])
         if (idle_us := soonest_us - now_us - 2 * STEP * 1_000_000) > 0:
             await world.clock.suspend(idle_us / 1e6)
         await world.clock.advance(min(STEP, (end_us - world.clock.now_us()) / 1e6))

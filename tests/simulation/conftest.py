@@ -12,7 +12,8 @@ from tests.simulation import chance, history, oracle, scopes
 from tests.simulation.faults import Event
 from tests.simulation.history import Record
 from tests.simulation.plans import Story
-from tests.simulation.valkey import SimulatedValkey
+from tests.support import virtualvalkey
+from tests.support.virtualvalkey import SimulatedValkey
 
 #: By the events of each history that went wrong, what was wrong.
 Wrong = dict[str, list[str]]
@@ -21,7 +22,7 @@ Try = Callable[[Story, Sequence[Sequence[Event]]], Wrong]
 
 @pytest.fixture(scope="session")
 def valkey() -> Iterator[SimulatedValkey]:
-    with history.a_valkey() as server, chance.silent():
+    with virtualvalkey.a_valkey() as server, chance.silent():
         gc.collect()
         gc.freeze()
         yield server

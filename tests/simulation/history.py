@@ -12,7 +12,7 @@ import contextlib
 import functools
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,7 @@ from tests.simulation.network import Message, Network
 from tests.simulation.plans import BEGIN_US, ManualRun, Story, Wish, stream_of
 from tests.simulation.servers import RedisSide, SimulatedServers
 from tests.simulation.users import Users
-from tests.simulation.valkey import SimulatedValkey
-from tests.support import redisserver
+from tests.support.virtualvalkey import SimulatedValkey
 
 _LEASE = port.path("/apis/coordination.k8s.io/v1", SYSTEM_NAMESPACE, "leases", "duepoint-operator")
 #: A killed process is started again after so long.
@@ -432,27 +431,3 @@ def _offset_us(event: Event) -> int:
 def _pairs(flat: Sequence[bytes]) -> dict[str, str]:
     texts = [each.decode(errors="replace") for each in flat]
     return dict(zip(texts[::2], texts[1::2], strict=True))
-
-
-@contextlib.contextmanager
-def a_server() -> Iterator[str]:
-    """The unix socket of a running Valkey."""
-    with tempfile.TemporaryDirectory(prefix="duepoint-valkey-") as folder:
-        path = str(Path(folder) / "valkey.sock")
-        server = redisserver.RedisServer("valkey", Path(folder), "--unixsocket", path)
-        server.start()
-        try:
-            yield path
-        finally:
-            server.stop()
-
-
-@contextlib.contextmanager
-def a_valkey() -> Iterator[SimulatedValkey]:
-    """A server for many histories."""
-    with a_server() as path:
-        valkey = SimulatedValkey(path)
-        try:
-            yield valkey
-        finally:
-            valkey.close()

@@ -16,13 +16,13 @@ from duepoint.kube import jobbuilder
 from duepoint.runs import outcome
 from duepoint.targets import eventids
 from duepoint.targets.job.target import JobTarget
-from tests.simulation import valkey
+from tests.support import virtualvalkey
 
 
 @contextlib.contextmanager
 def _in_script(before: str, after: str, *, in_names: str) -> Iterator[None]:
     """Scripts that have this text have another in its place."""
-    usual, changed = valkey.simulated, []
+    usual, changed = virtualvalkey.simulated, []
 
     def broken(text: str) -> str:
         if before in text and in_names in text:
@@ -30,7 +30,7 @@ def _in_script(before: str, after: str, *, in_names: str) -> Iterator[None]:
             return usual(text.replace(before, after, 1))
         return usual(text)
 
-    with mock.patch.object(valkey, "simulated", broken):
+    with mock.patch.object(virtualvalkey, "simulated", broken):
         yield
     assert changed, f"no script has {before!r}"
 

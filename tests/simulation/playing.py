@@ -12,7 +12,8 @@ from multiprocessing import queues
 from tests.simulation import chance, effects, faults, history, oracle
 from tests.simulation.history import Record
 from tests.simulation.plans import Story
-from tests.simulation.valkey import SimulatedValkey
+from tests.support import virtualvalkey
+from tests.support.virtualvalkey import SimulatedValkey
 
 #: A seed and its story.
 Task = tuple[int, Story]
@@ -24,7 +25,7 @@ _servers: list[SimulatedValkey] = []
 
 def begin() -> None:
     """Before the first history of a process that plays by itself."""
-    begin_on(_held.enter_context(history.a_server()))
+    begin_on(_held.enter_context(virtualvalkey.a_server()))
 
 
 #: The socket of a server, and the core on which it runs; None = any.
@@ -53,7 +54,7 @@ def a_place(number: int, of: int) -> Iterator[Place]:
         if core is not None:
             os.sched_setaffinity(0, {core})
         try:
-            path = held.enter_context(history.a_server())
+            path = held.enter_context(virtualvalkey.a_server())
         finally:
             if core is not None:
                 os.sched_setaffinity(0, cores)

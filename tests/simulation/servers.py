@@ -12,7 +12,7 @@ import redis.exceptions
 from duepoint.delayqueue.wire import changes, connecting, nodes
 from tests.simulation.loop import Process, running_process
 from tests.simulation.network import Network, Reset
-from tests.simulation.valkey import SimulatedValkey
+from tests.support.virtualvalkey import SimulatedValkey
 
 #: As in ``nodes``.
 _NEWLY_MET_SECONDS = 5.0

@@ -17,7 +17,8 @@ from tests.simulation.loop import SimulatedLoop
 #: Prints the digest of the first story's trace.
 _PLAY = """
 from tests.simulation import chance, faults, history, scopes
-with history.a_valkey() as valkey, chance.silent():
+from tests.support import virtualvalkey
+with virtualvalkey.a_valkey() as valkey, chance.silent():
     story = scopes.with_events(scopes.one_slot("job"), faults.usual(faults.Kind.KILL_AFTER, 105))
     print(history.run(story, 1, valkey).digest)
 """

@@ -13,7 +13,6 @@ from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import connecting, servers
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
-from tests.fakes import fakeclock, memoryqueue
 from tests.support import redisusers, serverclient, shardstats
 
 BLOB = b'{"webhook":{"url":"https://hooks.example.com/x"}}'
@@ -60,10 +59,6 @@ class Harness:
         """What the process does once its server turns out to be another one."""
         for report in self.servers.changes.on_upheaval:
             report()
-
-    @property
-    def memory(self) -> bool:
-        return isinstance(self.queue, memoryqueue.MemoryDelayQueue)
 
     async def arm(self, **changes) -> messages.Armed:
         (armed,) = await self.queue.writer.upsert([(self.arming(**changes), BLOB)], EPOCH)
@@ -178,13 +173,6 @@ def a_planned(point: points.DuePoint, slot_us: int) -> messages.Occurrence:
     )
 
 
-async def memory_harness(shards: int = 4, **options) -> Harness:
-    clock = fakeclock.FakeClock()
-    queue = memoryqueue.MemoryDelayQueue(clock, blob_key=BLOB_KEY, **options)
-    await queue.membership.open(shards, EPOCH)
-    return Harness(queue, clock.now_us, clock.advance, clock=clock)
-
-
 def a_queue(url: str, prefix: str, *, users: bool = True, **options) -> delayqueue.DelayQueue:
     """A queue on a server of ours, logged in as the shipped users; or just as the URL says."""
     opened = options.pop("opened", None) or connections_to(url, users=users)
@@ -225,12 +213,9 @@ async def harness_of_quotas(
     """A queue of one shard within these quotas.
 
     Args:
-        kind: ``memory``, ``valkey`` or ``cluster``.
+        kind: ``valkey`` or ``cluster``, or another of ``redisserver.KINDS``.
         servers: the fixtures ``shared_servers`` and ``shared_clusters``.
     """
-    if kind == "memory":
-        yield await memory_harness(shards=1, quotas=limits)
-        return
     single, cluster = servers
     server = cluster("valkey") if kind == "cluster" else single(kind)
     made = await redis_harness(server.url, prefix, shards=1, quotas=limits)

@@ -1,9 +1,10 @@
-"""A worker's surroundings in virtual time: a queue in memory, a target that records."""
+"""A worker's surroundings in virtual time: its queue, and a target that records."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
@@ -18,8 +19,8 @@ from duepoint.worker import attempttraces, claim_budget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.pipeline import Bounds, Pipeline
 from tests.fakes.fakeclock import FakeClock
-from tests.fakes.memoryqueue import MemoryDelayQueue
 from tests.fakes.recordingtarget import RecordingTarget
+from tests.support.virtualqueue import VirtualQueue
 
 WEBHOOK = actions.Action(
     target=actions.WebhookAction(url="https://hooks.example.com/x", timeout_seconds=5)
@@ -37,7 +38,7 @@ class Workplace:
 
     def __init__(self, clock: FakeClock | None = None) -> None:
         self.clock = clock or FakeClock()
-        self.queue = MemoryDelayQueue(self.clock)
+        self.queue = VirtualQueue(self.clock)
         self.target = RecordingTarget(self.clock)
         self.jobs: activejobs.ScheduleJobs = activejobs.NO_JOBS
         self.health = services.Health()
@@ -102,10 +103,9 @@ class Workplace:
         return [firing.slot_us for firing in self.target.fired]
 
     async def events(self) -> list[run.RunEvent]:
-        """Run events told so far, in order, and not told before."""
-        ledger = self.queue.ledger()
-        await ledger.start()
-        entries = await ledger.read_outcomes("test", "test", count=10_000)
+        """Run events told so far, in order."""
+        a_group = os.urandom(8).hex()  # that has read nothing
+        entries = await self.queue.ledger().read_outcomes(a_group, "test", count=10_000)
         return [event for entry in entries for event in run.unpack(entry.outcomes)]
 
     async def definition(self, known: definition.Definition) -> definition.Definition | None:

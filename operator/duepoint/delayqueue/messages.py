@@ -1,7 +1,5 @@
 """What goes into the delay queue and what comes out of it, as frozen values.
 
-These shapes are the port: ``delayqueue.DelayQueue`` speaks them to Redis,
-``tests.fakes.memoryqueue`` to a dict, and one conformance suite holds both to them.
 Instants are microseconds since the epoch; ``held_until`` is on the caller's monotonic clock.
 Raw replies do not leave this package.
 """

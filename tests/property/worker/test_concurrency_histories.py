@@ -139,10 +139,7 @@ class History:
 
     async def _fail_over(self) -> None:
         """Another server, whose copy knows some of the runs."""
-        self.place.queue.active.history = str(self.dice.random())
-        for known in self.place.queue.active._sets.values():
-            for run in [one for one in known.runs if self.dice.random() < 0.5]:
-                del known.runs[run]
+        self.place.queue.fail_over(lambda: self.dice.random() < 0.5)
 
     async def _edit(self) -> None:
         """Of something else: points stay as they are."""

@@ -7,7 +7,9 @@ from typing import Any
 from duepoint.delayqueue.members import values
 from duepoint.kube import schedules, schedulesets
 from duepoint.schedules import rule as rules
+from duepoint.schedules.definition import Definition
 from duepoint.schedules.sets.setrecord import SetRecord
+from tests.support.virtualqueue import at_once
 from tests.unit.controller.world import NAMESPACE, World
 
 NAME = "customers"
@@ -43,6 +45,13 @@ class SetWorld(World):
         answers = await self.queue.members.put(record, rows)
         assert {answer.outcome for answer in answers} <= {values.Outcome.CREATED}
 
+    async def lose_members(self, name: str = NAME) -> None:
+        """They have fired and are gone."""
+        record = self.record(name)
+        assert record is not None
+        rows = [values.MemberRemoval(id=each) for each in self.members(record.uid)]
+        await self.queue.members.remove(record, rows)
+
     # -- what tests see --------------------------------------------------------------------------
 
     def set_path(self, name: str = NAME) -> str:
@@ -70,10 +79,12 @@ class SetWorld(World):
         return found["metadata"].get("finalizers") or []
 
     def record(self, name: str = NAME) -> SetRecord | None:
-        return self.queue.stored_sets.records.get(f"{NAMESPACE}/{name}")
+        return at_once(self.queue.inspector.sets.read(NAMESPACE, name))
 
-    def members(self, uid: str) -> int:
-        return len(self.queue.stored_sets.members.get(uid, {}))
+    def members(self, uid: str) -> dict[str, Definition]:
+        """By id."""
+        owned = (one for one in self.definitions() if one.owner is not None)
+        return {one.name: one for one in owned if one.owner.uid == uid}
 
     def set_status_writes(self) -> int:
         return sum(

@@ -14,11 +14,6 @@ from tests.fakes.fakeclock import FakeClock
 from tests.unit.controller.world import World, seen_of
 
 
-async def _emptied(world: World) -> None:
-    world.queue.flush()
-    await world.queue.membership.open(world.shards, world.term.epoch)
-
-
 def _counted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many schedules were armed together, and alone."""
     counts = {"together": 0, "alone": 0}
@@ -30,7 +25,7 @@ def _counted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         counts[kind] += len(wanted)
         return await upsert(wanted, epoch)
 
-    monkeypatch.setattr(world.queue.definitions, "upsert", counted)
+    monkeypatch.setattr(world.queue.writer, "upsert", counted)
     return counts
 
 
@@ -41,7 +36,7 @@ async def test_an_emptied_queue_is_filled_together(monkeypatch):
             await world.apply(f"s{number}")
         held = world.definitions()
         writes = world.status_writes()
-        await _emptied(world)
+        await world.lose_redis()
         counts = _counted(world, monkeypatch)
         await world.resync.run()
         await world.clock.advance(1)  # a crowd is waited for
@@ -62,7 +57,7 @@ async def test_wrong_and_suspended_ones_among_them_end_as_they_do_alone(monkeypa
         await world.apply("asleep", suspend=True)
         await world.apply_job("job")
         said = {name: world.ready(name) for name in ("s0", "wrong", "asleep", "job")}
-        await _emptied(world)
+        await world.lose_redis()
         counts = _counted(world, monkeypatch)
         await world.resync.run()
         await world.clock.advance(10)
@@ -88,7 +83,7 @@ async def test_of_an_emptied_queue_only_what_the_statuses_do_not_say_is_reported
             report(uid, one)
 
         monkeypatch.setattr(world.reporter, "report", noted)
-        await _emptied(world)
+        await world.lose_redis()
         await world.resync.run()
         await world.clock.advance(1)
         assert len(world.definitions()) == 11
@@ -100,7 +95,7 @@ async def test_while_redis_is_away_nothing_is_lost(monkeypatch):
     async with world.leader():
         for number in range(30):
             await world.apply(f"s{number}")
-        await _emptied(world)
+        await world.lose_redis()
         upsert = world.queue.writer.upsert
         left = [3]
 
@@ -110,7 +105,7 @@ async def test_while_redis_is_away_nothing_is_lost(monkeypatch):
                 raise errors.QueueUnavailable("away")
             return await upsert(wanted, epoch)
 
-        monkeypatch.setattr(world.queue.definitions, "upsert", failing)
+        monkeypatch.setattr(world.queue.writer, "upsert", failing)
         await world.resync.run()
         await world.clock.advance(60)
         assert len(world.definitions()) == 30
@@ -122,7 +117,7 @@ async def test_what_the_queue_holds_after_all_is_looked_at_alone(monkeypatch):
         for number in range(4):
             await world.apply(f"s{number}")
         held = {one.uid: one for one in world.definitions()}
-        await _emptied(world)
+        await world.lose_redis()
 
         upsert = world.queue.writer.upsert
 
@@ -130,7 +125,7 @@ async def test_what_the_queue_holds_after_all_is_looked_at_alone(monkeypatch):
             await upsert(wanted, epoch)
             return [messages.Armed.UNCHANGED] * len(wanted)
 
-        monkeypatch.setattr(world.queue.definitions, "upsert", unchanged)
+        monkeypatch.setattr(world.queue.writer, "upsert", unchanged)
         await world.resync.run()
         await world.clock.settle()
         assert {one.uid for one in world.definitions()} == held.keys()
@@ -281,7 +276,7 @@ async def test_what_is_armed_anew_is_known_as_it_is_armed():
         await world.apply("one", concurrencyPolicy="Forbid")  # another generation, the same timing
         await world.clock.advance(10)
         before = await world.states.definition(uid)
-        await _emptied(world)
+        await world.lose_redis()
         await world.resync.run()
         await world.clock.settle()
         after = await world.states.definition(uid)

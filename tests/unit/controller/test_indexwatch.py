@@ -10,7 +10,8 @@ from prometheus_client import REGISTRY
 
 from duepoint import probes, telemetry
 from duepoint.controller.maintenance.indexwatch import LEAST_SECONDS, QueueGauges
-from tests.support import queueing
+from tests.fakes import fakeclock
+from tests.support import queueing, virtualqueue
 from tests.support.terms import a_term
 
 CONTENTS = ("queue_points", "queue_due_points", "dead_entries", "runs_backlog")
@@ -26,7 +27,10 @@ async def scrape() -> str:
 
 @pytest.fixture
 async def term():
-    harness = await queueing.memory_harness()
+    clock = fakeclock.FakeClock()
+    queue = virtualqueue.VirtualQueue(clock, blob_key=queueing.BLOB_KEY)
+    await queue.membership.open(4, queueing.EPOCH)
+    harness = queueing.Harness(queue, clock.now_us, clock.advance, clock=clock)
     asked = []
     totals = harness.queue.counts.totals
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.definition import State
+from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
+from tests.unit.controller.status.test_openslots import a_worker
 from tests.unit.controller.world import World
 
 MINUTE = 60_000_000
@@ -106,16 +107,9 @@ async def test_a_limit_that_was_reached_already_completes_at_once():
 @pytest.mark.parametrize("edit", [{"payload": {"a": 1}}, {"catchUpPolicy": "All"}])
 async def test_another_edit_of_a_schedule_that_is_used_up_leaves_it_completed(edit):
     async with World().leader() as world:
-        made = await world.apply(maxRuns=1)
-        uid = made["metadata"]["uid"]
-        await world.clock.advance(300)
-        await world.tell(uid, ran(made, SLOTS[0], completed=True))
-        held = world.definition(uid)
-        for shard in world.queue.shards.values():
-            if held.id in shard.definitions:
-                counted = msgspec.structs.replace(shard.definitions[held.id], started=1)
-                shard.definitions[held.id] = counted
-        await world.clock.advance(5)
+        await world.apply(maxRuns=1)
+        async with a_worker(world, RecordingTarget(world.clock)):
+            await world.clock.advance(305)
         await world.apply(maxRuns=1, **edit)
         assert world.ready() == ("True", "Completed")
         assert "nextScheduleTime" not in world.status()

@@ -11,7 +11,7 @@ from duepoint.controller.leadership import Leadership
 from duepoint.kube import errors as kube_errors
 from tests.fakes.fakeclock import FakeClock
 from tests.fakes.fakekubernetes import FakeKubernetes
-from tests.fakes.memoryqueue import MemoryDelayQueue
+from tests.support.virtualqueue import VirtualQueue
 
 
 class Term:
@@ -34,7 +34,7 @@ async def test_an_api_server_that_is_away_at_the_beginning_of_a_term_is_not_call
             namespace="duepoint",
         ),
         api=api,
-        queue=MemoryDelayQueue(clock),
+        queue=VirtualQueue(clock),
         watch=None,
         clock=clock,
         health=health,

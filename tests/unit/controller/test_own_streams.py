@@ -109,7 +109,7 @@ async def test_one_stream_too_many_is_stalled_until_another_one_is_deleted():
         assert reason == "TooManyStreams"
         assert NAMESPACE in message
         assert world.ready("s-0") == world.ready("s-1") == ("True", "Armed")
-        del world.queue.stream_entries[f"{NAMESPACE}/ticks-0"]
+        world.queue.hide(world.queue.index.keys.stream(NAMESPACE, "ticks-0"))
         await world.clock.advance(120)
         assert world.ready("s-2") == ("True", "Armed")
         assert stalled(world, "s-2") == ("", "")

@@ -79,8 +79,7 @@ async def test_an_emptied_queue_is_rebuilt_from_the_watermarks():
         uid = (await world.apply())["metadata"]["uid"]
         await world.apply("sleeping", suspend=True)
         await world.clock.advance(1200)
-        world.queue.flush()
-        await world.queue.membership.open(world.shards, world.term.epoch)
+        await world.lose_redis()
         await world.resync.run()
         await world.clock.settle()
         # nobody has told of any run since: the watermark is the creation

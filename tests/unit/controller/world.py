@@ -1,4 +1,4 @@
-"""The controller without kopf: over a fake API server and a queue in memory, in virtual time.
+"""The controller without kopf: over a fake API server, in virtual time.
 
 ``kopf`` is played by a plain watch of the fake, which offers objects as kopf's handler would.
 """
@@ -29,8 +29,8 @@ from duepoint.schedules import ownstreams
 from duepoint.schedules.definition import Definition
 from tests.fakes.fakeclock import FakeClock
 from tests.fakes.fakekubernetes import FakeKubernetes
-from tests.fakes.memoryqueue import MemoryDelayQueue
 from tests.support.builders import JOB_TEMPLATE
+from tests.support.virtualqueue import VirtualQueue, points_of
 
 EPOCH = messages.Epoch(1)
 NAMESPACE = "reports"
@@ -52,7 +52,7 @@ class World:
     ) -> None:
         self.clock = FakeClock()
         self.api = FakeKubernetes(now_us=self.clock.now_us)
-        self.queue = MemoryDelayQueue(self.clock, quotas=quotas)
+        self.queue = VirtualQueue(self.clock, quotas=quotas)
         self.own_streams = own_streams
         self.health = services.Health()
         self.shards = shards
@@ -159,6 +159,11 @@ class World:
 
     # -- what tests do -----------------------------------------------------------------------
 
+    async def lose_redis(self) -> None:
+        """FLUSHALL by somebody, and the leader makes the index again."""
+        self.queue.flush()
+        await self.queue.membership.open(self.shards, self.term.epoch)
+
     async def apply(self, name: str = "nightly", **fields: Any) -> dict[str, Any]:
         """Create or edit a Schedule; a webhook every five minutes unless told otherwise."""
         spec = {"schedule": "*/5 * * * *", **fields}
@@ -180,11 +185,7 @@ class World:
         """A worker settles something of this Schedule; time passes until it has been read."""
         held = self.definition(uid)
         shard = self.reconcile.shard(held.id) if held else messages.ShardId(0)
-        stored = self.queue.shards[shard]
-        stored.added += 1
-        stored.outcomes[stored.added] = runs.pack(events)
-        for ledger in self.queue.ledgers:
-            ledger.tell(shard)
+        self.queue.report(shard, runs.pack(events))
         await self.clock.advance(outcomes.GATHER_SECONDS if read else 0)
 
     async def create_job(self, schedule: dict[str, Any], slot_us: int) -> str:
@@ -234,10 +235,7 @@ class World:
         held = self.definition(uid)
         if held is None:
             return None
-        for shard in self.queue.shards.values():
-            if (point := shard.members.get(held.id + held.timing_version)) is not None:
-                return point.due_us
-        return None
+        return points_of().get(held.id + held.timing_version)
 
     def status_writes(self) -> int:
         return sum(verb == "PATCH" for verb, _ in self.api.requests)

@@ -1,6 +1,6 @@
 """The rules of timing as a user meets them: through the operator's and the worker's own ways.
 
-Virtual time, a queue in memory, a target that records; the pure rules are tested beside this.
+Virtual time, a target that records; the pure rules are tested beside this.
 """
 
 from __future__ import annotations

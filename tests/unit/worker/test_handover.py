@@ -13,6 +13,7 @@ from duepoint.runs.run import RunState
 from duepoint.schedules import actions, points
 from duepoint.targets import target
 from duepoint.targets.stream import target as streamtarget
+from tests.support import virtualqueue
 from tests.support.builders import a_definition, a_rule, at
 from tests.support.workplace import EPOCH, a_workplace
 
@@ -71,7 +72,7 @@ async def test_the_entry_of_a_batch_says_what_the_entry_of_one_says(place):
         "id": f"{uid}-{NOON // SECOND + 60}",
         "generated_at": one["generated_at"],
         "schedule_id": uid,
-        "payload": b"",
+        "payload": "",
         "slot": str(NOON // SECOND + 60),
         "scheduled_time": "2026-03-01T12:01:00Z",
         "attempt": "1",
@@ -96,7 +97,7 @@ async def test_what_a_batch_could_not_deliver_is_tried_alone(place, monkeypatch)
 
 
 async def test_on_a_cluster_entries_go_in_before_their_points_are_settled(place, monkeypatch):
-    monkeypatch.setattr(type(place.queue), "settles_entries", False)
+    monkeypatch.setattr(type(place.queue.settlements), "settles_entries", False)
     async with place.working(place.a_worker(concurrency=200)):
         await place.clock.advance(61)
     ids = [entry["id"] for entry in _entries(place)]
@@ -114,7 +115,7 @@ async def test_large_payloads_go_in_several_scripts(place, monkeypatch):
         return await deliver(claim, settlement, *entries)
 
     monkeypatch.setattr(place.queue.settlements, "deliver", counted)
-    monkeypatch.setattr(place.queue, "_quotas", quotas.Quotas(streams=1))
+    monkeypatch.setattr(place.queue.streams, "quotas", quotas.Quotas(streams=1))
     large = actions.Action(target=TICKS.target, payload=msgspec.Raw(b'"' + 60_000 * b"x" + b'"'))
     for number in range(COUNT):
         known = a_definition(
@@ -185,12 +186,10 @@ async def test_what_one_stream_of_several_refused_is_tried_alone(place, monkeypa
 
 
 async def test_a_deleted_schedule_in_a_burst_does_not_fire(place):
-    (gone, *_) = [known for shard in place.queue.shards.values() for known in shard.definitions]
-    deleted = next(
-        shard.definitions.pop(gone)
-        for shard in place.queue.shards.values()
-        if gone in shard.definitions
-    )
+    (shard, *_) = place.queue.shards.values()
+    gone, deleted = shard.definitions.popitem()
+    names = place.queue.index.shard(shard.number)
+    virtualqueue.look("HDEL", names.bucket_of(gone, place.queue.index.buckets), gone)
     async with place.working(place.a_worker(concurrency=200)):
         await place.clock.advance(61)
     assert len(_entries(place)) == COUNT - 1
@@ -223,7 +222,7 @@ BEHIND = 20
 async def _behind(monkeypatch, *, count=FEW, payload=b"null", **policy):
     """Every chain has so many slots overdue, and all of them are to run."""
     place = await _place(0, TICKS)
-    monkeypatch.setattr(place.queue, "_quotas", quotas.Quotas(streams=1))
+    monkeypatch.setattr(place.queue.streams, "quotas", quotas.Quotas(streams=1))
     action = actions.Action(target=TICKS.target, payload=msgspec.Raw(payload))
     for number in range(count):
         known = a_definition(
@@ -295,7 +294,7 @@ async def test_a_chain_with_more_overdue_slots_than_a_script_takes_is_due_again(
 
 async def test_on_a_cluster_overdue_slots_of_a_chain_have_one_entry_each(monkeypatch):
     place = await _behind(monkeypatch, payload=b'"' + 65_000 * b"x" + b'"')
-    monkeypatch.setattr(type(place.queue), "settles_entries", False)
+    monkeypatch.setattr(type(place.queue.settlements), "settles_entries", False)
     async with place.working(place.a_worker(concurrency=200)):
         await place.clock.advance(0.45)
     await _check_caught_up(place)

@@ -200,7 +200,7 @@ async def test_webhooks_that_hang_are_not_taken_for_jobs_once_a_worker_makes_som
             await asyncio.sleep(0)
         return await read(*asked)
 
-    monkeypatch.setattr(place.queue.definitions, "read_columns", read_slowly)
+    monkeypatch.setattr(place.queue.columns, "read_columns", read_slowly)
     await arm(place, "quiet", "quiet", JOB, after_us=NOON + 20_000_000)
     for number in range(120):
         await arm(place, f"hanging-{number}", "hostile", WEBHOOK, after_us=NOON + 10_000_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duepoint.kube import errors, jobs
-from duepoint.runs.run import RunState
+from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from tests.support.builders import a_definition, a_rule
@@ -44,13 +44,16 @@ async def test_each_slot_of_a_burst_has_one_job_and_one_event():
     assert {event.state for event in events} == {RunState.RUNNING}
 
 
+async def told_of_a_burst(count: int) -> tuple[JobWorkplace, dict[str, RunEvent]]:
+    place = await a_burst(count)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(61)
+    return place, {event.uid: event for event in await place.events()}
+
+
 async def test_a_job_of_a_burst_is_told_as_one_made_alone():
-    many, few = await a_burst(), await a_burst(2)
-    for place in (many, few):
-        async with place.working(place.a_worker()):
-            await place.clock.advance(61)
-    wanted = {event.uid: event for event in await few.events()}
-    told = {event.uid: event for event in await many.events()}
+    many, told = await told_of_a_burst(COUNT)
+    few, wanted = await told_of_a_burst(2)
     assert len(wanted) == 2
     assert {one: told[one] for one in wanted} == wanted
     for name in few.jobs_there():

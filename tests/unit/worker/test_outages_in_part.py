@@ -49,12 +49,12 @@ async def test_shards_of_other_servers_fire_on_time(place):
     here, there = place.shards
     async with place.working(place.a_worker()):
         await place.clock.advance(11)
-        place.queue.away = {place.shards[there]}
+        place.queue.take_away(place.shards[there])
         for second in range(20, 101, 10):
             await place.clock.advance(10)
             assert _fired(place, here)[-1] == second
         assert _fired(place, there) == [10]
-        place.queue.away = set()
+        place.queue.take_away()
         await place.clock.advance(2)
         assert sorted(_fired(place, there)) == list(range(10, 101, 10))
 
@@ -64,11 +64,11 @@ async def test_it_is_told_once_and_well_again(place):
     with capture_logs() as logs:
         async with place.working(place.a_worker()):
             await place.clock.advance(11)
-            place.queue.away = {place.shards[there]}
+            place.queue.take_away(place.shards[there])
             await place.clock.advance(60)
             (trouble,) = place.health.troubles().values()
             assert trouble.startswith("1 of 4 shards are waited for: ")
-            place.queue.away = set()
+            place.queue.take_away()
             await place.clock.advance(2)
             assert not place.health.troubles()
     told = [line["event"] for line in logs]
@@ -81,12 +81,12 @@ async def test_one_shard_that_is_gone_alone_is_waited_for_alone(place):
     here, there = place.shards
     async with place.working(place.a_worker()):
         await place.clock.advance(11)
-        gone = place.queue.shards.pop(place.shards[there])
+        come_back = place.queue.hide(f"*{{g1.{place.shards[there]}}}:*")
         for second in range(20, 61, 10):
             await place.clock.advance(10)
             assert _fired(place, here)[-1] == second
         assert place.health.troubles()
-        place.queue.shards[place.shards[there]] = gone
+        come_back()
         await place.clock.advance(2)
         assert not place.health.troubles()
         assert sorted(_fired(place, there)) == list(range(10, 61, 10))
@@ -114,12 +114,14 @@ async def test_what_follows_a_part_is_the_whole(place):
     _, there = place.shards
     async with place.working(place.a_worker()):
         await place.clock.advance(11)
-        place.queue.away = {place.shards[there]}
+        place.queue.take_away(place.shards[there])
         await place.clock.advance(10)
         place.queue.available = False
         await place.clock.advance(20)
-        assert place.health.troubles() == {keepalive.PART: "the test took the queue away"}
-        place.queue.away, place.queue.available = set(), True
+        (trouble,) = place.health.troubles().values()
+        assert "the test took the server away" in trouble
+        place.queue.take_away()
+        place.queue.available = True
         await place.clock.advance(3)
         assert not place.health.troubles()
 

@@ -77,7 +77,8 @@ async def test_a_worker_that_learns_late_whose_the_index_is_makes_no_job_of_its_
     await place.schedule("Allow")
     for _ in range(3):
         place.api.fail_next(DOWN, resource="namespaces")
-    place.queue._owner = None  # this process has not asked yet
+    place.queue.layouts._owner = None  # this process has not asked yet
+    place.queue.index.scripts.owner = ""
     async with place.working(place.a_worker()):
         await place.clock.advance(60)
         assert "another cluster" in place.health.troubles()[PART]

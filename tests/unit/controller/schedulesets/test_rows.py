@@ -9,6 +9,7 @@ from itertools import groupby, pairwise
 import msgspec
 import pytest
 
+from duepoint.controller.schedulesets import setrows
 from duepoint.kube import times
 from duepoint.schedules.sets import members
 from tests.unit.controller.setworld import NAME, SetWorld
@@ -49,7 +50,7 @@ def count_rows(monkeypatch):
 
 def stored(world):
     uid = world.set_object()["metadata"]["uid"]
-    return world.queue.stored_sets.members.get(uid, {})
+    return world.members(uid)
 
 
 async def test_a_set_is_made_equal_to_rows_of_the_object(world):
@@ -188,7 +189,7 @@ async def test_a_one_off_whose_time_has_passed_is_not_run_again(world):
         await world.apply_set(rows=rows)
         await world.clock.settle()
         assert set(stored(world)) == {"once"}
-        stored(world).clear()  # it has fired and is gone
+        await world.lose_members()  # it has fired and is gone
         await world.clock.advance(60)
         await world.apply_set(rows=rows, suspend=True)
         await world.clock.settle()
@@ -200,7 +201,7 @@ async def test_rows_come_back_after_an_emptied_redis(world):
     async with world.leader() as term:
         await world.apply_set(rows={"inline": daily("a", "b")})
         await world.clock.advance(11)
-        world.queue.stored_sets.lose_everything()
+        await world.lose_redis()
         term.events.index_suspected()
         await world.clock.advance(21)
         assert set(stored(world)) == {"a", "b"}
@@ -215,7 +216,7 @@ async def test_ten_thousand_rows_are_followed_in_parts(world):
             await world.clock.settle()
         assert len(stored(world)) == 10_000
         await world.apply_set(rows={"inline": daily("r1")})
-        await world.clock.settle()
+        await world.clock.advance(5)
         assert set(stored(world)) == {"r1"}
 
 
@@ -242,17 +243,18 @@ async def test_members_without_rows_are_removed_page_by_page(world):
     assert max(len(list(group)) for name, group in groupby(done) if name == "page") == 1
 
 
-async def test_sets_of_a_few_rows_do_not_wait_until_large_ones_are_emptied(world):
+async def test_sets_of_a_few_rows_do_not_wait_until_large_ones_are_emptied(world, monkeypatch):
+    monkeypatch.setattr(setrows, "_MOST_REMOVED", 2_000)
     async with world.leader():
         for name in ("large-1", "large-2"):
             await world.apply_set(name)
-            await world.put(60_000, name)
+            await world.put(6_000, name)
         left = []
         put = world.queue.members.put
 
         async def noted(record, rows):
             left.extend(
-                world.members(world.set_object(large)["metadata"]["uid"])
+                len(world.members(world.set_object(large)["metadata"]["uid"]))
                 for large in ("large-1", "large-2")
                 if record.name == NAME
             )
@@ -267,7 +269,7 @@ async def test_sets_of_a_few_rows_do_not_wait_until_large_ones_are_emptied(world
         await world.clock.advance(30)
         for name in ("large-1", "large-2", NAME):
             assert world.set_ready(name) == ("True", "Armed")
-            assert world.members(world.set_object(name)["metadata"]["uid"]) == 1
+            assert len(world.members(world.set_object(name)["metadata"]["uid"])) == 1
 
 
 async def test_what_is_kept_of_a_set_is_small(world):
@@ -293,8 +295,8 @@ async def test_rows_of_the_object_are_read_again_where_redis_lost_their_members(
     async with world.leader() as term:
         await world.apply_set(rows={"inline": daily("a")})
         await world.clock.advance(20)
-        stored(world).clear()
-        world.queue.stored_sets.records.clear()
+        await world.lose_members()
+        world.queue.hide("*:sets")
         term.events.index_suspected()
         await world.clock.advance(20)
         assert set(stored(world)) == {"a"}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from duepoint import telemetry
 from duepoint.controller.schedulesets.schedulesets import ORPHAN_SECONDS
+from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from duepoint.schedules.sets import setspec
 from duepoint.schedules.sets.setrecord import SetState
+from tests.support import virtualqueue
 from tests.support.builders import JOB_TEMPLATE
 from tests.unit.controller.setworld import FINALIZER, NAME, SetWorld
 from tests.unit.controller.world import NAMESPACE
@@ -31,14 +35,14 @@ async def test_a_set_is_held_by_the_finalizer_stored_and_ready(world):
         assert record.uid == made["metadata"]["uid"]
         assert (record.state, record.generation, record.spread) == (SetState.READY, 1, 5)
         assert record.settings.limits.members == 2_000_000
-        assert world.queue.stored_sets.blobs[record.target]
+        assert await world.queue.definitions.blob(NAMESPACE, record.target, messages.ShardId(0))
         status = world.set_status()
         assert status["observedGeneration"] == 1
         assert status["spread"] == 5
         assert status["members"] == 0
         assert status["target"] == "Webhook https://hooks.example.com"
-        assert status["durability"]["persistence"] == "aof"
-        assert "about the last second" in status["durability"]["lossWindow"]
+        assert status["durability"]["persistence"] == "none"
+        assert "every member when a server restarts" in status["durability"]["lossWindow"]
 
 
 async def test_an_edit_holds_at_once_and_leaves_members_and_spread(world):
@@ -51,7 +55,7 @@ async def test_an_edit_holds_at_once_and_leaves_members_and_spread(world):
         record = world.record()
         assert (record.generation, record.spread) == (2, 2)
         assert record.settings.limits.members == 50_000_000
-        assert world.members(made["metadata"]["uid"]) == 3
+        assert len(world.members(made["metadata"]["uid"])) == 3
         assert world.set_status()["target"] == "Webhook https://other.example.com"
 
 
@@ -78,7 +82,7 @@ async def test_a_refused_set_is_stalled_and_its_members_are_held_with_their_old_
         assert "spec.webhook.url" in stalled["message"]
         record = world.record()
         assert (record.state, record.target, record.generation) == (SetState.STALLED, target, 2)
-        assert world.members(made["metadata"]["uid"]) == 2
+        assert len(world.members(made["metadata"]["uid"])) == 2
         assert [event.reason for event in world.news] == ["InvalidSchedule"]
         await world.apply_set()
         assert world.set_ready() == ("True", "Armed")
@@ -184,7 +188,7 @@ async def test_a_lost_record_is_written_again_and_lost_members_are_reported(worl
         await world.apply_set(limits={"members": 2_000_000})
         await world.put(1_000)
         await world.clock.advance(11)
-        world.queue.stored_sets.lose_everything()
+        await world.lose_redis()
         term.events.index_suspected()
         await world.clock.advance(2)
         assert world.record().spread == 5
@@ -202,7 +206,7 @@ async def test_a_leader_that_begins_after_the_loss_knows_the_last_count_from_the
         await world.apply_set()
         await world.put(7)
         await world.clock.advance(11)
-    world.queue.stored_sets.lose_everything()
+    world.queue.flush()
     async with world.leader(epoch=2):
         await world.clock.advance(1)
         assert world.set_status()["lost"]["members"] == 7
@@ -226,7 +230,7 @@ async def test_a_loss_is_over_once_as_many_members_are_there_or_the_set_is_edite
             await world.apply_set(name)
             await world.put(4, name)
         await world.clock.advance(11)
-        world.queue.stored_sets.lose_everything()
+        await world.lose_redis()
         term.events.index_suspected()
         await world.clock.advance(2)
         assert world.set_condition("DataLost", "again")
@@ -244,22 +248,29 @@ async def test_a_shard_without_the_set_is_filled_again_and_the_loss_reported(wor
         uid = made["metadata"]["uid"]
         await world.put(10)
         await world.clock.advance(11)
-        stores = world.queue.stored_sets.stores
-        world.queue.stored_sets.without.add(uid)
-        del world.queue.stored_sets.members[uid]["m3"]
+        lost = next(shard for shard in world.queue.shards.values() if shard.definitions)
+        world.queue.hide(f"{lost.tag}:*")
+        await world.queue.membership.open(world.shards, world.term.epoch)
+        assert (await world.queue.members.counts(world.record())).shards_without == 1
         await world.clock.advance(21)
-        assert world.queue.stored_sets.stores > stores
-        assert not world.queue.stored_sets.without
+        assert (await world.queue.members.counts(world.record())).shards_without == 0
+        assert len(world.members(uid)) < 10
         assert "there were 10" in world.set_condition("DataLost")["message"]
 
 
 async def test_a_new_layout_gets_every_set(world):
     async with world.leader() as term:
         await world.apply_set()
-        stores = world.queue.stored_sets.stores
+        store, stored = world.queue.sets.store, []
+
+        async def noted(record, *args):
+            stored.append(record.name)
+            await store(record, *args)
+
+        world.queue.sets.store = noted
         term.events.layout_changed(None)
         await world.clock.settle()
-        assert world.queue.stored_sets.stores == stores + 1
+        assert stored == [NAME]
 
 
 # -- deletion ----------------------------------------------------------------------------------
@@ -271,16 +282,20 @@ async def test_a_deleted_set_loses_its_members_in_steps_and_then_its_object(worl
         uid = made["metadata"]["uid"]
         await world.put(9_000)
         await world.delete_set()
-        await world.clock.settle()
-        assert world.set_status()["deletion"]["left"] < 9_000
+        await world.clock.advance(0.02)
+        assert 0 < await world.queue.members.count(world.record()) < 9_000
         assert world.set_condition("Deleting")["status"] == "True"
         assert world.set_ready() == ("False", "Deleting")
         assert world.record().state is SetState.DELETING
         await world.clock.advance(1)
         assert world.set_object() is None
         assert world.record() is None
-        assert world.members(uid) == 0
-        assert uid not in world.queue.stored_sets.entries
+        assert len(world.members(uid)) == 0
+        assert not any(
+            re.fullmatch(rb"s\d+", field)
+            for meta in virtualqueue.look("KEYS", "*:meta")
+            for field in virtualqueue.look("HKEYS", meta)
+        )
 
 
 async def test_a_new_leader_goes_on_with_a_deletion_and_its_count(world):
@@ -326,7 +341,7 @@ async def test_after_an_emptied_redis_a_deletion_ends(world):
     async with world.leader() as term:
         await world.apply_set()
         await world.put(5_000)
-        world.queue.stored_sets.lose_everything()
+        await world.lose_redis()
         await world.delete_set()
         term.events.index_suspected()
         await world.clock.advance(30)
@@ -344,7 +359,7 @@ async def test_an_object_without_its_finalizer_takes_its_members_with_it(world):
         await world.delete_set()
         await world.clock.advance(1)
         assert world.record() is None
-        assert world.members(made["metadata"]["uid"]) == 0
+        assert len(world.members(made["metadata"]["uid"])) == 0
 
 
 async def test_a_namesake_waits_for_the_members_of_the_former_set(world):
@@ -362,7 +377,7 @@ async def test_a_namesake_waits_for_the_members_of_the_former_set(world):
         await world.clock.advance(5)
         assert world.set_ready() == ("True", "Armed")
         assert world.record().uid == second["metadata"]["uid"]
-        assert world.members(first["metadata"]["uid"]) == 0
+        assert len(world.members(first["metadata"]["uid"])) == 0
 
 
 async def test_a_set_that_a_list_does_not_show_is_held_and_removed_after_ten_minutes(world):
@@ -375,9 +390,9 @@ async def test_a_set_that_a_list_does_not_show_is_held_and_removed_after_ten_min
         await world.clock.settle()
         assert world.record().state is SetState.STALLED
         await world.clock.advance(ORPHAN_SECONDS - 60)
-        assert world.members(uid) == 3
+        assert len(world.members(uid)) == 3
         await world.clock.advance(180)
-        assert world.members(uid) == 0
+        assert len(world.members(uid)) == 0
         assert world.record() is None
 
 
@@ -393,7 +408,7 @@ async def test_a_set_that_comes_back_keeps_its_members(world):
         term.events.objects_compared()
         await world.clock.advance(ORPHAN_SECONDS)
         assert world.record().state is SetState.READY
-        assert world.members(made["metadata"]["uid"]) == 3
+        assert len(world.members(made["metadata"]["uid"])) == 3
 
 
 async def test_sets_of_namespaces_that_are_not_watched_are_left_alone(world):

@@ -85,20 +85,11 @@ async def test_what_ended_of_a_set_that_is_gone_is_settled_and_dropped(world):
         assert settled == ["gone"]
 
 
-def tell(world, uid, *, lost=False, back=False, number=None):
-    """A worker's entry of one success of a member; or the note that the server went back."""
-    shard = messages.ShardId(0)
-    stored = world.queue.shards[shard]
-    stored.added = stored.added + 1 if number is None else number
+def tell(world, uid, *, is_lost=False, entry=""):
+    """A worker's entry of one success of a member."""
     one = SetOutcome(uid=uid, namespace=NAMESPACE, name=NAME, succeeded=1)
-    news = {"events": [], "together": [], "sets": [one]}
-    stored.outcomes[stored.added] = b"" if back else msgspec.msgpack.encode(news)
-    if lost:
-        stored.lost.add(stored.added)
-    if back:
-        stored.fallbacks[stored.added] = 1
-    for ledger in world.queue.ledgers:
-        ledger.tell(shard)
+    news = msgspec.msgpack.encode({"events": [], "together": [], "sets": [one]})
+    world.queue.report(messages.ShardId(0), news, entry=entry, is_lost=is_lost)
 
 
 async def test_a_member_counts_once_where_only_the_reply_to_a_claims_last_settlement_was_lost(
@@ -107,7 +98,7 @@ async def test_a_member_counts_once_where_only_the_reply_to_a_claims_last_settle
     async with world.leader():
         uid = (await world.apply_set())["metadata"]["uid"]
         tell(world, uid)
-        tell(world, uid, lost=True)  # sent again, to a claim that had ended with it
+        tell(world, uid, is_lost=True)  # sent again, to a claim that had ended with it
         await world.clock.advance(21)
         assert world.set_status()["runs"]["succeeded"] == 1
         assert not any(shard.outcomes for shard in world.queue.shards.values())
@@ -116,23 +107,26 @@ async def test_a_member_counts_once_where_only_the_reply_to_a_claims_last_settle
 async def test_members_are_counted_on_after_a_failover_to_a_server_whose_clock_is_behind(world):
     async with world.leader():
         uid = (await world.apply_set())["metadata"]["uid"]
-        tell(world, uid, number=9_000)
+        before = world.queue.snapshot()
+        ahead = world.clock.now_us() // 1_000 + 3_600_000
+        tell(world, uid, entry=f"{ahead}-0")
         await world.clock.advance(21)
         assert world.set_status()["runs"]["succeeded"] == 1
-        world.queue.upheavals += 1
-        for ledger in world.queue.ledgers:
-            ledger.flush()
-        tell(world, uid, back=True, number=5_000)
-        tell(world, uid, number=5_001)
+        assert world.set_status()["runs"]["countedThrough"] == f"0:{ahead}-0"
+        world.queue.fall_back(before)
+        world.fallbacks.look()
+        await world.clock.advance(1)
+        tell(world, uid)
+        now = world.clock.now_us() // 1_000
         await world.clock.advance(21)
         assert world.set_status()["runs"]["succeeded"] == 2
-        assert world.set_status()["runs"]["countedThrough"] == "0:5001-0"
+        assert world.set_status()["runs"]["countedThrough"] == f"0:{now}-0"
 
 
 async def test_what_ended_counts_beside_a_former_leaders_status_that_arrives_late(world):
     async with world.leader():
         uid = (await world.apply_set())["metadata"]["uid"]
-        tell(world, uid, number=10)
+        tell(world, uid, entry="10-0")
         await world.clock.advance(21)
         runs = {**world.set_status()["runs"], "succeeded": 3, "countedThrough": "0:12-0"}
         newer = {**world.set_status(), "runs": runs}
@@ -141,7 +135,7 @@ async def test_what_ended_counts_beside_a_former_leaders_status_that_arrives_lat
         refusal = kube_errors.Invalid("may not fall", causes=(("status", "may not fall"),))
         world.api.fail_next(refusal, verb="PATCH", resource=schedules.SET_PLURAL)
         for number in (11, 12, 13):  # two of them are among those that were counted
-            tell(world, uid, number=number)
+            tell(world, uid, entry=f"{number}-0")
         await world.clock.advance(21)
         assert world.set_status()["runs"]["succeeded"] == 4
         assert not any(shard.outcomes for shard in world.queue.shards.values())

@@ -112,7 +112,7 @@ async def test_it_is_not_called_stalled_before_the_queue_has_let_go_of_it(world,
         schedule = await world.apply(webhook=SIGNED)
         await world.clock.advance(2)
         with monkeypatch.context() as patched:
-            patched.setattr(world.queue.definitions, "remove", away)
+            patched.setattr(world.queue.writer, "remove", away)
             await found(world, schedule, "InvalidWebhook", REFUSED)
             assert world.definition(schedule["metadata"]["uid"]) is not None
             assert world.ready()[0] == "Unknown"

@@ -7,7 +7,6 @@ import contextlib
 
 import pytest
 
-from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
@@ -218,8 +217,7 @@ async def test_an_emptied_queue_is_rebuilt_under_a_leader_that_knew_open_slots()
         await world.apply_job(catchUpPolicy="Latest")
         async with a_worker(world, target):
             await world.clock.advance(700)
-        world.queue.flush()
-        await world.queue.membership.open(world.shards, messages.Epoch(1))
+        await world.lose_redis()
         await world.resync.run()
         async with a_worker(world, target):
             await world.clock.advance(120)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint.controller.status import writequeue
+from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.runs.run import RunEvent, RunState
 from tests.support.builders import at
@@ -386,10 +387,7 @@ async def test_events_of_a_schedule_that_is_gone_are_acknowledged():
 async def test_an_entry_that_cannot_be_read_does_not_stop_the_others():
     async with World().leader() as world:
         made = await world.apply()
-        shard = next(iter(world.queue.shards.values()))
-        shard.added += 1
-        shard.outcomes[shard.added] = b"\xc1 not ours"
-        world.queue.ledgers[-1].tell(shard.number)
+        world.queue.report(messages.ShardId(0), b"\xc1 not ours")
         await world.clock.advance(310)
         await world.tell(made["metadata"]["uid"], event(made, FIRST))
         await world.clock.advance(70)

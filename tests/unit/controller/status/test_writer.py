@@ -23,8 +23,8 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.kube.credentials import Login
 from tests.fakes.fakeclock import FakeClock
-from tests.fakes.memoryqueue import MemoryDelayQueue
 from tests.support.terms import a_term
+from tests.support.virtualqueue import VirtualQueue
 
 EPOCH = messages.Epoch(1)
 
@@ -325,7 +325,7 @@ async def test_a_resync_that_fails_is_repeated_and_told():
 
 
 async def an_index_watch(
-    clock: FakeClock, queue: MemoryDelayQueue, suspicions: list, outages=None, losses=None
+    clock: FakeClock, queue: VirtualQueue, suspicions: list, outages=None, losses=None
 ):
     losses, events = [] if losses is None else losses, TermEvents()
     events.index_suspected.subscribe(lambda: suspicions.append(clock.monotonic()))
@@ -339,7 +339,7 @@ async def an_index_watch(
 
 async def test_an_emptied_index_is_made_again_within_ten_seconds():
     clock = FakeClock()
-    queue, suspicions, losses = MemoryDelayQueue(clock), [], []
+    queue, suspicions, losses = VirtualQueue(clock), [], []
     watch = await an_index_watch(clock, queue, suspicions, losses=losses)
     async with running(clock, watch.run()):
         queue.flush()
@@ -352,7 +352,7 @@ async def test_an_emptied_index_is_made_again_within_ten_seconds():
 
 async def test_shards_that_went_with_their_server_are_made_again_and_filled():
     clock = FakeClock()
-    queue, suspicions, losses = MemoryDelayQueue(clock), [], []
+    queue, suspicions, losses = VirtualQueue(clock), [], []
     watch = await an_index_watch(clock, queue, suspicions, losses=losses)
     opened, open_layout = [], queue.membership.open
 
@@ -374,7 +374,7 @@ async def test_shards_that_went_with_their_server_are_made_again_and_filled():
 
 async def test_a_server_that_took_over_is_noticed_at_the_next_look():
     clock = FakeClock()
-    queue, suspicions, events = MemoryDelayQueue(clock), [], TermEvents()
+    queue, suspicions, events = VirtualQueue(clock), [], TermEvents()
     events.index_suspected.subscribe(lambda: suspicions.append(clock.monotonic()))
     watch = IndexWatch(
         a_term(clock, queue=queue, epoch=EPOCH, events=events),
@@ -383,7 +383,7 @@ async def test_a_server_that_took_over_is_noticed_at_the_next_look():
     )
 
     async def meets_another():
-        queue.health.upheavals = 1  # the keepalive is what connects anew
+        queue.servers.changes.note_upheaval()  # the keepalive is what connects anew
         return ()
 
     async with running(clock, watch.run()):
@@ -396,7 +396,7 @@ async def test_a_server_that_took_over_is_noticed_at_the_next_look():
 
 async def test_a_server_that_another_service_has_met_is_looked_at_at_once():
     clock = FakeClock()
-    queue, suspicions, outages = MemoryDelayQueue(clock), [], []
+    queue, suspicions, outages = VirtualQueue(clock), [], []
     watch = await an_index_watch(clock, queue, suspicions, outages=outages)
     async with running(clock, watch.run()):
         await clock.advance(3)
@@ -415,7 +415,7 @@ async def test_a_server_that_another_service_has_met_is_looked_at_at_once():
 
 async def test_a_look_that_fails_is_repeated_soon_and_not_in_a_burst():
     clock = FakeClock()
-    queue, suspicions = MemoryDelayQueue(clock), []
+    queue, suspicions = VirtualQueue(clock), []
     watch = await an_index_watch(clock, queue, suspicions)
     asked, keepalive = [], queue.health.keepalive
 
@@ -435,7 +435,7 @@ async def test_a_look_that_fails_is_repeated_soon_and_not_in_a_burst():
 
 async def test_a_server_that_becomes_unfit_is_told_of_until_it_is_fit_again():
     clock = FakeClock()
-    queue, health = MemoryDelayQueue(clock), services.Health()
+    queue, health = VirtualQueue(clock), services.Health()
     watch = await an_index_watch(clock, queue, [])
     watch._term = dataclasses.replace(watch._term, health=health)
     found = []
@@ -456,7 +456,7 @@ async def test_a_server_that_becomes_unfit_is_told_of_until_it_is_fit_again():
 
 async def test_after_an_outage_everything_is_compared():
     clock = FakeClock()
-    queue, suspicions, outages = MemoryDelayQueue(clock), [], []
+    queue, suspicions, outages = VirtualQueue(clock), [], []
     watch = await an_index_watch(clock, queue, suspicions, outages)
     async with running(clock, watch.run()):
         queue.available = False
@@ -472,7 +472,7 @@ async def test_after_an_outage_everything_is_compared():
 
 async def test_an_outage_in_which_nothing_was_lost_is_no_loss():
     clock = FakeClock()
-    queue, suspicions, losses = MemoryDelayQueue(clock), [], []
+    queue, suspicions, losses = VirtualQueue(clock), [], []
     watch = await an_index_watch(clock, queue, suspicions, losses=losses)
     async with running(clock, watch.run()):
         queue.available = False
@@ -484,7 +484,7 @@ async def test_an_outage_in_which_nothing_was_lost_is_no_loss():
 
 async def test_a_newer_leader_at_the_index_ends_the_watch():
     clock = FakeClock()
-    queue, suspicions = MemoryDelayQueue(clock), []
+    queue, suspicions = VirtualQueue(clock), []
     watch = await an_index_watch(clock, queue, suspicions)
     async with running(clock, watch.run()) as (task,):
         await queue.membership.open(4, messages.Epoch(2))
@@ -497,7 +497,7 @@ async def test_a_newer_leader_at_the_index_ends_the_watch():
 
 async def test_a_sweep_is_made_when_asked_and_nothing_in_between():
     clock = FakeClock()
-    queue = MemoryDelayQueue(clock)
+    queue = VirtualQueue(clock)
     await queue.membership.open(4, EPOCH)
     sweeper = SweepRounds(a_term(clock, queue=queue, epoch=EPOCH), watermark_us=lambda _: 0)
     async with running(clock, sweeper.run()):

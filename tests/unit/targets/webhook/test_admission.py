@@ -15,26 +15,29 @@ from duepoint.runs import circuit, outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets.webhook import admission, circuitbreaker, response
-from tests.fakes import memoryqueue
-from tests.support import firings, receiver, webhooktargets
+from tests.support import firings, receiver, virtualqueue, webhooktargets
 from tests.support.waiting import eventually
 
 RULE = circuit.CircuitRule(most_in_a_row=3, first_wait_us=100_000, most_wait_us=400_000)
 LONG = circuit.CircuitRule(most_in_a_row=3)
 
 
-class Shared(memoryqueue.MemoryDelayQueue):
-    """Attributes:
-    told: how often anybody has spoken to it.
+class Shared:
+    """What all workers share.
+
+    Attributes:
+        told: how often anybody has spoken to it.
     """
 
     def __init__(self) -> None:
-        super().__init__(clock.SystemClock())
+        self.circuits = virtualqueue.VirtualQueue(clock.SystemClock()).circuits
+        self._report = self.circuits.report
+        self.circuits.report = self.report
         self.told = 0
 
-    async def tell_circuits(self, *args, **kwargs):
+    async def report(self, *args, **kwargs):
         self.told += 1
-        return await super().tell_circuits(*args, **kwargs)
+        return await self._report(*args, **kwargs)
 
 
 @contextlib.asynccontextmanager
@@ -283,7 +286,7 @@ async def test_what_never_reached_the_receiver_does_not_count_against_it():
 
 async def test_a_queue_that_cannot_be_asked_holds_nothing_back():
     class Away(Shared):
-        async def tell_circuits(self, *_args, **_kwargs):
+        async def report(self, *_args, **_kwargs):
             raise errors.QueueUnavailable("away")
 
     async with workers(shared=Away()) as (hears, targets, _):
@@ -347,8 +350,8 @@ class Slow(Shared):
         self.answers = asyncio.Semaphore(0)
         self.waiting = asyncio.Semaphore(0)
 
-    async def tell_circuits(self, *args, **kwargs):
-        board = await super().tell_circuits(*args, **kwargs)
+    async def report(self, *args, **kwargs):
+        board = await super().report(*args, **kwargs)
         self.waiting.release()
         await self.answers.acquire()
         return board

@@ -1,46 +1,15 @@
-"""The rules of ``circuits.lua`` in Python, for the queue in memory and for tests of the script."""
+"""When calls open a circuit, said in Python: the model that the script ``circuits`` is held to."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-
-import msgspec
 
 from duepoint.runs.circuit import BUCKETS, Bucket, Circuit, CircuitRule, News
 
 
 def after(known: Circuit | None, news: News, *, now_us: int, rule: CircuitRule) -> Circuit | None:
-    """The circuit after the calls in ``news``; None = nothing bad is known."""
+    """The circuit after these calls, none of which is a probe; None = nothing bad is known."""
     circuit = known or Circuit()
-    if not circuit.is_open:
-        return _after_calls(circuit, news, now_us=now_us, rule=rule)
-    if not news.probe_us or news.probe_us != circuit.probe_us:
+    if circuit.is_open:
         return circuit
-    if not news.calls:
-        return msgspec.structs.replace(circuit, probe_us=0)
-    if news.calls[-1] > 0:
-        return None
-    wait_us = min(2 * circuit.wait_us, rule.most_wait_us)
-    return msgspec.structs.replace(
-        circuit,
-        until_us=now_us + wait_us,
-        wait_us=wait_us,
-        probe_us=0,
-        cause=news.cause or circuit.cause,
-    )
-
-
-def asked(circuit: Circuit | None, news: News, *, now_us: int) -> tuple[Circuit | None, int]:
-    """The circuit after the question of ``news``, and the probe that was given; 0 = none."""
-    if circuit is None or not news.ask_us or not circuit.is_open:
-        return circuit, 0
-    if now_us < max(circuit.until_us, circuit.probe_us):
-        return circuit, 0
-    probe_us = now_us + news.ask_us
-    return msgspec.structs.replace(circuit, probe_us=probe_us), probe_us
-
-
-def _after_calls(circuit: Circuit, news: News, *, now_us: int, rule: CircuitRule) -> Circuit | None:
     cause = news.cause or circuit.cause
     number = now_us * BUCKETS // rule.window_us
     buckets = [bucket for bucket in circuit.buckets if bucket.number > number - BUCKETS]
@@ -66,7 +35,7 @@ def _after_calls(circuit: Circuit, news: News, *, now_us: int, rule: CircuitRule
     return Circuit(in_a_row=in_a_row, buckets=tuple(buckets), cause=cause)
 
 
-def _is_too_much(buckets: Sequence[Bucket], in_a_row: int, rule: CircuitRule) -> bool:
+def _is_too_much(buckets: list[Bucket], in_a_row: int, rule: CircuitRule) -> bool:
     failed = sum(bucket.failed for bucket in buckets)
     calls = failed + sum(bucket.succeeded for bucket in buckets)
     return in_a_row >= rule.most_in_a_row or (calls >= rule.least_calls and 2 * failed > calls)

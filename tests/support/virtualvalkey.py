@@ -14,11 +14,14 @@ no scripts, and its connections are gone.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import re
 import socket
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import hiredis
@@ -26,6 +29,7 @@ import redis
 import redis.exceptions
 
 from duepoint.delayqueue.wire import scripting
+from tests.support import redisserver
 
 _NOW = "simulated:now"
 #: Ids of entries never go back, however wrong the server's clock is; they show the true time.
@@ -340,6 +344,31 @@ class SimulatedValkey:
         """Another process, with the same content."""
         self.run += 1
         self._loaded.clear()
+
+
+@contextlib.contextmanager
+def a_server() -> Iterator[str]:
+    """The unix socket of a running Valkey."""
+    with tempfile.TemporaryDirectory(prefix="duepoint-valkey-") as folder:
+        path = str(Path(folder) / "valkey.sock")
+        options = ("--unixsocket", path, "--enable-debug-command", "local")
+        server = redisserver.RedisServer("valkey", Path(folder), *options)
+        server.start()
+        try:
+            yield path
+        finally:
+            server.stop()
+
+
+@contextlib.contextmanager
+def a_valkey() -> Iterator[SimulatedValkey]:
+    """A server for many histories."""
+    with a_server() as path:
+        valkey = SimulatedValkey(path)
+        try:
+            yield valkey
+        finally:
+            valkey.close()
 
 
 @functools.lru_cache(maxsize=256)  # every process loads every script
