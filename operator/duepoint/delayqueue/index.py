@@ -9,7 +9,7 @@ layout again when a shard says that it has changed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import redis.asyncio
@@ -38,6 +38,7 @@ class Index:
         pipelined_durably: the same for what arms; replies wait for a replica.
         pipelined_reads: the same for groups of plain reading commands.
         layout: as it was read last; None = never.
+        on_layout: called when another layout was read than before.
         buckets: of a new index; one that exists says its own number.
     """
 
@@ -53,6 +54,7 @@ class Index:
         self.pipelined_durably = scripting.Pipelining(self.scripts.run_many_durably)
         self.pipelined_reads = scripting.Pipelining(self._read_each)
         self.layout: messages.Layout | None = None
+        self.on_layout: list[Callable[[], None]] = []
         self.buckets = buckets
         self._keys_of_scripts: dict[tuple[str, messages.ShardId | None], list[str]] = {}
 

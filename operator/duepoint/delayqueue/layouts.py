@@ -106,7 +106,10 @@ class Layouts:
             raise ValueError(f"{buckets} buckets")
         layout = messages.Layout(number=newest.number, shards=newest.shards, former=former)
         self.index.buckets = buckets
-        self.index.layout = layout
+        if layout != self.index.layout:
+            self.index.layout = layout
+            for report in self.index.on_layout:
+                report()
         return layout
 
     async def may_hold(self, shard: messages.ShardId) -> bool:

@@ -19,9 +19,6 @@ from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting, subscription
 
-#: A sleeping reader looks this often whether this process has read another layout.
-_LAYOUT_SECONDS = 2.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeEntry:
@@ -77,19 +74,19 @@ class Ledger:
     async def start(self) -> None:
         """Subscribe; the first ``wait_for_outcomes`` returns at once."""
         self._is_started = True
+        self.index.on_layout.append(self._changed.set)
         await self._follow()
         await self._subscription.start()
 
     async def close(self) -> None:
+        if self._changed.set in self.index.on_layout:
+            self.index.on_layout.remove(self._changed.set)
         await self._subscription.close()
 
     async def wait_for_outcomes(self, timeout_seconds: float) -> tuple[messages.ShardId, ...]:
         """The shards to which something was added; all of them after a (re)subscription."""
-        clock = self.index.clock
-        deadline = clock.monotonic() + timeout_seconds
-        while not self._changed.is_set() and (left := deadline - clock.monotonic()) > 0:
-            await clocks.wait_for(self._changed, min(left, _LAYOUT_SECONDS), clock)
-            await self._follow()
+        await clocks.wait_for(self._changed, timeout_seconds, self.index.clock)
+        await self._follow()
         unread, self._unread = sorted(self._unread), set()
         self._changed.clear()
         return tuple(unread)

@@ -1,6 +1,8 @@
-"""What the ledger asks for, without a server."""
+"""What the ledger asks for, and when it wakes."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 import redis
@@ -8,6 +10,8 @@ import redis
 from duepoint import errors
 from duepoint.clock import SystemClock
 from duepoint.delayqueue import index, keys, ledger, messages
+from tests.fakes.fakeclock import FakeClock
+from tests.support.virtualqueue import VirtualQueue
 
 SHARDS = 64
 
@@ -46,3 +50,21 @@ async def test_a_shard_without_its_group_does_not_hide_why_another_does_not_answ
     shared.layout = messages.Layout(number=1, shards=SHARDS)
     with pytest.raises(errors.TryLater, match="refused"):
         await ledger.Ledger(shared).read_outcomes("status", "reader")
+
+
+async def test_a_sleeping_reader_follows_the_process_to_another_layout():
+    clock = FakeClock()
+    queue = VirtualQueue(clock)
+    await queue.membership.open(4, messages.Epoch(1))
+    reader = queue.ledger()
+    await reader.start()
+    await clock.settle()
+    assert len(await reader.wait_for_outcomes(60.0)) == 4
+    sleeping = asyncio.create_task(reader.wait_for_outcomes(60.0))
+    await clock.settle()
+    assert not sleeping.done()
+    await queue.resharding.announce(8, messages.Epoch(1))
+    await clock.settle()
+    assert len(sleeping.result()) == 4 + 8
+    await reader.close()
+    assert queue.index.on_layout == []
