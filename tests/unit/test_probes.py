@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import prometheus_client
 import pytest
@@ -79,8 +80,10 @@ async def test_what_is_read_for_a_scrape_is_read_once_for_all_that_wait(registry
     assert asked == 1
 
 
-async def test_idle_connections_to_the_probes_leave_room_for_the_kubelet(registry):
+async def test_idle_connections_to_the_probes_leave_room_for_the_kubelet(registry, monkeypatch):
     """They were never closed: a process with 1,024 files answered no probe any more."""
+    limits = dataclasses.replace(probes._LIMITS, head_seconds=1.0)
+    monkeypatch.setattr(probes, "_LIMITS", limits)
     port = ports.any_free()
     served = probes.Probes(services.Health(), host="127.0.0.1", port=port, registry=registry)
     await served.start()
