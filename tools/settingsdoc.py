@@ -46,61 +46,31 @@ NOTES = {
         "name", "one installation on a server needs no other; the shipped ACL lines say it"
     ),
     "kubeconfig": Note("path", "in a Pod nothing needs to be said"),
-    "context": Note("name", "as kubectl does"),
     "namespace": Note("name", "two installations with namespaces of their own do not meet"),
+    "installation": Note("name", "the chart's name for everything in a release called duepoint"),
     "identity": Note("text", "a Pod's name is unique already"),
     "watch_namespaces": Note(
         "names", "one installation serves a cluster; fewer rights are a choice"
     ),
     "blob_key_file": Note("path", "write access to Redis must not be enough to create Jobs"),
     "shards": Note("1 to 4096, a power of two", "64 keep scripts short up to 10 million Schedules"),
-    "namespace_schedules": Note(
-        "1 to 10000000", "48 of them share a table; ten times as many take more memory each"
-    ),
-    "own_streams": Note(
-        "true, false",
-        "a stream needs no other server; false suits a Redis that no other program uses",
-    ),
-    "own_stream_length": Note(
-        "1 to 1000000000 entries", "a stream without readers must not grow for ever"
-    ),
-    "own_stream_max_length": Note(
-        "1 to 1000000000 entries", "as many as fit for small entries; bytes bound the others"
-    ),
     "own_streams_per_namespace": Note(
-        "1 to 10000 streams", "8 MiB for each, which are about 25,000 entries without a payload"
+        "0 to 10000 streams", "8 MiB for each, which are about 25,000 entries without a payload"
     ),
     "own_stream_bytes_per_namespace": Note(
         "1048576 to 1099511627776 bytes",
         "a few namespaces fit into a server of 2 GiB beside the index",
     ),
-    "dead_letters_per_namespace": Note(
-        "4 to 40000 letters", "a day of one Schedule that fails every ten seconds"
-    ),
     "dead_letter_bytes_per_namespace": Note(
         "65536 to 1099511627776 bytes", "a letter has about 1 KB, with its record"
     ),
-    "history_bytes": Note(
-        "0 to 16384 bytes", "a success takes 15 to 20 bytes, a failure with its message some 100"
-    ),
-    "history_bytes_per_namespace": Note(
-        "65536 to 1099511627776 bytes", "16,000 Schedules with all their bytes"
-    ),
     "http_host": Note("address", "the kubelet and Prometheus come from outside the Pod"),
     "http_port": Note("0 to 65535", "the usual one"),
-    "metrics_namespaces": Note(
-        "0 to 10000 namespaces",
-        "each is a value of a label of [some metrics](metrics.md), in every process",
-    ),
     "log_level": Note("debug, info, warning, error", "info has starts, ends and troubles only"),
     "log_format": Note("json, text", "logs are collected by machines"),
-    "lease_name": Note("name", "the chart grants rights on this name"),
     "lease_identity_file": Note(
         "path",
         "a folder that outlives the process and belongs to one replica is the chart's to say",
-    ),
-    "resync_seconds": Note(
-        "5 to 86400 seconds", "changes come by watch; this is for what a watch may have missed"
     ),
     "status_writes_per_second": Note(
         "1 to 1000 per second", "a status write costs the API server about as much as a create"
@@ -109,7 +79,6 @@ NOTES = {
         "2 to 300 seconds",
         "shorter: a pause of the process loses claims; longer: a crash delays what it held",
     ),
-    "batch": Note("1 to 500 points", "a claim of 500 keeps Redis busy for about 0.5 ms"),
     "concurrency": Note("1 to 4096 targets", "one process keeps that many requests going"),
     "shutdown_delay_seconds": Note(
         "0 to 3600 seconds", "nodes and load balancers send connections until they have noticed"
@@ -125,10 +94,6 @@ NOTES = {
     "api_audiences": Note("texts", "kubectl and ServiceAccounts have such tokens already"),
     "api_connections": Note("10 to 100000", "each holds some 20 KB while it sends"),
     "api_dashboard": Note("true, false", "another door into the cluster has to be asked for"),
-    "namespace_changes_per_second": Note("0 to 1000000", "each set has a limit of its own"),
-    "webhook_host_concurrency": Note(
-        "1 to 1024", "an answer in 30 ms then makes 1,000 a second, and few receivers like more"
-    ),
     "egress_mode": Note(
         "public-only, same-namespace, allowlist, open",
         "a user who may create a Schedule must not reach every private address",
@@ -147,11 +112,9 @@ NOTES = {
     "webhook_api_audiences": Note(
         "names", "the issuer of the tokens and the usual names are refused anyway"
     ),
-    "secret_reader_role": Note("name", "the chart's name for it in a release called duepoint"),
     "traces_endpoint": Note(
         "URL", "[traces](../howto/trace-slots.md) need a collector, and most clusters have none"
     ),
-    "traces_ratio": Note("0 to 1", "a choice for busy installations; a trace has two spans"),
 }
 
 #: Defaults that are found at start, in words.

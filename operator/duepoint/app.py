@@ -11,6 +11,8 @@ import contextlib
 import functools
 import gc
 import importlib
+import math
+import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
@@ -49,7 +51,14 @@ _KEY_BYTES = 32
 #: A worker has so many points in hand for each one it can try at a time: what keeps its targets
 #: busy, and no more, because no other worker can fire what it holds.
 _POINTS_IN_HAND = 2
-
+#: Most points in one claim: Redis is busy with so many for about 0.5 ms.
+_BATCH = 500
+#: So many Schedules of a namespace fill its tables as intended, 48 to a table. More work as well,
+#: and take more memory each.
+_NAMESPACE_SCHEDULES = 6_144
+#: 16 MiB of dead letters are 10,000 of a usual size. Of more than the second number in a
+#: namespace, a shard would have no place for those of another one.
+_LETTER_BYTES, _MOST_LETTERS = 1_677, 40_000
 
 #: The part of an operator's health that says whether Redis answers.
 _REDIS = "redis"
@@ -90,7 +99,7 @@ def _run(chosen: settings.Settings, process: Coroutine[Any, Any, None]) -> None:
 async def _worker(chosen: settings.WorkerSettings) -> None:
     clock = agreedclock.AgreedClock(clocks.SystemClock())
     health = services.Health()
-    access = credentials.found(chosen.kubeconfig, chosen.context)
+    access = credentials.found(chosen.kubeconfig, None)
     async with serving(chosen, health, "worker"), api_session(access, "worker", clock) as api:
         server = (await access.login()).server
         async with working(
@@ -145,7 +154,7 @@ async def working(
         # circuits that all workers share, and this worker's limits
         admission=admission.Admission(
             admission.HostLimits(
-                clock, per_host=chosen.webhook_host_concurrency, places=chosen.concurrency
+                clock, per_host=webhooktarget.LIMIT_PER_HOST, places=chosen.concurrency
             ),
             circuitbreaker.CircuitBreaker(queue.circuits, clock),
         ),
@@ -160,7 +169,7 @@ async def working(
         kafka=kafka,
     )
     spans = span_queue(chosen)
-    traces = attempttraces.AttemptTraces(spans, ratio=chosen.traces_ratio) if spans else None
+    traces = attempttraces.AttemptTraces(spans, ratio=traced_share(os.environ)) if spans else None
     loop = claimer.Claimer(
         queue,
         pipeline.Pipeline(
@@ -177,7 +186,7 @@ async def working(
         health,
         worker=chosen.identity,
         limits=claimer.Limits(
-            batch=chosen.batch,
+            batch=_BATCH,
             under_way=_POINTS_IN_HAND * chosen.concurrency,
             lease_seconds=chosen.lease_seconds,
             grace_seconds=chosen.grace_seconds,
@@ -223,7 +232,7 @@ def _stream_targets(
     api: kube_port.Api,
 ) -> tuple[streamtarget.StreamTarget, kafkatarget.KafkaTarget]:
     """Those whose servers are ours, or stand in a Secret."""
-    reader = servers.ConnectionReader(references.objects_of(api, clock), chosen.secret_reader_role)
+    reader = servers.ConnectionReader(references.objects_of(api, clock), _reader_role(chosen))
     services = endpoints.service_cache(api, clock)
 
     def dialler_for(namespace: str) -> servers.ServerDialler:
@@ -234,6 +243,23 @@ def _stream_targets(
         streamtarget.StreamTarget(clock, elsewhere, own_streams(chosen)),
         kafkatarget.KafkaTarget(reader, dialler_for, clock),
     )
+
+
+def traced_share(environ: Mapping[str, str]) -> float:
+    """The share of the slots that are traced, by the variable that OpenTelemetry has for it."""
+    text = environ.get(name := "OTEL_TRACES_SAMPLER_ARG", "1")
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share <= 1:
+        raise errors.InvalidSetting(name, f"{errors.quoted(text)} is no share; write 0 to 1")
+    return share
+
+
+def _reader_role(chosen: settings.WorkerSettings) -> str:
+    """The ClusterRole that lets a worker read a namespace's Secrets, for messages."""
+    return f"{chosen.installation}-secret-reader"
 
 
 def egress_policy(chosen: settings.WorkerSettings) -> egressrules.EgressPolicy:
@@ -252,7 +278,7 @@ def secret_rules(chosen: settings.WorkerSettings) -> webhookcredentials.Credenti
     return webhookcredentials.CredentialRules(
         insecure_tls=chosen.webhook_insecure_tls,
         api_audiences=chosen.webhook_api_audiences,
-        reader_role=chosen.secret_reader_role,
+        reader_role=_reader_role(chosen),
     )
 
 
@@ -265,7 +291,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
 
     clock = agreedclock.AgreedClock(clocks.SystemClock())
     health = services.Health()
-    access = credentials.found(chosen.kubeconfig, chosen.context)
+    access = credentials.found(chosen.kubeconfig, None)
     health.expect(_REDIS)
     async with serving(chosen, health, "operator"), api_session(access, "operator", clock) as api:
         await kopfthread.rehearse()
@@ -314,7 +340,7 @@ async def operating(
         on_run=on_run,
     ).work
     elected = elector.Elector(
-        leases.KubeLease(api, chosen.namespace, chosen.lease_name, health),
+        leases.KubeLease(api, chosen.namespace, leadership.lease_name(chosen), health),
         clock,
         holder.kept(chosen.identity, chosen.lease_identity_file),
         known_epoch=queue.layouts.newest_epoch,
@@ -369,7 +395,7 @@ def _note_leadership(leading: bool, epoch: int) -> None:  # noqa: FBT001 - the e
 async def _api(chosen: settings.ApiSettings) -> None:
     clock = agreedclock.AgreedClock(clocks.SystemClock())
     health = services.Health()
-    access = credentials.found(chosen.kubeconfig, chosen.context)
+    access = credentials.found(chosen.kubeconfig, None)
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(serving(chosen, health, "api"))
         api = await stack.enter_async_context(api_session(access, "api", clock))
@@ -417,7 +443,6 @@ async def answering(
         api,
         clock,
         audiences=chosen.api_audiences,
-        of_namespace=chosen.namespace_changes_per_second,
         users=users,
     )
     compared = agreedclock.ClockWatch(
@@ -446,7 +471,6 @@ async def serving(
     Args:
         process: the command whose metrics are served.
     """
-    telemetry.namespaces.most = chosen.metrics_namespaces
     server = probes.Probes(
         health,
         host=chosen.http_host,
@@ -501,25 +525,19 @@ def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.Del
         chosen,
         clock,
         key,
-        buckets=keys.buckets_for(chosen.namespace_schedules, chosen.shards),
+        buckets=keys.buckets_for(_NAMESPACE_SCHEDULES, chosen.shards),
         quotas=quotas.Quotas(
-            letters=chosen.dead_letters_per_namespace,
+            letters=min(_MOST_LETTERS, chosen.dead_letter_bytes_per_namespace // _LETTER_BYTES),
             letter_bytes=chosen.dead_letter_bytes_per_namespace,
-            streams=chosen.own_streams_per_namespace,
+            streams=max(1, chosen.own_streams_per_namespace),
             stream_bytes=chosen.own_stream_bytes_per_namespace,
-            history=chosen.history_bytes,
-            namespace_history=chosen.history_bytes_per_namespace,
         ),
     )
 
 
 def own_streams(chosen: settings.Settings) -> ownstreams.OwnStreams:
     """What this installation allows of streams in our Redis."""
-    return ownstreams.OwnStreams(
-        enabled=chosen.own_streams,
-        default_length=chosen.own_stream_length,
-        max_length=chosen.own_stream_max_length,
-    )
+    return ownstreams.OwnStreams(enabled=chosen.own_streams_per_namespace > 0)
 
 
 def draining_on_signals(drain: Callable[[], object]) -> None:

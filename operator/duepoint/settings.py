@@ -26,9 +26,6 @@ PREFIX = "DUEPOINT_"
 #: The repair of the queue takes a lease that is much longer for a mistake.
 LONGEST_LEASE_SECONDS = 300
 
-#: More than this a stream never keeps.
-MOST_ENTRIES = 1_000_000_000
-
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -102,16 +99,6 @@ def _whole(value: str, least: int, most: int) -> int:
 
 def _between(least: int, most: int) -> Callable[[str], int]:
     return lambda value: _whole(value, least, most)
-
-
-def _share(value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        raise ValueError(f"{errors.quoted(value)} is not a number; write 0 to 1") from None
-    if not 0 <= number <= 1:
-        raise ValueError(f"{value} is out of range; write 0 to 1")
-    return number
 
 
 def _collector(value: str) -> str:
@@ -229,9 +216,11 @@ class Settings(QueueSettings):
     kubeconfig: Path | None = _setting(
         _file, None, "kubeconfig of the API server; unset = the Pod's own account"
     )
-    context: str | None = _setting(_text, None, "context of the kubeconfig; unset = current one")
     namespace: str = _setting(
         _text, _own_namespace, "namespace of this installation, where its Lease lives"
+    )
+    installation: str = _setting(
+        _text, "duepoint", "name of this installation: of its Lease and its ClusterRoles"
     )
     identity: str = _setting(
         _text, socket.gethostname, "name of this replica; unset = the host's name"
@@ -247,63 +236,24 @@ class Settings(QueueSettings):
     shards: int = _setting(
         _shards, 64, "parts of the queue, a power of two; counts only when the queue is made"
     )
-    namespace_schedules: int = _setting(
-        _between(1, 10_000_000),
-        6_144,
-        "most Schedules in one namespace; counts only when the queue is made",
-    )
-    own_streams: bool = _setting(
-        _true_or_false,
-        "true",
-        "false = no Schedule may append to streams in Duepoint's own Redis",
-    )
-    own_stream_length: int = _setting(
-        _between(1, MOST_ENTRIES),
-        10_000,
-        "entries that a stream in Duepoint's own Redis keeps where its Schedule does not say",
-    )
-    own_stream_max_length: int = _setting(
-        _between(1, MOST_ENTRIES),
-        1_000_000,
-        "most entries that a stream in Duepoint's own Redis keeps; a Schedule cannot raise it",
-    )
     own_streams_per_namespace: int = _setting(
-        _between(1, 10_000),
+        _between(0, 10_000),
         32,
-        "streams that one namespace may have in Duepoint's own Redis",
+        "streams that one namespace may have in Duepoint's own Redis; 0 = none",
     )
     own_stream_bytes_per_namespace: int = _setting(
         _between(1024 * 1024, 1 << 40),
         256 * 1024 * 1024,
         "approximate bytes of those streams; each keeps an equal part",
     )
-    dead_letters_per_namespace: int = _setting(
-        _between(4, 40_000),
-        10_000,
-        "dead letters that one namespace may have, a quarter of them in each of its four shards",
-    )
     dead_letter_bytes_per_namespace: int = _setting(
         _between(64 * 1024, 1 << 40),
         16 * 1024 * 1024,
-        "approximate bytes of those dead letters, divided in the same way",
-    )
-    history_bytes: int = _setting(
-        _between(0, 16_384),
-        1_024,
-        "bytes of last slots that Redis keeps of each Schedule, for `duepoint why`; 0 = none",
-    )
-    history_bytes_per_namespace: int = _setting(
-        _between(64 * 1024, 1 << 40),
-        16 * 1024 * 1024,
-        "approximate bytes of those of one namespace",
+        "approximate bytes of the dead letters of one namespace, a quarter of them in each of its "
+        "four shards",
     )
     http_host: str = _setting(_text, "0.0.0.0", "address of /healthz, /readyz and /metrics")  # noqa: S104
     http_port: int = _setting(_port, 8080, "port of /healthz, /readyz and /metrics; 0 = none")
-    metrics_namespaces: int = _setting(
-        _between(0, 10_000),
-        200,
-        "namespaces that are labels of metrics; all further ones share the value _other",
-    )
     log_level: str = _setting(
         _one_of("debug", "info", "warning", "error"), "info", "lowest level that is logged"
     )
@@ -316,15 +266,11 @@ class Settings(QueueSettings):
 class OperatorSettings(Settings):
     """Settings of ``duepoint operator``."""
 
-    lease_name: str = _setting(_text, "duepoint-operator", "name of the Lease that elects a leader")
     lease_identity_file: Path | None = _setting(
         Path,
         None,
         "file that keeps the name on the Lease, so that a container that is started again in its "
         "Pod leads again at once; unset = it waits for the Lease's end",
-    )
-    resync_seconds: float = _setting(
-        _seconds(5, 86_400), 600.0, "interval at which all objects are compared with the queue"
     )
     status_writes_per_second: int = _setting(
         _between(1, 1000),
@@ -342,15 +288,9 @@ class WorkerSettings(Settings):
         10.0,
         "how long a claim lasts; a killed worker's points wait that long",
     )
-    batch: int = _setting(_between(1, 500), 500, "most points in one claim")
     concurrency: int = _setting(_between(1, 4096), 256, "attempts of one kind made at one time")
     grace_seconds: float = _setting(
         _seconds(0, 3600), 20.0, "how long running deliveries may go on after SIGTERM"
-    )
-    webhook_host_concurrency: int = _setting(
-        _between(1, 1024),
-        32,
-        "webhooks that one worker sends to one receiver at a time",
     )
     egress_mode: str = _setting(
         _one_of("public-only", "same-namespace", "allowlist", "open"),
@@ -382,18 +322,12 @@ class WorkerSettings(Settings):
         "audiences of the API server besides its issuer and usual names, separated by commas; "
         "webhooks get no token for them",
     )
-    secret_reader_role: str = _setting(
-        _text,
-        "duepoint-secret-reader",
-        "ClusterRole that lets the worker read a namespace's Secrets, named in messages",
-    )
     traces_endpoint: str | None = _setting(
         _collector,
         None,
         "base URL of an OpenTelemetry collector (OTLP over HTTP) for traces of slots, such as "
         "http://otel-collector.monitoring:4318; unset = no traces",
     )
-    traces_ratio: float = _setting(_share, "1", "share of the slots that are traced, 0 to 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,11 +358,6 @@ class ApiSettings(Settings):
     )
     api_dashboard: bool = _setting(
         _true_or_false, "false", "true serves the web dashboard under /dashboard/"
-    )
-    namespace_changes_per_second: int = _setting(
-        _between(0, 1_000_000),
-        0,
-        "changes a second of all sets of a namespace, over all replicas; 0 = only the sets' limits",
     )
     shutdown_delay_seconds: float = _setting(
         _seconds(0, 3600),

@@ -59,9 +59,13 @@ def test_every_rule_of_the_settings_reaches_the_guard(a_worker):
 
 def test_every_rule_of_the_settings_reaches_the_secrets(a_worker):
     rules = app.secret_rules(
-        a_worker(webhook_insecure_tls="true", webhook_api_audiences="a,b", secret_reader_role="r")
+        a_worker(webhook_insecure_tls="true", webhook_api_audiences="a,b", installation="r")
     )
-    assert (rules.insecure_tls, rules.api_audiences, rules.reader_role) == (True, ("a", "b"), "r")
+    assert (rules.insecure_tls, rules.api_audiences, rules.reader_role) == (
+        True,
+        ("a", "b"),
+        "r-secret-reader",
+    )
     usual = app.secret_rules(a_worker())
     assert (usual.insecure_tls, usual.api_audiences) == (False, ())
 
@@ -89,6 +93,6 @@ def test_what_is_no_base_url_of_a_collector_is_refused(a_worker, value):
 
 
 @pytest.mark.parametrize("value", ["1.5", "-1", "half", "nan"])
-def test_a_share_of_slots_is_a_number_from_0_to_1(a_worker, value):
+def test_a_share_of_slots_is_a_number_from_0_to_1(value):
     with pytest.raises(errors.InvalidSetting, match="write 0 to 1"):
-        a_worker(traces_ratio=value)
+        app.traced_share({"OTEL_TRACES_SAMPLER_ARG": value})

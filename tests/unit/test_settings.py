@@ -20,11 +20,11 @@ def read(environ, kind=settings.WorkerSettings, **flags):
 
 def test_unset_settings_have_their_defaults(environ):
     worker = read(environ)
-    assert (worker.lease_seconds, worker.batch, worker.egress_mode) == (10.0, 500, "same-namespace")
+    assert (worker.lease_seconds, worker.egress_mode) == (10.0, "same-namespace")
 
 
 def test_a_flag_wins_over_the_environment(environ):
-    assert read({**environ, "DUEPOINT_BATCH": "7"}, batch="9").batch == 9
+    assert read({**environ, "DUEPOINT_SHARDS": "2"}, shards="8").shards == 8
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_variables_that_the_kubelet_makes_for_services_are_left_alone(environ):
 
 
 def test_one_environment_serves_both_processes(environ):
-    shared = {**environ, "DUEPOINT_BATCH": "7", "DUEPOINT_RESYNC_SECONDS": "60"}
-    assert read(shared).batch == 7
-    assert read(shared, settings.OperatorSettings).resync_seconds == 60
+    shared = {**environ, "DUEPOINT_CONCURRENCY": "7", "DUEPOINT_STATUS_WRITES_PER_SECOND": "60"}
+    assert read(shared).concurrency == 7
+    assert read(shared, settings.OperatorSettings).status_writes_per_second == 60
 
 
 def test_a_required_setting_says_how_to_give_it(environ):

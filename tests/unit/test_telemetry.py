@@ -57,10 +57,7 @@ def test_every_metric_is_served_by_a_process():
         ("api", "duepoint_http_connections", ("duepoint_leader", "duepoint_inflight")),
     ],
 )
-async def test_a_process_serves_what_it_fills(
-    process, of_its_own, of_others, monkeypatch, tmp_path
-):
-    monkeypatch.setattr(telemetry.namespaces, "most", telemetry.namespaces.most)
+async def test_a_process_serves_what_it_fills(process, of_its_own, of_others, tmp_path):
     (key := tmp_path / "key").write_bytes(bytes(32))
     chosen = settings.read(
         settings.OperatorSettings,
@@ -70,7 +67,6 @@ async def test_a_process_serves_what_it_fills(
             "blob_key_file": str(key),
             "http_host": "127.0.0.1",
             "http_port": str(port := free_port()),
-            "metrics_namespaces": "7",
         },
     )
     async with (
@@ -83,7 +79,6 @@ async def test_a_process_serves_what_it_fills(
     assert of_its_own in names
     assert not names.intersection(of_others)
     assert "process_open_fds" in names
-    assert telemetry.namespaces.most == 7
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,8 @@ redis://{{ include "duepoint.fullname" . }}-valkey.{{ .Release.Namespace }}.svc:
 {{- define "duepoint.environment" -}}
 - name: DUEPOINT_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: DUEPOINT_INSTALLATION
+  value: {{ include "duepoint.fullname" . }}
 - name: DUEPOINT_IDENTITY
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - name: DUEPOINT_WATCH_NAMESPACES
@@ -126,18 +128,9 @@ redis://{{ include "duepoint.fullname" . }}-valkey.{{ .Release.Namespace }}.svc:
   value: {{ .Values.log.format }}
 {{- include "duepoint.setting" (list "REDIS_PREFIX" .Values.redis.prefix) }}
 {{- include "duepoint.setting" (list "SHARDS" .Values.shards) }}
-{{- include "duepoint.setting" (list "NAMESPACE_SCHEDULES" .Values.namespaceSchedules) }}
-- name: DUEPOINT_OWN_STREAMS
-  value: {{ .Values.ownStreams.enabled | quote }}
-{{- include "duepoint.setting" (list "OWN_STREAM_LENGTH" .Values.ownStreams.defaultLength) }}
-{{- include "duepoint.setting" (list "OWN_STREAM_MAX_LENGTH" .Values.ownStreams.maxLength) }}
 {{- include "duepoint.setting" (list "OWN_STREAMS_PER_NAMESPACE" .Values.ownStreams.perNamespace) }}
 {{- include "duepoint.setting" (list "OWN_STREAM_BYTES_PER_NAMESPACE" .Values.ownStreams.bytesPerNamespace) }}
-{{- include "duepoint.setting" (list "DEAD_LETTERS_PER_NAMESPACE" .Values.deadLetters.perNamespace) }}
 {{- include "duepoint.setting" (list "DEAD_LETTER_BYTES_PER_NAMESPACE" .Values.deadLetters.bytesPerNamespace) }}
-{{- include "duepoint.setting" (list "METRICS_NAMESPACES" .Values.metrics.namespaces) }}
-{{- include "duepoint.setting" (list "HISTORY_BYTES" .Values.history.bytes) }}
-{{- include "duepoint.setting" (list "HISTORY_BYTES_PER_NAMESPACE" .Values.history.bytesPerNamespace) }}
 {{- end -}}
 
 {{/* The Redis user of one process: its own, or what is said for all. */}}
@@ -180,12 +173,9 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 {{- define "duepoint.operatorEnvironment" -}}
 {{ include "duepoint.environment" . }}
 {{- include "duepoint.redisUser" (dict "root" . "process" .Values.operator) }}
-- name: DUEPOINT_LEASE_NAME
-  value: {{ include "duepoint.fullname" . }}-operator
 {{- /* The folder lives as long as the Pod, and its containers come and go. */}}
 - name: DUEPOINT_LEASE_IDENTITY_FILE
   value: /tmp/lease-identity
-{{- include "duepoint.setting" (list "RESYNC_SECONDS" .Values.operator.resyncSeconds) }}
 {{- include "duepoint.setting" (list "STATUS_WRITES_PER_SECOND" .Values.operator.statusWritesPerSecond) }}
 {{- end -}}
 
@@ -206,16 +196,11 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
   value: {{ .Values.webhooks.insecureTls | quote }}
 - name: DUEPOINT_WEBHOOK_API_AUDIENCES
   value: {{ join "," .Values.webhooks.apiAudiences | quote }}
-- name: DUEPOINT_SECRET_READER_ROLE
-  value: {{ include "duepoint.fullname" . }}-secret-reader
 - name: DUEPOINT_GRACE_SECONDS
   value: {{ .Values.worker.graceSeconds | quote }}
 {{- include "duepoint.setting" (list "LEASE_SECONDS" .Values.worker.leaseSeconds) }}
-{{- include "duepoint.setting" (list "BATCH" .Values.worker.batch) }}
 {{- include "duepoint.setting" (list "CONCURRENCY" .Values.worker.concurrency) }}
-{{- include "duepoint.setting" (list "WEBHOOK_HOST_CONCURRENCY" .Values.webhooks.hostConcurrency) }}
 {{- include "duepoint.setting" (list "TRACES_ENDPOINT" .Values.traces.endpoint) }}
-{{- include "duepoint.setting" (list "TRACES_RATIO" .Values.traces.ratio) }}
 {{- end -}}
 
 {{- define "duepoint.apiEnvironment" -}}
@@ -243,7 +228,6 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 - name: DUEPOINT_GRACE_SECONDS
   value: {{ .Values.api.graceSeconds | quote }}
 {{- include "duepoint.setting" (list "API_CONNECTIONS" .Values.api.connections) }}
-{{- include "duepoint.setting" (list "NAMESPACE_CHANGES_PER_SECOND" .Values.api.namespaceChangesPerSecond) }}
 {{- end -}}
 
 {{/* A setting that is left out when its value is unset, so that the program's default holds. */}}

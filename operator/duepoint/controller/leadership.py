@@ -91,6 +91,11 @@ class MakeWatch(Protocol):
     ) -> Watch: ...
 
 
+def lease_name(chosen: settings.OperatorSettings) -> str:
+    """The name of the Lease that elects a leader."""
+    return f"{chosen.installation}-operator"
+
+
 class Leadership:
     """Makes and runs the services of each term.
 
@@ -129,7 +134,7 @@ class Leadership:
         self._is_identified = False
         self._dry_runs = DryRuns(api)
         self._others = OtherInstalls(
-            own=f"{settings.namespace}/{settings.lease_name}", api=api, clock=clock, health=health
+            own=f"{settings.namespace}/{lease_name(settings)}", api=api, clock=clock, health=health
         )
 
     async def work(self, term: LeaseTerm) -> None:
@@ -211,7 +216,6 @@ class Leadership:
             term,
             followers,
             layout=layout,
-            resync_seconds=self._settings.resync_seconds,
             timings=self._timings,
         )
         subscribe(

@@ -35,6 +35,9 @@ from duepoint.delayqueue import messages
 from duepoint.runs.run import RunEvent
 from duepoint.schedules import ownstreams
 
+#: All objects are compared with the queue so often, for what a watch may have missed.
+_RESYNC_SECONDS = 600.0
+
 #: The life of a service; ends by cancellation or by an error.
 Run = Callable[[], Coroutine[Any, Any, None]]
 
@@ -154,13 +157,12 @@ class Maintenance:
         services: TermServices,
         *,
         layout: messages.Layout,
-        resync_seconds: float,
         timings: Timings,
     ) -> None:
         self.resync = Resync(
             term,
             compare=services.comparison.run,
-            every_seconds=resync_seconds,
+            every_seconds=_RESYNC_SECONDS,
             listed=services.listed,
         )
         self.sweeper = SweepRounds(

@@ -168,8 +168,7 @@ class Application:
             return await self._pages.answer(operation, call, caller)
         call.own(await self._sets.find(route.namespace, route.set_name))
         if operation.is_change:
-            most = call.owned.changes_per_second
-            await self._rates.take(call.owned.owner, most, route.namespace)
+            await self._rates.take(call.owned.owner, call.owned.changes_per_second)
         if not operation.is_bulk:
             most = call.owned.reader.most_row_bytes
             await self._read_body(operation, call, route.namespace, most)

@@ -216,7 +216,7 @@ class Bulk:
 
     def most_together(self, call: calls.OperationCall) -> int:
         """How many rows may wait for their turn together: half a second's changes."""
-        return max(1, self._rates.within(call.owned.changes_per_second) // 2)
+        return max(1, call.owned.changes_per_second // 2)
 
     async def carry_out(
         self, call: calls.OperationCall, batch: _Batch, safety: nodes.Safety | None
@@ -225,7 +225,7 @@ class Bulk:
         owned = call.owned
         try:
             changes = owned.changes_per_second
-            await self._rates.wait(owned.owner, changes, call.namespace, len(batch.rows))
+            await self._rates.wait(owned.owner, changes, len(batch.rows))
             owned = await self._owned_now(call)
             if not batch.rows:
                 return batch, []

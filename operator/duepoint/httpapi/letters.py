@@ -45,7 +45,7 @@ class Letters:
         owned = call.owned
         most = owned.changes_per_second
         if len(ids) > 1:  # one is taken by each request
-            await self._rates.take(owned.owner, most, call.namespace, len(ids) - 1)
+            await self._rates.take(owned.owner, most, len(ids) - 1)
         answers = await self._members.replay(owned.record, ids)
         missing = [one for one, answer in answers.items() if answer not in REPLAYED]
         return views.json(200, {"replayed": len(answers) - len(missing), "missing": missing})

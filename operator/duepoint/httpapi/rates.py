@@ -1,4 +1,4 @@
-"""How many changes a second a set, and a namespace, may see: over all processes of the API.
+"""How many changes a second a set may see: over all processes of the API.
 
 A process takes a twentieth of a second's changes from Redis at a time, and hands them out itself.
 A single change that finds none is refused with the time of the next second; a bulk stream waits.
@@ -29,51 +29,34 @@ class _Share:
 
 
 class Rates:
-    """Hands out changes.
+    """Hands out changes."""
 
-    ``of_namespace``: changes a second of all sets of a namespace; 0 = no such limit.
-    """
-
-    def __init__(self, requests: apirequests.ApiRequests, *, of_namespace: int) -> None:
+    def __init__(self, requests: apirequests.ApiRequests) -> None:
         self._requests = requests
-        self._of_namespace = of_namespace
         self._shares: collections.OrderedDict[str, _Share] = collections.OrderedDict()
 
-    async def take(self, uid: str, most: int, namespace: str, count: int = 1) -> None:
+    async def take(self, uid: str, most: int, count: int = 1) -> None:
         """Take changes of a set; raises Problem TooManyRequests where the second has no more.
 
         Of more than a whole second allows, as many: else they would be refused for ever.
         """
-        for owner, limit in self._limits(uid, most, namespace):
-            wait = await self._take(owner, limit, min(count, limit))
-            if wait is not None:
-                raise OperationProblem(
-                    "TooManyRequests",
-                    f"more than {limit} changes a second; spread them, or raise the limit",
-                    retry_after_seconds=wait,
-                )
+        wait = await self._take(uid, most, min(count, most))
+        if wait is not None:
+            raise OperationProblem(
+                "TooManyRequests",
+                f"more than {most} changes a second; spread them, or raise the limit",
+                retry_after_seconds=wait,
+            )
 
-    async def wait(self, uid: str, most: int, namespace: str, count: int) -> None:
+    async def wait(self, uid: str, most: int, count: int) -> None:
         """Take changes of a set, waiting until there are so many."""
-        for owner, limit in self._limits(uid, most, namespace):
-            left = count
-            while left:
-                part = min(left, limit)
-                wait = await self._take(owner, limit, part)
-                if wait is None:
-                    left -= part
-                else:
-                    await asyncio.sleep(wait)
-
-    def within(self, most: int) -> int:
-        """How many changes a second a set with this limit may see in its namespace."""
-        return min(most, self._of_namespace) if self._of_namespace else most
-
-    def _limits(self, uid: str, most: int, namespace: str) -> list[tuple[str, int]]:
-        limits = [(uid, most)]
-        if self._of_namespace:
-            limits.append((f"namespace/{namespace}", self._of_namespace))
-        return limits
+        while count:
+            part = min(count, most)
+            wait = await self._take(uid, most, part)
+            if wait is None:
+                count -= part
+            else:
+                await asyncio.sleep(wait)
 
     async def _take(self, owner: str, most: int, count: int) -> float | None:
         """None where they were taken; otherwise the seconds until there may be some."""

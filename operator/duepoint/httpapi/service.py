@@ -41,12 +41,11 @@ def assemble(
     clock: clocks.Clock,
     *,
     audiences: tuple[str, ...] = (),
-    of_namespace: int = 0,
     users: usersessions.UserSessions | None = None,
 ) -> application.Application:
     """Everything behind the server; ``users``: those of the dashboard, None = there is none."""
     sets = ownsets.OwnSets(queue.sets, queue.members)
-    limits = rates.Rates(queue.api_requests, of_namespace=of_namespace)
+    limits = rates.Rates(queue.api_requests)
     single = singles.Singles(queue.members, sets, clock)
     lists = listing.Listing(queue.members, sets, queue.durability, clock)
     reading = turns.Turns()

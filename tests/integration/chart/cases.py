@@ -48,8 +48,7 @@ CASES: dict[str, Values] = {
             }
         }
     },
-    "traces": {"traces": {"endpoint": "http://otel-collector.monitoring:4318", "ratio": 0.1}},
-    "namespaces-in-metrics": {"metrics": {"namespaces": 1000}},
+    "traces": {"traces": {"endpoint": "http://otel-collector.monitoring:4318"}},
     "default": {},
     "names": {"fullnameOverride": "schedules", "nameOverride": "ignored"},
     "image-by-digest": {
@@ -93,7 +92,7 @@ CASES: dict[str, Values] = {
     },
     "extra-arguments": {
         "operator": {"extraArgs": ["--log-level=debug"]},
-        "worker": {"extraArgs": ["--concurrency=64", "--batch=10"]},
+        "worker": {"extraArgs": ["--concurrency=64", "--lease-seconds=5"]},
     },
     "extra-environment": {
         "operator": {"extraEnv": [{"name": "TZ", "value": "UTC"}]},
@@ -204,13 +203,13 @@ CASES: dict[str, Values] = {
             "clusterCIDRs": ["10.96.0.0/12"],
             "allowHttp": True,
         },
-        "webhooks": {"hostConcurrency": 8, "apiAudiences": ["https://api.example.com"]},
+        "webhooks": {"apiAudiences": ["https://api.example.com"]},
     },
     "process-settings": {
         "log": {"level": "debug", "format": "text"},
         "httpPort": 9090,
-        "operator": {"resyncSeconds": 300, "statusWritesPerSecond": 100},
-        "worker": {"leaseSeconds": 15, "batch": 200, "concurrency": 512, "graceSeconds": 60},
+        "operator": {"statusWritesPerSecond": 100},
+        "worker": {"leaseSeconds": 15, "concurrency": 512, "graceSeconds": 60},
     },
     "http-api": {"api": {"enabled": True, "tls": {"secretName": "duepoint-api-tls"}}},
     "http-api-with-web-dashboard": {
@@ -226,7 +225,6 @@ CASES: dict[str, Values] = {
             "tls": {"enabled": False},
             "service": {"port": 80},
             "audiences": ["duepoint"],
-            "namespaceChangesPerSecond": 20000,
             "redis": {"username": "duepoint-api", "passwordSecret": {"name": "redis-api"}},
         },
         "networkPolicy": {

@@ -22,15 +22,14 @@ OTHER_CRDS = sorted((Path(__file__).parent / "othercrds").glob("*.yaml"))
 
 #: What a case adds to the rendering of the default, beside what test_rendering.py looks at.
 ADDS = {
-    "traces": ('"http://otel-collector.monitoring:4318"', '"0.1"'),
-    "namespaces-in-metrics": ("DUEPOINT_METRICS_NAMESPACES",),
+    "traces": ('"http://otel-collector.monitoring:4318"',),
     "image-by-digest": (f"registry.example.com/duepoint@sha256:{'a' * 64}", "- name: registry"),
     "image-by-tag": ("image: duepoint:1.2.3", "imagePullPolicy: Always"),
     "redis-by-url": ('url: "rediss://user:pass@redis.example.com/1"',),
     "redis-cluster-with-tls": ("secretName: ca", "secretName: tls", "key: address"),
     "redis-sentinel": ("DUEPOINT_REDIS_SENTINEL_USERNAME", "secretName: sentinel"),
     "accounts-by-name": ("serviceAccountName: op", "serviceAccountName: wo", "a: b"),
-    "extra-arguments": ("- --log-level=debug", "- --concurrency=64", "- --batch=10"),
+    "extra-arguments": ("- --log-level=debug", "- --concurrency=64", "- --lease-seconds=5"),
     "extra-environment": ("fieldPath: spec.nodeName", "- name: TZ", "name: proxy"),
     "extra-volumes": ("mountPath: /etc/extra", "name: extra"),
     "annotations": ("a: deployment", "a: pod", "b: deployment", "b: pod"),
@@ -56,7 +55,7 @@ ADDS = {
         "terminationGracePeriodSeconds: 70",
     ),
     "http-api-behind-a-proxy": (
-        *('value: "20000"', "name: duepoint-api", "team: shop"),
+        *("name: duepoint-api", "team: shop"),
         "DUEPOINT_API_AUDIENCES",
     ),
 }

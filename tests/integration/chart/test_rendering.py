@@ -145,10 +145,8 @@ def test_the_secret_reader_is_bound_only_on_demand_and_only_where_we_look(helm: 
 def test_quotas_reach_both_processes_as_whole_numbers(helm: Helm) -> None:
     things = helm.rendered(
         "development",
-        "--set=ownStreams.enabled=false,ownStreams.defaultLength=5,ownStreams.maxLength=20000000",
         "--set=ownStreams.perNamespace=8,ownStreams.bytesPerNamespace=1073741824",
-        "--set=deadLetters.perNamespace=400,deadLetters.bytesPerNamespace=33554432",
-        "--set=history.bytes=0,history.bytesPerNamespace=1048576",
+        "--set=deadLetters.bytesPerNamespace=33554432",
     )
     workloads = of_kind(things, "Deployment")
     assert len(workloads) >= 2
@@ -158,15 +156,9 @@ def test_quotas_reach_both_processes_as_whole_numbers(helm: Helm) -> None:
         if "DUEPOINT_REDIS_URL" not in said:
             continue
         wanted = {
-            "DUEPOINT_OWN_STREAMS": "false",
-            "DUEPOINT_OWN_STREAM_LENGTH": "5",
-            "DUEPOINT_OWN_STREAM_MAX_LENGTH": "20000000",
             "DUEPOINT_OWN_STREAMS_PER_NAMESPACE": "8",
             "DUEPOINT_OWN_STREAM_BYTES_PER_NAMESPACE": "1073741824",
-            "DUEPOINT_DEAD_LETTERS_PER_NAMESPACE": "400",
             "DUEPOINT_DEAD_LETTER_BYTES_PER_NAMESPACE": "33554432",
-            "DUEPOINT_HISTORY_BYTES": "0",
-            "DUEPOINT_HISTORY_BYTES_PER_NAMESPACE": "1048576",
         }
         assert {name: said.get(name) for name in wanted} == wanted
 
@@ -253,7 +245,7 @@ def test_the_processes_understand_every_setting(helm: Helm, variant: str, tmp_pa
     operator = _environment(_deployment(things, "operator"), tmp_path)
     worker = _environment(_deployment(things, "worker"), tmp_path)
     read = settings.read(settings.OperatorSettings, operator, {})
-    assert read.lease_name == "duepoint-operator"
+    assert read.installation == "duepoint"
     assert settings.read(settings.WorkerSettings, worker, {}).grace_seconds > 0
 
 
@@ -262,7 +254,7 @@ def test_values_reach_the_settings(helm: Helm, tmp_path: Path) -> None:
     worker = settings.read(
         settings.WorkerSettings, _environment(_deployment(things, "worker"), tmp_path), {}
     )
-    assert (worker.lease_seconds, worker.batch, worker.concurrency) == (15.0, 200, 512)
+    assert (worker.lease_seconds, worker.concurrency) == (15.0, 512)
     assert (worker.shards, worker.http_port, worker.log_level) == (256, 9090, "debug")
     assert worker.egress_mode == "allowlist"
     assert [str(network) for network in worker.egress_allowed_cidrs] == [
@@ -292,7 +284,7 @@ def test_values_reach_the_operators_settings(helm: Helm, tmp_path: Path) -> None
     operator = settings.read(
         settings.OperatorSettings, _environment(_deployment(things, "operator"), tmp_path), {}
     )
-    assert (operator.resync_seconds, operator.status_writes_per_second) == (300.0, 100)
+    assert operator.status_writes_per_second == 100
 
 
 @pytest.mark.parametrize("component", ["operator", "worker"])

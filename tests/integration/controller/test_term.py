@@ -229,7 +229,7 @@ async def test_two_installations_over_the_same_schedules_are_told(
     installation: Installation, another_installation: Installation
 ):
     other = another_installation
-    async with installation.leading(), other.leading(lease_name="other"):
+    async with installation.leading(), other.leading(installation="other"):
         await installation.create()
 
         generation = 1
@@ -264,7 +264,7 @@ async def test_the_second_installation_of_a_cluster_does_not_take_the_index_of_t
     async with installation.leading():
         await installation.create()
         await installation.until_ready(1)  # now the index is of the first
-        async with other.leading(lease_name="other"):
+        async with other.leading(installation="other"):
             trouble = await _trouble_of_queue(other)
             assert "duepoint-operator looked after it" in trouble
             await installation.edit(payload={"edited": 1})

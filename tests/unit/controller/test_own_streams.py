@@ -154,14 +154,7 @@ def test_the_settings_defaults_are_those_of_the_program():
         field.name: field.default for field in settings.dataclasses.fields(settings.Settings)
     }
     assert (
-        ownstreams.OwnStreams(
-            default_length=default["own_stream_length"], max_length=default["own_stream_max_length"]
-        )
-        == ownstreams.USUAL
-    )
-    assert (
         quotas.Quotas(
-            letters=default["dead_letters_per_namespace"],
             letter_bytes=default["dead_letter_bytes_per_namespace"],
             streams=default["own_streams_per_namespace"],
             stream_bytes=default["own_stream_bytes_per_namespace"],

@@ -1,4 +1,4 @@
-"""Changes a second of a set and its namespace, as a request takes them."""
+"""Changes a second of a set, as a request takes them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,10 @@ class Seconds:
         return apirequests.Taken(granted, 1)
 
 
-async def test_a_request_for_more_than_a_second_of_its_namespace_takes_the_whole_second():
-    seconds = Seconds()
-    limited = rates.Rates(seconds, of_namespace=50)
-    await limited.take("set", 1_000, "team", 100)
-    assert seconds.used["namespace/team"] == 50
-    with pytest.raises(OperationProblem, match="more than 50 changes a second"):
-        await limited.take("set", 1_000, "team", 100)
-
-
 async def test_a_request_for_more_than_a_second_of_its_set_takes_the_whole_second():
     seconds = Seconds()
-    await rates.Rates(seconds, of_namespace=0).take("set", 10, "team", 100)
+    limited = rates.Rates(seconds)
+    await limited.take("set", 10, 100)
     assert seconds.used == {"set": 10}
+    with pytest.raises(OperationProblem, match="more than 10 changes a second"):
+        await limited.take("set", 10, 100)
