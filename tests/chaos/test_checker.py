@@ -498,6 +498,15 @@ def test_a_run_is_refused_that_was_too_quiet():
     assert "slots were due while" in said
 
 
+def test_of_a_single_round_not_every_kind_of_fault_is_expected_to_bite():
+    made = busy()
+    made.faults.append(dataclasses.replace(made.faults[0], kind="e", witness=""))
+    wanted = ["a", "e"]
+    assert list(quietness.complaints(made, wanted, rounds=1)) == []
+    said = list(quietness.complaints(made, wanted, rounds=2))
+    assert said == ["no e was seen to bite (1 were tried)"]
+
+
 # -- stored histories ------------------------------------------------------------------------------
 
 

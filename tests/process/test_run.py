@@ -6,11 +6,15 @@ import contextlib
 import http.server
 import json
 import os
+import pty
 import queue
+import re
+import select
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +28,11 @@ from duepoint.cli.local import valkey
 
 #: A start takes two seconds of CPU, and on a machine at a load of 15 half a minute.
 LONGEST_SECONDS = 120.0
+#: Makes its standard input the terminal of its session, and goes on as its arguments.
+_ON_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    " os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 Record = dict[str, Any]
 
@@ -330,6 +339,46 @@ def test_an_object_that_becomes_wrong_goes_on_as_it_was(tmp_path):
         assert command.end(signal.SIGTERM) == 0
     assert refused["field"] == "spec.stream.maxLength"
     assert not [each for each in command.records if each.get("change") == "deleted"]
+
+
+def test_a_live_view_says_what_goes_on_of_a_broken_manifest_and_leaves_a_summary(tmp_path):
+    """On a terminal of 80 columns; the folder is looked through with its folders."""
+    file = tmp_path / "deep" / "one.json"
+    file.parent.mkdir()
+    write(file, a_schedule("one", stream={"name": "one"}))
+    terminal, theirs = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
+    command = [sys.executable, "-m", "duepoint", "run", tmp_path]
+    # A session of its own, whose terminal this is: q is read by its foreground alone.
+    process = subprocess.Popen(
+        [sys.executable, "-c", _ON_TERMINAL, *map(str, command)],
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "", "LINES": ""},
+    )  # fmt: skip
+    os.close(theirs)
+    shown = ""
+
+    def shows(*texts: str) -> bool:
+        """The last screen, without colours and line ends."""
+        nonlocal shown
+        if select.select([terminal], [], [], 1)[0]:
+            with contextlib.suppress(OSError):  # it has ended
+                shown += os.read(terminal, 65_536).decode()
+        screen = " ".join(re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", " ", shown.rpartition("UTC")[2]).split())
+        return all(text in screen for text in texts)
+
+    try:
+        eventually(lambda: shows("one", "Succeeded"), "it fires")
+        write(file, a_schedule("one", stream={"name": "one", "maxLength": "many"}))
+        eventually(lambda: shows("former runs", "spec.stream.maxLength"), "its row says so")
+        os.write(terminal, b"q")
+        eventually(lambda: process.poll() is not None, "q ends it")
+        eventually(lambda: shows("succeeded", "maxLength"), shown)
+        assert shown.rpartition("\x1b[?1049l")[2].strip(), "the summary is not of the view"
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
 
 
 def test_a_command_is_ended_with_its_children_when_the_command_line_ends(tmp_path):

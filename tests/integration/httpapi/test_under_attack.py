@@ -376,10 +376,13 @@ async def test_a_namespace_has_a_quota_of_what_is_kept_for_repeats(scene):
     kept = [key async for key in server.redis.scan_iter(match="*:request:*")]
     bytes_ = int(await server.redis.hget(counted, "b"))
     assert bytes_ >= await server.redis.strlen(kept[0])
-    await server.redis.hset(counted, "b", apirequests.MOST_BYTES)
-    headers = {"Idempotency-Key": "second"}
-    refused = await scene.ask("PUT", scene.member("b"), {"at": AT}, headers=headers)
-    assert (refused.status, refused.code) == (429, "TooManyIdempotencyKeys")
+    for field, most in (("b", apirequests.MOST_BYTES), ("n", apirequests.MOST_REQUESTS)):
+        before = await server.redis.hget(counted, field)
+        await server.redis.hset(counted, field, most)
+        headers = {"Idempotency-Key": f"beyond-{field}"}
+        refused = await scene.ask("PUT", scene.member("b"), {"at": AT}, headers=headers)
+        assert (refused.status, refused.code) == (429, "TooManyIdempotencyKeys")
+        await server.redis.hset(counted, field, before)
     assert (await scene.ask("PUT", scene.member("b"), {"at": AT})).status == 201
 
 

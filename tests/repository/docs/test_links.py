@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from tools.docs import links
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FOLDERS = [each for each in REPOSITORY.iterdir() if each.is_dir() and each.name[0] != "."]
 PAGES = sorted(
     {*REPOSITORY.glob("*.md"), *(page for each in FOLDERS for page in each.rglob("*.md"))}
 )
-TARGETS = re.findall(
-    r"^([a-z][a-z-]*%?):(?!=)", (REPOSITORY / "Makefile").read_text(), re.MULTILINE
-)
+MAKEFILE = (REPOSITORY / "Makefile").read_text()
+TARGETS = re.findall(r"^([a-z][a-z-]*%?):(?!=)", MAKEFILE, re.MULTILINE)
 
 
 def anchors(page):
@@ -33,8 +34,8 @@ def is_there(page, target):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_links_and_make_targets_exist(page):
     prose = FENCED.sub("", page.read_text())
-    links = re.findall(r"\]\(((?![a-z][a-z0-9+.-]*:)[^)\s]+)\)", prose)
-    assert [target for target in links if not is_there(page, target)] == []
+    targets = re.findall(r"\]\(((?![a-z][a-z0-9+.-]*:)[^)\s]+)\)", prose)
+    assert [target for target in targets if not is_there(page, target)] == []
 
     code = [block for _, block in FENCED.findall(page.read_text())]
     code += re.findall(r"`([^`\n]+)`", prose)
@@ -48,3 +49,14 @@ def test_a_link_to_a_missing_file_or_heading_is_noticed():
     assert is_there(page, "#your-first-change")
     assert not is_there(page, "#another-heading")
     assert not is_there(page, "missing.md")
+
+
+def test_the_list_of_make_begins_with_what_runs():
+    assert re.findall(r"^##@ (.+)$", MAKEFILE, re.MULTILINE)[0] == "Running"
+
+
+def test_a_search_of_the_site_finds_what_helps_to_act_before_notes_and_measurements():
+    folders = ["howto/a.md", "reference/a.md", "reference/benchmarks.md", "design/a.md"]
+    order = sorted(folders, key=links.search_boost, reverse=True)
+    assert order == folders
+    assert links.search_boost("tutorial/a.md") == links.search_boost("howto/a.md")

@@ -394,6 +394,18 @@ def test_an_instant_that_has_passed_is_noted_and_valid(duepoint, fields, notes):
 
 
 @pytest.mark.parametrize(
+    ("schedule", "scheduler"),
+    [("0 10 * * ? *", "EventBridge"), ("0 0 9 1 * MON", "Spring"), ("0 0 12 ? * 2-6", "Quartz")],
+)
+def test_a_text_that_means_something_else_in_another_scheduler_is_noted(
+    duepoint, schedule, scheduler
+):
+    [(field, message)] = noted(duepoint, schedule=schedule)
+    assert field == "spec.schedule"
+    assert scheduler in message
+
+
+@pytest.mark.parametrize(
     ("url", "is_noted"),
     [
         ("http://hooks.example.com/x", True),

@@ -615,3 +615,19 @@ async def test_a_refused_status_makes_no_slot_of_a_schedulerun_run_again(is_newe
         assert world.run_condition("Complete")["status"] == "True"
         assert len(world.target.fired) == 3
         assert not any(shard.outcomes for shard in world.queue.shards.values())
+
+
+async def test_the_first_status_of_a_run_whose_write_failed_still_waits_for_no_others():
+    """Its first slot waits for it."""
+    async with RunWorld(writes_per_second=5).leader() as world, world.working():
+        await world.apply()
+        names = [f"other-{number}" for number in range(120)]
+        for name in names:
+            await world.run_schedule(name)
+        await world.clock.advance(2)  # they have ended, which statuses of half a minute are to say
+        away = kube_errors.Unavailable("PATCH: 503")
+        world.api.fail_next(away, verb="PATCH", resource="scheduleruns")
+        made = await world.run_schedule()
+        await world.clock.advance(3)
+        assert sum(world.run_condition("Complete", name) is None for name in names) > 60
+        assert [each for each in world.target.fired if each.run_uid == made["metadata"]["uid"]]
