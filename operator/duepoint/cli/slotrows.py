@@ -6,6 +6,8 @@ from duepoint.cli import instants, output
 from duepoint.runs.history import PastSlot
 
 _SECOND_US = 1_000_000
+#: How a run that no due time has started is named beside its slot.
+_BY_HAND = {"Manual": "by hand", "Backfill": "run again"}
 
 
 def row(slot: PastSlot) -> output.Row:
@@ -39,7 +41,10 @@ def columns(zone: str) -> output.Columns:
 
     def when(row: output.Row) -> str:
         slot = local.text(instants.strict_us(str(row["scheduledTime"])))
-        return f"{slot} (and {row['count'] - 1} before)" if row["count"] > 1 else slot
+        if row["count"] > 1:
+            return f"{slot} (and {row['count'] - 1} before)"
+        how = _BY_HAND.get(row["trigger"], "")
+        return f"{slot} ({how})" if how else slot
 
     return {
         "slot": when,

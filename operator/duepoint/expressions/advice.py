@@ -81,6 +81,8 @@ def for_number(kind: fields.FieldKind, number: int) -> str:
     """A hint for a number outside the field; empty when the range says it all."""
     if kind in (fields.SECOND, fields.MINUTE, fields.HOUR) and number == kind.high + 1:
         return f"count from 0 to {kind.high}"
+    if kind is fields.HOUR and number <= fields.MINUTE.high:
+        return "the minute comes before the hour"
     if kind is fields.WEEKDAY and 1970 <= number < 2100:
         return "a year is the last of seven fields, of which the first is the second"
     if kind is fields.WEEKDAY:

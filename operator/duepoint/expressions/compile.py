@@ -111,6 +111,12 @@ def _check_characters(text: str) -> None:
             position=prefix.start(),
             hint=f"use the field timeZone, such as timeZone: {zone}",
         )
+    if variable := re.search(r"\$[{(]?\w+[})]?", text):
+        raise errors.InvalidExpression(
+            f"column {variable.start() + 1}: {variable[0]} is a variable that nothing has replaced",
+            position=variable.start(),
+            hint="put its value in before you apply the manifest",
+        )
     good = _ALLOWED.match(text)
     if good is not None and good.end() < len(text):
         code = ord(text[good.end()])

@@ -275,12 +275,43 @@ def _with_environment(container: object, environment: Mapping[str, str]) -> obje
     if not isinstance(own, list):
         return container
     defined = {entry.get("name") for entry in own if isinstance(entry, Mapping)}
-    ours = []
-    for name, annotation in environment.items():
-        if name not in defined:
-            field = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{annotation}']"}
-            ours.append({"name": name, "valueFrom": {"fieldRef": field}})
+    ours = [
+        _variable(name, annotation)
+        for name, annotation in environment.items()
+        if name not in defined
+    ]
     return {**container, "env": [*ours, *own]}
+
+
+def with_own_variables_first(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The same Job with the author's variables before ours.
+
+    So the API server names a wrong one by its place in the template.
+    """
+    spec = dict(job["spec"])
+    pod = dict(spec["template"])
+    pod_spec = _mapping(pod.get("spec"))
+    for field in ("initContainers", "containers"):
+        if isinstance(containers := pod_spec.get(field), list):
+            pod_spec[field] = [_ours_last(each) for each in containers]
+    return {**job, "spec": {**spec, "template": {**pod, "spec": pod_spec}}}
+
+
+def _ours_last(container: object) -> object:
+    if not isinstance(container, Mapping) or not isinstance(container.get("env"), list):
+        return container
+    return {**container, "env": sorted(container["env"], key=_is_ours)}
+
+
+def _is_ours(entry: object) -> bool:
+    if not isinstance(entry, Mapping) or not isinstance(name := entry.get("name"), str):
+        return False
+    return name in _TRACED_ENVIRONMENT and entry == _variable(name, _TRACED_ENVIRONMENT[name])
+
+
+def _variable(name: str, annotation: str) -> dict[str, Any]:
+    field = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{annotation}']"}
+    return {"name": name, "valueFrom": {"fieldRef": field}}
 
 
 def _mapping(value: object) -> dict[str, Any]:

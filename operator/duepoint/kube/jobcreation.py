@@ -20,7 +20,7 @@ from typing import Any
 
 from duepoint import faults
 from duepoint.faults import FaultPoint
-from duepoint.kube import errors, jobs, port, wire
+from duepoint.kube import errors, jobbuilder, jobs, port, wire
 from duepoint.kube.jobbuilder import SCHEDULED_TIME
 from duepoint.runs import run
 from duepoint.schedules.conditions import Reason
@@ -213,7 +213,7 @@ async def dry_run(
         await api.request(
             "POST",
             jobs.collection(namespace),
-            job,
+            jobbuilder.with_own_variables_first(job),
             query={"dryRun": "All", "fieldValidation": "Strict"},
         )
     except errors.Conflict:

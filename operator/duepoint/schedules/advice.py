@@ -51,10 +51,12 @@ _ADVICE: dict[str, tuple[str, ...]] = {
         ),
     ),
     Reason.SECRETS_PENDING: ("wait ten seconds; if it lasts, no worker runs: " + _OPERATORS,),
-    Reason.MISSING_SECRET: ("create what the message names; it is looked at again every 30 s",),
+    Reason.MISSING_SECRET: (
+        "create or correct what the message names; it is looked at again every 30 s",
+    ),
     Reason.SECRET_FORBIDDEN: (
         (
-            "run the command in the message, or have an admin of {ns} run it; it is looked at again"
+            "run the command named above, or have an admin of {ns} run it; it is looked at again"
             " every 30 s"
         ),
     ),

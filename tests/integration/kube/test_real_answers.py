@@ -82,6 +82,18 @@ async def test_a_value_of_a_wrong_type_is_named(session: api.ApiSession, kube_na
     )
 
 
+async def test_a_wrong_variable_is_named_by_its_place_in_the_template(
+    session: api.ApiSession, kube_namespace: str
+):
+    job = a_job(kube_namespace)
+    wrong = {"name": "A", "value": "1", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    job["spec"]["template"]["spec"]["containers"][0]["env"].append(wrong)
+    verdict = await jobcreation.dry_run(session, kube_namespace, job)
+    assert isinstance(verdict, jobcreation.InvalidTemplate)
+    path = "spec.jobTemplate.spec.template.spec.containers[0].env[0].valueFrom"
+    assert verdict.message.startswith(f"{path}: ")
+
+
 async def test_an_indexed_job_has_less_room_in_its_name(
     session: api.ApiSession, kube_namespace: str
 ):

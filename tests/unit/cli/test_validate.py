@@ -746,6 +746,25 @@ def test_a_whole_number_in_json_is_one_in_any_notation(duepoint, number):
             ],
         ),
         (
+            {"schedule": "@daily", "webhook": "https://a.example/"},
+            [
+                'spec.webhook: "https://a.example/" is of the wrong type; write a mapping: {url: ',
+            ],
+        ),
+        (
+            {"schedule": "@daily", "jitter": 30},
+            ["spec.jitter: 30 is of the wrong type; write a duration such as 30s or 5m"],
+        ),
+        (
+            {"schedule": "@daily", "backoffLimit": 3},
+            ["spec.backoffLimit: is unknown; it belongs into spec.jobTemplate.spec"],
+        ),
+        ({"schedule": "30 25 * * *"}, ["spec.schedule: hour, column 4: "]),
+        (
+            {"schedule": "${SCHEDULE}"},
+            ["spec.schedule: column 1: ${SCHEDULE} is a variable that nothing has replaced"],
+        ),
+        (
             {"schedule": "@daily", "webhook": {"url": "https://a.example/", "timeout": "10s"}},
             [
                 "spec.webhook.timeout: is unknown; write whole seconds, such as timeoutSeconds: 10",
@@ -766,6 +785,33 @@ def test_a_mistake_is_one_message_and_hides_no_other(duepoint, spec, says):
     [row] = duepoint("validate", "-f", "-", "-o", "json", given=given).rows
     found = [f"{each['field']}: {each['message']}" for each in row["problems"]]
     assert [problem[: len(words)] for problem, words in zip(found, says, strict=True)] == says
+
+
+def test_a_spec_that_is_a_list_is_not_called_missing(duepoint):
+    given = json.dumps({**a_calling_schedule(), "spec": [{"schedule": "@daily"}]})
+    [row] = duepoint("validate", "-f", "-", "-o", "json", given=given).rows
+    [problem] = row["problems"]
+    assert problem["message"] == "is a list; write a mapping, without dashes before its fields"
+
+
+def test_our_kind_in_a_group_of_kubernetes_is_a_mistake(duepoint):
+    given = json.dumps({**a_calling_schedule(), "apiVersion": "batch/v1"})
+    [row] = duepoint("validate", "-f", "-", "-o", "json", given=given).rows
+    assert [each["field"] for each in row["problems"]] == ["apiVersion"]
+
+
+@pytest.mark.parametrize(
+    ("suspension", "says"),
+    [
+        ({"suspendUntil": "2090-01-01T00:00:00Z"}, "does nothing without suspend: true"),
+        ({"suspend": True, "suspendUntil": "2020-01-01T00:00:00Z"}, "has passed"),
+    ],
+)
+def test_a_suspension_that_holds_nothing_is_noted(duepoint, suspension, says):
+    given = json.dumps(a_calling_schedule(schedule="@daily", **suspension))
+    answer = duepoint("validate", "-f", "-", given=given)
+    assert answer.code == 0
+    assert says in next(line for line in answer.out.splitlines() if "suspendUntil" in line)
 
 
 def test_problems_inside_what_has_a_problem_itself_are_listed(duepoint):

@@ -29,6 +29,8 @@ from duepoint.schedules import rule as rules
 from duepoint.schedules import spec as specs
 from duepoint.schedules.sets import setspec
 
+#: Groups of Kubernetes, which have no kind of ours.
+_KUBERNETES = ("batch/", "apps/")
 _TOP = ("apiVersion", "kind", "metadata", "spec", "status")
 _LARGEST_NUMBER = 1 << 63
 
@@ -85,7 +87,12 @@ def check(
     content = manifest.content
     found = list(_around(kind, content))
     if not isinstance(content.get("spec"), dict):
-        found.append(Problem("spec", "is missing; write a mapping"))
+        trouble = "is missing; write a mapping"
+        if isinstance(content.get("spec"), list):
+            trouble = "is a list; write a mapping, without dashes before its fields"
+        elif content.get("spec") is not None:
+            trouble = "is of the wrong type; write a mapping"
+        found.append(Problem("spec", trouble))
         return CheckedManifest(manifest=manifest, problems=tuple(found))
     found += [
         replace(problem, is_note=True) if newer_kubernetes and problem.is_of_newer else problem
@@ -124,7 +131,7 @@ def _misnamed(kind: str, version: str) -> tuple[str, str] | None:
         if kind in known:
             return "apiVersion", f"{errors.quoted(version)}: write {manifests.API_VERSION}"
         return "kind", f"{errors.quoted(kind)}: write {' or '.join(known)}"
-    if kind in known and "/" not in version:  # of no group, and so of nobody else
+    if kind in known and (version.startswith(_KUBERNETES) or "/" not in version):
         wrong = errors.quoted(version) + ":" if version else "is missing;"
         return "apiVersion", f"{wrong} write {manifests.API_VERSION}"
     return None

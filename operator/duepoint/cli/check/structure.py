@@ -318,6 +318,16 @@ _Validator = validators.extend(  # type: ignore[no-untyped-call]
 # -- words ---------------------------------------------------------------------------------------
 
 
+#: The field that a text in the place of a mapping is meant for.
+_FIRST_FIELD = {
+    "['webhook']": "url",
+    "['stream']": "name",
+    "['service']": "name",
+    "['kafka']": "topic",
+    "['secretKeyRef']": "name",
+}
+
+
 def _wrong_type(error: jsonschema.ValidationError) -> str:
     wanted, words = _wanted(error.schema)
     value = error.instance
@@ -331,7 +341,19 @@ def _wrong_type(error: jsonschema.ValidationError) -> str:
         return f"{_shown(value)} is of the wrong type; {_of_pattern(pattern)}"
     is_plain = not isinstance(value, (dict, list))
     quotes = _QUOTES.get((wanted[0], isinstance(value, str)), "") if is_plain else ""
-    return f"{_shown(value)} is of the wrong type; write {words}{quotes}"
+    write = _example(str([*error.path][-1:]), value) or f"{words}{quotes}"
+    return f"{_shown(value)} is of the wrong type; write {write}"
+
+
+def _example(field: str, value: Any) -> str:  # noqa: ANN401 - any JSON
+    """What to write in the place of a value that is often written so; empty if there is none."""
+    if field == "['jitter']":
+        return "a duration such as 30s or 5m"
+    if not isinstance(value, str):
+        return ""
+    if name := _FIRST_FIELD.get(field):
+        return f"a mapping: {{{name}: {_shown(value)}}}"
+    return f"a list: [sh, -c, {_shown(value)}]" if field == "['command']" else ""
 
 
 def _wanted(schema: Any) -> tuple[tuple[str, ...], str]:  # noqa: ANN401 - a schema
@@ -380,6 +402,20 @@ def _shown(value: Any) -> str:  # noqa: ANN401 - any JSON
     )
 
 
+_JOB = "spec.jobTemplate.spec"
+_POD = f"{_JOB}.template.spec"
+
+
+def _elsewhere(name: str, path: str) -> str:
+    """Where a known field belongs that stands in the wrong place; empty if there is none."""
+    job = schemas()["Schedule"]["properties"]["jobTemplate"]["properties"]["spec"]["properties"]
+    pod = job["template"]["properties"]["spec"]["properties"]
+    for whole, known in ((_JOB, job), (_POD, pod)):
+        if name in known and path in (f"spec.{name}", f"{_JOB}.{name}", f"{_POD}.{name}"):
+            return f"it belongs into {whole}"
+    return ""
+
+
 def _unknown(error: jsonschema.ValidationError, path: str) -> Iterator[Problem]:
     """A field that the schema lacks; fields of metadata are known without it."""
     name, schema = error.message, error.schema
@@ -389,7 +425,7 @@ def _unknown(error: jsonschema.ValidationError, path: str) -> Iterator[Problem]:
     meant, near = _meant(name, schema["properties"])
     names = ", ".join(sorted(schema["properties"]))
     hint = f"known here: {names}" if len(names) < 120 else ""
-    hint = near or hint
+    hint = near or _elsewhere(name, path) or hint
     if not schema.get("x-kubernetes-preserve-unknown-fields"):
         message = f"is unknown; {hint}" if hint else "is unknown"
         yield Problem(path, message, is_misspelt=bool(meant))

@@ -40,6 +40,7 @@ def warnings(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
         name = "spec.schedule" if len(texts) == 1 else f"spec.schedules[{index}]"
         yield from (note(name, message) for message in elsewhere.notes(text))
     yield from _of_past_times(spec)
+    yield from _of_suspension(spec, now_us)
     yield from warnings_of_target(spec.action.target)
 
 
@@ -92,6 +93,18 @@ def _of_past_times(spec: specs.ScheduleSpec) -> Iterator[Problem]:
         else:
             message = f"{when} has passed and does not run; write a time to come"
         yield note(name, message)
+
+
+def _of_suspension(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
+    """A suspension that holds nothing."""
+    timing = spec.rule.timing
+    until_us = timing.suspend_until_us
+    if until_us is None:
+        return
+    if not timing.suspend:
+        yield note("spec.suspendUntil", "does nothing without suspend: true")
+    elif until_us <= now_us:
+        yield note("spec.suspendUntil", "has passed, so the Schedule is not suspended")
 
 
 def _of_plain_http(target: actions.Target) -> Iterator[Problem]:

@@ -280,7 +280,8 @@ async def _named(api: port.Api, path: str, name: str) -> Manifest:
     try:
         body = await api.request("GET", f"{path}/{urllib.parse.quote(name, safe='')}")
     except kube_errors.NotFound:
-        return Manifest(file=f"CronJob {name}", document=0, trouble="does not exist")
+        trouble = f"does not exist; for a file or folder of this name write ./{name}"
+        return Manifest(file=f"CronJob {name}", document=0, trouble=trouble)
     except kube_errors.Forbidden as error:  # rights may name single objects
         return Manifest(file=f"CronJob {name}", document=0, trouble=str(error))
     return _manifest(msgspec.json.decode(body, type=_CronJob))

@@ -455,7 +455,9 @@ def _sentence(slot: PastSlot) -> str:
             slot.outcome, slot.outcome
         )
     late = ""
-    if slot.started_us and not many:
+    if slot.trigger in ("Manual", "Backfill"):
+        verb += " by hand" if slot.trigger == "Manual" else " when it was run again"
+    elif slot.started_us and not many:
         late = f", started {output.span(max(0, slot.started_us - slot.slot_us) / _SECOND_US)} late"
     attempts = f", {slot.attempts} attempts" if slot.attempts > 1 else ""
     reason = f" ({slot.reason})" if slot.reason and slot.reason != slot.outcome else ""

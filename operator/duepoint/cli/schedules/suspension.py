@@ -154,8 +154,12 @@ def _apply(
     if not (names or everything or selector):
         raise errors.InvalidSetting("NAME", "is missing: write names, -l LABELS or --all")
     rows = asyncio.run(_changed(change, place, names, selector))
-    columns: output.Columns = {"schedule": output.name, "result": "result"}
+    columns: output.Columns = {"schedule": output.name, "result": _result}
     output.show_rows(rows, form, columns)
+
+
+def _result(row: output.Row) -> str:
+    return f"{row['result']} until {row['until']}" if row.get("until") else str(row["result"])
 
 
 async def _changed(
