@@ -128,7 +128,7 @@ def edit_settings(scene: Scene) -> None:
 def upgrade(scene: Scene) -> None:
     scene.cluster.apply(scene.settings("info"), namespace=NAMESPACE)
     stamp = f"upgraded={time.time_ns()}"
-    scene.install(*(f"--set-string={name}.podAnnotations.{stamp}" for name in COMPONENTS))
+    scene.install(*(f"--set-string={name}.pod.annotations.{stamp}" for name in COMPONENTS))
 
 
 def delete_a_namespace(scene: Scene) -> None:

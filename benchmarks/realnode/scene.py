@@ -56,7 +56,7 @@ class Scene:
             f"--set=redis.url=redis://valkey.{NAMESPACE}.svc:6379/0",
             "--set=redis.passwordSecret.name=redis-password",
             "--set=api.enabled=true,api.tls.secretName=duepoint-api-tls",
-            *(f"--set={name}.extraEnvFrom[0].configMapRef.name=settings" for name in COMPONENTS),
+            *(f"--set={name}.pod.envFrom[0].configMapRef.name=settings" for name in COMPONENTS),
             *options,
         )
         self.cluster.rolled_out("duepoint-operator", "duepoint-worker", "duepoint-api")

@@ -253,7 +253,7 @@ def prometheus(installed, monitoring):
         program = requirements.unpacked("prometheus", "prometheus")["prometheus"]
     except DevClusterError as fault:
         pytest.skip(str(fault))
-    shown = ("--show-only=templates/monitors.yaml", "--set=metrics.podMonitor.enabled=true")
+    shown = ("--show-only=templates/monitors.yaml", "--set=metrics.monitor.kind=PodMonitor")
     unused = "--set=redis.development.enabled=true,blobKey.existingSecret=unused"
     options = (unused, *shown)
     rendered = helm.template(

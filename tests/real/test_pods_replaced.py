@@ -85,7 +85,9 @@ def used(cluster):
 
 
 def test_a_node_is_drained_within_the_budgets_and_no_slot_is_lost_or_doubled(installed):
-    budgets = [f"--set={each}.podDisruptionBudget.enabled=true" for each in ("operator", "worker")]
+    budgets = [
+        f"--set={each}.podDisruptionBudget.maxUnavailable=1" for each in ("operator", "worker")
+    ]
     install(installed, *budgets, "--set=api.enabled=true,api.tls.enabled=false")
     installed.rolled_out("duepoint-api")
     before = names(installed)

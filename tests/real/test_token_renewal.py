@@ -37,8 +37,8 @@ def with_short_tokens(process):
     volume = {"name": "token", "projected": {"sources": sources}}
     mount = {"name": "token", "mountPath": PATH, "readOnly": True}
     return (
-        f"--set-json={process}.extraVolumes={json.dumps([volume])}",
-        f"--set-json={process}.extraVolumeMounts={json.dumps([mount])}",
+        f"--set-json={process}.pod.volumes={json.dumps([volume])}",
+        f"--set-json={process}.pod.volumeMounts={json.dumps([mount])}",
     )
 
 

@@ -3,7 +3,7 @@
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
-{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- $name := .Chart.Name -}}
 {{- if contains $name .Release.Name -}}
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
@@ -267,7 +267,7 @@ chart's own entry would lose without a word. own: what the chart writes; extra: 
 {{- $process := .process -}}
 {{- $own := list (dict "name" "blob-key") (dict "name" "tmp") -}}
 {{- range $volume, $_ := fromYaml (include "duepoint.redisFiles" .) }}{{ $own = append $own (dict "name" $volume) }}{{ end -}}
-{{- include "duepoint.checkUnique" (dict "field" (printf "%s.extraVolumes" .component) "key" "name" "own" $own "extra" $process.extraVolumes) -}}
+{{- include "duepoint.checkUnique" (dict "field" (printf "%s.pod.volumes" .component) "key" "name" "own" $own "extra" $process.pod.volumes) -}}
 # A Service called "duepoint" would inject DUEPOINT_PORT and the like, which are no settings.
 enableServiceLinks: false
 securityContext:
@@ -281,21 +281,21 @@ securityContext:
 {{- with $root.Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $process.priorityClassName }}
+{{- with $process.pod.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with $process.nodeSelector }}
+{{- with $process.pod.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $process.tolerations }}
+{{- with $process.pod.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $process.affinity }}
+{{- with $process.pod.affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 topologySpreadConstraints:
-{{- if $process.topologySpreadConstraints }}
-{{ toYaml $process.topologySpreadConstraints | indent 2 }}
+{{- if $process.pod.topologySpreadConstraints }}
+{{ toYaml $process.pod.topologySpreadConstraints | indent 2 }}
 {{- else }}
   - maxSkew: 1
     topologyKey: kubernetes.io/hostname
@@ -317,7 +317,7 @@ volumes:
       defaultMode: 0440
       items: {{ toJson $secret.items }}
 {{- end }}
-{{- with $process.extraVolumes }}
+{{- with $process.pod.volumes }}
 {{ toYaml . | indent 2 }}
 {{- end }}
 {{- end -}}
@@ -325,7 +325,7 @@ volumes:
 {{- define "duepoint.containerDefaults" -}}
 {{- $own := list (dict "mountPath" "/etc/duepoint/blob-key") (dict "mountPath" "/tmp") -}}
 {{- range $volume, $_ := fromYaml (include "duepoint.redisFiles" .) }}{{ $own = append $own (dict "mountPath" (printf "/etc/duepoint/%s" $volume)) }}{{ end -}}
-{{- include "duepoint.checkUnique" (dict "field" (printf "%s.extraVolumeMounts" .component) "key" "mountPath" "own" $own "extra" .process.extraVolumeMounts) -}}
+{{- include "duepoint.checkUnique" (dict "field" (printf "%s.pod.volumeMounts" .component) "key" "mountPath" "own" $own "extra" .process.pod.volumeMounts) -}}
 image: {{ include "duepoint.image" .root }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 ports:
@@ -359,7 +359,7 @@ volumeMounts:
 {{- range $volume, $_ := fromYaml (include "duepoint.redisFiles" .) }}
   - {name: {{ $volume }}, mountPath: /etc/duepoint/{{ $volume }}, readOnly: true}
 {{- end }}
-{{- with .process.extraVolumeMounts }}
+{{- with .process.pod.volumeMounts }}
 {{ toYaml . | indent 2 }}
 {{- end }}
 {{- end -}}
@@ -372,18 +372,18 @@ that everybody may read could be searched for a password. One that changes stand
 labels:
   {{- include "duepoint.selector" . | nindent 2 }}
   {{- include "duepoint.labels" .root | nindent 2 }}
-  {{- range $label, $_ := .process.podLabels }}
+  {{- range $label, $_ := .process.pod.labels }}
   {{- if hasKey $.root.Values.commonLabels $label }}
-  {{- fail (printf "%s.podLabels has %s, and so has commonLabels; leave it out of one of them" $.component $label) }}
+  {{- fail (printf "%s.pod.labels has %s, and so has commonLabels; leave it out of one of them" $.component $label) }}
   {{- end }}
   {{- end }}
-  {{- with .process.podLabels }}
-  {{- include "duepoint.checkLabels" (dict "field" (printf "%s.podLabels" $.component) "labels" .) }}
+  {{- with .process.pod.labels }}
+  {{- include "duepoint.checkLabels" (dict "field" (printf "%s.pod.labels" $.component) "labels" .) }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 annotations:
   checksum/redis: {{ regexReplaceAll "//.*@" (include "duepoint.redisUrl" .root) "//" | sha256sum }}
-  {{- with .process.podAnnotations }}
+  {{- with .process.pod.annotations }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end -}}

@@ -50,7 +50,7 @@ CASES: dict[str, Values] = {
     },
     "traces": {"traces": {"endpoint": "http://otel-collector.monitoring:4318"}},
     "default": {},
-    "names": {"fullnameOverride": "schedules", "nameOverride": "ignored"},
+    "names": {"fullnameOverride": "schedules"},
     "image-by-digest": {
         "image": {"repository": "registry.example.com/duepoint", "digest": "sha256:" + "a" * 64},
         "imagePullSecrets": [{"name": "registry"}],
@@ -91,64 +91,69 @@ CASES: dict[str, Values] = {
         "worker": {"serviceAccount": {"name": "wo"}},
     },
     "extra-arguments": {
-        "operator": {"extraArgs": ["--log-level=debug"]},
-        "worker": {"extraArgs": ["--concurrency=64", "--lease-seconds=5"]},
+        "operator": {"pod": {"args": ["--log-level=debug"]}},
+        "worker": {"pod": {"args": ["--concurrency=64", "--lease-seconds=5"]}},
     },
     "extra-environment": {
-        "operator": {"extraEnv": [{"name": "TZ", "value": "UTC"}]},
+        "operator": {"pod": {"env": [{"name": "TZ", "value": "UTC"}]}},
         "worker": {
-            "extraEnv": [
-                {
-                    "name": "NODE",
-                    "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}},
-                }
-            ],
-            "extraEnvFrom": [{"configMapRef": {"name": "proxy"}}],
+            "pod": {
+                "env": [
+                    {
+                        "name": "NODE",
+                        "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}},
+                    }
+                ],
+                "envFrom": [{"configMapRef": {"name": "proxy"}}],
+            }
         },
     },
     "extra-volumes": {
-        "operator": {"extraVolumes": [VOLUME], "extraVolumeMounts": [MOUNT]},
-        "worker": {"extraVolumes": [VOLUME], "extraVolumeMounts": [MOUNT]},
+        "operator": {"pod": {"volumes": [VOLUME], "volumeMounts": [MOUNT]}},
+        "worker": {"pod": {"volumes": [VOLUME], "volumeMounts": [MOUNT]}},
     },
     "annotations": {
-        "operator": {"annotations": {"a": "deployment"}, "podAnnotations": {"a": "pod"}},
-        "worker": {"annotations": {"b": "deployment"}, "podLabels": {"b": "pod"}},
+        "operator": {"annotations": {"a": "deployment"}, "pod": {"annotations": {"a": "pod"}}},
+        "worker": {"annotations": {"b": "deployment"}, "pod": {"labels": {"b": "pod"}}},
     },
     "placement": {
         "operator": {
-            "nodeSelector": {"kubernetes.io/os": "linux"},
-            "tolerations": [{"key": "system", "operator": "Exists"}],
-            "priorityClassName": "system-cluster-critical",
+            "pod": {
+                "nodeSelector": {"kubernetes.io/os": "linux"},
+                "tolerations": [{"key": "system", "operator": "Exists"}],
+                "priorityClassName": "system-cluster-critical",
+            }
         },
         "worker": {
-            "affinity": {
-                "podAntiAffinity": {
-                    "preferredDuringSchedulingIgnoredDuringExecution": [
-                        {
-                            "weight": 1,
-                            "podAffinityTerm": {"topologyKey": "topology.kubernetes.io/zone"},
-                        }
-                    ]
-                }
-            },
-            "topologySpreadConstraints": [
-                {
-                    "maxSkew": 1,
-                    "topologyKey": "topology.kubernetes.io/zone",
-                    "whenUnsatisfiable": "DoNotSchedule",
-                }
-            ],
+            "pod": {
+                "affinity": {
+                    "podAntiAffinity": {
+                        "preferredDuringSchedulingIgnoredDuringExecution": [
+                            {
+                                "weight": 1,
+                                "podAffinityTerm": {"topologyKey": "topology.kubernetes.io/zone"},
+                            }
+                        ]
+                    }
+                },
+                "topologySpreadConstraints": [
+                    {
+                        "maxSkew": 1,
+                        "topologyKey": "topology.kubernetes.io/zone",
+                        "whenUnsatisfiable": "DoNotSchedule",
+                    }
+                ],
+            }
         },
     },
     "budgets": {
-        "operator": {"podDisruptionBudget": {"enabled": True}},
-        "worker": {"podDisruptionBudget": {"enabled": True, "minAvailable": "50%"}},
+        "operator": {"podDisruptionBudget": {"maxUnavailable": 1}},
+        "worker": {"podDisruptionBudget": {"minAvailable": "50%"}},
     },
     "budgets-of-none": {
-        "operator": {"podDisruptionBudget": {"enabled": True, "maxUnavailable": 0}},
+        "operator": {"podDisruptionBudget": {"maxUnavailable": 0}},
         "worker": {
             "podDisruptionBudget": {
-                "enabled": True,
                 "maxUnavailable": "25%",
                 "unhealthyPodEvictionPolicy": "IfHealthyBudget",
             }
@@ -169,15 +174,15 @@ CASES: dict[str, Values] = {
             "dnsTo": [{"namespaceSelector": {}}],
             "metricsFrom": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}],
         },
-        "metrics": {"podMonitor": {"enabled": True}},
+        "metrics": {"monitor": {"kind": "PodMonitor"}},
     },
     "metrics-services": {
         "metrics": {"service": {"enabled": True, "annotations": {"prometheus.io/scrape": "true"}}}
     },
     "pod-monitor": {
         "metrics": {
-            "podMonitor": {
-                "enabled": True,
+            "monitor": {
+                "kind": "PodMonitor",
                 "namespace": "monitoring",
                 "labels": {"release": "prometheus"},
                 "interval": "15s",
@@ -187,8 +192,8 @@ CASES: dict[str, Values] = {
     },
     "service-monitor": {
         "metrics": {
-            "serviceMonitor": {
-                "enabled": True,
+            "monitor": {
+                "kind": "ServiceMonitor",
                 "metricRelabelings": [
                     {"action": "drop", "sourceLabels": ["__name__"], "regex": "python_.*"}
                 ],
@@ -231,7 +236,7 @@ CASES: dict[str, Values] = {
             "enabled": True,
             "apiFrom": [{"namespaceSelector": {"matchLabels": {"team": "shop"}}}],
         },
-        "metrics": {"podMonitor": {"enabled": True}},
+        "metrics": {"monitor": {"kind": "PodMonitor"}},
     },
     "without-test": {"helmTest": {"enabled": False}},
 }

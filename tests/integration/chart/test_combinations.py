@@ -115,24 +115,24 @@ def test_a_blob_key_that_cannot_be_looked_up_is_an_error_that_says_what_to_write
             "give each process an account of its own",
         ),
         (
-            {"worker": {"extraEnv": [{"name": "DUEPOINT_EGRESS_MODE", "value": "open"}]}},
-            "worker.extraEnv has the name DUEPOINT_EGRESS_MODE, which is taken",
+            {"worker": {"pod": {"env": [{"name": "DUEPOINT_EGRESS_MODE", "value": "open"}]}}},
+            "worker.pod.env has the name DUEPOINT_EGRESS_MODE, which is taken",
         ),
         (
-            {"operator": {"extraVolumes": [{"name": "tmp", "emptyDir": {}}]}},
-            "operator.extraVolumes has the name tmp, which is taken",
+            {"operator": {"pod": {"volumes": [{"name": "tmp", "emptyDir": {}}]}}},
+            "operator.pod.volumes has the name tmp, which is taken",
         ),
         (
-            {"worker": {"extraVolumeMounts": [{"name": "mine", "mountPath": "/tmp"}]}},
-            "worker.extraVolumeMounts has the mountPath /tmp, which is taken",
+            {"worker": {"pod": {"volumeMounts": [{"name": "mine", "mountPath": "/tmp"}]}}},
+            "worker.pod.volumeMounts has the mountPath /tmp, which is taken",
         ),
         (
-            {"worker": {"podLabels": {"app.kubernetes.io/name": "mine"}}},
-            "worker.podLabels has app.kubernetes.io/name, which the chart sets itself",
+            {"worker": {"pod": {"labels": {"app.kubernetes.io/name": "mine"}}}},
+            "worker.pod.labels has app.kubernetes.io/name, which the chart sets itself",
         ),
         (
-            {"commonLabels": {"team": "a"}, "worker": {"podLabels": {"team": "b"}}},
-            "worker.podLabels has team, and so has commonLabels",
+            {"commonLabels": {"team": "a"}, "worker": {"pod": {"labels": {"team": "b"}}}},
+            "worker.pod.labels has team, and so has commonLabels",
         ),
         ({"commonLabels": {"bad key!": "a"}}, 'commonLabels has "bad key!"'),
         ({"api": {"dashboard": {"enabled": True}}}, "set api.enabled=true"),
@@ -140,16 +140,12 @@ def test_a_blob_key_that_cannot_be_looked_up_is_an_error_that_says_what_to_write
             {"httpPort": 8443, "api": {"enabled": True, "tls": {"secretName": "tls"}}},
             "api.port and httpPort are both 8443",
         ),
-        ({"nameOverride": "UPPER"}, "/nameOverride"),
+        ({"fullnameOverride": "UPPER"}, "/fullnameOverride"),
         ({"egress": {"allowedCIDRs": ["10.0.0.0/33"]}}, "/egress/allowedCIDRs/0"),
         ({"egress": {"deniedCIDRs": ["10.0.256.0/24"]}}, "/egress/deniedCIDRs/0"),
         (
             {"worker": {"podDisruptionBudget": {"minAvailable": 1, "maxUnavailable": 1}}},
             "worker.podDisruptionBudget has both",
-        ),
-        (
-            {"metrics": {kind: {"enabled": True} for kind in ("podMonitor", "serviceMonitor")}},
-            "enable one of them",
         ),
         (
             {"worker": {"autoscaling": {"enabled": True, "kind": "KEDA"}}},
@@ -160,9 +156,9 @@ def test_a_blob_key_that_cannot_be_looked_up_is_an_error_that_says_what_to_write
             "lower the one or raise the other",
         ),
         ({"commonLabels": {"app.kubernetes.io/name": "mine"}}, "commonLabels"),
-        ({"worker": {"extraArgs": ["concurrency=4"]}}, "extraArgs"),
-        ({"worker": {"extraEnv": [{"name": "A", "valuefrom": {}}]}}, "extraEnv"),
-        ({"worker": {"extraVolume": []}}, "extraVolume"),
+        ({"worker": {"pod": {"args": ["concurrency=4"]}}}, "args"),
+        ({"worker": {"pod": {"env": [{"name": "A", "valuefrom": {}}]}}}, "env"),
+        ({"worker": {"pod": {"volume": []}}}, "volume"),
     ],
     ids=[
         "account without a name",
@@ -179,7 +175,6 @@ def test_a_blob_key_that_cannot_be_looked_up_is_an_error_that_says_what_to_write
         "prefix beyond the address",
         "no address",
         "two budgets",
-        "scraped twice",
         "KEDA without Prometheus",
         "least above most",
         "label of the chart",
@@ -196,9 +191,11 @@ def test_common_labels_are_on_every_object_and_on_the_pods(helm: Helm) -> None:
     values = cases.merged(cases.BASE, {
         **cases.CASES["labels-and-development-redis"],
         "crds": {"enabled": True},
-        "metrics": {"podMonitor": {"enabled": True}, "service": {"enabled": True}},
+        "metrics": {"monitor": {"kind": "PodMonitor"}, "service": {"enabled": True}},
         "networkPolicy": {"enabled": True},
-        "worker": {"autoscaling": {"enabled": True}, "podDisruptionBudget": {"enabled": True}},
+        "worker": {
+            "autoscaling": {"enabled": True}, "podDisruptionBudget": {"maxUnavailable": 1}
+        },
     })  # fmt: skip
     things = objects(helm.text(values))
     without = [
