@@ -180,9 +180,6 @@ inflight = Gauge(
 reclaimed_total = Counter(
     "duepoint_reclaimed", "Points taken over from an expired claim.", registry=_WORKER
 )
-superseded_total = Counter(
-    "duepoint_superseded", "Points dropped because an edit replaced them.", registry=_WORKER
-)
 unreadable_total = Counter(
     "duepoint_unreadable",
     "Members and records of no known format that were met.",
@@ -229,9 +226,6 @@ dead_letters_dropped_total = Counter(
     ["namespace"],
     registry=_WORKER,
 )
-runs_backlog = Gauge(
-    "duepoint_runs_backlog", "Entries that the status writer has not taken yet.", registry=_OPERATOR
-)
 queue_seen_seconds = Gauge(
     "duepoint_queue_seen_seconds", "When the queue was last looked at.", registry=_OPERATOR
 )
@@ -250,9 +244,6 @@ blobs_removed_total = Counter(
 )
 sweeps_total = Counter(
     "duepoint_sweeps", "Complete sweeps of the queue.", ["pace"], registry=_OPERATOR
-)
-sweep_seconds = Gauge(
-    "duepoint_sweep_seconds", "How long the last complete sweep took.", registry=_OPERATOR
 )
 sweep_repairs_total = Counter(
     "duepoint_sweep_repairs", "What sweeps put right.", ["kind"], registry=_OPERATOR
@@ -297,20 +288,9 @@ partition_left = Gauge(
     "Definitions that have not moved to the new shards yet, while the index is cut anew.",
     registry=_OPERATOR,
 )
-partition_moved_total = Counter(
-    "duepoint_partition_moved_total",
-    "Definitions that this operator moved to new shards.",
-    registry=_OPERATOR,
-)
 leader = Gauge("duepoint_leader", "Whether this operator is the active one.", registry=_OPERATOR)
 leader_transitions_total = Counter(
     "duepoint_leader_transitions", "Terms begun by this operator.", registry=_OPERATOR
-)
-reconcile_seconds = Histogram(
-    "duepoint_reconcile_seconds",
-    "Time to apply one Schedule, or many new ones together.",
-    buckets=_DURATION_BUCKETS,
-    registry=_OPERATOR,
 )
 reconciled_total = Counter(
     "duepoint_reconciled", "Schedules looked at, by result.", ["result"], registry=_OPERATOR
@@ -320,9 +300,6 @@ api_requests_total = Counter(
     "Requests to the API server.",
     ["verb", "resource", "code"],
     registry=_ALL,
-)
-status_writes_total = Counter(
-    "duepoint_status_writes", "Status writes, by result.", ["result"], registry=_OPERATOR
 )
 status_staleness_seconds = Histogram(
     "duepoint_status_staleness_seconds",
@@ -349,12 +326,6 @@ http_seconds = Histogram(
     "Time of one request to the HTTP API, from its head to its answer.",
     ["operation"],
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600),
-    registry=_API,
-)
-http_rows_total = Counter(
-    "duepoint_http_rows",
-    "Rows of bulk streams, by what became of them.",
-    ["outcome"],
     registry=_API,
 )
 http_connections = Gauge(

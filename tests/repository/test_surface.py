@@ -74,7 +74,7 @@ def every_make_target() -> list[str]:
         (every_option, 83),  # 70
         (every_setting, 46),  # 30
         (every_value, 134),  # 100
-        (every_metric, 51),  # 30
+        (every_metric, 44),  # 30
         (every_make_target, 32),  # 20
         (lambda: list(Reason), 66),  # 35
         (lambda: list(problems.KINDS), 48),  # 25

@@ -307,7 +307,6 @@ class _Transfer:
         self._removes = removes
         self._safety = call.safety()
         self._line = 0
-        self._counted: collections.Counter[str] = collections.Counter()
 
     async def run(self) -> None:
         """Raises ConnectionError where the client has gone away."""
@@ -330,9 +329,6 @@ class _Transfer:
             if under_way is not None:
                 await asyncio.wait({under_way})
                 _ = under_way.cancelled() or under_way.exception()  # asyncio wants it looked at
-            for outcome, count in self._counted.items():
-                if count:
-                    telemetry.http_rows_total.labels(outcome).inc(count)
         lost = None if under_way is None else under_way.exception()
         if lost is not None and not isinstance(lost, OperationProblem):
             raise lost  # its answers did not reach the client
@@ -387,20 +383,16 @@ class _Transfer:
     ) -> None:
         first_line, refused = batch.first_line, batch.refused
         lines: list[views.RowView | _RowError | None] = [None] * len(batch.lines)
-        outcomes: list[str] = []
         for place, row, answer in zip(batch.places, batch.rows, answers, strict=True):
             if isinstance(answer, OperationProblem):
                 refused[place] = row.id, answer
             elif (problem := calls.problem_of(answer.outcome)) is not None:
                 refused[place] = row.id, problem
             else:
-                outcomes.append(answer.outcome)
                 lines[place] = views.row_answer(answer)
         for place, (id_, problem) in refused.items():
             error = problems.of_row(problem)
             lines[place] = _RowError(first_line + place, error, id_ or None)
-        self._counted.update(outcomes)
-        self._counted["refused"] += len(refused)
         await self._stream.write(_encoder.encode_lines(lines))
 
 

@@ -151,9 +151,7 @@ def count_ended(events: Iterable[RunEvent | run.Together]) -> None:
     for event in events:
         if isinstance(event, run.Together):
             continue
-        if event.state is RunState.SUPERSEDED:
-            telemetry.superseded_total.inc()
-        elif event.state in (RunState.MISSED, RunState.SKIPPED) and event.count:
+        if event.state in (RunState.MISSED, RunState.SKIPPED) and event.count:
             label = telemetry.namespaces.label(event.namespace)
             telemetry.slots_of(label, event.state, event.reason).inc(event.count)
 

@@ -155,7 +155,6 @@ _GAUGES = (
     telemetry.oldest_due_seconds,
     telemetry.dead_entries,
     telemetry.circuits_open,
-    telemetry.runs_backlog,
     telemetry.queue_seen_seconds,
 )
 
@@ -200,5 +199,4 @@ class QueueGauges:
         telemetry.oldest_due_seconds.set(totals.lag_us / 1_000_000)
         telemetry.dead_entries.set(totals.dead)
         telemetry.circuits_open.set(sum(one.is_open for one in (known.hosts or {}).values()))
-        telemetry.runs_backlog.set(totals.outcomes)
         telemetry.queue_seen_seconds.set(self._term.clock.now_us() / 1_000_000)

@@ -169,7 +169,6 @@ class Partitioner:
             cursor, moved, left_out = step.cursor, moved + step.moved, left_out + step.left_out
             self._progress.moved += step.moved
             self._progress.left = max(0, self._progress.left - step.moved)
-            telemetry.partition_moved_total.inc(step.moved)
             telemetry.partition_left.set(self._progress.left)
             if step.damaged:
                 self._term.events.index_damaged()

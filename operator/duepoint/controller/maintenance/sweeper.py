@@ -82,7 +82,6 @@ class SweepRounds:
 
     async def _round(self) -> None:
         fast, self._is_suspect = self._is_suspect, False
-        began = self._term.clock.monotonic()
         room = asyncio.Semaphore(_SIDE_BY_SIDE if fast else 1)
 
         async def one(shard: messages.ShardId) -> None:
@@ -99,7 +98,6 @@ class SweepRounds:
             return  # broken off: what was to come is asked for with the comparison
         self.sweeps += 1
         telemetry.sweeps_total.labels("fast" if fast else "rolling").inc()
-        telemetry.sweep_seconds.set(self._term.clock.monotonic() - began)
 
     async def _sweep(self, shard: messages.ShardId, *, fast: bool) -> None:
         cursor: str | None = None

@@ -13,7 +13,6 @@ leader: the term ends.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -122,7 +121,6 @@ class ReconcileQueue:
         tasks_read = await self._read_all(tasks, waits, is_alone=is_alone)
         if not tasks_read:
             return [waits.get(task.seen.uid) for task in tasks]
-        began = time.perf_counter()
         try:
             await faults.reach(FaultPoint.AFTER_SCHEDULE_READ)
             applied = await self._apply(tasks_read, is_alone=is_alone)
@@ -148,7 +146,7 @@ class ReconcileQueue:
             except Exception as bug:  # noqa: BLE001 - as above
                 waits[task.seen.uid] = self._went_wrong(task, bug)
         if any(applied):
-            self._count(results, tasks_read, began)
+            self._count(results, tasks_read)
         return [waits.get(task.seen.uid) for task in tasks]
 
     async def _read_all(
@@ -290,8 +288,7 @@ class ReconcileQueue:
         self._object_waits.pop(seen.uid, None)
         return None
 
-    def _count(self, results: Counter[str], tasks: list[Task], began: float) -> None:
-        telemetry.reconcile_seconds.observe(time.perf_counter() - began)
+    def _count(self, results: Counter[str], tasks: list[Task]) -> None:
         for result, count in results.items():
             telemetry.reconciled_total.labels(result).inc(count)
         if len(tasks) > 1:

@@ -58,12 +58,6 @@ _OUTSIDE_LULL_WRITES = 4
 _SOON_SECONDS = 5.0
 _LULLS_SECONDS = 50.0
 _MOST_IN_LULLS = 2_000
-#: Values of the metric's label.
-_RESULTS = {
-    schedules.StatusWritten: "written",
-    schedules.ObjectReplaced: "replaced",
-}
-
 
 #: A status to write, and whose it is.
 Rendered = tuple[schedules.StatusTarget, Mapping[str, Any]]
@@ -422,7 +416,6 @@ class StatusWriter:
         try:
             rendered = await self._source.render(uid)
             if rendered is None:
-                telemetry.status_writes_total.labels("unchanged").inc()
                 return True
             target, fields = rendered
             began = self._term.clock.monotonic()
@@ -443,7 +436,6 @@ class StatusWriter:
             return False
         self._term.health.well(self._part)
         pending.waits = pending.refused_since = None
-        telemetry.status_writes_total.labels(_RESULTS[type(answer)]).inc()
         if isinstance(answer, schedules.StatusWritten):
             pending.interval = pending.interval.written(self._term.clock.monotonic())
             self._source.written(uid, fields, answer.version)
@@ -455,7 +447,6 @@ class StatusWriter:
         """True where it is given up."""
         now = self._term.clock.monotonic()
         pending.refused_since = now if pending.refused_since is None else pending.refused_since
-        telemetry.status_writes_total.labels("refused").inc()
         telemetry.logger.warning(
             "status refused",
             namespace=target.namespace,
@@ -478,7 +469,6 @@ class StatusWriter:
                 self._pause_until = max(self._pause_until, pause_until)
             if self._term.health.unwell(self._part, str(trouble)):
                 telemetry.logger.warning("statuses cannot be written", error=str(trouble))
-            telemetry.status_writes_total.labels("failed").inc()
         self._retry(uid, pending, after_seconds)
 
     def _retry(self, uid: str, pending: _Pending, after_seconds: float | None) -> None:
