@@ -64,7 +64,9 @@ NOTES = {
     "dead_letter_bytes_per_namespace": Note(
         "65536 to 1099511627776 bytes", "a letter has about 1 KB, with its record"
     ),
-    "http_host": Note("address", "the kubelet and Prometheus come from outside the Pod"),
+    "listen_address": Note(
+        "address", "the kubelet, Prometheus and clients come from outside the Pod"
+    ),
     "http_port": Note("0 to 65535", "the usual one"),
     "log_level": Note("debug, info, warning, error", "info has starts, ends and troubles only"),
     "log_format": Note("json, text", "logs are collected by machines"),
@@ -86,7 +88,6 @@ NOTES = {
     "grace_seconds": Note(
         "0 to 3600 seconds", "below the 30 s that a Pod is given; the rest is handed back in time"
     ),
-    "api_host": Note("address", "clients come from outside the Pod"),
     "api_port": Note("0 to 65535", "the usual second port of https"),
     "tls_cert_file": Note("path", "tokens must not travel in the clear"),
     "tls_key_file": Note("path", "a Secret of the type kubernetes.io/tls has two files"),

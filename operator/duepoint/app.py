@@ -473,7 +473,7 @@ async def serving(
     """
     server = probes.Probes(
         health,
-        host=chosen.http_host,
+        host=chosen.listen_address,
         port=chosen.http_port,
         registry=telemetry.processes[process],
     )

@@ -252,7 +252,7 @@ class Settings(QueueSettings):
         "approximate bytes of the dead letters of one namespace, a quarter of them in each of its "
         "four shards",
     )
-    http_host: str = _setting(_text, "0.0.0.0", "address of /healthz, /readyz and /metrics")  # noqa: S104
+    listen_address: str = _setting(_text, "0.0.0.0", "address that every port listens on")  # noqa: S104
     http_port: int = _setting(_port, 8080, "port of /healthz, /readyz and /metrics; 0 = none")
     log_level: str = _setting(
         _one_of("debug", "info", "warning", "error"), "info", "lowest level that is logged"
@@ -334,7 +334,6 @@ class WorkerSettings(Settings):
 class ApiSettings(Settings):
     """Settings of ``duepoint api``."""
 
-    api_host: str = _setting(_text, "0.0.0.0", "address of the HTTP API")  # noqa: S104
     api_port: int = _setting(_port, 8443, "port of the HTTP API")
     tls_cert_file: Path | None = _setting(
         _file, None, "file with the API's certificate and its chain; read again when it changes"

@@ -72,7 +72,7 @@ def every_make_target() -> list[str]:
     [
         (every_command, 43),  # 32 are wanted
         (every_option, 83),  # 70
-        (every_setting, 46),  # 30
+        (every_setting, 45),  # 30
         (every_value, 134),  # 100
         (every_metric, 44),  # 30
         (every_make_target, 32),  # 20

@@ -146,7 +146,6 @@ class Stack:
         self.api_url = f"http://127.0.0.1:{port}"
         chosen = {
             "api_port": str(port),
-            "api_host": "127.0.0.1",
             "api_plaintext": "true",
             "shutdown_delay_seconds": "0",
         }
@@ -181,7 +180,7 @@ class Stack:
             "watch_namespaces": self.namespace,
             "identity": name,
             "blob_key_file": str(self._key),
-            "http_host": "127.0.0.1",
+            "listen_address": "127.0.0.1",
             "http_port": str(ports.any_free()),
             **settings,
         }

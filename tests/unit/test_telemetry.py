@@ -65,7 +65,7 @@ async def test_a_process_serves_what_it_fills(process, of_its_own, of_others, tm
         {
             "redis_url": "redis://127.0.0.1:1/0",
             "blob_key_file": str(key),
-            "http_host": "127.0.0.1",
+            "listen_address": "127.0.0.1",
             "http_port": str(port := free_port()),
         },
     )

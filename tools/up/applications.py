@@ -71,7 +71,7 @@ def settings(place: Workplace, record: Record, account: str, http_port: int) -> 
         "DUEPOINT_KUBECONFIG": str(place.folder / f"{account}.kubeconfig"),
         "DUEPOINT_NAMESPACE": NAMESPACE,
         "DUEPOINT_BLOB_KEY_FILE": str(place.blob_key),
-        "DUEPOINT_HTTP_HOST": "127.0.0.1",
+        "DUEPOINT_LISTEN_ADDRESS": "127.0.0.1",
         "DUEPOINT_HTTP_PORT": str(http_port),
     }
 

@@ -113,9 +113,9 @@ class ApiService:
         chosen = self._chosen
         context = None if self._tls is None else self._tls.context
         try:
-            await self._server.start(chosen.api_host, chosen.api_port, context)
+            await self._server.start(chosen.listen_address, chosen.api_port, context)
         except OSError as error:
-            place = f"{chosen.api_host}:{chosen.api_port}"
+            place = f"{chosen.listen_address}:{chosen.api_port}"
             raise errors.InvalidSetting(
                 settings.variable("api_port"),
                 f"{place} cannot be used ({error.strerror}); choose another port",
