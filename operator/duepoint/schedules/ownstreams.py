@@ -12,6 +12,8 @@ from duepoint import errors
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 
+#: Entries that a stream keeps if its Schedule does not say, and the most of any. Bytes bound a
+#: namespace's streams as well, and are what an installation sets.
 DEFAULT_LENGTH = 10_000
 MAX_LENGTH = 1_000_000
 
@@ -27,39 +29,31 @@ class OwnStreams:
 
     Attributes:
         enabled: False = there are none.
-        default_length: entries that a stream keeps where its Schedule does not say.
-        max_length: most entries of any.
     """
 
     enabled: bool = True
-    default_length: int = DEFAULT_LENGTH
-    max_length: int = MAX_LENGTH
 
-    def length(self, asked: int | None) -> int:
-        """Entries that a stream keeps, about."""
-        return min(self.default_length if asked is None else asked, self.max_length)
-
-    def refusal(self, target: actions.Target, *, is_accepted: bool) -> errors.FieldError | None:
-        """Why a Schedule with this target is refused; None where it is not.
-
-        Args:
-            is_accepted: this generation was accepted before: of a length that has become too large
-                as much is kept as may be.
-        """
+    def refusal(self, target: actions.Target) -> errors.FieldError | None:
+        """Why a Schedule with this target is refused; None where it is not."""
         stream = own(target)
         if stream is None:
             return None
         if not self.enabled:
             return errors.FieldError(reason=Reason.OWN_STREAMS_OFF, path="spec.stream", message=OFF)
-        if stream.max_length is None or stream.max_length <= self.max_length or is_accepted:
+        if stream.max_length is None or stream.max_length <= MAX_LENGTH:
             return None
         return errors.FieldError(
             reason=Reason.OUT_OF_RANGE,
             path="spec.stream.maxLength",
-            message=f"{stream.max_length} is more than this installation keeps of a stream in"
-            f" Duepoint's own Redis; write {self.max_length} or less, or leave it out for"
-            f" {self.length(None)}",
+            message=f"{stream.max_length} is more than is kept of a stream in"
+            f" Duepoint's own Redis; write {MAX_LENGTH} or less, or leave it out for"
+            f" {DEFAULT_LENGTH}",
         )
+
+
+def length(asked: int | None) -> int:
+    """Return the entries that a stream keeps, about."""
+    return min(DEFAULT_LENGTH if asked is None else asked, MAX_LENGTH)
 
 
 #: The rule without settings.

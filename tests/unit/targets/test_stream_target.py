@@ -17,14 +17,14 @@ def a_target(own=ownstreams.USUAL):
     return streamtarget.StreamTarget(clock.SystemClock(), own=own)
 
 
-def entries(action=None, *, own=ownstreams.USUAL, **changes):
+def entries(action=None, **changes):
     one = firings.a_firing(action or firings.a_stream(), **changes)
     rows = target.Firings(
         action=one.action, namespace=one.namespace, trigger=one.trigger, uids=[one.uid],
         generations=[one.generation], slots_us=[one.slot_us], attempt=one.attempt,
         run_uid=one.run_uid,
     )  # fmt: skip
-    return a_target(own).entries(rows, [b"member"])
+    return a_target().entries(rows, [b"member"])
 
 
 def fields(made):
@@ -66,16 +66,11 @@ def test_without_a_payload_the_field_is_empty():
 
 @pytest.mark.parametrize(
     ("asked", "kept"),
-    [(None, 20), (7, 7), (30, 30), (31, 30)],
+    [(None, 10_000), (7, 7), (1_000_000, 1_000_000), (1_000_001, 1_000_000)],
     ids=["unset", "less", "most", "more"],
 )
-def test_a_stream_keeps_what_is_asked_for_up_to_what_the_installation_allows(asked, kept):
-    rule = ownstreams.OwnStreams(default_length=20, max_length=30)
-    assert entries(firings.a_stream("ticks", asked), own=rule).max_length == kept
-
-
-def test_a_default_beyond_the_most_is_the_most():
-    assert ownstreams.OwnStreams(default_length=50, max_length=30).length(None) == 30
+def test_a_stream_keeps_what_is_asked_for_up_to_a_million(asked, kept):
+    assert entries(firings.a_stream("ticks", asked)).max_length == kept
 
 
 async def test_a_worker_appends_nothing_where_streams_of_our_own_are_off():

@@ -120,7 +120,7 @@ class Reconcile:
     def timing_hash(self, seen: Observed) -> str:
         """Of the object's timing; "" where its spec is wrong."""
         try:
-            return rules.timing_hash(self._parsed(seen, plan.PublishedStatus()).rule)
+            return rules.timing_hash(self._parsed(seen).rule)
         except errors.InvalidSpec:
             return ""
 
@@ -218,7 +218,7 @@ class Reconcile:
     ) -> _Decision | Applied | None:
         """The same for a spec that was not refused before; raises InvalidSpec."""
         seen, status = look.seen, look.status
-        wanted = self._parsed(seen, status)
+        wanted = self._parsed(seen)
         is_accepted = status.has_accepted(wanted.generation)  # then nothing is asked for again
         needs_check = not is_accepted and actions.needs_secrets(wanted.action.target)
         if not is_alone and (needs_check or not self._has_place(wanted)):
@@ -357,7 +357,7 @@ class Reconcile:
             return False
         return True
 
-    def _parsed(self, seen: Observed, status: plan.PublishedStatus) -> spec.ScheduleSpec:
+    def _parsed(self, seen: Observed) -> spec.ScheduleSpec:
         parsed = spec.parse(
             seen.spec,
             namespace=seen.namespace,
@@ -367,8 +367,7 @@ class Reconcile:
             created_us=seen.created_us,
             fingerprint=self.fingerprint(seen),
         )
-        is_accepted = status.has_accepted(seen.generation)
-        refused = self._own_streams.refusal(parsed.action.target, is_accepted=is_accepted)
+        refused = self._own_streams.refusal(parsed.action.target)
         if refused is not None:
             raise errors.InvalidSpec((refused,))
         return parsed

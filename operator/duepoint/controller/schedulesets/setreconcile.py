@@ -78,7 +78,7 @@ class SetReconcile:
         if spread is None:
             spread = _spread(seen, stored)
         try:
-            spec = self._parsed(seen, stored, is_accepted=is_accepted)
+            spec = self._parsed(seen, stored)
         except errors.InvalidSpec as error:
             report = setreports.invalid(seen.generation, error, spread=spread)
             return await self._refuse(seen, stored, report, spread)
@@ -150,9 +150,7 @@ class SetReconcile:
         record = await self._stored_as(record, SetState.STALLED)
         return AppliedSet(report=report, record=record, was_absent=stored is None)
 
-    def _parsed(
-        self, seen: Observed, stored: SetRecord | None, *, is_accepted: bool
-    ) -> setspec.SetSpec:
+    def _parsed(self, seen: Observed, stored: SetRecord | None) -> setspec.SetSpec:
         spec = setspec.parse(
             seen.spec,
             namespace=seen.namespace,
@@ -161,7 +159,7 @@ class SetReconcile:
             generation=seen.generation,
             created_us=seen.created_us,
         )
-        refused = self._own_streams.refusal(spec.action.target, is_accepted=is_accepted)
+        refused = self._own_streams.refusal(spec.action.target)
         if refused is not None:
             raise errors.InvalidSpec((refused,))
         is_known = stored is not None and bool(stored.target)

@@ -48,7 +48,7 @@ class StreamTarget:
         return messages.StreamEntries(
             namespace=firings.namespace,
             name=stream.name,
-            max_length=self._own.length(stream.max_length),
+            max_length=ownstreams.length(stream.max_length),
             names=(*OWN_FIELDS, _PAYLOAD) if firings.payloads else OWN_FIELDS,
             members=members,
             values=_own_values(firings),
