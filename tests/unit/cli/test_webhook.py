@@ -134,6 +134,16 @@ def test_the_text_of_a_dry_run_is_a_request_that_verifies(duepoint, tmp_path):
     assert shown.err == "duepoint: not sent\n"
 
 
+def test_a_folder_is_looked_through_with_its_folders(duepoint, refused, tmp_path):
+    (tmp_path / "deep").mkdir()
+    for name in ("a", "b"):
+        text = manifest().replace('"nightly"', f'"{name}"')
+        (tmp_path / "deep" / f"{name}.yaml").write_text(text)
+    command = ("webhook", "test", str(tmp_path), "--dry-run")
+    assert "--name: there are several webhooks; write one of a, b" in refused(*command)
+    assert duepoint(*command, "--name", "b").code == 0
+
+
 def test_secrets_come_from_files_and_are_not_shown(duepoint, tmp_path):
     (tmp_path / "token").write_text("canary-token\n")
     (tmp_path / "sig").write_text(OTHER)

@@ -34,15 +34,15 @@ def webhook() -> None:
 
 
 @webhook.command("test")
-@click.argument("path", metavar="FILE", required=False)
+@click.argument("path", metavar="FILE|FOLDER", required=False)
 @click.option(
     "--filename",
     "-f",
     "filename",
     metavar="FILE",
-    help="The same: the Schedule, YAML or JSON; - is standard input.",
+    help="The same: the Schedule, YAML or JSON, or a folder with its folders; - is standard input.",
 )
-@click.option("--name", metavar="NAME", help="Which Schedule, where the file has several.")
+@click.option("--name", metavar="NAME", help="Which Schedule, where there are several.")
 @options.namespace
 @click.option("--url", metavar="URL", help="Send it there instead: a tunnel, or a test receiver.")
 @click.option(
@@ -104,7 +104,8 @@ def test(
 
     slot_us = instants.parse_us(scheduled_time, zone="Etc/UTC", name="--scheduled-time")
     if (path is None) == (filename is None):
-        raise errors.InvalidSetting("FILE", "write one file, or - for standard input")
+        message = "write one file or folder, or - for standard input"
+        raise errors.InvalidSetting("FILE", message)
     spec = _chosen(path or filename or "", name, namespace)
     objects: dict[str, dict[str, bytes]] = {}
     for secret, key, value in secrets:
@@ -133,7 +134,7 @@ def test(
 
 def _chosen(file: str, name: str | None, namespace: str) -> ScheduleSpec:
     """The one Schedule that is meant; raises errors.InvalidSetting."""
-    accepted = validate.accepted((file,), namespace, instants.now_us())
+    accepted = validate.accepted(options.files_of((file,)), namespace, instants.now_us())
     webhooks = [
         checked.spec
         for checked in accepted
@@ -147,7 +148,7 @@ def _chosen(file: str, name: str | None, namespace: str) -> ScheduleSpec:
         wanted = "a webhook" if name is None else f"a webhook and the name {errors.quoted(name)}"
         raise errors.InvalidSetting(file, f"has no Schedule with {wanted}")
     names = ", ".join(spec.name for spec in webhooks[:8])
-    raise errors.InvalidSetting("--name", f"the file has several webhooks; write one of {names}")
+    raise errors.InvalidSetting("--name", f"there are several webhooks; write one of {names}")
 
 
 @webhook.command("verify")
