@@ -771,6 +771,10 @@ def test_a_whole_number_in_json_is_one_in_any_notation(duepoint, number):
             ],
         ),
         (
+            {"schedule": "@daily", "webhook": {"ulr": "https://a.example/"}},
+            ["spec.webhook.ulr: is unknown; did you mean url?"],
+        ),
+        (
             {"schedule": "@daily", "webook": {"url": "https://a.example/", "method": "GETT"}},
             [
                 "spec.webook: is unknown; did you mean webhook?",
@@ -812,6 +816,29 @@ def test_a_suspension_that_holds_nothing_is_noted(duepoint, suspension, says):
     answer = duepoint("validate", "-f", "-", given=given)
     assert answer.code == 0
     assert says in next(line for line in answer.out.splitlines() if "suspendUntil" in line)
+
+
+DAY = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"schedule": "a", "trigger": {}}, "schedule: is unknown; did you mean scheduleName?"),
+        ({"scheduleName": "a", "trigge": {}}, "trigge: is unknown; did you mean trigger?"),
+        ({"scheduleName": "a", "backfil": DAY}, "backfil: is unknown; did you mean backfill?"),
+        (
+            {"scheduleName": "a", "backfill": {"form": DAY["from"], "to": DAY["to"]}},
+            "backfill.form: is unknown; did you mean from?",
+        ),
+        ({"scheduleName": "a", "trigger": 5}, "trigger: 5 is of the wrong type; write a mapping"),
+        ({"trigger": {}}, "scheduleName: is missing; write a text"),
+    ],
+)
+def test_a_mistake_in_a_run_is_one_message(duepoint, spec, says):
+    given = json.dumps({**a_schedule_run("x"), "spec": spec})
+    [row] = duepoint("validate", "-f", "-", "-o", "json", given=given).rows
+    assert [f"{each['field']}: {each['message']}" for each in row["problems"]] == [f"spec.{says}"]
 
 
 def test_problems_inside_what_has_a_problem_itself_are_listed(duepoint):

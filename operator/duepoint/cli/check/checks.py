@@ -99,8 +99,13 @@ def check(
         for problem in structure.problems(kind, content["spec"])
     ]
     if kind == schedules.RUN_KIND:
-        more = _of_run(content, created_us=created_us)
-        found += [problem for problem in more if not _is_known(problem.path, found)]
+        # The operator's reader stops at what the schema has found, and names the whole spec.
+        passed = {"spec"} if any(each.path.startswith("spec.") for each in found) else set()
+        found += [
+            problem
+            for problem in _of_run(content, created_us=created_us)
+            if problem.path not in passed and not _is_known(problem.path, found)
+        ]
         return CheckedManifest(manifest=manifest, problems=tuple(found))
     parse: Callable[..., Spec] = setspec.parse if kind == schedules.SET_KIND else specs.parse
     spec, more = _parsed(content, parse, namespace=namespace, created_us=created_us)

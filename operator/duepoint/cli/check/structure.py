@@ -133,6 +133,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if word.lower() in by_lower:
         return by_lower[word.lower()]
     near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.75)
+    if not near:  # of a short name two letters in the wrong order are much
+        near = [each for each in by_lower if sorted(each) == sorted(word.lower())]
     if not near and len(word) >= _SHORTEST_BEGINNING:
         near = [each for each in by_lower if each.startswith(word.lower())]
     return by_lower[near[0]] if len(near) == 1 else ""
