@@ -273,6 +273,7 @@ BAD_TEMPLATES = [
     ),
     (a_job(warpFactor=9), f"{POD}.warpFactor", "is no field of a Job in Kubernetes 1."),
     (a_container(commands=["date"]), f"{POD}.containers[0].commands", "did you mean command?"),
+    (a_job(volumes=[{"name": {"a": None}}]), f"{POD}.volumes[0].name", "is of the wrong type"),
     (
         {
             "spec": {

@@ -281,7 +281,7 @@ def problems(spec: dict[str, Any]) -> Iterator[Problem]:
     if job.get("podFailurePolicy") is not None and pod.get("restartPolicy") == "OnFailure":
         message = "needs restartPolicy: Never in the Pod's spec"
         yield Problem(f"{_JOB}.podFailurePolicy", message)
-    volumes = {each.get("name") for each in _mappings(pod.get("volumes"))}
+    volumes = [each.get("name") for each in _mappings(pod.get("volumes"))]
     names: set[str] = set()
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(_mappings(pod.get(kind))):
