@@ -115,7 +115,7 @@ def others(coredns: Path) -> list[Path]:
         "coredns": (COREDNS, {coredns: ""}, ["--user=65532:65532", '--entrypoint=["/coredns"]']),
         "busybox": (BUSYBOX, {busybox: "bin"}, ["--cmd=sh"]),
         "valkey": (
-            f"docker.io/{image['repository']}:{image['tag']}",
+            f"docker.io/{image}",
             {valkey: "bin"} | {library: str(library.parent)[1:] for library in _libraries(valkey)},
             ["--user=999:999", "--workingdir=/data", "--cmd=valkey-server"],
         ),
