@@ -242,7 +242,8 @@ def test_history_shows_the_last_slots_newest_first(duepoint, change, schedule):
     assert "Rejected: 503" in duepoint("queue", "history", schedule)
 
 
-def test_history_says_what_it_does_not_find(duepoint):
+def test_history_says_what_it_does_not_find(duepoint, change):
+    change(lambda harness: harness.queue.sets.mark_complete(queueing.EPOCH))
     assert "is kept" in duepoint("queue", "history", "report")
     assert "no Schedule default/none" in duepoint("queue", "history", "none", code=2)
     assert "no ScheduleSet" in duepoint("queue", "history", "m", "--set", "none", code=2)

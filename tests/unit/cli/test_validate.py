@@ -594,6 +594,10 @@ def test_nothing_to_check_is_success_and_said(duepoint, given):
         (b"a:\n  b: '0 *\n  c: d\n", "line 2, column 6: the quote that is opened here"),
         (b'a: "b\n  c"\nd:\n\te: f\n', "line 4, column 1: a tab"),
         (b"kind: Schedule\nkind: CronJob\n", 'line 2: the key "kind" is there twice'),
+        (b"apiVersion: a\napiVersion: b\n", "another object begins behind a line of three dashes"),
+        (b'spec:\n  schedule:"@daily"\n  webhook: {}\n', 'a blank is missing behind "schedule:"'),
+        (b'spec:\nschedule: "x"\n  webhook: {}\n', "line 3, column 3: this line does not begin"),
+        (b"spec:\nschedule: x\n  webhook: {}\n", "line 3, column 10: there is a second colon"),
         (b'{"kind": "Schedule", "kind": "CronJob"}', 'the key "kind" is there twice'),
         (b"[" * 100_000, "nested deeper than 100 levels"),
         (b"{a: " * 100_000, "nested deeper than 100 levels"),
@@ -613,7 +617,7 @@ def test_nothing_to_check_is_success_and_said(duepoint, given):
         (b"apiVersion: v1alpha1\nkind: Schedule\n", '"v1alpha1": write duepoint.dev/v1alpha1'),
         (b"apiVersion: duepoint.dev/v1alpha1\nkind: Schedule\n", "metadata: is missing"),
     ],
-    ids=range(28),
+    ids=range(32),
 )
 def test_what_cannot_be_read_is_told_in_a_line(duepoint, given, says):
     answer = duepoint("validate", "-f", "-", given=given)

@@ -145,9 +145,12 @@ def _open_quote(text: str, line: int) -> Any:  # noqa: ANN401 - a mark of yaml's
 
 def _hint(text: str, mark: Any, problem: str) -> str:  # noqa: ANN401 - yaml's marks
     """What libyaml says in words that only its authors understand."""
-    if "alphabetic or numeric character" in problem:
-        return 'a text that begins with * or & needs quotes, such as "*/5 * * * *"'
     lines = text.splitlines()
+    if "mapping values are not allowed" in problem:
+        return _of_colon(lines[max(mark.line - 1, 0) : mark.line + 1])
+    for words, hint in _HINTS.items():
+        if words in problem:
+            return hint
     line = lines[mark.line] if mark.line < len(lines) else ""
     character = line[mark.column : mark.column + 1]
     if character == "\t":
@@ -155,6 +158,14 @@ def _hint(text: str, mark: Any, problem: str) -> str:  # noqa: ANN401 - yaml's m
     if character in "@%`" and character:
         return f'a text cannot begin with {character}; put it into quotes, such as "@daily"'
     return ""
+
+
+def _of_colon(lines: list[str]) -> str:
+    """Why a colon stands where none may; the text may have begun in the line before."""
+    for found in map(_GLUED.match, reversed(lines)):
+        if found:
+            return f'a blank is missing behind "{found["key"]}:", here or in the line before'
+    return "there is a second colon in one text; quote it, or check the column of this line"
 
 
 def _check(text: str, before: int) -> None:
@@ -188,6 +199,15 @@ def _check(text: str, before: int) -> None:
             raise InvalidText(f"{line}: has more than {LARGEST} values, aliases included")
 
 
+#: What libyaml says, and what it means.
+_HINTS = {
+    "alphabetic or numeric character": (
+        'a text that begins with * or & needs quotes, such as "*/5 * * * *"'
+    ),
+    "did not find expected key": "this line does not begin in the column of the fields beside it",
+}
+#: A key whose value follows without a blank, which makes both one text.
+_GLUED = re.compile(r"\s*(?:- )?(?P<key>[A-Za-z]\w*):(?=[^\s/])")
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -205,7 +225,10 @@ class _Loader(_Base):  # type: ignore[misc]
             if key.tag != f"{_TAG}merge":
                 name = self.name_of(key)
                 if name in names:
-                    raise self.refused(key, f"the key {errors.quoted(name)} is there twice")
+                    why = f"the key {errors.quoted(name)} is there twice"
+                    if name == "apiVersion":
+                        why += "; another object begins behind a line of three dashes"
+                    raise self.refused(key, why)
                 names.add(name)
         try:
             self.flatten_mapping(node)
