@@ -158,7 +158,7 @@ class TermEvents:
 
         shard_went_back: (shard, id of the note of it) among the shard's outcomes what stands behind
             that note is new, whatever its id.
-        doubt_found: a shard went back, or more of what is overdue there was found.
+        points_held: a shard is suspect, or a held point was found.
         claims_lost: (instant in microseconds) claims of slots up to then were lost.
         index_suspected: the index may lack something.
         index_damaged: something in the index is to be compared with the objects.
@@ -187,7 +187,7 @@ class TermEvents:
     set_ended: Signal[[SetOutcome, Acknowledgement | None]] = field(default_factory=Signal)
 
     shard_went_back: Signal[[int, tuple[int, int]]] = field(default_factory=Signal)
-    doubt_found: Signal[[]] = field(default_factory=Signal)
+    points_held: Signal[[]] = field(default_factory=Signal)
     claims_lost: Signal[[int]] = field(default_factory=Signal)
     index_suspected: Signal[[]] = field(default_factory=Signal)
     index_damaged: Signal[[]] = field(default_factory=Signal)

@@ -199,9 +199,8 @@ class Outcomes:
 
     def _hand_on(self, entry: ledger.OutcomeEntry, *, replayed: bool, ack: Acknowledgement) -> None:
         if entry.back_us:
-            self._term.events.doubt_found()
-            # Later notes say that more was found; what stands behind a replayed one may be counted.
-            if not replayed and self._notes.get(entry.shard) == _id_of(entry):
+            self._term.events.points_held()
+            if not replayed:  # else what stands behind it may be counted already
                 self._term.events.shard_went_back(int(entry.shard), _id_of(entry))
             return
         news = _news(entry)

@@ -360,7 +360,7 @@ class Claims:
                 has_suspects=bool(reply[3]),
             )
         _, cap, token, now, attempts, alone, more, wait, found, occurrences, *others = reply
-        lanes, left, first, mark, ahead = others
+        lanes, left, first, mark, back, ahead = others
         self._expect(shard, ahead)
         if int(mark) >= self._marks.get(shard, _NO_MARK)[0]:
             self._marks[shard] = int(mark), self.index.clock.monotonic()
@@ -375,6 +375,7 @@ class Claims:
             token_us=int(token),
             held_until=started + (int(token) - int(now)) / 1_000_000,
             definitions=known,
+            back_us=int(back),
             **_records(occurrences),
             **_points(found),
         )

@@ -40,7 +40,7 @@ class MemberCounting:
             commands += [
                 ("HMGET", names.meta, lanes.entry_field(lane), lanes.count_field(lane)),
                 ("ZCOUNT", names.lane(lane), 0, f"({points.DUE_LIMIT_US}"),
-                ("ZCOUNT", names.lane(lane), points.DUE_LIMIT_US, "(+inf"),
+                ("ZCOUNT", names.lane(lane), points.DUE_LIMIT_US, f"({points.HELD_US}"),
                 ("ZRANGE", names.lane(lane), 0, 0, "WITHSCORES"),
             ]
         replies = iter(await self.index.read_many("count the members of a set", commands))

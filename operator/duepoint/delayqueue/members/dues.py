@@ -178,7 +178,7 @@ class MemberDues:
                 "ZRANGE",
                 lane,
                 points.DUE_LIMIT_US,
-                "(+inf",
+                f"({points.HELD_US}",
                 "BYSCORE",
                 "LIMIT",
                 0,
