@@ -108,6 +108,12 @@ _OTHERS = (
         },
     ),
     Recipe(
+        module="kube-state-metrics",
+        version="v2.18.0",
+        commands={"kube-state-metrics": "k8s.io/kube-state-metrics/v2"},
+        seconds=60,
+    ),
+    Recipe(
         module="prometheus",
         version="v0.316.0",
         commands={"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
