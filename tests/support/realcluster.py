@@ -106,7 +106,7 @@ class Cluster:
 def valkey_image() -> str:
     """The image of the chart's development Valkey, which is in the node."""
     values = yaml.safe_load((images.CHART / "values.yaml").read_text())
-    return "{repository}:{tag}".format_map(values["redis"]["development"]["image"])
+    return str(values["redis"]["development"]["image"])
 
 
 class Receiver:
