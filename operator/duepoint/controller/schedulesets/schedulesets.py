@@ -53,6 +53,8 @@ _ORPHANS_LOOK_SECONDS = 60.0
 #: Waits of a set that is not settled: the first, and the most.
 _FIRST_WAIT_SECONDS, _MOST_WAIT_SECONDS = 1.0, 60.0
 _STALE_SECONDS = 0.1
+#: Stands among the sets that are not stored while they are still listed.
+_LIST = "list"
 #: What ends a term; a layout that changes is read again.
 _ENDS = (queue_errors.Fenced,)
 
@@ -180,7 +182,7 @@ class ScheduleSets:
 
     async def _compare(self) -> None:
         """Offer every object; sets of the queue that have none are held."""
-        self._unstored.clear()
+        self._unstored = {_LIST}
         held = await self._term.queue.sets.all()
         listed: set[str] = set()
         for namespace in self._term.namespaces or (None,):
@@ -200,15 +202,14 @@ class ScheduleSets:
             self._count_early(uid)
         absent = [record for record in held if record.uid not in listed]
         await self._hold_orphans([record for record in absent if self._is_ours(record)])
-        await self._stored()
+        await self._stored(_LIST)
 
-    async def _stored(self, uid: str = "") -> None:
-        """A set was stored again; after the last one, say so in the index."""
-        was_missing = uid in self._unstored
-        self._unstored.discard(uid)
-        is_settled = self._is_complete and not self._unstored and not self._requested.is_set()
-        if is_settled and (was_missing or not uid):
+    async def _stored(self, uid: str) -> None:
+        """This set is stored, or all are listed; after the last of them, say so in the index."""
+        unstored = self._unstored  # another comparison begins with another set
+        if unstored == {uid} and not self._requested.is_set():
             await self._term.queue.sets.mark_complete(self._term.epoch)
+        unstored.discard(uid)
 
     def _is_ours(self, record: SetRecord) -> bool:
         """Whether the namespace is looked after; sets of others are left alone."""
