@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from duepoint.cli import instants, output
 from duepoint.runs.history import PastSlot
+from duepoint.schedules import manualruns
 
 _SECOND_US = 1_000_000
 #: How a run that no due time has started is named beside its slot.
-_BY_HAND = {"Manual": "by hand", "Backfill": "run again"}
+_BY_HAND = {manualruns.TRIGGER_MANUAL: "by hand", manualruns.TRIGGER_BACKFILL: "run again"}
 
 
 def row(slot: PastSlot) -> output.Row:

@@ -255,8 +255,6 @@ def _text(value: Any) -> str:  # noqa: ANN401 - any JSON
     return value if isinstance(value, str) else ""
 
 
-_JOB = "spec.jobTemplate.spec"
-_POD = f"{_JOB}.template.spec"
 _QUANTITY = re.compile(
     r"\+?(?P<number>\d+\.?\d*|\.\d+)(?:(?P<unit>[KMGTPE]i|[numkMGTPE])|[eE](?P<power>[+-]?\d{1,3}))?",
     re.ASCII,
@@ -274,18 +272,18 @@ def problems(spec: dict[str, Any]) -> Iterator[Problem]:
     job = _mapping(template.get("spec"))
     pod_template = _mapping(job.get("template"))
     pod = _mapping(pod_template.get("spec"))
-    for path, each in (("spec.jobTemplate", template), (f"{_JOB}.template", pod_template)):
+    for path, each in (("spec.jobTemplate", template), (f"{structure.JOB}.template", pod_template)):
         yield from metadata_rules.labels_and_annotations(
             _mapping(each.get("metadata")), f"{path}.metadata"
         )
     if job.get("podFailurePolicy") is not None and pod.get("restartPolicy") == "OnFailure":
         message = "needs restartPolicy: Never in the Pod's spec"
-        yield Problem(f"{_JOB}.podFailurePolicy", message)
+        yield Problem(f"{structure.JOB}.podFailurePolicy", message)
     volumes = [each.get("name") for each in _mappings(pod.get("volumes"))]
     names: set[str] = set()
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(_mappings(pod.get(kind))):
-            path = f"{_POD}.{kind}[{index}]"
+            path = f"{structure.POD}.{kind}[{index}]"
             name = container.get("name")
             if isinstance(name, str):
                 if name in names:

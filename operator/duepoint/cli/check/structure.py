@@ -322,11 +322,11 @@ _Validator = validators.extend(  # type: ignore[no-untyped-call]
 
 #: The field that a text in the place of a mapping is meant for.
 _FIRST_FIELD = {
-    "['webhook']": "url",
-    "['stream']": "name",
-    "['service']": "name",
-    "['kafka']": "topic",
-    "['secretKeyRef']": "name",
+    "webhook": "url",
+    "stream": "name",
+    "service": "name",
+    "kafka": "topic",
+    "secretKeyRef": "name",
 }
 
 
@@ -343,19 +343,20 @@ def _wrong_type(error: jsonschema.ValidationError) -> str:
         return f"{_shown(value)} is of the wrong type; {_of_pattern(pattern)}"
     is_plain = not isinstance(value, (dict, list))
     quotes = _QUOTES.get((wanted[0], isinstance(value, str)), "") if is_plain else ""
-    write = _example(str([*error.path][-1:]), value) or f"{words}{quotes}"
+    field = error.path[-1] if error.path else ""
+    write = _example(field, value) or f"{words}{quotes}"
     return f"{_shown(value)} is of the wrong type; write {write}"
 
 
-def _example(field: str, value: Any) -> str:  # noqa: ANN401 - any JSON
+def _example(field: str | int, value: Any) -> str:  # noqa: ANN401 - any JSON
     """What to write in the place of a value that is often written so; empty if there is none."""
-    if field == "['jitter']":
+    if field == "jitter":
         return "a duration such as 30s or 5m"
     if not isinstance(value, str):
         return ""
-    if name := _FIRST_FIELD.get(field):
+    if name := _FIRST_FIELD.get(str(field)):
         return f"a mapping: {{{name}: {_shown(value)}}}"
-    return f"a list: [sh, -c, {_shown(value)}]" if field == "['command']" else ""
+    return f"a list: [sh, -c, {_shown(value)}]" if field == "command" else ""
 
 
 def _wanted(schema: Any) -> tuple[tuple[str, ...], str]:  # noqa: ANN401 - a schema
@@ -404,16 +405,17 @@ def _shown(value: Any) -> str:  # noqa: ANN401 - any JSON
     )
 
 
-_JOB = "spec.jobTemplate.spec"
-_POD = f"{_JOB}.template.spec"
+#: Where the spec of a Job stands in a Schedule, and that of its Pod.
+JOB = "spec.jobTemplate.spec"
+POD = f"{JOB}.template.spec"
 
 
 def _elsewhere(name: str, path: str) -> str:
     """Where a known field belongs that stands in the wrong place; empty if there is none."""
     job = schemas()["Schedule"]["properties"]["jobTemplate"]["properties"]["spec"]["properties"]
     pod = job["template"]["properties"]["spec"]["properties"]
-    for whole, known in ((_JOB, job), (_POD, pod)):
-        if name in known and path in (f"spec.{name}", f"{_JOB}.{name}", f"{_POD}.{name}"):
+    for whole, known in ((JOB, job), (POD, pod)):
+        if name in known and path in (f"spec.{name}", f"{JOB}.{name}", f"{POD}.{name}"):
             return f"it belongs into {whole}"
     return ""
 
@@ -431,7 +433,7 @@ def _unknown(error: jsonschema.ValidationError, path: str) -> Iterator[Problem]:
     if not schema.get("x-kubernetes-preserve-unknown-fields"):
         message = f"is unknown; {hint}" if hint else "is unknown"
         yield Problem(path, message, is_misspelt=bool(meant))
-    elif path.startswith("spec.jobTemplate.spec"):
+    elif path.startswith(JOB):
         message = f"is no field of a Job in Kubernetes {KUBERNETES}"
         message = f"{message}; {hint}" if hint else message
         yield Problem(path, message, is_of_newer=not meant, is_misspelt=bool(meant))

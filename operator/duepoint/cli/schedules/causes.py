@@ -19,7 +19,7 @@ from duepoint.cli.schedules.facts import JobFacts, ScheduleFacts
 from duepoint.controller.status import texts
 from duepoint.runs import history
 from duepoint.runs.history import PastSlot
-from duepoint.schedules import advice, diagnosis
+from duepoint.schedules import advice, diagnosis, manualruns
 from duepoint.schedules.conditions import WITHOUT_SLOTS, ConditionType, Reason
 from duepoint.schedules.diagnosis import ScheduleHealth, Shown
 
@@ -455,8 +455,9 @@ def _sentence(slot: PastSlot) -> str:
             slot.outcome, slot.outcome
         )
     late = ""
-    if slot.trigger in ("Manual", "Backfill"):
-        verb += " by hand" if slot.trigger == "Manual" else " when it was run again"
+    if not slot.is_regular:
+        is_again = slot.trigger == manualruns.TRIGGER_BACKFILL
+        verb += " when it was run again" if is_again else " by hand"
     elif slot.started_us and not many:
         late = f", started {output.span(max(0, slot.started_us - slot.slot_us) / _SECOND_US)} late"
     attempts = f", {slot.attempts} attempts" if slot.attempts > 1 else ""

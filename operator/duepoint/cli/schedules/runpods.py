@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from duepoint.cli import cluster as clusters
+from duepoint.cli.schedules import gathering
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, port
 
@@ -120,25 +121,13 @@ class Pod(msgspec.Struct, frozen=True):
         return ""
 
 
-class _JobStatus(msgspec.Struct, frozen=True):
-    conditions: tuple[_Condition, ...] | None = None
-
-
-class _Job(msgspec.Struct, frozen=True):
-    metadata: port.Metadata
-    status: _JobStatus = _JobStatus()
-
-
 def _words(reason: str, message: str) -> str:
     return ": ".join(filter(None, (reason, message)))
 
 
 async def pods_of(server: clusters.ClusterSession, job_name: str) -> list[Pod]:
     """The Pods of a Job, oldest first; raises kube_errors.ApiError."""
-    query = {"labelSelector": f"batch.kubernetes.io/job-name={job_name}"}
-    path = port.path("/api/v1", server.namespace, "pods")
-    listed = await port.listed(server.api, path, Pod, query=query)
-    return sorted(listed, key=lambda pod: pod.metadata.creation_timestamp or "")
+    return [msgspec.convert(pod, Pod) for pod in await gathering.pods(server, job_name)]
 
 
 async def started_pods(
@@ -156,10 +145,7 @@ async def started_pods(
 async def is_over(server: clusters.ClusterSession, job_name: str) -> bool:
     """Whether the Job has ended or is gone; raises kube_errors.ApiError."""
     try:
-        body = await server.api.request("GET", jobs.path(server.namespace, job_name))
+        job = await gathering.get(server, jobs.path(server.namespace, job_name))
     except kube_errors.NotFound:
         return True
-    conditions = msgspec.json.decode(body, type=_Job).status.conditions
-    return any(
-        one.type in ("Complete", "Failed") and one.status == "True" for one in conditions or ()
-    )
+    return gathering.is_over(job)
