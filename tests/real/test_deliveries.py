@@ -187,6 +187,10 @@ def test_a_stream_has_one_entry_for_each_slot(installed, team):
 
 
 def test_a_dead_letter_is_replayed_from_a_workers_pod_with_its_id(installed, team, receiver):
+    # A new Service refuses connections until kube-proxy knows it, and one refusal is given up here.
+    ask = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).status)"
+    url = f"http://receiver.{team}.svc/_requests"
+    until("workers reach it", lambda: in_a_worker(installed, "python", "-c", ask, url))
     receiver.answer("/down", 503)
     hook = schedule("down", "@every 1h", webhook=webhook("/down", retry={"maxAttempts": 1}))
     installed.apply(hook, namespace=team)
