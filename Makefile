@@ -52,24 +52,24 @@ demo: $(DEMO_STAMP) ## the examples without a cluster, in seconds, with a live v
 	  --requirement requirements-run.lock
 	@touch $@
 
-.PHONY: cluster
-cluster: $(STAMP) ## start a Kubernetes control plane and Valkey, without root or Docker
+.PHONY: up
+up: $(STAMP) ## a cluster without root or Docker, Valkey, operator, worker, receiver and examples, with a live view (DETACH=1, ONLY=cluster)
+ifeq ($(ONLY),cluster)
 	@$(PY) -m tools.devcluster up --cluster $(CLUSTER)
+else
+	@$(PY) -m tools.up --cluster $(CLUSTER) $(if $(filter-out 0,$(DETACH)),--detach)
+endif
 
 .PHONY: env
 env: $(STAMP) ## print shell commands to use that cluster: eval "$(make env)"
 	@$(PY) -m tools.devcluster env
-
-.PHONY: up
-up: $(STAMP) ## cluster, operator, worker, webhook receiver and examples, with a live view (DETACH=1)
-	@$(PY) -m tools.up --cluster $(CLUSTER) $(if $(filter-out 0,$(DETACH)),--detach)
 
 .PHONY: real
 real: $(STAMP) ## a node that runs containers, and on it the image, the chart and the examples (CLUSTER=current IMAGE=, BASE=python:3.11-slim)
 	@$(PY) -m tools.realnode --cluster $(REAL) up
 
 .PHONY: down
-down: ## stop everything that `make cluster`, `make up` and `make real` started; of the first two objects and Redis are kept
+down: ## stop everything that `make up` and `make real` started; objects and Redis of the former are kept
 	@test ! -x $(PY) || $(PY) -m tools.devcluster down
 
 ##@ Getting ready
@@ -95,8 +95,25 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(VENV)/.complete-$(VERSION)
 
-.PHONY: lock
-lock: ## resolve the dependencies again and write the lock files (needs uv)
+##@ Checking
+
+.PHONY: format
+format: $(STAMP) ## format the code and repair what the linter can
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+.PHONY: lint
+lint: $(STAMP) ## format, style, spelling, types (mypy, strict) and who may import whom, changing nothing
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/codespell $$(git ls-files | grep -v -e '\.lock$$' -e 'go\.sum$$' -e '^crds/')
+	$(BIN)/mypy -p duepoint
+	$(BIN)/mypy -p tools
+	$(BIN)/lint-imports
+
+.PHONY: generate
+generate: $(STAMP) ## write what is made of sources: CRDs and schemas, tables of pages, the chart's renderings (CHECK=1 compares; LOCK=1 resolves the dependencies again)
+ifdef LOCK
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --extra cli --output-file requirements.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
@@ -111,28 +128,7 @@ lock: ## resolve the dependencies again and write the lock files (needs uv)
 	  --extra run --output-file requirements-run.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --group docs --output-file requirements-docs.lock
-
-##@ Checking
-
-.PHONY: format
-format: $(STAMP) ## format the code and repair what the linter can
-	$(BIN)/ruff format
-	$(BIN)/ruff check --fix
-
-.PHONY: lint
-lint: $(STAMP) ## format, style and spelling, changing nothing
-	$(BIN)/ruff format --check
-	$(BIN)/ruff check
-	$(BIN)/codespell $$(git ls-files | grep -v -e '\.lock$$' -e 'go\.sum$$' -e '^crds/')
-
-.PHONY: types
-types: $(STAMP) ## mypy, strict, and who may import whom
-	$(BIN)/mypy -p duepoint
-	$(BIN)/mypy -p tools
-	$(BIN)/lint-imports
-
-.PHONY: generate
-generate: $(STAMP) ## write what is made of sources: CRDs and schemas, tables of pages, the chart's renderings (CHECK=1 compares)
+else
 	$(PY) -m tools.jobschema $(if $(CHECK),--check)
 	$(PY) -m tools.chartdoc $(if $(CHECK),--check)
 	$(PY) -m tools.settingsdoc $(if $(CHECK),--check)
@@ -140,59 +136,37 @@ generate: $(STAMP) ## write what is made of sources: CRDs and schemas, tables of
 	$(PY) -m tools.syncclient $(if $(CHECK),--check)
 	$(PY) -m tools.release.manifests $(if $(CHECK),--check)
 	$(if $(CHECK),,$(PY) -m tools.up.installation)
+endif
 
 ##@ Testing
 
-.PHONY: build
-build: $(STAMP) ## build what tests run on, which they do themselves where this was not done
-	@$(PY) -m tools.devcluster build --tool helm
-	@if $(PY) -m tools.realnode check; then $(PY) -m tools.realnode build; fi
-
-.PHONY: test
-test: $(STAMP) ## every test, on a control plane and a Valkey of its own (PYTEST_ARGS="-k name", WORKERS=)
-	@$(PY) -m tools.devcluster run --tool helm -- \
-	  $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
-
-.PHONY: test-unit
-test-unit: $(STAMP) ## the product's tests that need nothing but an embedded Valkey, in seconds
-	@$(WITHOUT_SERVER) tests/unit $(PYTEST_ARGS)
-
 # Tests of real seconds (limits of time, a collector that hangs) that need no server.
 WAITING_TESTS = $(addprefix tests/integration/,cli client tracing kube/test_usersessions.py)
-
-.PHONY: test-serverless
-test-serverless: $(STAMP) ## every test that needs no server: unit tests, scenarios in virtual time, what surrounds the product
-	@$(WITHOUT_SERVER) tests/unit tests/scenarios tests/repository tests/chaos $(WAITING_TESTS) $(PYTEST_ARGS)
-
-.PHONY: test-pythons
-test-pythons: ## test-serverless on every other supported Python that is installed, in environments of their own (PYTHONS=)
-	@for python in $(filter-out python$(VERSION),$(PYTHONS)); do \
-	  if $$python -c '' 2>/dev/null; \
-	  then echo "Tests without a server on $$python" >&2; $(MAKE) test-serverless PYTHON=$$python VENV=.venv-$$python; \
-	  else echo "No $$python here: left out" >&2; fi; \
-	done
-
 # The API server itself, the CRDs and the chart on it, and a firing to each kind of target.
 API_SERVER_TESTS = tests/integration/test_development_cluster.py tests/integration/crds \
   tests/integration/kube tests/integration/chart tests/conformance/test_kube.py \
   $(addprefix tests/e2e/test_,$(addsuffix .py,firing jobs streams scheduleruns sets_for_people))
+WITH_SERVERS = $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: test-api-servers
-test-api-servers: $(STAMP) ## the tests of everything that an API server may refuse or answer otherwise, on older ones, which are built first (KUBERNETES=1.35)
-	@for minor in $(or $(KUBERNETES),1.35 1.34); do \
-	  echo "On Kubernetes $$minor" >&2; \
-	  env -u KUBEBUILDER_ASSETS DUEPOINT_KUBERNETES=$$minor \
-	    $(PY) -m tools.devcluster run --tool helm -- \
-	    $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(API_SERVER_TESTS) $(PYTEST_ARGS) || exit 1; \
-	done
-
-.PHONY: test-redis-server
-test-redis-server: $(STAMP) ## the tests of the embedded Valkey on Redis 7.0: the redis-server of the PATH, or one that Maven fetches
+.PHONY: test
+test: $(STAMP) ## every test, on servers of its own (PYTEST_ARGS="-k name"; SERVERS=none: what needs none; KUBERNETES=1.35: on that API server; REDIS=7.0: on that server)
+ifeq ($(SERVERS),none)
+	@$(WITHOUT_SERVER) tests/unit tests/scenarios tests/repository tests/chaos $(WAITING_TESTS) $(PYTEST_ARGS)
+else ifdef KUBERNETES
+	@env -u KUBEBUILDER_ASSETS DUEPOINT_KUBERNETES=$(KUBERNETES) $(PY) -m tools.devcluster run --tool helm -- \
+	  $(WITH_SERVERS) $(API_SERVER_TESTS) $(PYTEST_ARGS)
+else ifdef REDIS
 	@if command -v redis-server >/dev/null; then tool=; \
 	elif $(PY) -m tools.devcluster tool redis-server >/dev/null; then tool="--tool redis-server"; \
 	else echo "No Redis here, see above: the tests on it are left out" >&2; exit; fi; \
-	$(PY) -m tools.devcluster run --tool helm $$tool -- \
-	  $(BIN)/pytest -n $(WORKERS) --dist loadgroup -k redis-server $(PYTEST_ARGS)
+	$(PY) -m tools.devcluster run --tool helm $$tool -- $(WITH_SERVERS) -k redis-server $(PYTEST_ARGS)
+else
+	@$(PY) -m tools.devcluster run --tool helm -- $(WITH_SERVERS) $(PYTEST_ARGS)
+endif
+
+.PHONY: test-unit
+test-unit: $(STAMP) ## the product's tests that need nothing but an embedded Valkey, in seconds
+	@$(WITHOUT_SERVER) tests/unit $(PYTEST_ARGS)
 
 # A node of our own where this machine can have one, or the user's cluster.
 REAL = $(if $(filter current,$(CLUSTER)),current,real)
@@ -204,42 +178,42 @@ test-real: $(STAMP) ## image and chart on a node that runs containers, as users 
 	$(PY) -m tools.realnode --cluster $(REAL) run -- $(SHELL) $(.SHELLFLAGS) \
 	  '$(BIN)/pytest -n 3 -m "not alone" tests/real $(PYTEST_ARGS) && $(BIN)/pytest -m alone tests/real $(PYTEST_ARGS)'
 
-.PHONY: fuzz
-fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most 5 ms (COUNT=, SEED=)
-	@PYTHONPATH=operator:. $(PY) -m tests.property.expressions.fuzzing $(or $(COUNT),1000000) $(or $(SEED),fuzz)
-
 .PHONY: simulate
 simulate: $(STAMP) ## random histories of an installation in virtual time, on a real Valkey (SEEDS=1:300, SCOPE=random|storms|crowds|replacing|singles|pairs|kinds, STORY=, PART=1/4, MINUTES=, SHOW=seed, KEEP=1)
 	@PYTHONPATH=operator:. $(PY) -m tests.simulation $(if $(SHOW),--show $(SHOW)) \
 	  --seeds $(or $(SEEDS),1:300) --scope $(or $(SCOPE),random) $(if $(STORY),--story $(STORY)) \
 	  $(if $(PART),--part $(PART)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(KEEP),--keep)
 
-# What a run of faults takes besides its size.
-CHAOS = $(PY) -m tools.devcluster run --tool helm -- $(PY) -m tests.chaos \
-  --kind $(or $(KIND),single) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) \
-  $(if $(FORMER),--former $(FORMER)) $(if $(ROUNDS),--rounds $(ROUNDS))
-
 .PHONY: chaos
-chaos: $(STAMP) ## faults on real processes for eight minutes, and the verdict (KIND=single|cluster|sentinel, SMALL=1, SEED=, FAULTS=a,b, FORMER=revision, ROUNDS=, CHECK=stored history)
+chaos: $(STAMP) ## faults on real processes for eight minutes, and the verdict (KIND=single|cluster|sentinel, SMALL=1, NIGHT=1, SEED=, FAULTS=a,b, FORMER=revision, ROUNDS=, CHECK=stored history)
 ifdef CHECK
 	@$(PY) -m tests.chaos --check $(CHECK)
 else
-	@$(CHAOS) --size $(if $(SMALL),small,usual)
+	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m tests.chaos --kind $(or $(KIND),single) \
+	  --size $(if $(SMALL),small,$(if $(NIGHT),night,usual)) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) \
+	  $(if $(FORMER),--former $(FORMER)) $(if $(ROUNDS),--rounds $(ROUNDS))
 endif
 
-.PHONY: chaos-night
-chaos-night: $(STAMP) ## the same for three hours
-	@$(CHAOS) --size night
+# What tests run on; they build it themselves if this was not done.
+.PHONY: .build .pythons
+.build: $(STAMP)
+	@$(PY) -m tools.devcluster build --tool helm
+	@if $(PY) -m tools.realnode check; then $(PY) -m tools.realnode build; fi
 
-.PHONY: checks
-checks: build lint types docs test-pythons ## what `make ci` does before it runs `make test`
+# Every other supported Python that is installed, in environments of their own.
+.pythons:
+	@for python in $(filter-out python$(VERSION),$(PYTHONS)); do \
+	  if $$python -c '' 2>/dev/null; \
+	  then echo "Tests without a server on $$python" >&2; $(MAKE) test SERVERS=none PYTHON=$$python VENV=.venv-$$python; \
+	  else echo "No $$python here: left out" >&2; fi; \
+	done
 
 # A compiler, a type checker and the installation of an environment leave one another cores; what
 # each says comes when it has ended. Tests on servers run alone.
 .PHONY: ci
 ci: $(STAMP) ## exactly what continuous integration runs
-	@$(MAKE) --jobs=3 --output-sync=target checks
-	@$(MAKE) test-redis-server
+	@$(MAKE) --jobs=3 --output-sync=target .build lint docs .pythons
+	@$(MAKE) test REDIS=7.0
 	@$(MAKE) test-real
 	@$(PY) -m tools.without redis-server openssl kubectl -- $(MAKE) test
 
@@ -266,20 +240,14 @@ release: $(STAMP) ## every file of a release in dist/, from the commit (IMAGE=re
 
 ##@ Measuring
 
+# What needs no cluster, and what needs a node that runs containers.
+BENCH_ALONE = members peers queue webhook
+BENCH_PLACE = $(if $(filter $(BENCH_ALONE),$(NAME)),,$(if $(filter real-%,$(NAME)),$(PY) -m tools.realnode run --,\
+  $(PY) -m tools.devcluster run --tool helm $(if $(filter api,$(NAME)),--tool vegeta) --))
+
 .PHONY: bench
-bench: $(STAMP) ## the short benchmarks, one JSON line a figure
-	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks
-
-# What needs no cluster; docs/reference/*benchmarks.md say what each does and takes.
-BENCH_ALONE = dashboard expressions members peers queue scale webhook webhook-outage
-
-bench-%: $(STAMP) ## one benchmark of docs/reference/*benchmarks.md by name (SMALL=1, PARTS=, COUNT=, SECONDS=, CHECK=1)
-	@$(if $(filter $*,$(BENCH_ALONE)),,$(PY) -m tools.devcluster run --tool helm $(if $(filter $*,api),--tool vegeta) --) \
-	  $(PY) -m benchmarks $*
-
-.PHONY: bench-real
-bench-real: $(STAMP) ## a load on a real node, while each of 16 incidents happens once: none lost, doubled, early (MINUTES=60, MEMBERS=, INCIDENTS=killed; PART=burst: Jobs beside CronJob, COUNT=)
-	@$(PY) -m tools.realnode run -- $(PY) -m benchmarks.realnode.$(or $(PART),hour)
+bench: $(STAMP) ## a benchmark of docs/reference/benchmarks.md (NAME=lateness, PARTS=, SMALL=1, COUNT=, SECONDS=, CHECK=1), or the short ones
+	@$(BENCH_PLACE) $(PY) -m benchmarks $(NAME) $(PARTS)
 
 ##@ Cleaning
 

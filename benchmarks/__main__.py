@@ -1,50 +1,68 @@
-"""``python -m benchmarks [NAME [PART ...]]``: all short scenarios, or the one named."""
+"""``python -m benchmarks [NAME [PART ...]]``: run the benchmark of that name, or the short ones.
+
+Most need a cluster of their own, which ``make bench NAME=...`` starts.
+"""
 
 from __future__ import annotations
 
-import functools
+import gc
 import importlib
+import inspect
 import os
-import runpy
 import sys
 from pathlib import Path
 
+import uvloop
+
 from benchmarks import report
+from duepoint import app, telemetry
 
-SCENARIOS = ("lateness", "ready", "idle", "partition")
-#: Too long to be run with the others.
-LONG = ("kube", "edits", "flush", "fallback", "outages", "tenants", "firststeps", "api")
-#: These need no cluster.
-ALONE = ("expressions",)
-#: Programs of their own, with the words behind their names.
-PROGRAMS = {
-    "dashboard": ("benchmarks.dashboard",),
-    "loads": ("benchmarks.loads",),
-    "members": ("benchmarks.members",),
-    "members-kills": ("benchmarks.members.kills",),
-    "peers": ("benchmarks.peers",),
-    "queue": ("benchmarks.queuespeed",),
-    "scale": ("benchmarks.scale",),
-    "webhook": ("benchmarks.webhooks",),
-    "webhook-outage": ("benchmarks.webhooks", "outage"),
+#: Each is a module with ``run``, a coroutine or generator of figures that may take names of parts.
+NEEDING_A_CLUSTER = {
+    name: f"benchmarks.{name.replace('-', '.')}"
+    for name in (
+        *("lateness", "idle", "edits", "flush", "fallback", "tenants", "api", "members-kills"),
+        *("kube-burst", "kube-scale", "kube-restart"),
+    )
 }
+ON_A_REAL_NODE = {
+    "real-hour": "benchmarks.realnode.hour",
+    "real-burst": "benchmarks.realnode.burst",
+}
+ALONE = {
+    "queue": "benchmarks.queuespeed",
+    "webhook": "benchmarks.webhook",
+    "members": "benchmarks.members.million",
+    "peers": "benchmarks.peers",
+}
+SHORT = ("lateness", "idle")
 
 
-def _scenario(name: str) -> report.Figures:
-    figures: report.Figures = importlib.import_module(f"benchmarks.{name}").run()
-    return figures
+def main(names: list[str]) -> int:
+    known = {**NEEDING_A_CLUSTER, **ON_A_REAL_NODE, **ALONE}
+    name, *parts = names or [""]
+    chosen = [name] if name else list(SHORT)
+    if unknown := set(chosen) - set(known):
+        report.say(f"there is no {', '.join(unknown)}; there are {', '.join(known)}")
+        return 2
+    if "DUEPOINT_TEST_STATE" not in os.environ and set(chosen) - set(ALONE):
+        report.say("this needs a cluster of its own: make bench NAME=...")
+        return 2
+    telemetry.configure_logging("warning", "text")
+    gc.freeze()  # as the processes do
+    gc.set_threshold(*app.GC_THRESHOLDS)
+    print(report.environment(), flush=True)
+    all_hold = True
+    for each in chosen:
+        all_hold &= uvloop.run(_run(known[each], parts))
+    return 1 if os.environ.get("CHECK") == "1" and not all_hold else 0
+
+
+async def _run(module: str, parts: list[str]) -> bool:
+    figures = importlib.import_module(module).run(*parts)
+    return await report.show(await figures if inspect.isawaitable(figures) else figures)
 
 
 if __name__ == "__main__":
     os.chdir(Path(__file__).parents[1])
-    names = sys.argv[1:]
-    if names and names[0] in PROGRAMS:
-        module, *words = PROGRAMS[names[0]]
-        sys.argv = [module, *words, *names[1:]]
-        runpy.run_module(module, run_name="__main__")
-        sys.exit()
-    if "DUEPOINT_TEST_STATE" not in os.environ and set(names or SCENARIOS) - set(ALONE):
-        sys.exit("these need a cluster of their own: run `make bench` or `make bench-NAME`")
-    known = (*SCENARIOS, *LONG, *ALONE)
-    parts = {name: functools.partial(_scenario, name) for name in known}
-    sys.exit(report.measure(parts, SCENARIOS))
+    sys.exit(main(sys.argv[1:]))

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
 import resource
 import tempfile
 import time
@@ -20,14 +18,13 @@ from pathlib import Path
 
 import aiohttp
 
-from benchmarks import kubemeter, report, scene, vegeta
+from benchmarks import report, scene, vegeta
 from benchmarks.report import Figure
 from tests.support import stack as stacks
 
-_NAME = "http-api"
-_SETS = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedulesets/{name}"
-_READY_SECONDS = 30
-_FIRINGS = 5_000  # a second
+_BENCH = report.Bench("api")
+_FIRINGS = int(report.number("RATE", 5_000, 500))  # a second
+_SECONDS = int(report.number("SECONDS", 20, 2))  # of each part
 _PERIOD_SECONDS = 20
 _ROWS = 10_000  # of a stream
 _STREAMS = 4  # at a time
@@ -79,30 +76,20 @@ class _Place:
         return await asyncio.to_thread(count)
 
 
-async def run() -> list[Figure]:
-    """The figures of all parts."""
-    firings, seconds = (500, 2) if os.environ.get("SMALL") == "1" else (_FIRINGS, 20)
+async def run() -> AsyncIterator[Figure]:
     async with _installed() as place:
-        await _make_busy(place, firings)
-        figures: list[Figure] = []
-        pids = {"api": place.api.pid}
-        async with kubemeter.metered(pids) as uses:
+        await _make_busy(place)
+        async with scene.metered({"api": place.api.pid}) as uses:
             for part in (_bulk, _creates, _reads):
                 fired, began = await place.fired(), time.monotonic()
                 before = place.cpu_seconds()
-                found = await part(place, seconds)
+                found = await part(place)
                 rate = (await place.fired() - fired) / (time.monotonic() - began)
                 used = {name: cpu - before[name] for name, cpu in place.cpu_seconds().items()}
                 for figure in found.figures(used, f"beside {rate:,.0f} firings/s"):
-                    report.say(f"{figure.figure}: {figure.value:,} {figure.unit}")
-                    figures.append(figure)
-        figures.append(
-            Figure(
-                benchmark=_NAME, figure="memory of the API process, at most", unit="MB",
-                value=round(uses["api"].most_megabytes, 1), bar="<= 250",
-            )
-        )  # fmt: skip
-    return figures
+                    yield figure
+        most = round(uses["api"].most_megabytes, 1)
+        yield _BENCH.one("memory of the API process, at most", most, "MB", "<= 250")
 
 
 @dataclass(slots=True)
@@ -122,25 +109,25 @@ class _Part:
             raise SystemExit(f"{self.what}: answers were {dict(self.attack.statuses)}")
         shares = (f"{name} {cpu / self.count * 1e6:.1f}" for name, cpu in cpu_seconds.items())
         cpu = f"us of CPU for each, the firings' included: {', '.join(shares)}"
-        yield Figure(
-            benchmark=_NAME, figure=self.what, unit=f"{self.unit}/s", bar=self.rate_bar,
-            value=round(self.count / self.seconds), runs=self.count,
-            compared_with=f"{beside}; {cpu}",
+        rate = round(self.count / self.seconds)
+        yield _BENCH.one(
+            self.what, rate, f"{self.unit}/s", self.rate_bar, runs=self.count,
+            beside=f"{beside}; {cpu}",
         )  # fmt: skip
-        yield Figure(
-            benchmark=_NAME, figure=f"{self.what}, p99", unit="ms", bar=self.late_bar,
-            value=round(self.attack.p99_ms, 2), runs=self.attack.requests,
-            compared_with=f"p50 {self.attack.p50_ms:.2f} ms, max {self.attack.max_ms:.1f} ms",
+        yield _BENCH.one(
+            f"{self.what}, p99", round(self.attack.p99_ms, 2), "ms", self.late_bar,
+            runs=self.attack.requests,
+            beside=f"p50 {self.attack.p50_ms:.2f} ms, max {self.attack.max_ms:.1f} ms",
         )  # fmt: skip
 
 
-async def _bulk(place: _Place, seconds: int) -> _Part:
+async def _bulk(place: _Place) -> _Part:
     file, before = place.folder / "bulk", await place.members()
-    streams = 4 * seconds  # more than there will be
+    streams = 4 * _SECONDS  # more than there will be
     vegeta.write(file, _row_targets(place, streams))
     headers = {**place.headers, "Content-Type": "application/x-ndjson"}
     report.say(f"streams of {_ROWS:,} rows, {_STREAMS} at a time")
-    attack = await vegeta.attack(file, seconds, headers=headers, workers=_STREAMS)
+    attack = await vegeta.attack(file, _SECONDS, headers=headers, workers=_STREAMS)
     count = await place.members() - before
     if count != min(attack.requests, streams) * _ROWS:
         raise SystemExit(f"{attack.requests} streams made {count} members")
@@ -158,7 +145,7 @@ def _row_targets(place: _Place, streams: int) -> Iterator[vegeta.Target]:
         yield vegeta.Target("POST", f"{place.url()}/schedules:bulkUpsert", body)
 
 
-async def _creates(place: _Place, seconds: int) -> _Part:
+async def _creates(place: _Place) -> _Part:
     file, before = place.folder / "creates", await place.members()
     vegeta.write(
         file,
@@ -167,18 +154,18 @@ async def _creates(place: _Place, seconds: int) -> _Part:
                 "PUT", f"{place.url()}/schedules/order:{number}",
                 b'{"at":"2090-12-24T18:00:00Z","payload":{"order":%d}}' % number,
             )
-            for number in range(_CREATES * seconds)
+            for number in range(_CREATES * _SECONDS)
         ),
     )  # fmt: skip
     report.say(f"{_CREATES:,} creates a second")
     attack = await vegeta.attack(
-        file, seconds, headers=place.headers, workers=_WORKERS, rate=_CREATES
+        file, _SECONDS, headers=place.headers, workers=_WORKERS, rate=_CREATES
     )
     count = place.created = await place.members() - before
-    return _Part("single creates", "requests", count, attack.seconds, attack, ">= 2500", "<= 20")
+    return _Part("single creates", "requests", count, attack.seconds, attack, ">= 2500", "<= 25")
 
 
-async def _reads(place: _Place, seconds: int) -> _Part:
+async def _reads(place: _Place) -> _Part:
     file = place.folder / "reads"
     vegeta.write(
         file,
@@ -189,9 +176,9 @@ async def _reads(place: _Place, seconds: int) -> _Part:
     )
     report.say(f"{_READS:,} reads a second")
     attack = await vegeta.attack(
-        file, seconds, headers=place.headers, workers=_WORKERS, rate=_READS
+        file, _SECONDS, headers=place.headers, workers=_WORKERS, rate=_READS
     )
-    return _Part("reads", "requests", attack.requests, attack.seconds, attack, ">= 4000", "<= 20")
+    return _Part("reads", "requests", attack.requests, attack.seconds, attack, ">= 4000", "<= 25")
 
 
 # -- the installation ------------------------------------------------------------------------------
@@ -209,40 +196,15 @@ async def _installed() -> AsyncIterator[_Place]:
         }  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             place = _Place(stack, api, pids, Path(folder), await stack.member_token())
-            await _apply(place, "busy", _FIRINGS)
-            await _apply(place, "loaded", 100_000)
+            for name, changes in (("busy", _FIRINGS), ("loaded", 100_000)):
+                stream = {"stream": {"name": name, "maxLength": 10_000}}
+                await scene.make_set(stack, name, stream, changes)
             yield place
 
 
-async def _apply(place: _Place, name: str, changes_per_second: int) -> None:
-    namespace = place.stack.namespace
-    body = {
-        "apiVersion": "duepoint.dev/v1alpha1",
-        "kind": "ScheduleSet",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "stream": {"name": name, "maxLength": 10_000},
-            "limits": {"members": 10_000_000, "changesPerSecond": changes_per_second},
-        },
-    }
-    path = _SETS.format(ns=namespace, name=name)
-    await place.stack.api.request(
-        "PATCH", path, body, query={"fieldManager": "bench", "force": "true"},
-        content_type="application/apply-patch+yaml",
-    )  # fmt: skip
-    async with asyncio.timeout(_READY_SECONDS):
-        while not _is_ready(json.loads(await place.stack.api.request("GET", path))):  # noqa: ASYNC110
-            await asyncio.sleep(0.2)
-
-
-def _is_ready(found: dict[str, object]) -> bool:
-    status = found.get("status")
-    conditions = status.get("conditions", []) if isinstance(status, dict) else []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-async def _make_busy(place: _Place, rate: int) -> None:
-    """Members that fire ``rate`` times a second; as many are made a second, so they are even."""
+async def _make_busy(place: _Place) -> None:
+    """Let members fire so many times a second; as many are made a second, so they are even."""
+    rate = _FIRINGS
     count = rate * _PERIOD_SECONDS
     report.say(f"{count:,} members that fire every {_PERIOD_SECONDS} s")
     headers = {**place.headers, "Content-Type": "application/x-ndjson"}

@@ -1,29 +1,17 @@
-"""Ten thousand random edits: none is overtaken by a run of an older generation.
+"""Ten thousand random edits of Schedules that fire every second or two: what runs after ``Ready``?
 
-``EDITS=`` changes the number; Schedules fire every second or two while they are edited.
+No run that began after a Schedule showed ``Ready`` for an edit may be of an older generation.
 """
 
 from __future__ import annotations
-
-import os
 
 from benchmarks import report, scene
 from benchmarks.report import Figure
 from tests.support import editing
 
-EDITS = int(os.environ.get("EDITS", "10000"))
+EDITS = int(report.number("EDITS", 10_000, 300))
 SCHEDULES = 60
 WITH_JOBS = 10
-NAME = "edits"
-
-
-#: Progress is reported this often.
-_STEP = 500
-
-
-def _tell(seen: int) -> None:
-    if seen % _STEP == 0:
-        report.say(f"  {seen} seen Ready")
 
 
 async def run() -> list[Figure]:
@@ -32,16 +20,18 @@ async def run() -> list[Figure]:
         report.say(f"{EDITS} random edits of {SCHEDULES} Schedules that fire every second or two")
         editor = editing.Editor(stack, schedules=SCHEDULES, jobs=WITH_JOBS, seed=1)
         found = await editor.run(edits=EDITS, on_seen=_tell)
-    waits = [seconds * 1000 for seconds in found.ready_seconds]
-    spread = (min(waits), max(waits))
     report.say(f"{found.runs} runs, {found.judged} of them after a generation seen Ready")
+    waits_ms = [seconds * 1000 for seconds in found.ready_seconds]
+    bench = report.Bench("edits")
     return [
-        Figure(benchmark=NAME, figure="runs of an older generation after Ready",
-               value=len(found.stale), unit="runs", bar="= 0", runs=found.edits),
-        Figure(benchmark=NAME, figure="runs that were judged", value=found.judged, unit="runs",
-               runs=found.edits),
-        Figure(benchmark=NAME, figure="apply to Ready p50", value=report.percentile(waits, 0.5),
-               unit="ms", spread=spread, runs=found.edits),
-        Figure(benchmark=NAME, figure="apply to Ready p99", value=report.percentile(waits, 0.99),
-               unit="ms", spread=spread, runs=found.edits),
+        bench.one("runs of an older generation after Ready", len(found.stale), "runs", "= 0",
+                  runs=found.edits),
+        bench.one("runs that were judged", found.judged, "runs"),
+        bench.share("apply to Ready", 0.5, waits_ms),
+        bench.share("apply to Ready", 0.99, waits_ms),
     ]  # fmt: skip
+
+
+def _tell(seen: int) -> None:
+    if seen % 500 == 0:
+        report.say(f"  {seen} seen Ready")

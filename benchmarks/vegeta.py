@@ -7,7 +7,7 @@ import base64
 import dataclasses
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,15 +30,11 @@ class Attack:
 
     Attributes:
         seconds: from the first request to the last answer.
-        rate: requests sent a second.
-        throughput: of these, those that were answered with success, a second until the last answer.
-        statuses: how many answers there were of each; ``0`` = none came.
+        statuses: number of answers of each; ``0`` means that none came.
     """
 
     requests: int
     seconds: float
-    rate: float
-    throughput: float
     p50_ms: float
     p99_ms: float
     max_ms: float
@@ -46,7 +42,7 @@ class Attack:
 
     @property
     def refused(self) -> int:
-        """Answers that are no success."""
+        """Number of answers that are not a success."""
         return sum(count for status, count in self.statuses.items() if not status.startswith("2"))
 
 
@@ -67,23 +63,20 @@ async def attack(
     headers: Mapping[str, str],
     workers: int,
     rate: int = 0,
-    processor: int | None = None,
 ) -> Attack:
     """Send the targets for so long.
 
     Args:
         workers: requests under way at most.
         rate: a second; 0 = each worker sends its next one when the former is answered.
-        processor: run on this one only.
     """
     vegeta = str(binaries.ensure(["vegeta"])["vegeta"])
     with tempfile.NamedTemporaryFile() as answers:
         command = [
-            *([] if processor is None else ["taskset", "-c", str(processor)]),
             vegeta, "attack", "-format=json", f"-targets={targets}", f"-duration={seconds}s",
             f"-rate={rate}", f"-max-workers={workers}", f"-workers={min(workers, 10)}",
             f"-output={answers.name}", "-timeout=60s",
-            *_options(headers),
+            *(f"-header={name}: {value}" for name, value in headers.items()),
         ]  # fmt: skip
         await _run(command)
         said = await _run([vegeta, "report", "-type=json", answers.name])
@@ -91,15 +84,9 @@ async def attack(
     late = report["latencies"]
     return Attack(
         requests=report["requests"], seconds=(report["duration"] + report["wait"]) / 1e9,
-        rate=report["rate"], throughput=report["throughput"],
         p50_ms=late["50th"] / _MS, p99_ms=late["99th"] / _MS, max_ms=late["max"] / _MS,
         statuses=report["status_codes"],
     )  # fmt: skip
-
-
-def _options(headers: Mapping[str, str]) -> Iterator[str]:
-    for name, value in headers.items():
-        yield f"-header={name}: {value}"
 
 
 async def _run(command: list[str]) -> bytes:

@@ -1,1 +1,1 @@
-"""Members of sets at full size: loading them, removing their set beside firings."""
+"""Sets at full size, and kill -9 of every process beside writes to sets."""

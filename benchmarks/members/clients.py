@@ -1,4 +1,4 @@
-"""What applications do to a full set meanwhile, by the services that the HTTP API calls.
+"""Applications that use a full set, by the services that the HTTP API calls.
 
 ``python -m benchmarks.members.clients create|read URL COUNT SECONDS`` is one such process:
 ``create`` stores 5,000 new members a minute, one at a time; ``read`` gets single members and pages
@@ -19,7 +19,8 @@ import uvloop
 
 from benchmarks import report
 from benchmarks.members import place
-from benchmarks.queuespeed import place as points_place
+from benchmarks.queuespeed import place as queueplace
+from benchmarks.scene import Child
 from duepoint.delayqueue import delayqueue
 from duepoint.delayqueue.members.values import Outcome
 from tests.support.redisserver import RedisServer
@@ -36,18 +37,13 @@ Took = dict[str, list[float]]
 
 async def run(server: RedisServer, what: str, count: int, seconds: float) -> Took:
     """What such a process has measured."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.members.clients",
-        what, server.url, str(count), str(seconds), stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    said, _ = await process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"{what} failed")
-    found: Took = json.loads(said)
+    child = await Child.start("benchmarks.members.clients", what, server.url, count, seconds)
+    found: Took = json.loads(await child.finish())
     return found
 
 
 async def _main(what: str, url: str, count: int, seconds: float) -> None:
+    print("ready", flush=True)
     async with place.queue(url, count) as queue:
         calls = {"create": _Creates, "read": _Reads}[what](queue, count)
         began = time.monotonic()
@@ -73,7 +69,7 @@ class _Creates:
         self.took: Took = {"create": []}
 
     async def next(self) -> None:
-        row = place.a_one_off(self._next, points_place.now_us() + _HOUR_US)
+        row = place.a_one_off(self._next, queueplace.now_us() + _HOUR_US)
         self._next += 1
         (answer,) = await _timed(
             self.took["create"], lambda: self._queue.members.put(self._record, [row])

@@ -1,13 +1,12 @@
-"""``python -m benchmarks.members.kills``: kill -9 of every process beside firings and writes.
+"""kill -9 of every process beside firings of members and writes to their sets.
 
-An installation as processes: two operators, three workers, two HTTP APIs, and a Valkey that writes
-its commands to a file. ``RATE`` members of one set recur every second and append to a stream; a
-client creates 5,000 one-offs a minute through both APIs, for a stream and for a webhook in turn,
-moves some and deletes some. For ``SECONDS`` (600), every half minute the next process is killed and
-started again. ``SMALL=1``: a minute, 100 members, every ten seconds.
+Two operators, three workers, two HTTP APIs and a Valkey with an append-only file run as processes.
+``RATE`` members of a set recur every second and append to a stream. A client creates 5,000 one-offs
+a minute through both APIs, for a stream and a webhook in turn, moves some and deletes some. For
+``SECONDS``, every half minute the next process is killed and started again.
 
-What the client was answered is compared with what arrived. An entry of a stream comes once. A
-webhook that was under way when its worker or Redis was killed may be sent again, under the same id.
+The answers to the client are compared with what arrived. An entry of a stream comes once. A webhook
+that was under way when its worker or Redis was killed may be sent again, under the same id.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterable
@@ -34,7 +31,9 @@ from tests.support.process import Process
 from tests.support.redisserver import RedisServer
 from tests.support.stack import Stack
 
-NAME = "members-kills"
+RATE = int(report.number("RATE", 2_000, 100))
+SECONDS = report.number("SECONDS", 600, 60)
+EVERY_SECONDS = 10.0 if report.IS_SMALL else 30.0
 #: Sets and, where they have one, streams.
 _BEATS, _ORDERS, _MAILS = "beats", "orders", "mails"
 _WORKERS, _OPERATORS, _APIS = 3, 2, 2
@@ -45,14 +44,13 @@ _READ_AT_ONCE = 5_000
 _REPEATS_US = 30_000_000
 
 
-async def run(*, rate: int, seconds: float, every_seconds: float) -> list[Figure]:
-    """So many recurring members, for so long, with a kill every so many seconds."""
+async def run() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         server = RedisServer("valkey", Path(folder), "--appendonly", "yes")
         server.start()
         try:
             async with scene.stack(server) as stack, _installed(stack, server) as scenery:
-                return await scenery.play(rate, seconds, every_seconds)
+                return await scenery.play()
         finally:
             server.stop()
 
@@ -81,7 +79,7 @@ class _Scenery:
     def _sets(self, name: str) -> list[AsyncSetClient]:
         return [api.schedule_set(self._stack.namespace, name) for api in self._apis]
 
-    async def play(self, rate: int, seconds: float, every_seconds: float) -> list[Figure]:
+    async def play(self) -> list[Figure]:
         for name, target in (
             (_BEATS, {"stream": {"name": _BEATS, "maxLength": 100_000}}),
             (_ORDERS, {"stream": {"name": _ORDERS, "maxLength": 100_000}}),
@@ -91,32 +89,32 @@ class _Scenery:
         rows = (
             MemberRow(id=f"beat-{n}", schedule="@every 1s", catch_up_policy="All",
                       catch_up_limit=1_000, payload={"n": f"beat-{n}"})
-            for n in range(rate)
+            for n in range(RATE)
         )  # fmt: skip
         answers = self._sets(_BEATS)[0].upsert(rows)
         refused = [answer async for answer in answers if answer.is_refused]
         if refused:
             raise SystemExit(f"not stored: {refused[0]}")
-        report.say(f"{rate:,} members recur; kills every {every_seconds:g} s for {seconds:g} s")
+        report.say(f"{RATE:,} members recur; kills every {EVERY_SECONDS:g} s for {SECONDS:g} s")
         readers = [asyncio.create_task(self._read(name)) for name in (_BEATS, _ORDERS)]
-        killing = asyncio.create_task(self._kill(every_seconds, seconds))
-        await self._one_offs.write(clients.CREATES_A_MINUTE / 60, seconds)
+        killing = asyncio.create_task(self._kill())
+        await self._one_offs.write(clients.CREATES_A_MINUTE / 60, SECONDS)
         await killing
         ended_us = time.time_ns() // 1000
         await asyncio.sleep(oneoffs.LONGEST_WAIT_SECONDS + _RECOVERY_SECONDS)
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
-        return list(self._figures(rate, ended_us))
+        return list(self._figures(ended_us))
 
     # -- faults --------------------------------------------------------------------------------
 
-    async def _kill(self, every_seconds: float, seconds: float) -> None:
+    async def _kill(self) -> None:
         began = time.monotonic()
         turns = [*self._processes, "redis"]
         number = 0
-        while time.monotonic() - began < seconds - every_seconds:
-            await asyncio.sleep(every_seconds)
+        while time.monotonic() - began < SECONDS - EVERY_SECONDS:
+            await asyncio.sleep(EVERY_SECONDS)
             name = turns[number % len(turns)]
             number += 1
             report.say(f"kill -9 {name}")
@@ -164,9 +162,8 @@ class _Scenery:
 
     # -- the verdict ---------------------------------------------------------------------------
 
-    def _figures(self, rate: int, ended_us: int) -> Iterable[Figure]:
-        kills = sum(self._killed.values())
-        case = f"{rate:,} firings/s, {kills} kills"
+    def _figures(self, ended_us: int) -> Iterable[Figure]:
+        case = f"{RATE:,} firings/s, {sum(self._killed.values())} kills"
         mails: dict[str, list[int]] = {}
         for one in self._stack.deliveries:
             mails.setdefault(one.webhook_id, []).append(one.arrived_us)
@@ -185,31 +182,27 @@ class _Scenery:
         acknowledged = self._one_offs.acknowledged
         report.say(f"killed: {self._killed}")
 
-        def figure(what: str, value: float, bar: str, runs: int, beside: str = "") -> Figure:
-            return Figure(benchmark=NAME, figure=f"{what}: {case}", unit="slots", bar=bar,
-                          value=value, runs=runs, compared_with=beside)  # fmt: skip
-
-        names = {f"beat-{number}" for number in range(rate)}
+        names = {f"beat-{number}" for number in range(RATE)}
         if others := sorted(slots.keys() - names):
             report.say(f"entries of no recurring member: {others[:10]}")
         silent = len(names - slots.keys())
-        yield figure("recurring members without a slot at all", silent, "= 0", rate)
-        yield figure("entries of no recurring member", len(others), "= 0", fired)
-        yield figure("slots of recurring members lost", missing, "= 0", fired)
-        yield figure("slots of recurring members twice", twice, "= 0", fired)
-        yield figure("acknowledged one-offs lost", lost, "= 0", acknowledged,
-                     f"{self._one_offs.unknown} without an answer")  # fmt: skip
-        yield figure("one-offs that ran twice", doubled, "= 0", acknowledged)
-        yield figure("one-offs that ran after their deletion or move", removed_ran, "= 0",
-                     self._one_offs.changed)  # fmt: skip
-        yield figure("webhooks sent again, not after a kill", unexplained, "= 0", len(mails),
-                     f"{len(repeated)} sent again in all")  # fmt: skip
-        yield Figure(
-            benchmark=NAME, figure=f"lateness p99: {case}", unit="ms", runs=len(self._late_ms),
-            value=round(report.percentile(self._late_ms, 0.99), 1),
-            spread=(round(min(self._late_ms), 1), round(max(self._late_ms), 1)),
-            compared_with=f"p50 {report.percentile(self._late_ms, 0.5):.1f} ms",
-        )  # fmt: skip
+        bench = report.Bench("members-kills", case)
+        unsure = f"{self._one_offs.unknown} without an answer"
+        again = f"{len(repeated)} sent again in all"
+        for figure, count, runs, beside in (
+            ("recurring members without a slot at all", silent, RATE, ""),
+            ("entries of no recurring member", len(others), fired, ""),
+            ("slots of recurring members lost", missing, fired, ""),
+            ("slots of recurring members twice", twice, fired, ""),
+            ("acknowledged one-offs lost", lost, acknowledged, unsure),
+            ("one-offs that ran twice", doubled, acknowledged, ""),
+            ("one-offs that ran after their deletion or move", removed_ran,
+             self._one_offs.changed, ""),
+            ("webhooks sent again, not after a kill", unexplained, len(mails), again),
+        ):  # fmt: skip
+            yield bench.one(figure, count, "slots", "= 0", runs=runs, beside=beside)
+        for share in (0.5, 0.99):
+            yield bench.share("lateness", share, self._late_ms)
 
 
 def _missing(slots_us: list[int], ended_us: int) -> int:
@@ -257,12 +250,3 @@ def _in_turn(processes: dict[str, Process]) -> dict[str, Process]:
         if number < len(listed)
     ]
     return {name: processes[name] for name in names}
-
-
-if __name__ == "__main__":
-    usual = (100, 60.0, 10.0) if os.environ.get("SMALL") == "1" else (2_000, 600.0, 30.0)
-    rate = int(os.environ.get("RATE") or usual[0])
-    seconds = float(os.environ.get("SECONDS") or usual[1])
-    sys.exit(
-        report.measure({"kills": lambda: run(rate=rate, seconds=seconds, every_seconds=usual[2])})
-    )

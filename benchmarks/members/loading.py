@@ -1,4 +1,4 @@
-"""Members put by some processes, as the HTTP API puts those of a bulk write.
+"""Members put by two processes side by side, as the HTTP API puts those of a bulk write.
 
 ``python -m benchmarks.members.loading URL COUNT FIRST LAST`` is one of them: two calls of 4,000
 rows side by side, so that one is put together while the server writes the other.
@@ -15,38 +15,45 @@ from collections.abc import Iterator
 
 import uvloop
 
-from benchmarks import loaders, report
+from benchmarks import report
 from benchmarks.members import place
 from benchmarks.report import Figure
+from benchmarks.scene import Child
 from duepoint import app
 from duepoint.delayqueue import delayqueue
 from duepoint.delayqueue.members.values import Outcome
 from tests.support.redisserver import RedisServer
 
-NAME = "members-load"
-_PART = 4_000
+PROCESSES = 2
+_ROWS = 4_000
 _SIDE_BY_SIDE = 2
-_SAID = _MANY = 1_000_000
+_SAID = 1_000_000
+#: Of fewer members, texts and buckets are most of the memory.
+_MANY = 10_000_000
+_BARS = {"valkey": "<= 160", "redis-server": "<= 210"}
 
 
-async def load(server: RedisServer, count: int, processes: int) -> list[Figure]:
-    """All members of the set; how quickly they went in, and what each takes."""
+async def load(server: RedisServer, count: int) -> list[Figure]:
+    """Put all members of the set; report how quickly, and what each takes."""
     empty = _used(server)
-    started = await loaders.start(
-        "benchmarks.members.loading", server.url, count, 0, count, processes=processes
-    )
-    took = await loaders.run(started)
+    share = -(-count // PROCESSES)
+    loaders = [
+        await Child.start(
+            "benchmarks.members.loading", server.url, count, first, min(count, first + share)
+        )
+        for first in range(0, count, share)
+    ]
+    began = time.perf_counter()
+    said = await asyncio.gather(*(loader.finish("go") for loader in loaders))
+    seconds = time.perf_counter() - began
+    cpu = sum(json.loads(one)["cpu"] for one in said)
+    bench = report.Bench("members", f"{server.kind}, {count:,} members")
+    of_one = round((_used(server) - empty) / count, 1)
+    bar = _BARS[server.kind] if count >= _MANY else ""
     return [
-        Figure(
-            benchmark=NAME, figure=f"{server.kind}, {count:,} members put by {processes} processes",
-            unit="members/s", value=round(count / took.seconds),
-            compared_with=f"{took.cpu / count * 1e6:.1f} us of client CPU a member",
-        ),
-        Figure(
-            benchmark=NAME, figure=f"{server.kind}, memory of a member, of {count:,}", unit="bytes",
-            value=round((_used(server) - empty) / count, 1),
-            bar="<= 200" if count >= _MANY else "",  # of fewer, texts and buckets are what counts
-        ),
+        bench.one("loaded", round(count / seconds), "members/s",
+                  beside=f"{cpu / count * 1e6:.1f} us of client CPU a member"),
+        bench.one("memory of a member", of_one, "bytes", bar),
     ]  # fmt: skip
 
 
@@ -60,7 +67,7 @@ async def _loader(url: str, count: int, first: int, last: int) -> None:
         print("ready", flush=True)
         sys.stdin.readline()
         begun = time.process_time()
-        begins = iter(range(first, last, _PART))
+        begins = iter(range(first, last, _ROWS))
         puts = (_put(queue, count, begins, last) for _ in range(_SIDE_BY_SIDE))
         await asyncio.gather(*puts)
         print(json.dumps({"cpu": time.process_time() - begun}), flush=True)
@@ -69,12 +76,12 @@ async def _loader(url: str, count: int, first: int, last: int) -> None:
 async def _put(queue: delayqueue.DelayQueue, count: int, begins: Iterator[int], last: int) -> None:
     record = place.the_set(queue, count)
     for first in begins:
-        rows = place.wanted(first, min(last, first + _PART))
+        rows = place.wanted(first, min(last, first + _ROWS))
         answers = await queue.members.put(record, rows)
         refused = [one for one in answers if one.outcome is not Outcome.CREATED]
         if refused:
             raise SystemExit(f"{len(refused)} rows were not created, the first: {refused[0]}")
-        if first % _SAID < _PART:
+        if first % _SAID < _ROWS:
             report.say(f"{first:,} members")
 
 

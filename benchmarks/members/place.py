@@ -1,7 +1,7 @@
-"""An index for so many members, their set, and the members themselves, made from their number.
+"""The index, the set and its members, each made from its number.
 
-Each member fires once a year, half a year from now, at one of 1,440 minutes: so nothing of the set
-is due while it is measured, and the members share rules as those of an application would.
+Each member fires once a year, half a year from now, at one of 1,440 minutes. So nothing of the set
+is due during a measurement, and the members share rules as those of an application would.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import functools
 from collections.abc import AsyncIterator
 
 from benchmarks.queuespeed import place
-from benchmarks.scale import place as scaleplace
 from duepoint.delayqueue import delayqueue
 from duepoint.delayqueue.members import values
 from duepoint.schedules import actions
@@ -25,19 +24,15 @@ _BLOB = actions.encode(
     actions.Action(target=actions.WebhookAction(url="https://hooks.shop.example.com/reminders"))
 )
 
+_MANY = 10_000_000
 _ONCE = rules.Rule(timing=rules.Timing(schedules=rules.ONCE))
 
 
 @contextlib.asynccontextmanager
 async def queue(url: str, count: int) -> AsyncIterator[delayqueue.DelayQueue]:
-    """The real queue; 256 shards from ten million members on, 64 otherwise."""
-    opened = delayqueue.connect(url, blob_key=place.KEY)
-    await opened.start()
-    await opened.membership.open(scaleplace.shards(count), place.EPOCH)
-    try:
+    """The product's queue; 256 shards from ten million members on, 64 otherwise."""
+    async with place.queue(url, 256 if count >= _MANY else 64) as opened:
         yield opened
-    finally:
-        await opened.close()
 
 
 def the_set(queue: delayqueue.DelayQueue, count: int, blob: bytes = _BLOB) -> setrecord.SetRecord:

@@ -1,8 +1,8 @@
-"""The measure for our own claim and settle: the least that any queue of this kind must do.
+"""The least that any queue of this kind must do, to measure our claim and settle against.
 
-One script takes what is due by a new score and writes one record for the batch, one command acks
-the score's range. No lanes' heads, no claim ids, no leases to run out, no second clock: a queue
-built on this alone would lose points. It is what the server and a Python client can do at best.
+One script takes what is due by a new score and writes one record for the batch; one command acks
+the score's range. It has no claim ids, no leases that run out and no second clock, so a queue built
+on this alone would lose points. It is the best that the server and a Python client can do.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 
 import redis.asyncio
+
+_AT_ONCE = 2_000
 
 _CLAIM = """#!lua flags=allow-oom
 local now = redis.call('TIME')
@@ -48,11 +50,21 @@ class Bare:
     async def load(self) -> None:
         self._sha = await self._client.script_load(_CLAIM)
 
-    async def empty(self, batch: int, *, together: bool) -> int:
-        """Claim and ack until nothing is due; how many points that were.
+    async def fill(self, count: int, due_us: int) -> None:
+        """Add random members of twelve bytes, spread evenly over the sorted sets."""
+        for lane in self._lanes:
+            left = count // len(self._lanes)
+            while left > 0:
+                members = {os.urandom(12): due_us for _ in range(min(left, _AT_ONCE))}
+                await self._client.zadd(lane, members)
+                left -= _AT_ONCE
 
-        ``together``: the ack of a batch and the next claim share a round trip, the most that a
-        client of one connection can save.
+    async def empty(self, batch: int, *, together: bool) -> int:
+        """Claim and ack until nothing is due; return the number of points.
+
+        Args:
+            together: send the ack of a batch and the next claim in one round trip, the most that a
+                client of one connection can save.
         """
         total = 0
         acks: list[tuple[str | bytes | int, ...]] = []

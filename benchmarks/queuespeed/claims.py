@@ -1,17 +1,15 @@
 """Claim and settle with a handler that does nothing, beside a bare claim and range ack.
 
-Both empty the same number of points, all due at once, from one process and one connection after
-the other, several times in turn; the ratio of medians is what counts. Ours goes through
-``DelayQueue``: claim ids, lanes, heads, leases, the claimed band, two clocks, points at the end.
+Both empty the same number of points, all due at once, from one process and one connection, several
+times in turn; the median of the ratios counts. Ours goes through ``DelayQueue``: claim ids, lanes,
+leases, two clocks, definitions.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import statistics
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 import redis.asyncio
@@ -23,53 +21,50 @@ from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue.claims import chaincolumns
 from tests.support.redisserver import RedisServer
 
-NAME = "claims"
 BATCH = 500
 BARS = {1: 0.8, 16: 0.7, 64: 0.45}
+COUNTS = (10_000,) if report.IS_SMALL else (10_000, 100_000)
+TURNS = 5
 _AGO_US = 1_000_000
 
 
-async def run(
-    kind: str, *, counts: tuple[int, ...] = (10_000, 100_000), turns: int = 5
-) -> list[Figure]:
-    figures: list[Figure] = []
-    for count in counts:
+async def run(kind: str) -> AsyncIterator[Figure]:
+    for count in COUNTS:
         for lanes, bar in BARS.items():
             report.say(f"{kind}: {count:,} due at once in {lanes} lanes")
             with place.server(kind) as server:
-                rates = await _in_turn(server, lanes, count, turns)
-            figures += _figures(f"{kind}, {count:,} due, {lanes} lanes", rates, bar)
-    return figures
+                rates = await _in_turn(server, lanes, count)
+            for figure in _figures(f"{kind}, {count:,} due, {lanes} lanes", rates, f">= {bar}"):
+                yield figure
 
 
-@dataclasses.dataclass
-class _Rates:
-    """Points a second, turn by turn."""
-
-    ours: list[float] = dataclasses.field(default_factory=list)
-    bare: list[float] = dataclasses.field(default_factory=list)
-    together: list[float] = dataclasses.field(default_factory=list)
-
-
-async def _in_turn(server: RedisServer, lanes: int, count: int, turns: int) -> _Rates:
-    rates = _Rates()
-    async with place.queue(server, 1) as queue:
-        shard = place.names(await queue.layouts.read(), 0)
-        client = redis.asyncio.Redis(port=server.port, protocol=2)
-        keys = [f"bare:{lane}" for lane in range(lanes)]
-        other = bare.Bare(client, keys, "bare:leases")
+async def _in_turn(server: RedisServer, lanes: int, count: int) -> dict[str, list[float]]:
+    """Points a second, turn by turn: ours, the bare ones, those with one round trip a batch."""
+    rates: dict[str, list[float]] = {"ours": [], "bare": [], "together": []}
+    async with redis.asyncio.Redis(port=server.port, protocol=2) as client:
+        other = bare.Bare(client, [f"bare:{lane}" for lane in range(lanes)], "bare:leases")
         await other.load()
-        with server.client() as filler:
-            for _ in range(turns + 1):
-                place.put_points(filler, shard, lanes, count, place.now_us() - _AGO_US)
-                rates.ours.append(await _rate(empty(queue)))
-                for listed, together in ((rates.bare, False), (rates.together, True)):
-                    place.put_members(filler, keys, count, place.now_us() - _AGO_US)
-                    listed.append(await _rate(other.empty(BATCH, together=together)))
-        await client.aclose()
-    for listed in (rates.ours, rates.bare, rates.together):
-        del listed[0]  # the first turn warms up
-    return rates
+        for _ in range(TURNS + 1):
+            rates["ours"].append(await rate_of_ours(server, count, lanes))
+            for name in ("bare", "together"):
+                await other.fill(count, place.now_us() - _AGO_US)
+                rates[name].append(await _rate(other.empty(BATCH, together=name == "together")))
+    return {name: listed[1:] for name, listed in rates.items()}  # the first turn warms up
+
+
+async def rate_of_ours(
+    server: RedisServer,
+    count: int,
+    namespaces: int,
+    handle: Callable[[bytes], object] | None = None,
+) -> float:
+    """Points a second of an index that is filled and emptied."""
+    with server.client() as client:
+        client.flushdb()
+    async with place.queue(server.url, 1) as queue:
+        due_us = place.now_us() - _AGO_US
+        await place.store_due(queue, count=count, namespaces=namespaces, due_us=due_us)
+        return await _rate(empty(queue, handle))
 
 
 async def _rate(emptying: Coroutine[Any, Any, int]) -> float:
@@ -81,10 +76,10 @@ async def _rate(emptying: Coroutine[Any, Any, int]) -> float:
 async def empty(
     queue: delayqueue.DelayQueue, handle: Callable[[bytes], object] | None = None
 ) -> int:
-    """Claim and settle until nothing is due; how many points that were.
+    """Claim and settle until nothing is due; return the number of points.
 
-    The settlement of one batch is under way while the next is claimed, as in a worker; before
-    it, each member is handed to ``handle``.
+    While one batch is settled, the next is claimed, as in a worker. Each member of a batch is
+    handed to ``handle`` first.
     """
     claimed: messages.Claim | None = await _claim(queue)
     total = 0
@@ -105,20 +100,13 @@ async def _claim(queue: delayqueue.DelayQueue) -> messages.Claim | None:
     return answer.claim
 
 
-def _figures(case: str, rates: _Rates, bar: float) -> Iterator[Figure]:
-    yield Figure(
-        benchmark=NAME, figure=f"claim and settle: {case}", unit="points/s",
-        value=round(statistics.median(rates.ours)), runs=len(rates.ours),
-        spread=(round(min(rates.ours)), round(max(rates.ours))),
-        compared_with=f"bare claim, then range ack: {statistics.median(rates.bare):.0f}",
-    )  # fmt: skip
-    for against, listed, limit in (
-        ("of a bare claim and range ack", rates.bare, f">= {bar}"),
-        ("of the same with ack and next claim in one round trip", rates.together, ""),
+def _figures(case: str, rates: dict[str, list[float]], bar: str) -> Iterator[Figure]:
+    bench = report.Bench("claims", case)
+    yield bench.median("claim and settle", rates["ours"], "points/s")
+    yield bench.median("a bare claim and range ack", rates["bare"], "points/s")
+    for figure, name, limit in (
+        ("claim and settle, of a bare claim and range ack", "bare", bar),
+        ("of the same with ack and next claim in one round trip", "together", ""),
     ):
-        ratios = [one / other for one, other in zip(rates.ours, listed, strict=True)]
-        yield Figure(
-            benchmark=NAME, figure=f"{against}: {case}", unit="ratio", runs=len(ratios),
-            value=round(statistics.median(ratios), 3), bar=limit,
-            spread=(round(min(ratios), 3), round(max(ratios), 3)),
-        )  # fmt: skip
+        ratios = [one / other for one, other in zip(rates["ours"], rates[name], strict=True)]
+        yield bench.median(figure, ratios, "ratio", limit, digits=3)

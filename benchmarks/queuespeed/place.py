@@ -1,31 +1,38 @@
-"""A server of its own, an index on it, and points put there in bulk.
-
-Points go in by plain commands, under the names the queue itself would use: what is measured is
-taking them out. Definitions, where a benchmark needs them, are packed by the queue's own code.
-"""
+"""A server, an index on it, and Schedules that are stored as the operator stores them."""
 
 from __future__ import annotations
 
 import contextlib
-import os
+import itertools
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+import uuid
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
-import redis
-
-from duepoint.delayqueue import delayqueue, keys, messages
+from duepoint.delayqueue import delayqueue, messages
+from duepoint.schedules import actions, definition
+from duepoint.schedules import rule as rules
 from tests.support.redisserver import RedisServer
 
 KEY = b"thirty-two bytes for a benchmark"
 EPOCH = messages.Epoch(1)
-_CHUNK = 2_000
+_AT_ONCE = 5_000
+#: Ten everyday expressions; none has a slot within five seconds of a whole hour but that hour.
+EXPRESSIONS = (
+    *("0 * * * *", "*/5 * * * *", "0,30 * * * *", "*/10 * * * *", "0 * 1-31 * *"),
+    *("*/15 * * * *", "0 * * * 1-7", "*/20 * * * *", "*/30 * * * *", "0 0-23 * * *"),
+)
+CREATED_US = 1_767_225_600_000_000
+_RULES = [rules.Rule(timing=rules.Timing(schedules=(text,))) for text in EXPRESSIONS]
+_STREAM = actions.encode(actions.Action(target=actions.StreamAction(name="bench", max_length=1000)))
+
+Wanted = tuple[messages.Arming, bytes]
 
 
 @contextlib.contextmanager
 def server(kind: str = "valkey", *options: str) -> Iterator[RedisServer]:
-    """One server, nothing persisted; the defaults otherwise (``hz`` among them)."""
+    """A server without storage, otherwise with its defaults (``hz`` among them)."""
     with tempfile.TemporaryDirectory() as folder:
         running = RedisServer(kind, Path(folder), *options)
         running.start()
@@ -36,9 +43,9 @@ def server(kind: str = "valkey", *options: str) -> Iterator[RedisServer]:
 
 
 @contextlib.asynccontextmanager
-async def queue(server: RedisServer, shards: int) -> AsyncIterator[delayqueue.DelayQueue]:
-    """The real queue on an index of its own."""
-    opened = delayqueue.connect(server.url, blob_key=KEY)
+async def queue(url: str, shards: int) -> AsyncIterator[delayqueue.DelayQueue]:
+    """The product's queue on an index with so many shards."""
+    opened = delayqueue.connect(url, blob_key=KEY)
     await opened.start()
     await opened.membership.open(shards, EPOCH)
     try:
@@ -47,29 +54,51 @@ async def queue(server: RedisServer, shards: int) -> AsyncIterator[delayqueue.De
         await opened.close()
 
 
-def names(layout: messages.Layout, shard: int) -> keys.ShardKeys:
-    """The key names of a shard, with the usual prefix."""
-    return keys.IndexKeys().shard(layout.number, messages.ShardId(shard))
-
-
-def put_points(
-    client: redis.Redis, shard: keys.ShardKeys, lanes: int, count: int, due_us: int
+async def store_due(
+    queue: delayqueue.DelayQueue, *, count: int, namespaces: int, due_us: int
 ) -> None:
-    """So many chain points of distinct schedules, all due at one time, spread evenly over lanes."""
-    numbers = range(1, lanes + 1)
-    put_members(client, [shard.lane(number) for number in numbers], count, due_us)
-    for number in numbers:
-        client.zadd(shard.lane(number), {b"": float("inf")})
-        client.zadd(shard.heads, {str(number): due_us})
+    """Store so many Schedules with a stream target that are all due then."""
+    await store(
+        queue,
+        (
+            arming(queue, f"team-{n % namespaces}", f"schedule-{n}", due_us,
+                   rule=_RULES[n % len(_RULES)], created_us=CREATED_US + n % 3600 * 1_000_000)
+            for n in range(count)
+        ),
+    )  # fmt: skip
 
 
-def put_members(client: redis.Redis, names: list[str], count: int, due_us: int) -> None:
-    """Random members of twelve bytes, spread evenly over these sorted sets."""
-    for name in names:
-        left = count // len(names)
-        while left > 0:
-            client.zadd(name, {os.urandom(12): due_us for _ in range(min(left, _CHUNK))})
-            left -= _CHUNK
+async def store(queue: delayqueue.DelayQueue, wanted: Iterable[Wanted]) -> None:
+    """Store them in parts, as the leader does after its list."""
+    left = iter(wanted)
+    while part := list(itertools.islice(left, _AT_ONCE)):
+        await queue.writer.upsert(part, EPOCH)
+
+
+def arming(
+    queue: delayqueue.DelayQueue,
+    namespace: str,
+    name: str,
+    due_us: int,
+    *,
+    rule: rules.Rule,
+    created_us: int,
+    blob: bytes = _STREAM,
+) -> Wanted:
+    """What stores a Schedule whose next slot is then; ``blob`` is its action."""
+    known = definition.Definition(
+        namespace=namespace,
+        name=name,
+        uid=str(uuid.uuid4()),
+        generation=1,
+        timing_generation=1,
+        created_us=created_us,
+        not_before_us=min(created_us, due_us - 1),
+        state=definition.State.ARMED,
+        rule=rule,
+        target=queue.signed_blobs.digest(namespace, blob),
+    )
+    return messages.Arming(definition=known, due_us=due_us), blob
 
 
 def now_us() -> int:

@@ -1,4 +1,4 @@
-"""What the receiver wrote and the Jobs that were there, compared with the slots that had to run."""
+"""Compares what the receiver noted, and the Jobs that existed, with the slots that had to run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from benchmarks import report
 from benchmarks.realnode.incidents import REPEATING
+from benchmarks.report import Figure
 
-QUIET = "quiet"
-#: Of the table about what arrived.
-COLUMNS = (
-    *("slots", "lost", "doubled", "early", "repeated"),
-    *("missed by policy", "lost with Redis", "refused", "failed"),
-)
+QUIET = "none of these"
+#: Counts that must be 0.
+FAULTS = ("lost", "doubled", "early", "objects that never fired")
 #: A claim that was lost ends, and its slots are sent again, within this.
 REPEATED_WITHIN_US = 60_000_000
 #: Slots and one-offs of this long around the deletion of Valkey may be lost with it.
@@ -30,7 +28,6 @@ class Period:
     start_us: int
     end_us: int = 0
     until_us: int = 0
-    busy: float = 0.0
 
 
 class Arrivals:
@@ -67,27 +64,23 @@ class Arrivals:
                     yield name, before, (after - before) // every_ms - 1
 
 
-def read(lines: Iterable[str]) -> tuple[dict[str, Arrivals], int]:
-    """Arrivals by path, and when the old key was sent last."""
+def read(lines: Iterable[str]) -> dict[str, Arrivals]:
+    """Arrivals by path."""
     found: dict[str, Arrivals] = defaultdict(Arrivals)
-    old_key_us = 0
     for line in lines:
         arrived, path, name, *rest = line.split()
         if path == "/job":  # it says the name of its Pod
             name, slot, _ = name.rsplit("-", 2)
             found[path].add(name, int(slot) * 1000, int(arrived))
-            continue
-        id_, key = rest
-        found[path].add(name, round(float(id_.rpartition("-")[2]) * 1000), int(arrived))
-        if key == "first":
-            old_key_us = int(arrived)
-    return found, old_key_us
+        else:
+            found[path].add(name, round(float(rest[0].rpartition("-")[2]) * 1000), int(arrived))
+    return found
 
 
-def jobs(uids: Iterable[tuple[str, int, list[str]]], containers: Arrivals) -> Arrivals:
-    """The Jobs that were listed, and those whose container was there, unseen by whoever lists."""
+def jobs(uids: Mapping[tuple[str, int], Iterable[str]], containers: Arrivals) -> Arrivals:
+    """The Jobs that were listed, and those that only their container shows."""
     found = Arrivals()
-    for name, slot, these in uids:
+    for (name, slot), these in uids.items():
         for _ in these:
             found.add(name, slot * 1000, slot * 1_000_000)
     for name, slots in containers.first.items():
@@ -97,14 +90,13 @@ def jobs(uids: Iterable[tuple[str, int, list[str]]], containers: Arrivals) -> Ar
 
 
 class Judge:
-    """Fault by fault; `faults` is empty where the bars hold."""
+    """Counts what went wrong of each kind of slot; ``counts`` has the results."""
 
     def __init__(self, periods: list[Period], end_us: int) -> None:
         self._periods = periods
         self._starts = [one.start_us for one in periods]
         self._end_ms = end_us // 1000
         self._emptied = [one.start_us for one in periods if "Valkey" in one.name]
-        self.faults: list[str] = []
         self.counts: dict[str, dict[str, int]] = defaultdict(dict)
 
     def period(self, at_us: int) -> str:
@@ -156,10 +148,6 @@ class Judge:
         }
         self._blame(kind, "lost", [one for one in gaps if one[0] in lost])
 
-    def all_fired(self, kind: str, arrivals: Arrivals, number: int) -> None:
-        if len(arrivals.first) != number:
-            self.faults.append(f"{kind}: {len(arrivals.first)} of {number} have ever fired")
-
     def one_offs(self, kind: str, arrivals: Arrivals, answers: list[list[str]]) -> None:
         """All that were answered with success have fired; the API refused none."""
         stored = [(int(at), name) for at, name, answer in answers if answer == "stored"]
@@ -175,20 +163,23 @@ class Judge:
             "lost": len(lost), "lost with Redis": len(with_redis), "refused": len(refused)
         }  # fmt: skip
         self._blame(kind, "lost", lost)
-        self._blame(
-            kind, "refused", [(self.period(at), *rest) for at, *rest in refused], is_fault=False
-        )
+        self._blame(kind, "refused", [(self.period(at), *rest) for at, *rest in refused])
 
-    def lateness(self, arrivals: Arrivals) -> dict[str, tuple[float, float, float]]:
-        """Of each period: p50, p99 and the greatest, in ms."""
-        late: dict[str, list[float]] = defaultdict(list)
-        for slots in arrivals.first.values():
-            for slot, arrived in slots.items():
-                late[self.period(slot * 1000)].append(arrived / 1000 - slot)
-        return {
-            name: (report.percentile(found, 0.5), report.percentile(found, 0.99), max(found))
-            for name, found in late.items()
-        }
+    def figures(self, kinds: Mapping[str, Arrivals]) -> Iterator[Figure]:
+        """All counts, and how late each kind was in the quiet and around each incident."""
+        for kind, counts in self.counts.items():
+            bench = report.Bench("real-hour", kind)
+            for what, count in counts.items():
+                yield bench.one(what, count, "slots", "= 0" if what in FAULTS else "")
+        for kind, arrivals in kinds.items():
+            late_ms: dict[str, list[float]] = defaultdict(list)
+            for slots in arrivals.first.values():
+                for slot, arrived in slots.items():
+                    late_ms[self.period(slot * 1000)].append(arrived / 1000 - slot)
+            for name, found in late_ms.items():
+                bench = report.Bench("real-hour", f"{kind}, {name}")
+                for share in (0.5, 0.99):
+                    yield bench.share("late", share, found)
 
     def _may_repeat(self, at_us: int) -> bool:
         return any(
@@ -199,37 +190,6 @@ class Judge:
     def _is_of_empty_redis(self, at_us: int) -> bool:
         return any(start - BEFORE_US < at_us < start + AFTER_US for start in self._emptied)
 
-    def _blame(
-        self, kind: str, what: str, found: Sequence[object], *, is_fault: bool = True
-    ) -> None:
-        if not found:
-            return
-        text = f"{kind}: {len(found)} {what}, such as {found[:5]}"
-        report.say(text)
-        if is_fault:
-            self.faults.append(text)
-
-
-def table(
-    judge: Judge, late: dict[str, dict[str, tuple[float, float, float]]], periods: list[Period]
-) -> str:
-    """Two tables in Markdown: what arrived, and how late, in ms."""
-    lines = list(_rows("", COLUMNS))
-    for kind, counts in judge.counts.items():
-        lines.append(_row(kind, (f"{counts[one]:,}" if one in counts else "" for one in COLUMNS)))
-    lines += ["", *_rows("p50 / p99 / most, ms", [*late, "cores busy", "took"])]
-    for period in periods:
-        found = (each.get(period.name) for each in late.values())
-        cells = [" / ".join(f"{value:,.0f}" for value in each) if each else "" for each in found]
-        took = f"{(period.end_us - period.start_us) / 1e6:.0f} s"
-        lines.append(_row(period.name, [*cells, f"{period.busy:.0%}", took]))
-    return "\n".join(lines)
-
-
-def _rows(first: str, names: Sequence[str]) -> Iterator[str]:
-    yield _row(first, names)
-    yield "|---" * (len(names) + 1) + "|"
-
-
-def _row(first: str, cells: Iterable[str]) -> str:
-    return f"| {first} | {' | '.join(cells)} |"
+    def _blame(self, kind: str, what: str, found: Sequence[object]) -> None:
+        if found:
+            report.say(f"{kind}: {len(found)} {what}, such as {found[:5]}")

@@ -159,7 +159,7 @@ async def test_nothing_is_written_to_the_spec_and_nothing_holds_the_object_back(
 
 
 async def test_of_random_edits_none_is_overtaken_by_an_older_generation(stack):
-    """`make bench-edits` does ten thousand of them."""
+    """`make bench NAME=edits` does ten thousand of them."""
     await stack.running()
     editor = editing.Editor(stack, schedules=12, jobs=4, seed=20_261_122)
     found = await editor.run(edits=150)

@@ -3,15 +3,14 @@
 The pages are the real ones in a real browser; rows are made up by a small server, because what is
 measured is the browser's work. The longest task of each step is compared with that for 500 rows on
 the same machine, by its CPU time. On a busy machine a short task may cost more CPU than all rows do
-on an idle one, so rests between slices are counted, too. ``make bench-dashboard`` prints both.
+on an idle one, so rests between slices are counted, too.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks import dashboard
-from tests.support import browser
+from tests.support import browser, manyrows
 
 STEPS = ("load", "scroll", "search", "clear", "sort", "tick")
 #: CPU that a task may have beyond that for few rows: a slice is 6 ms long, and a garbage
@@ -29,8 +28,8 @@ async def page(tmp_path):
 
 
 async def test_no_task_of_the_page_grows_with_the_number_of_schedules(page):
-    few = await dashboard.measured(page, dashboard.FEW)
-    many = await dashboard.measured(page, dashboard.MANY)
+    few = await manyrows.measured(page, manyrows.FEW)
+    many = await manyrows.measured(page, manyrows.MANY)
 
     assert many["elements"] < 1_000, many
     for step in STEPS:
@@ -60,6 +59,6 @@ import('/dashboard/slices.js').then(async ({ Slices }) => {
 
 
 async def test_rows_that_are_ordered_in_slices_are_in_order_and_equal_ones_stay(page):
-    async with dashboard.served(0) as port:
+    async with manyrows.served(0) as port:
         await page.open(f"http://127.0.0.1:{port}/dashboard/")
         assert await page.run(SORTED) == []

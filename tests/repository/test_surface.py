@@ -75,7 +75,7 @@ def every_make_target() -> list[str]:
         (every_setting, 45),  # 30
         (every_value, 134),  # 100
         (every_metric, 44),  # 30
-        (every_make_target, 32),  # 20
+        (every_make_target, 20),
         (lambda: list(Reason), 66),  # 35
         (lambda: list(problems.KINDS), 48),  # 25
     ],

@@ -113,7 +113,7 @@ def control_plane() -> Iterator[ControlPlane]:
     if missing := binaries.not_cached(binaries.CLUSTER):
         pytest.fail(
             f"{', '.join(missing)} must be built first, which takes minutes: run `make test`, or "
-            "`make cluster` once and then pytest again",
+            "`make up ONLY=cluster` once and then pytest again",
             pytrace=False,
         )
     session.sweep(states.default().folder)

@@ -108,7 +108,7 @@ def status(_options: argparse.Namespace) -> int:
         alive = "running" if processes.is_alive(running) else "ENDED"
         print(f"{running.name:<24} {alive:<8} pid {running.pid}")
     healthy = cluster.is_healthy(state, record) and all(map(processes.is_alive, everything))
-    again = "make up" if record.applications else "make cluster"
+    again = "make up" if record.applications else "make up ONLY=cluster"
     print("healthy" if healthy else f"NOT healthy: `{again}` starts it again; logs: {state.logs}")
     return 0 if healthy else 3
 
@@ -140,7 +140,7 @@ def _record() -> states.Record:
     state = states.default()
     record = state.read()
     if record is None or not record.complete:
-        raise DevClusterError("no cluster is running; start one with `make cluster`")
+        raise DevClusterError("no cluster is running; start one with `make up ONLY=cluster`")
     return record
 
 

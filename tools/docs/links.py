@@ -29,8 +29,6 @@ _BOOSTS = (
     ("runbooks/", 2.0),
     ("explanation/", 2.0),
     ("reference/benchmarks", 0.5),
-    ("reference/kubernetes-benchmarks", 0.5),
-    ("reference/queue-benchmarks", 0.5),
     ("design/", 0.25),
     ("repository/", 0.25),
 )

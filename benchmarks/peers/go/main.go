@@ -1,10 +1,9 @@
 // Fires jobs that are due at once through one of two queues and prints when each was handled.
 //
-// Arguments: asynq|delayq, port, number of jobs, and for asynq perhaps a time in milliseconds over
-// which the jobs are spread evenly. Output: the due and then the times, in microseconds, one a line;
-// of a spread load each time behind the number of its job. "asynq" is the library; "delayq" is the algorithm of spy16/delayq
-// (github.com/spy16/delayq) written down again, because no module registry serves it: points are
-// claimed by a new score under a Lua script, handled by goroutines and removed one by one.
+// Arguments: asynq|delayq, port, number of jobs. Output: the due and then the times, in microseconds,
+// one a line. "asynq" is the library; "delayq" is the algorithm of github.com/spy16/delayq written
+// again, because no module registry serves it: points are claimed by a new score under a Lua script,
+// handled by goroutines and removed one by one.
 package main
 
 import (
@@ -23,16 +22,14 @@ import (
 type sink struct {
 	lock  sync.Mutex
 	times []int64
-	jobs  []string
 	done  chan struct{}
 	want  int
 }
 
-func (s *sink) note(job string) {
+func (s *sink) note() {
 	now := time.Now().UnixMicro()
 	s.lock.Lock()
 	s.times = append(s.times, now)
-	s.jobs = append(s.jobs, job)
 	if len(s.times) == s.want {
 		close(s.done)
 	}
@@ -42,10 +39,6 @@ func (s *sink) note(job string) {
 func main() {
 	port, count := os.Args[2], number(os.Args[3])
 	noted := &sink{done: make(chan struct{}), want: count}
-	if len(os.Args) > 4 {
-		spread(port, count, time.Duration(number(os.Args[4]))*time.Millisecond, noted)
-		return
-	}
 	due := time.Now().Truncate(time.Second).Add(time.Duration(4+count/10000) * time.Second)
 	if os.Args[1] == "asynq" {
 		runAsynq(port, count, due, noted)
@@ -87,56 +80,10 @@ func runAsynq(port string, count int, due time.Time, noted *sink) {
 		LogLevel:                 asynq.ErrorLevel,
 	})
 	mux := asynq.NewServeMux()
-	mux.HandleFunc("n", func(context.Context, *asynq.Task) error { noted.note(""); return nil })
+	mux.HandleFunc("n", func(context.Context, *asynq.Task) error { noted.note(); return nil })
 	must(server.Start(mux))
 	<-noted.done
 	server.Shutdown()
-}
-
-// Jobs spread evenly over a time, put in while the server that handles them waits already.
-func spread(port string, count int, within time.Duration, noted *sink) {
-	address := asynq.RedisClientOpt{Addr: "127.0.0.1:" + port}
-	due := time.Now().Truncate(time.Second).Add(4*time.Second + time.Duration(count/5)*time.Millisecond)
-	server := asynq.NewServer(address, asynq.Config{
-		Concurrency:              50,
-		DelayedTaskCheckInterval: 20 * time.Millisecond,
-		TaskCheckInterval:        20 * time.Millisecond,
-		LogLevel:                 asynq.ErrorLevel,
-	})
-	mux := asynq.NewServeMux()
-	mux.HandleFunc("n", func(_ context.Context, task *asynq.Task) error {
-		noted.note(string(task.Payload()))
-		return nil
-	})
-	must(server.Start(mux))
-	client := asynq.NewClient(address)
-	numbers := make(chan int)
-	var putting sync.WaitGroup
-	for range 16 {
-		putting.Add(1)
-		go func() {
-			defer putting.Done()
-			for n := range numbers {
-				at := due.Add(within * time.Duration(n) / time.Duration(count))
-				task := asynq.NewTask("n", []byte(strconv.Itoa(n)))
-				_, err := client.Enqueue(task, asynq.ProcessAt(at))
-				must(err)
-			}
-		}()
-	}
-	for n := range count {
-		numbers <- n
-	}
-	close(numbers)
-	putting.Wait()
-	<-noted.done
-	server.Shutdown()
-	out := bufio.NewWriter(os.Stdout)
-	defer out.Flush()
-	fmt.Fprintln(out, due.UnixMicro())
-	for i, at := range noted.times {
-		fmt.Fprintln(out, noted.jobs[i], at)
-	}
 }
 
 const (
@@ -180,7 +127,7 @@ func delayqWork(ctx context.Context, client *redis.Client, worker int, noted *si
 			StringSlice()
 		must(err)
 		for _, member := range found {
-			noted.note("")
+			noted.note()
 			must(client.ZRem(ctx, key, member).Err())
 		}
 		if len(found) == 0 {

@@ -36,7 +36,7 @@ async def test_apply_to_ready_is_quick_once_the_operator_is_up(installation: Ins
             await installation.create(f"s{number}")
             await installation.until_ready(1, f"s{number}")
             took.append(time.monotonic() - began)
-        # the bar is 0.5 s at p99 on a calm machine (`make bench-ready`); here it waits for nothing
+        # half a second at most on a calm machine; here it waits for nothing
         assert sorted(took)[5] < 10.0
 
 

@@ -1,7 +1,7 @@
 """A receiver that is away and comes back: nothing lost, nothing twice, nothing too soon.
 
 Ten minutes of an outage are shortened to seconds with everything that counts by them: waits,
-ages, the rules of the circuit. `python -m benchmarks webhookoutage` has the ten minutes.
+ages, the rules of the circuit.
 """
 
 from __future__ import annotations

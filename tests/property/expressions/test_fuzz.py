@@ -7,7 +7,7 @@ from tests.property.expressions import fuzzing, generators
 
 
 def test_any_text_is_an_expression_or_one_documented_error():
-    # `make fuzz` tries a million.
+    # `python -m tests.property.expressions.fuzzing` tries a million.
     tries = generators.samples(6_000)
     report = fuzzing.run(tries, "fuzz")
     assert report.broken == []

@@ -1,27 +1,24 @@
-"""Webhooks a second beside a bare loop of POSTs to the same local server, in turns.
+"""Webhooks a second beside a bare loop of POSTs to the same local server, in turn.
 
-Ours is the target as the worker uses it: a firing for each slot, the gate with its circuits and
-limits, the Secret from the cache, the signature, the guard on every connection. The bare loop is
-the plain use of aiohttp: one session, the same body, nothing looked at but the status.
-The share is the median of the turns' shares, because a machine has good and bad seconds.
+Ours is the target as the worker uses it: a firing for each slot, circuits and limits, the Secret
+from the cache, the signature, the guard on every connection. The bare loop is the plain use of
+aiohttp: one session, the same body, only the status is checked. The median of the turns' ratios
+counts, because a machine has good and bad seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import json
-import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
 import msgspec
 
-from benchmarks import report
+from benchmarks import receivers, report
 from benchmarks.report import Figure
-from benchmarks.webhooks import server
 from duepoint import clock as clocks
 from duepoint.net import dialling
 from duepoint.runs import outcome
@@ -31,8 +28,8 @@ from duepoint.targets.webhook import admission, circuitbreaker, request
 from duepoint.targets.webhook import target as webhooktarget
 from tests.support import vaults, virtualqueue, webhookscene, webhooktargets
 
-NAME = "webhook"
 CONCURRENCIES = (64, 256)
+TURNS, SECONDS = (3, 1.0) if report.IS_SMALL else (7, 2.0)
 PAYLOAD = {"order": 17, "lines": [{"sku": f"sku-{n}", "count": n} for n in range(10)]}
 NAMESPACE = "team"
 #: Due at the same time, every second.
@@ -41,73 +38,34 @@ SCHEDULES = 1000
 Post = Callable[[], Awaitable[None]]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Size:
-    """How much is measured."""
-
-    turns: int
-    seconds: float
-
-
-def size(*, small: bool) -> Size:
-    return Size(turns=3, seconds=1.0) if small else Size(turns=7, seconds=2.0)
-
-
-async def run(*, small: bool) -> list[Figure]:
-    figures = []
-    async with server.serving() as port:
+async def run() -> AsyncIterator[Figure]:
+    async with receivers.started("answers") as receiver:
+        url = f"http://127.0.0.1:{receiver.port}/hooks"
         for concurrency in CONCURRENCIES:
-            figures += await _compared(port, concurrency, size(small=small))
-    return figures
+            async with _bare(url, concurrency) as bare, _webhooks(url, concurrency) as signed:
+                for figure in await _compared(bare, signed, concurrency):
+                    yield figure
 
 
-async def _compared(port: int, concurrency: int, wanted: Size) -> list[Figure]:
-    url = f"http://127.0.0.1:{port}/hooks"
-    shares, cpu_shares, ours, bares = [], [], [], []
-    async with _bare(url, concurrency) as bare, _webhooks(url, concurrency) as signed:
-        for post in (bare, signed):
-            await _rate(post, concurrency, 0.3)  # connections are opened, modules loaded
-        for turn in range(wanted.turns):
-            rate, cpu = await _rate(bare, concurrency, wanted.seconds)
-            our_rate, our_cpu = await _rate(signed, concurrency, wanted.seconds)
-            bares.append(rate)
-            ours.append(our_rate)
-            shares.append(our_rate / rate)
-            cpu_shares.append(our_cpu / cpu)
-            report.say(
-                f"{concurrency} at a time, turn {turn + 1}: {ours[-1]:,.0f}/s, "
-                f"bare {bares[-1]:,.0f}/s, {shares[-1]:.2f}"
-            )
-    beside = f"a bare aiohttp loop: {statistics.median(bares):,.0f}/s"
+async def _compared(bare: Post, signed: Post, concurrency: int) -> list[Figure]:
+    """Both in turn, several times."""
+    for post in (bare, signed):
+        await _rate(post, concurrency, 0.3)  # connections are opened, modules loaded
+    shares, cpu_shares, rates, bare_rates = [], [], [], []
+    for turn in range(TURNS):
+        bare_rate, bare_cpu = await _rate(bare, concurrency, SECONDS)
+        rate, cpu = await _rate(signed, concurrency, SECONDS)
+        bare_rates.append(bare_rate)
+        rates.append(rate)
+        shares.append(rate / bare_rate)
+        cpu_shares.append(cpu / bare_cpu)
+        report.say(f"{concurrency} at a time, turn {turn + 1}: {rate:,.0f}/s, {shares[-1]:.2f}")
+    bench = report.Bench("webhook", f"{concurrency} at a time")
     return [
-        Figure(
-            benchmark=NAME,
-            figure=f"rate beside a bare loop, {concurrency} at a time",
-            value=round(statistics.median(shares), 3),
-            unit="of its rate",
-            bar=">= 0.9",
-            spread=(round(min(shares), 3), round(max(shares), 3)),
-            runs=len(shares),
-            compared_with=beside,
-        ),
-        Figure(
-            benchmark=NAME,
-            figure=f"CPU of a webhook beside a bare POST's, {concurrency} at a time",
-            value=round(statistics.median(cpu_shares), 2),
-            unit="times",
-            bar="<= 1.1",
-            spread=(round(min(cpu_shares), 2), round(max(cpu_shares), 2)),
-            runs=len(cpu_shares),
-        ),
-        Figure(
-            benchmark=NAME,
-            figure=f"rate, {concurrency} at a time",
-            value=round(statistics.median(ours)),
-            unit="webhooks/s",
-            spread=(round(min(ours)), round(max(ours))),
-            runs=len(ours),
-            compared_with=beside,
-        ),
+        bench.median("rate, of a bare loop's", shares, "ratio", ">= 0.9", digits=3),
+        bench.median("CPU of a webhook, of a bare POST's", cpu_shares, "ratio", "<= 1.1", digits=2),
+        bench.median("rate", rates, "webhooks/s"),
+        bench.median("rate of a bare aiohttp loop", bare_rates, "POSTs/s"),
     ]
 
 
@@ -129,10 +87,8 @@ async def _rate(post: Post, concurrency: int, seconds: float) -> tuple[float, fl
 
 @contextlib.asynccontextmanager
 async def _bare(url: str, concurrency: int) -> AsyncIterator[Post]:
-    """The body of a webhook and its usual headers, and no more."""
-    composed = request.Composer(_action(url), None).compose(
-        a_firing(url, 0), time.time_ns() // 1000
-    )
+    """Post the body and the usual headers of a webhook, and no more."""
+    composed = request.Composer(_action(url), None).compose(_firing(url, 0), time.time_ns() // 1000)
     connector = aiohttp.TCPConnector(limit=concurrency)
     async with aiohttp.ClientSession(connector=connector) as session:
 
@@ -146,7 +102,7 @@ async def _bare(url: str, concurrency: int) -> AsyncIterator[Post]:
 
 @contextlib.asynccontextmanager
 async def _webhooks(url: str, concurrency: int) -> AsyncIterator[Post]:
-    """The target of the product."""
+    """Fire the product's webhook target."""
     clock = clocks.SystemClock()
     api = await vaults.api_with(vaults.a_secret("signing", NAMESPACE, key=vaults.WHSEC))
     limits = admission.HostLimits(clock, per_host=concurrency, places=2 * concurrency)
@@ -161,7 +117,7 @@ async def _webhooks(url: str, concurrency: int) -> AsyncIterator[Post]:
     slots = iter(range(1_000_000_000))
 
     async def post() -> None:
-        answer = await sender.fire(a_firing(url, next(slots)))
+        answer = await sender.fire(_firing(url, next(slots)))
         assert isinstance(answer, outcome.Delivered), answer
 
     try:
@@ -177,7 +133,7 @@ def _action(url: str) -> actions.WebhookAction:
 _actions: dict[str, actions.Action] = {}
 
 
-def a_firing(url: str, number: int) -> target.Firing:
+def _firing(url: str, number: int) -> target.Firing:
     """The first attempt of a slot; the action is known, as in a worker."""
     action = _actions.get(url)
     if action is None:

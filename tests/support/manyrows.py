@@ -1,7 +1,5 @@
 """The list of the dashboard with very many Schedules, in a real browser.
 
-``make bench-dashboard`` prints two JSON lines: for 500 Schedules, and for ``COUNT``.
-
 The pages are those of the package; rows are made up by a small server, in pages of 500 as the API
 has them. The steps: loading, a ride from the first row to the last, a word typed into the search
 and taken back, a click that orders by another column, and the renewal of the distances to now. Of
@@ -16,13 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import shutil
-import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -197,18 +190,3 @@ async def measured(page: browser.Page, count: int) -> dict[str, Any]:
     """The figures of one ride through so many Schedules."""
     async with served(count) as port:
         return await Ride(page, port, count).run()
-
-
-async def main(count: int) -> None:
-    """Print the figures of few Schedules and of many, one JSON line each."""
-    if not any(map(shutil.which, browser.NAMES)):
-        sys.exit("this needs Chromium: Debian's package chromium has it")
-    with tempfile.TemporaryDirectory() as folder:
-        async with browser.opened(Path(folder)) as page:
-            await page.look()
-            for schedules in (FEW, count):
-                print(json.dumps(await measured(page, schedules)), flush=True)
-
-
-if __name__ == "__main__":
-    asyncio.run(main(int(os.environ.get("COUNT") or MANY)))

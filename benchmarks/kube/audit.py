@@ -1,7 +1,6 @@
-"""What the API server wrote down: who asked for what, when it was answered, and how.
+"""The API server's audit log, read as ``Request`` values: who asked for what, when was it answered?
 
-In: the lines of the audit log since a mark. Out: ``Request`` values, times in microseconds since
-the epoch. The server's own clock stands for all: everything measured shares the machine.
+Times are microseconds since the epoch, by the clock of this machine.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import calendar
 import collections
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +38,15 @@ class Request:
     @property
     def is_write(self) -> bool:
         return self.verb in WRITES
+
+    @property
+    def is_ours(self) -> bool:
+        return self.agent.startswith(("duepoint", "kopf"))
+
+    @property
+    def is_job(self) -> bool:
+        """Whether it asked for a new Job."""
+        return self.verb == "create" and self.resource == "jobs"
 
 
 class _Object(msgspec.Struct):
@@ -72,7 +80,7 @@ class Audit:
         self._offset = 0
 
     def skip(self) -> None:
-        """What was asked until now is of no interest."""
+        """Skip what was asked until now."""
         self._offset = self._path.stat().st_size
 
     def new(self) -> list[Request]:
@@ -86,37 +94,20 @@ class Audit:
 
 
 def jobs_created(requests: Iterable[Request], namespace: str) -> list[int]:
-    """When each creation of a Job was answered, in order."""
+    """When each creation of a Job was answered with success, in order."""
     return sorted(
         one.answered_us
         for one in requests
-        if one.verb == "create" and one.resource == "jobs" and one.code == 201
-        and one.namespace == namespace
-    )  # fmt: skip
+        if one.is_job and one.code == 201 and one.namespace == namespace
+    )
 
 
-def jobs_under_way(requests: Iterable[Request], namespace: str) -> float:
-    """How many creations of Jobs the API server worked on at a time, on average."""
-    spans = [
-        (one.received_us, one.answered_us)
-        for one in requests
-        if one.verb == "create" and one.resource == "jobs" and one.namespace == namespace
-    ]
-    if not spans:
-        return 0.0
-    whole = max(end for _, end in spans) - min(begin for begin, _ in spans)
-    return sum(end - begin for begin, end in spans) / max(1, whole)
-
-
-def by_agent(
-    requests: Iterable[Request], counts: Callable[[Request], bool]
-) -> dict[str, collections.Counter[str]]:
-    """Agent -> ``verb resource`` -> how often."""
-    found: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for one in requests:
-        if counts(one):
-            found[one.agent][f"{one.verb} {one.resource}"] += 1
-    return dict(found)
+def counted(requests: Iterable[Request]) -> str:
+    """How often each of our processes asked for what, most often first."""
+    asked = collections.Counter(
+        f"{one.verb} {one.resource} of {one.agent}" for one in requests if one.is_ours
+    )
+    return ", ".join(f"{number} {what}" for what, number in asked.most_common())
 
 
 def _request(line: _Line) -> Request:

@@ -48,7 +48,7 @@ def copy_name(shape: int, number: int) -> str:
 
 
 async def lay(etcd: str, namespace: str, shapes: Sequence[Shape], copies: int) -> None:
-    """So many copies of each shape."""
+    """Write so many copies of each shape."""
     async with aiohttp.ClientSession(etcd) as session:
         sources = [await _read(session, namespace, shape) for shape in shapes]
         batches = iter(_batches(_copied(namespace, shapes, sources, copies)))

@@ -1,9 +1,8 @@
-"""The servers of the development cluster, started again as a measurement needs them.
+"""The servers of the development cluster, restarted as a measurement needs them.
 
-The API server with an audit log, which tells who asked for what and when it was answered; the
-controller manager with nothing but the CronJob controller, at chosen limits, or not at all. A
-server that is started again keeps its command line but for the flags named here, and carries the
-mark of its cluster, so that the end of the session ends it too.
+The API server gets an audit log, which shows who asked for what and when it was answered. The
+controller manager runs only the CronJob controller, at chosen limits, or not at all. A restarted
+server keeps its other flags and the mark of its cluster, so the end of the session ends it too.
 """
 
 from __future__ import annotations
@@ -98,26 +97,12 @@ class Plane:
         if not self.audit_log.exists():
             self._policy.write_text(json.dumps(_POLICY))
             await self.stop(self.api_server)
-            await self._serve()
-        else:
-            await self._until_ready()
-
-    @contextlib.asynccontextmanager
-    async def without_api_server(self) -> AsyncIterator[None]:
-        """Nothing listens at its address; afterwards it is there again, with the same log."""
-        await self.stop(self.api_server)
-        try:
-            yield
-        finally:
-            await self._serve()
-
-    async def _serve(self) -> None:
-        self.start(
-            self.api_server,
-            audit_policy_file=str(self._policy),
-            audit_log_path=str(self.audit_log),
-            audit_log_maxsize="4000",
-        )
+            self.start(
+                self.api_server,
+                audit_policy_file=str(self._policy),
+                audit_log_path=str(self.audit_log),
+                audit_log_maxsize="4000",
+            )
         await self._until_ready()
 
     async def _until_ready(self) -> None:

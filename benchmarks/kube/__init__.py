@@ -1,0 +1,1 @@
+"""Duepoint on Kubernetes beside CronJob: bursts of Jobs, many Schedules, restarts."""

@@ -1,1 +1,0 @@
-"""One-offs of a set, submitted as ``duepoint load`` does, beside the same loads on other queues."""

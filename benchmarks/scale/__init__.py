@@ -1,1 +1,0 @@
-"""The index at full size: loading, bytes, sweeping, creating beside firing, rebuilding."""

@@ -1,1 +1,0 @@
-"""What webhooks cost, and what the trouble of one receiver costs the others."""
