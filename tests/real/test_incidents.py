@@ -1,4 +1,4 @@
-"""A load, meanwhile deaths, and a judge of each slot: `make bench NAME=real-hour` does it for an hour."""
+"""A load, meanwhile deaths, and a judge of each slot; `make bench NAME=real-hour` takes an hour."""
 
 from __future__ import annotations
 

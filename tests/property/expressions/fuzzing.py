@@ -1,4 +1,4 @@
-"""Texts that nobody should write, and what the engine says to each: run as a program it tries a million when run as a program.
+"""Texts that nobody should write, and what the engine says to each; a program tries a million.
 
 A try is a text, a zone and choices; the answer must be an expression that answers questions, or
 InvalidExpression with a documented reason, within 5 ms of processor time. Texts are good ones with
