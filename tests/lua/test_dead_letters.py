@@ -49,7 +49,7 @@ async def counted(harness) -> tuple[int, dict[bytes, bytes]]:
 async def test_purged_letters_are_not_counted_any_more(harness):
     await bury(harness, "1", "2", "3")
     assert await harness.queue.dead_letters.purge(await letters(harness)) == 3
-    assert await counted(harness) == (0, {b"from": b"0"})
+    assert await counted(harness) == (0, {})
     await bury(harness, "4", "5", "6", "7", "8")
     assert await texts(harness) == ["4", "5", "6", "7", "8"]
 
@@ -58,7 +58,7 @@ async def test_a_letter_that_is_purged_twice_is_gone_once(harness):
     await bury(harness, "1")
     found = await letters(harness)
     assert [await harness.queue.dead_letters.purge(found) for _ in range(2)] == [1, 0]
-    assert await counted(harness) == (0, {b"from": b"0"})
+    assert await counted(harness) == (0, {})
 
 
 async def test_a_replayed_letter_is_not_counted_any_more(harness):
@@ -74,22 +74,8 @@ async def test_a_replayed_letter_is_not_counted_any_more(harness):
     assert count == 1
     assert await texts(harness) == ["1"]
     await harness.queue.dead_letters.purge(await letters(harness))
-    assert (await counted(harness))[1] == {b"from": b"0"}
+    assert (await counted(harness))[1] == {}
     assert sums[b"b:team"]
-
-
-async def test_letters_of_an_older_version_are_counted_with_the_next_ones(harness):
-    names = harness.server.shard((await harness.shards())[0])
-    client = harness.server.redis
-    for number in range(1, 251):
-        fields = {"member": b"", "namespace": "team", "message": f"old {number}"}
-        await client.xadd(names.dead, fields)
-    await bury(harness, "1")
-    assert (await counted(harness))[1][b"from"] not in {b"", b"0"}
-    for text in ("2", "3", "4"):
-        await bury(harness, text)
-    assert (await counted(harness))[1][b"from"] == b"0"
-    assert await texts(harness) == ["old 250", "1", "2", "3", "4"]
 
 
 async def test_a_settlement_without_letters_names_no_key_of_theirs(harness):
@@ -117,11 +103,3 @@ async def test_letters_that_come_from_another_shard_are_counted_once(harness):
     assert await harness.queue.dead_letters.dropped() == {"team": 1}
     await harness.queue.dead_letters.purge(await letters(harness))
     assert (await counted(harness))[0] == 0
-
-
-async def test_letters_stay_bounded_after_what_was_counted_is_lost(harness):
-    await bury(harness, "1", "2", "3", "4", "5")
-    names = harness.server.shard((await harness.shards())[0])
-    await harness.server.redis.unlink(names.letters, names.letter_sums)
-    await bury(harness, "6", "7")
-    assert await texts(harness) == ["3", "4", "5", "6", "7"]

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 
+from duepoint.runs import run, setruns
+from duepoint.runs.run import RunState
+from duepoint.runs.setruns import SetTally
+from duepoint.schedules.sets import identity
+
 
 async def told(bench, outcomes: bytes) -> None:
     """Of a claim that is lost: its outcomes are written all the same."""
@@ -34,3 +39,35 @@ async def test_a_script_drops_no_more_than_two_of_sixteen_parts(bench):
     await told(bench, b"one more")
     dropped = before + 1 - await bench.client.xlen(bench.names.runs)
     assert count < dropped <= 2 * count
+
+
+def of_members(succeeded: int, owner: identity.SetIdentity, slot_us: int = 7) -> bytes:
+    """The outcomes of so many members."""
+    event = run.RunEvent(
+        uid="member",
+        namespace="shop",
+        name="a",
+        generation=1,
+        slot_us=slot_us,
+        trigger="Schedule",
+        state=RunState.SUCCEEDED,
+        reason="",
+        at_us=9,
+        owner=owner,
+    )
+    return run.pack([event] * succeeded)
+
+
+async def test_members_are_counted_once_however_often_a_settlement_is_sent(bench):
+    owner = identity.SetIdentity("uid-1", "shop", "reminders")
+    member, claim_id = bytes(12), os.urandom(12)
+    await bench.put(member, 1_000)
+    await bench.claim(claim_id)
+    for number, outcomes in ((1, of_members(3, owner)), (1, of_members(3, owner))):
+        await bench.settle(claim_id, outcomes=(outcomes,), number=number)
+    await bench.settle(claim_id, outcomes=(of_members(2, owner, slot_us=5),), number=2)
+    await bench.settle(claim_id, finished=(member,), outcomes=(of_members(4, owner),), number=3)
+    await bench.settle(claim_id, outcomes=(of_members(4, owner),), number=3)  # its claim has ended
+    stored = await bench.client.hget(bench.names.meta, "tuid-1")
+    assert setruns.read(stored) == SetTally(succeeded=9, newest_slot_us=7)
+    assert await bench.client.xlen(bench.names.runs) == 0

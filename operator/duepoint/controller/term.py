@@ -25,7 +25,6 @@ from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import events as kube_events
 from duepoint.kube import port
 from duepoint.runs.run import RunEvent
-from duepoint.runs.setruns import SetOutcome
 
 if TYPE_CHECKING:
     from duepoint.controller.observed import Observed
@@ -153,11 +152,6 @@ class TermEvents:
         generation_refused: (namespace, name, uid, report) a generation must leave the queue.
         mark_replaced: a Schedule was seen whose status is not marked as ours although we wrote it.
 
-        set_ended: what became of members of a set, by one settlement; the reader settles the
-            acknowledgement once it is safe.
-
-        shard_went_back: (shard, id of the note of it) among the shard's outcomes what stands behind
-            that note is new, whatever its id.
         points_held: a shard is suspect, or a held point was found.
         claims_lost: (instant in microseconds) claims of slots up to then were lost.
         index_suspected: the index may lack something.
@@ -184,9 +178,6 @@ class TermEvents:
     generation_refused: Signal[[str, str, str, Report]] = field(default_factory=Signal)
     mark_replaced: Signal[[Observed]] = field(default_factory=Signal)
 
-    set_ended: Signal[[SetOutcome, Acknowledgement | None]] = field(default_factory=Signal)
-
-    shard_went_back: Signal[[int, tuple[int, int]]] = field(default_factory=Signal)
     points_held: Signal[[]] = field(default_factory=Signal)
     claims_lost: Signal[[int]] = field(default_factory=Signal)
     index_suspected: Signal[[]] = field(default_factory=Signal)

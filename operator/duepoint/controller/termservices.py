@@ -168,7 +168,7 @@ class Maintenance:
         self.sweeper = SweepRounds(
             term, watermark_us=services.states.watermark_us, roll_seconds=timings.roll_seconds
         )
-        self.partitioner = partitioner.Partitioner(term)
+        self.partitioner = partitioner.Partitioner(term, count_sets=services.sets.count_all)
         queue, reconcile_queue = term.queue, services.reconcile_queue
         self.index = IndexWatch(
             term,
@@ -225,9 +225,6 @@ def subscribe(
     events.generation_refused.subscribe(services.observations.refuse)
     events.mark_replaced.subscribe(services.others.suspect)
 
-    events.set_ended.subscribe(sets.ended)
-
-    events.shard_went_back.subscribe(sets.shard_went_back)
     events.points_held.subscribe(services.fallbacks.look)
     events.claims_lost.subscribe(jobs.history.late.record_lost_claims)
     events.index_suspected.subscribe(sets.request)

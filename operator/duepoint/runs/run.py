@@ -225,17 +225,15 @@ def column(values: Sequence[_ValueT]) -> Sequence[_ValueT]:
     return values[:1] if values.count(values[0]) == len(values) else values
 
 
-class RunNews(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An entry of a stream.
+class RunNews(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of a stream; ``together``: slots delivered together, beside the events.
 
-    Attributes:
-        together: slots delivered together, beside the events.
-        sets: what became of members, by their sets.
+    What members have come to is counted by the script that writes the entry
+    (``scripts/includes/runs.lua``), and readers leave it out.
     """
 
     events: list[RunEvent]
     together: list[Together]
-    sets: list[setruns.SetOutcome] = []
 
 
 _decoder: msgspec.msgpack.Decoder[list[RunEvent] | RunNews] = msgspec.msgpack.Decoder(
@@ -258,23 +256,25 @@ def _stored(event: RunEvent) -> Any:  # noqa: ANN401 - what msgspec writes as th
 def pack(events: Iterable[RunEvent | Together]) -> bytes:
     """The stream entry for some events; empty bytes for none.
 
-    Of members of sets nothing but sums is in it.
+    Of members of sets nothing but sums is in it, by the uids of the sets, as its third part.
     """
     one_by_one: list[Any] = []
     together: list[Together] = []
-    of_sets: list[setruns.SetOutcome] = []
+    of_sets: dict[str, setruns.SetTally] = {}
     for event in events:
         if event.owner is not None:
-            of_sets += _set_outcomes(event, event.owner)
+            if (tally := _tally(event)) is not None:
+                known = of_sets.get(event.owner.uid, setruns.NONE_ENDED)
+                of_sets[event.owner.uid] = known.plus(tally)
         elif isinstance(event, Together):
             together.append(event)
         else:
             one_by_one.append(_stored(event))
     if of_sets or together:
         columns = [msgspec.structs.astuple(each)[:-1] for each in together]
-        news = {"events": one_by_one, "together": columns}
+        news: dict[str, Any] = {"events": one_by_one, "together": columns}
         if of_sets:
-            news["sets"] = setruns.folded(of_sets)
+            news["sets"] = of_sets
         return msgspec.msgpack.encode(news)
     return msgspec.msgpack.encode(one_by_one) if one_by_one else b""
 
@@ -287,45 +287,25 @@ _COUNTED = {
 }
 
 
-def _set_outcomes(
-    event: RunEvent | Together, owner: setidentity.SetIdentity
-) -> list[setruns.SetOutcome]:
-    """What an event of members says of their set; nothing where that counts nothing."""
-    numbers: dict[str, int] = {}
+def _tally(event: RunEvent | Together) -> setruns.SetTally | None:
+    """What an event of members adds to the sums of their set; None = nothing."""
     if isinstance(event, Together):
-        numbers = {
-            "succeeded": len(event.uids),
-            "newest_slot_us": max(event.slots_us),
-            "ended_us": event.accepted_us,
-            "worst_late_us": max(0, event.accepted_us - min(event.slots_us)),
-        }
-    else:
-        is_job = event.state is RunState.RUNNING and bool(event.job_name)
-        name = "started" if is_job else _COUNTED.get(event.state, "")
-        if not name or not event.count:
-            return []
-        numbers[name] = event.count
-        if is_job or event.state in ENDED:
-            numbers["newest_slot_us"] = event.slot_us
-            numbers["ended_us"] = event.finished_us
-            if event.attempts <= 1 and event.started_us:
-                numbers["worst_late_us"] = max(0, event.started_us - event.slot_us)
-    nothing = setruns.SetOutcome(uid=owner.uid, namespace=owner.namespace, name=owner.name)
-    return [msgspec.structs.replace(nothing, **numbers)]
+        return setruns.SetTally(succeeded=len(event.uids), newest_slot_us=max(event.slots_us))
+    is_job = event.state is RunState.RUNNING and bool(event.job_name)
+    name = "started" if is_job else _COUNTED.get(event.state, "")
+    if not name or not event.count:
+        return None
+    has_run = is_job or event.state in ENDED
+    return setruns.SetTally(**{name: event.count}, newest_slot_us=event.slot_us if has_run else 0)
 
 
 def unpack(entry: bytes) -> list[RunEvent]:
-    """The events of a stream entry; raises msgspec.DecodeError on anything else."""
-    return unpack_news(entry).events
-
-
-def unpack_news(entry: bytes) -> RunNews:
-    """All that a stream entry says, events one by one; raises as ``unpack``."""
+    """The events of a stream entry, one by one; raises msgspec.DecodeError on anything else."""
     found = _decoder.decode(entry)
     if not isinstance(found, RunNews):
-        return RunNews(events=found, together=[])
+        return found
     try:
         grouped = [event for group in found.together for event in group.events()]
     except ValueError as error:
         raise msgspec.DecodeError("columns of different lengths") from error
-    return RunNews(events=found.events + grouped, together=[], sets=found.sets)
+    return found.events + grouped

@@ -1,60 +1,61 @@
-"""What became of members of sets, folded: a few numbers for each set, and no event for each member.
+"""How slots of the members of a set ended: sums, and no event for each member.
 
 A set of a million members that fire each minute would write a million events a minute, of which its
-status shows a sum. So a settlement says of each set how many of its slots succeeded, failed, were
-missed or skipped, and what a status needs beside that. Pure; stored in the outcome streams: fields
-are only ever appended, with a default.
+status shows a sum. So a settlement says of each set how many of its slots ended in which way, and
+the script that settles adds that to what the shard has counted (``scripts/includes/runs.lua``).
+Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 
-class SetOutcome(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What one settlement says of the members of one set.
+class SetTally(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """Slots of members by how they ended; scripts know the order of the fields.
 
     Attributes:
-        started: Jobs that were created; what becomes of them is theirs to tell.
-        newest_slot_us: of those that started; 0 = none did.
-        ended_us: when the latest of them ended.
-        worst_late_us: how late the latest first attempt began, after its slot.
-        shard, entry: where it was read: a shard's number, and the id in its stream.
+        started: Jobs that were created; what becomes of them is shown by the Jobs.
+        newest_slot_us: the newest slot that has started; 0 = none has.
     """
 
-    uid: str
-    namespace: str
-    name: str
     succeeded: int = 0
     failed: int = 0
     missed: int = 0
     skipped: int = 0
     started: int = 0
     newest_slot_us: int = 0
-    ended_us: int = 0
-    worst_late_us: int = 0
-    shard: int = 0
-    entry: str = ""
 
-    def plus(self, other: SetOutcome) -> SetOutcome:
-        """Both, of the same set."""
-        return msgspec.structs.replace(
-            self,
-            **{name: getattr(self, name) + getattr(other, name) for name in _SUMS},
-            **{name: max(getattr(self, name), getattr(other, name)) for name in _GREATEST},
-        )
+    def plus(self, other: SetTally) -> SetTally:
+        """Both, of different slots."""
+        sums = [mine + theirs for mine, theirs in self._with(other)]
+        sums[-1] = max(self.newest_slot_us, other.newest_slot_us)
+        return msgspec.convert(sums, SetTally)
+
+    def newest(self, other: SetTally) -> SetTally:
+        """The newer of two readings of the same counters, which never fall."""
+        return msgspec.convert([max(pair) for pair in self._with(other)], SetTally)
+
+    def beyond(self, other: SetTally) -> SetTally | None:
+        """What this reading has counted and the other one has not; None = nothing."""
+        missing = [max(0, mine - theirs) for mine, theirs in self._with(other)]
+        missing[-1] = self.newest_slot_us
+        return msgspec.convert(missing, SetTally) if any(missing[:-1]) else None
+
+    @property
+    def text(self) -> str:
+        """As a shard stores it; ``read`` is the way back."""
+        return " ".join(map(str, msgspec.structs.astuple(self)))
+
+    def _with(self, other: SetTally) -> zip[tuple[int, int]]:
+        return zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
 
 
-_SUMS = ("succeeded", "failed", "missed", "skipped", "started")
-_GREATEST = ("newest_slot_us", "ended_us", "worst_late_us")
+#: Nothing has ended.
+NONE_ENDED = SetTally()
 
 
-def folded(outcomes: Iterable[SetOutcome]) -> list[SetOutcome]:
-    """One for each set."""
-    found: dict[str, SetOutcome] = {}
-    for outcome in outcomes:
-        known = found.get(outcome.uid)
-        found[outcome.uid] = outcome if known is None else known.plus(outcome)
-    return list(found.values())
+def read(stored: bytes | None) -> SetTally:
+    """What a shard has counted; nothing where it holds no such text."""
+    numbers = [int(number) for number in (stored or b"").split() if number.isdigit()]
+    return msgspec.convert(numbers[: len(SetTally.__struct_fields__)], SetTally)

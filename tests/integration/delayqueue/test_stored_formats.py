@@ -181,7 +181,7 @@ def _without_expiry(member):
 
 
 #: Of a shard's record: what depends on chance, the server, the number of claims and the time.
-_OF_ITS_SERVER = (b"incarnation", b"server", b"mark", b"runs_swept")
+_OF_ITS_SERVER = (b"incarnation", b"server", b"mark")
 
 
 def _lasting(name, dumped):

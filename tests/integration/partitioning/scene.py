@@ -18,10 +18,12 @@ import zlib
 from duepoint import errors
 from duepoint.clock import SystemClock
 from duepoint.controller.maintenance import partitioner
+from duepoint.controller.schedules import dryruns
+from duepoint.controller.schedulesets import schedulesets
 from duepoint.delayqueue import delayqueue, messages, sharding
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.wire.servers import Servers
-from duepoint.schedules import definition, points
+from duepoint.schedules import definition, ownstreams, points
 from duepoint.schedules import rule as rules
 from tests.support import queueing, serverclient
 from tests.support.terms import a_term
@@ -171,7 +173,10 @@ class Scene:
 
     def a_partitioner(self, queue: delayqueue.DelayQueue) -> partitioner.Partitioner:
         term = a_term(SystemClock(), queue=queue, epoch=messages.Epoch(self.epoch))
-        return partitioner.Partitioner(term)
+        sets = schedulesets.ScheduleSets(
+            term, dry_runs=dryruns.DryRuns(term.api), own_streams=ownstreams.USUAL
+        )
+        return partitioner.Partitioner(term, count_sets=sets.count_all)
 
     async def partition(self, queue: delayqueue.DelayQueue, shards: int) -> None:
         """Ask, and move to the end."""

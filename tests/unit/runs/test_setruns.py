@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from duepoint.runs import run, setruns
 from duepoint.runs.run import RunState
+from duepoint.runs.setruns import SetTally
 from duepoint.schedules.sets import identity
 
 OWNER = identity.SetIdentity("set-uid", "shop", "reminders")
@@ -28,6 +30,12 @@ def _event(state, **fields):
     return run.RunEvent(state=state, **values)
 
 
+def _sets(packed: bytes) -> dict[str, list[int]]:
+    """What the script that writes this counts, by the uids of sets."""
+    news = msgspec.msgpack.decode(packed)
+    return news.get("sets", {}) if isinstance(news, dict) else {}
+
+
 def test_events_of_members_are_folded_by_their_sets():
     packed = run.pack(
         [
@@ -39,23 +47,16 @@ def test_events_of_members_are_folded_by_their_sets():
             *(_event(state) for state in (RunState.PENDING, RunState.SUPERSEDED, RunState.RUNNING)),
         ]
     )
-    news = run.unpack_news(packed)
-    assert news.events == []
-    assert news.sets == [
-        setruns.SetOutcome(
-            uid="set-uid",
-            namespace="shop",
-            name="reminders",
-            succeeded=1,
-            failed=1,
-            missed=40,
-            started=1,
-            newest_slot_us=2_000_000,
-            ended_us=3_000_000,
-            worst_late_us=200_000,
-        ),
-        setruns.SetOutcome(uid="other-uid", namespace="shop", name="others", skipped=1),
-    ]
+    assert run.unpack(packed) == []
+    ended = SetTally(succeeded=1, failed=1, missed=40, started=1, newest_slot_us=2_000_000)
+    assert _sets(packed) == {
+        "set-uid": list(msgspec.structs.astuple(ended)),
+        "other-uid": list(msgspec.structs.astuple(SetTally(skipped=1))),
+    }
+
+
+def test_events_of_members_that_count_nothing_leave_no_entry():
+    assert run.pack([_event(RunState.PENDING)]) == b""
 
 
 @pytest.mark.parametrize("owner", [None, OWNER], ids=["schedules", "members"])
@@ -73,16 +74,22 @@ def test_what_was_delivered_together_is_counted_together(owner):
         messages=["added"],
         owner=owner,
     )
-    news = run.unpack_news(run.pack([together, _event(RunState.FAILED, owner=None)]))
+    packed = run.pack([together, _event(RunState.FAILED, owner=None)])
+    uids = [event.uid for event in run.unpack(packed)]
     if owner is None:
-        assert [event.uid for event in news.events] == ["member", "u1", "u2"]
-        assert news.sets == []
+        assert (uids, _sets(packed)) == (["member", "u1", "u2"], {})
     else:
-        assert [event.uid for event in news.events] == ["member"]
-        (outcome,) = news.sets
-        assert (outcome.succeeded, outcome.worst_late_us) == (2, 400_000)
+        assert (uids, _sets(packed)) == (["member"], {"set-uid": [2, 0, 0, 0, 0, 1_000_000]})
 
 
 def test_an_event_of_a_schedule_is_stored_as_before():
     event = _event(RunState.SUCCEEDED, owner=None)
     assert run.unpack(run.pack([event])) == [event]
+
+
+def test_what_one_reading_has_and_another_lacks_is_known():
+    before = SetTally(succeeded=5, failed=1, newest_slot_us=9)
+    assert before.beyond(SetTally(succeeded=7, failed=1)) is None
+    assert before.beyond(SetTally(succeeded=3, failed=4)) == SetTally(succeeded=2, newest_slot_us=9)
+    assert setruns.read(before.text.encode()) == before
+    assert setruns.read(b"what is this") == setruns.read(None) == setruns.NONE_ENDED

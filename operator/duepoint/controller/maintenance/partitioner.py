@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from duepoint import errors, services, telemetry
@@ -57,10 +57,15 @@ class _Progress:
 
 
 class Partitioner:
-    """The service; one for each term of a leader."""
+    """The service; one for each term of a leader.
 
-    def __init__(self, term: TermContext) -> None:
+    Args:
+        count_sets: reads what shards have counted of the members of sets, before they are closed.
+    """
+
+    def __init__(self, term: TermContext, *, count_sets: Callable[[], Awaitable[None]]) -> None:
         self._term = term
+        self._count_sets = count_sets
         self._asked = asyncio.Event()
         self._asked.set()
         self._progress = _Progress()
@@ -119,6 +124,7 @@ class Partitioner:
                 self._progress.left += await self._term.queue.resharding.count_definitions(shard)
         for shard in former:
             await self._empty(shard)
+        await self._count_sets()
         for shard in former:
             await self._close(shard)
         ended = await self._term.queue.resharding.end(self._term.epoch, moved=self._progress.moved)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from duepoint.controller.observed import Observed
-from duepoint.controller.schedulesets import setstatus, settallies
+from duepoint.controller.schedulesets import setstatus
 from duepoint.controller.schedulesets.setreports import SetReport
 from duepoint.controller.schedulesets.setstatus import (
     DeletionProgress,
@@ -21,8 +21,7 @@ from duepoint.controller.schedulesets.setstatus import (
     RowsProgress,
     SetNumbers,
 )
-from duepoint.controller.schedulesets.settallies import SetTally
-from duepoint.runs.setruns import SetOutcome
+from duepoint.runs.setruns import NONE_ENDED, SetTally
 from duepoint.schedules.sets import setspec
 from duepoint.schedules.sets.setrecord import SetRecord
 
@@ -39,6 +38,8 @@ class FollowedSet:
         record: what the queue holds.
         spec: what is kept of the accepted spec; None where it is refused or was not looked at.
         members: when they were counted last, in this term or before; None = never.
+        tally: how slots of its members have ended, the newest reading of counters that never fall.
+        counted_since_us: when counting that began; 0 = it has not.
         spread, accepted: as the newest answer has them; from the status at first.
         written_at: when the status was written last, on the monotonic clock.
     """
@@ -50,7 +51,8 @@ class FollowedSet:
     spec: setspec.SetSpec | None = None
     numbers: SetNumbers | None = None
     members: int | None = None
-    tally: SetTally = settallies.NONE_ENDED
+    tally: SetTally = NONE_ENDED
+    counted_since_us: int = 0
     lost: Lost | None = None
     deletion: DeletionProgress | None = None
     rows: RowsProgress | None = None
@@ -62,17 +64,10 @@ class FollowedSet:
     def is_deleting(self) -> bool:
         return self.deletion is not None
 
-    def count(self, outcome: SetOutcome) -> None:
-        """Slots of members have ended."""
-        self.tally = self.tally.counted(outcome)
-
-    def adopt_published(self, status: bytes) -> bool:
-        """A newer writer may have published this status; False where it is the known one."""
-        published = _decoded(status)
-        if published == self.published:
-            return False
-        self.published, self.tally = published, setstatus.read(published).tally
-        return True
+    def adopt_published(self, status: bytes) -> None:
+        """A newer writer may have published this status."""
+        self.published = _decoded(status)
+        self.tally = self.tally.newest(setstatus.read(self.published).tally)
 
 
 class FollowedSets:
@@ -119,6 +114,7 @@ def _begun(seen: Observed) -> FollowedSet:
         published=published,
         members=status.members,
         tally=status.tally,
+        counted_since_us=status.counted_since_us,
         lost=status.lost,
         deletion=status.deletion,
         spread=status.spread,

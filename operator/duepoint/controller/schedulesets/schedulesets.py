@@ -15,10 +15,8 @@ server or a wrong list must not cost them.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Iterator
 
-import msgspec
 import structlog
 
 from duepoint import clock as clocks
@@ -26,7 +24,7 @@ from duepoint import errors, services, telemetry
 from duepoint.controller import observed
 from duepoint.controller.observed import Observed
 from duepoint.controller.schedules.dryruns import DryRuns
-from duepoint.controller.schedulesets import setevents, setreports, settallies
+from duepoint.controller.schedulesets import setevents, setreports
 from duepoint.controller.schedulesets.followed import FollowedSet, FollowedSets
 from duepoint.controller.schedulesets.setcounts import SetCounts
 from duepoint.controller.schedulesets.setdeletions import SetDeletions
@@ -35,12 +33,11 @@ from duepoint.controller.schedulesets.setreconcile import SetReconcile
 from duepoint.controller.schedulesets.setreports import SetReport
 from duepoint.controller.schedulesets.setrows import SetRows
 from duepoint.controller.schedulesets.setstatus import DeletionProgress, SetNumbers
-from duepoint.controller.term import Acknowledgement, TermContext
+from duepoint.controller.term import TermContext
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedulesets
-from duepoint.runs.setruns import SetOutcome
 from duepoint.schedules import ownstreams
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.sets.setrecord import SetRecord, SetState
@@ -89,9 +86,7 @@ class ScheduleSets:
         self._waits: dict[str, Iterator[float]] = {}
         self._requested = asyncio.Event()
         self._absent_since: dict[str, float] = {}
-        self._is_complete = False
         self._unstored: set[str] = set()
-        self._early: dict[str, list[tuple[SetOutcome, Acknowledgement | None]]] = {}
 
     async def run(self) -> None:
         """Work until cancelled; raises queue_errors.Fenced where a newer leader has been here."""
@@ -119,39 +114,9 @@ class ScheduleSets:
                 return  # our own status, or labels
         self._tasks.put(change.uid, change)
 
-    def ended(self, outcome: SetOutcome, ack: Acknowledgement | None) -> None:
-        """Slots of members have ended; settle ``ack`` once the status shows them."""
-        state = self.states.get(outcome.uid)
-        if state is not None:
-            self._count_ended(state, outcome, ack)
-        elif not self._is_complete or self._tasks.newest(outcome.uid) is not None:
-            if ack is not None:
-                ack.expect()
-            self._early.setdefault(outcome.uid, []).append((outcome, ack))
-
-    def _count_ended(
-        self, state: FollowedSet, outcome: SetOutcome, ack: Acknowledgement | None
-    ) -> None:
-        state.count(outcome)
-        again = functools.partial(state.count, outcome)
-        self._publisher.writer.remember(state.seen.uid, again)
-        if ack is not None:
-            self._publisher.acknowledge(state.seen.uid, ack)
-        self._publisher.publish(state)
-
-    def _count_early(self, uid: str) -> None:
-        """What ended before the set was read; nothing of one that is gone."""
-        state = self.states.get(uid)
-        for outcome, ack in self._early.pop(uid, ()):
-            if state is not None:
-                self._count_ended(state, outcome, ack)
-            if ack is not None:
-                ack.settle()
-
-    def shard_went_back(self, shard: int, note: settallies.EntryId) -> None:
-        """What stands behind the note among the shard's outcomes has not been counted."""
-        for state in self.states:
-            state.tally = state.tally.after_going_back(shard, note)
+    async def count_all(self) -> None:
+        """Count every set now; raises QueueUnavailable and LayoutChanged."""
+        await self._counts.count_all()
 
     def request(self) -> None:
         """Something may have been missed, or the index may lack something: compare soon."""
@@ -197,9 +162,6 @@ class ScheduleSets:
         for state in self.states:
             if state.seen.uid not in listed:
                 self._tasks.put(state.seen.uid, state.seen.without_texts())
-        self._is_complete = True
-        for uid in self._early.keys() - listed:
-            self._count_early(uid)
         absent = [record for record in held if record.uid not in listed]
         await self._hold_orphans([record for record in absent if self._is_ours(record)])
         await self._stored(_LIST)
@@ -285,7 +247,6 @@ class ScheduleSets:
         seen = observed.of_object(item)
         state = self.states.adopt(seen)
         self._publisher.adopted(seen)
-        self._count_early(change.uid)
         if seen.deleted:
             await self._delete(state, seen)
             return None
@@ -316,9 +277,7 @@ class ScheduleSets:
             state.lost = None
         if applied.was_absent and state.members:
             self._counts.note_loss(state, state.members)
-        if not state.tally.since_us:
-            now_us = self._term.clock.now_us()
-            state.tally = msgspec.structs.replace(state.tally, since_us=now_us)
+        state.counted_since_us = state.counted_since_us or self._term.clock.now_us()
         state.record = applied.record
         state.spec = None if applied.spec is None else applied.spec.without_texts()
         state.spread = applied.report.spread
@@ -416,7 +375,6 @@ class ScheduleSets:
 
     def _forget(self, uid: str) -> None:
         self.states.forget(uid)
-        self._count_early(uid)
         self._publisher.writer.forget(uid)
         self._counts.forget(uid)
         self._rows.forget(uid)

@@ -1,8 +1,10 @@
-"""What sets hold, counted again and again, and members that Redis lost.
+"""What sets hold and how slots ended, counted again and again, and what Redis has lost of it.
 
 A set has no second copy, so a loss is only noticed by counting: the queue holds nothing of a set
 that had members, a shard lacks the set's entry because its server was emptied, or a server went
-back in time and fewer members are there. What is reported is the last count before.
+back in time and fewer members are there. What is reported is the last count before. How slots end
+is counted by the scripts that end them, in each shard. Those numbers never fall, so where shards
+show less than they did before, the difference is put back.
 """
 
 from __future__ import annotations
@@ -69,6 +71,12 @@ class SetCounts:
         except errors.TryLater:
             return  # the next round asks again; the status keeps what it says
 
+    async def count_all(self) -> None:
+        """Count every set now; raises QueueUnavailable and LayoutChanged."""
+        for state in self._states:
+            if not state.is_deleting:
+                await self.count(state)
+
     async def _count_or_wait(self, state: FollowedSet) -> None:
         if state.record is None or state.is_deleting:
             return
@@ -85,6 +93,9 @@ class SetCounts:
         if self._publisher.durability is None:
             await self._look()
         counted = await self._term.queue.members.counts(state.record)
+        if (lost := state.tally.beyond(counted.ended)) is not None:
+            await self._term.queue.sets.count_again(state.record, lost, self._term.epoch)
+        state.tally = state.tally.newest(counted.ended)
         uid, upheavals = state.seen.uid, self._term.queue.health.upheavals
         before = state.members or 0
         went_back = self._upheavals.get(uid, upheavals) != upheavals

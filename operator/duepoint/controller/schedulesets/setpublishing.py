@@ -14,7 +14,7 @@ from duepoint.controller.schedulesets import setstatus
 from duepoint.controller.schedulesets.followed import FollowedSet, FollowedSets
 from duepoint.controller.schedulesets.setstatus import SetFacts
 from duepoint.controller.status.writer import Rendered, StatusWriter
-from duepoint.controller.term import Acknowledgement, TermContext
+from duepoint.controller.term import TermContext
 from duepoint.delayqueue.inspection.durability import ServerDurability
 from duepoint.kube import schedules, schedulesets
 
@@ -50,11 +50,6 @@ class SetPublisher:
             wait = max(0.0, state.written_at + INTERVAL_SECONDS - self._term.clock.monotonic())
         self.writer.changed(state.seen.uid, wait, urgent=urgent)
 
-    def acknowledge(self, uid: str, ack: Acknowledgement) -> None:
-        """The next write of this status settles it."""
-        ack.expect()
-        self.writer.acknowledge(uid, ack)
-
     def adopted(self, seen: Observed) -> None:
         """The object is followed; a large one takes its turns with the others."""
         self.writer.resize(seen.uid, seen.namespace, seen.size)
@@ -67,6 +62,7 @@ class SetPublisher:
             SetFacts(
                 report=state.report,
                 tally=state.tally,
+                counted_since_us=state.counted_since_us,
                 numbers=state.numbers,
                 durability=self.durability,
                 lost=state.lost,
@@ -105,8 +101,7 @@ class SetPublisher:
         item = await schedulesets.read(self._term.api, seen.namespace, seen.name)
         if item is None or item.metadata.uid != uid:
             return
-        if state.adopt_published(bytes(item.status)):
-            self.writer.apply_again(uid)
+        state.adopt_published(bytes(item.status))
         self._outdated(uid)
 
     def next_change_in(self, uid: str) -> float | None:  # noqa: ARG002 - by events only

@@ -1,7 +1,8 @@
 """The status of a ScheduleSet: rendered from what is known of it, and read back by the next leader.
 
-Counts of how members ended, the spread, what was lost and how far a deletion has come survive a
-change of leaders through the status alone; the rest is found anew. Pure.
+The spread, what was lost and how far a deletion has come survive a change of leaders through the
+status alone, and so do counts of how members ended where Redis has lost them; the rest is found
+anew. Pure.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from duepoint.controller.schedulesets import setreports, settallies
+from duepoint.controller.schedulesets import setreports
 from duepoint.controller.schedulesets.setreports import SetReport
-from duepoint.controller.schedulesets.settallies import SetTally
 from duepoint.delayqueue.inspection.durability import ServerDurability
 from duepoint.kube import times
+from duepoint.runs.setruns import NONE_ENDED, SetTally
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, ConditionType
 
@@ -79,6 +80,7 @@ class SetFacts:
 
     report: SetReport
     tally: SetTally
+    counted_since_us: int = 0
     numbers: SetNumbers | None = None
     durability: ServerDurability | None = None
     lost: Lost | None = None
@@ -106,7 +108,7 @@ def rendered(facts: SetFacts, *, now_us: int, previous: Mapping[str, Any]) -> di
         "target": report.target or previous.get("target"),
         "managedBy": facts.managed_by,
         "spread": previous.get("spread") if report.spread is None else report.spread,
-        "runs": _runs(facts.tally),
+        "runs": _runs(facts.tally, facts.counted_since_us),
         "lastScheduleTime": _time(facts.tally.newest_slot_us),
     }
     if numbers is not None:
@@ -165,7 +167,7 @@ def _deletion(progress: DeletionProgress) -> dict[str, Any]:
     return fields if progress.left is None else {**fields, "left": progress.left}
 
 
-def _runs(tally: SetTally) -> dict[str, Any]:
+def _runs(tally: SetTally, since_us: int) -> dict[str, Any]:
     counts: dict[str, Any] = {
         "succeeded": tally.succeeded,
         "failed": tally.failed,
@@ -174,10 +176,8 @@ def _runs(tally: SetTally) -> dict[str, Any]:
     }
     if tally.started:
         counts["started"] = tally.started
-    if tally.since_us:
-        counts["since"] = times.time_text(tally.since_us)
-    if tally.through:
-        counts["countedThrough"] = settallies.through_text(tally.through)
+    if since_us:
+        counts["since"] = times.time_text(since_us)
     return counts
 
 
@@ -206,7 +206,6 @@ class _Runs(msgspec.Struct, frozen=True, rename="camel"):
     skipped: int = 0
     started: int = 0
     since: str = ""
-    counted_through: str = ""
 
 
 class _Lost(msgspec.Struct, frozen=True):
@@ -243,13 +242,15 @@ class PublishedSetStatus(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         accepted_generation: of which Ready is True; -1 = of none.
         members: when they were counted last; None = never.
+        counted_since_us: when counting how slots end began; 0 = it has not.
     """
 
     observed_generation: int = -1
     accepted_generation: int = -1
     spread: int | None = None
     members: int | None = None
-    tally: SetTally = SetTally()
+    tally: SetTally = NONE_ENDED
+    counted_since_us: int = 0
     lost: Lost | None = None
     deletion: DeletionProgress | None = None
 
@@ -281,9 +282,8 @@ def read(status: Mapping[str, Any]) -> PublishedSetStatus:
             skipped=runs.skipped,
             started=runs.started,
             newest_slot_us=_instant(found.last_schedule_time),
-            since_us=_instant(runs.since),
-            through=settallies.through_of(runs.counted_through),
         ),
+        counted_since_us=_instant(runs.since),
         lost=None
         if lost is None
         else Lost(members=lost.members, at_us=_instant(lost.time), generation=lost.generation),

@@ -7,9 +7,9 @@ ago. A status needs its object, so reading begins once a complete list has been 
 an unknown uid then belong to a Schedule that is gone. With too many entries outstanding, reading
 waits for the writer.
 
-The outcomes of a lost claim count among the runs of Schedules alone: its slots are other workers'
-to end. A note that a server went back stands in its place among the outcomes; entries that the
-server then shows again were passed on before and are only acknowledged.
+The outcomes of a lost claim count among the runs alone: its slots are other workers' to end. A note
+that a server went back stands in its place among the outcomes; entries that the server then shows
+again were passed on before and are only acknowledged.
 """
 
 from __future__ import annotations
@@ -200,16 +200,8 @@ class Outcomes:
     def _hand_on(self, entry: ledger.OutcomeEntry, *, replayed: bool, ack: Acknowledgement) -> None:
         if entry.back_us:
             self._term.events.points_held()
-            if not replayed:  # else what stands behind it may be counted already
-                self._term.events.shard_went_back(int(entry.shard), _id_of(entry))
             return
-        news = _news(entry)
-        # A member's run has no name by which it would be recognised. What a lost claim says of it
-        # was counted where only the reply to its settlement was lost; else the next owner says it.
-        for outcome in () if entry.is_lost else news.sets:
-            placed = msgspec.structs.replace(outcome, shard=int(entry.shard), entry=entry.id)
-            self._term.events.set_ended(placed, ack)
-        for event in news.events:
+        for event in _events(entry):
             if not entry.is_lost:
                 self._reporter.event(event, replayed=replayed, ack=ack)
             elif event.state in _RUNS:
@@ -250,14 +242,14 @@ def _id_of(entry: ledger.OutcomeEntry) -> _EntryId:
     return int(at_ms or 0), int(number or 0)
 
 
-def _news(entry: ledger.OutcomeEntry) -> runs.RunNews:
+def _events(entry: ledger.OutcomeEntry) -> list[runs.RunEvent]:
     try:
-        return runs.unpack_news(entry.outcomes)
+        return runs.unpack(entry.outcomes)
     except msgspec.DecodeError as error:
         telemetry.logger.error(
             "outcomes cannot be read", shard=entry.shard, entry=entry.id, error=str(error)
         )
-        return runs.RunNews(events=[], together=[])
+        return []
 
 
 def _waits() -> Iterator[float]:

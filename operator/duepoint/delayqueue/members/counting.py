@@ -1,4 +1,4 @@
-"""How many members a set has, and how many of their points wait or are held."""
+"""How many members a set has, how many of their points wait or are held, and how slots ended."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from duepoint.delayqueue import index, layouts, sharding
 from duepoint.delayqueue.members import lanes, values
 from duepoint.delayqueue.wire import scripting
+from duepoint.runs import setruns
 from duepoint.schedules import points
 from duepoint.schedules.sets import setrecord
 
@@ -35,24 +36,27 @@ class MemberCounting:
         """What the set holds; one round trip for all shards."""
         numbers = await self.lanes.everywhere(set_.identity)
         commands: list[tuple[Any, ...]] = []
+        tally = lanes.tally_field(set_.identity)
         for shard, lane in numbers.items():
             names = self.index.shard(shard)
             commands += [
-                ("HMGET", names.meta, lanes.entry_field(lane), lanes.count_field(lane)),
+                ("HMGET", names.meta, lanes.entry_field(lane), lanes.count_field(lane), tally),
                 ("ZCOUNT", names.lane(lane), 0, f"({points.DUE_LIMIT_US}"),
                 ("ZCOUNT", names.lane(lane), points.DUE_LIMIT_US, f"({points.HELD_US}"),
                 ("ZRANGE", names.lane(lane), 0, 0, "WITHSCORES"),
             ]
         replies = iter(await self.index.read_many("count the members of a set", commands))
         members = armed = in_flight = 0
+        ended = setruns.NONE_ENDED
         without = set(sharding.own_shards(self.index.known_layout()))
         dues: list[int] = []
-        for shard, (entry, counted), waiting, held, first in zip(
+        for shard, (entry, counted, sums), waiting, held, first in zip(
             numbers, replies, replies, replies, replies, strict=True
         ):
             if entry is not None:
                 without.discard(shard)
             members += layouts.number_of(counted)
+            ended = ended.plus(setruns.read(sums))
             armed += waiting
             in_flight += held
             dues += [
@@ -67,4 +71,5 @@ class MemberCounting:
             next_due_us=next_due_us,
             oldest_overdue_us=next_due_us if is_overdue else None,
             shards_without=len(without),
+            ended=ended,
         )

@@ -25,6 +25,11 @@ def count_field(lane: int) -> str:
     return f"c{lane}"
 
 
+def tally_field(owner: setidentity.SetIdentity) -> str:
+    """The field of ``meta`` that says how slots of a set's members have ended (runs.lua)."""
+    return f"t{owner.uid}"
+
+
 def text_of(owner: setidentity.SetIdentity) -> bytes:
     """The set's interned text."""
     return interning.entry(interning.TextKind.SET, owner.text)

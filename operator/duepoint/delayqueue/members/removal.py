@@ -147,6 +147,7 @@ class SetRemovals:
             epoch=epoch,
             incarnation=self.interned.incarnation(shard),
             lane=lane,
+            tally=lanes.tally_field(record.identity),
             most=most,
             batch=_OCCURRENCES_TOGETHER,
         )

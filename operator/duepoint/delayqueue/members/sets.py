@@ -18,6 +18,7 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import interning, signedblobs
 from duepoint.delayqueue.members import lanes
+from duepoint.runs import setruns
 from duepoint.schedules.sets import entries, setrecord
 
 log = structlog.get_logger(__name__)
@@ -116,12 +117,29 @@ class Sets:
         call.put(place=field.encode(), record=value)
         await self.index.scripts.run(call)
 
+    async def count_again(
+        self, record: setrecord.SetRecord, lost: setruns.SetTally, epoch: messages.Epoch
+    ) -> None:
+        """Add what the shards have lost of how slots of its members ended; may be repeated.
+
+        Nothing happens where slots end meanwhile: the caller counts again.
+        """
+        shard = sharding.own_shards(self.index.known_layout())[0]
+        field = lanes.tally_field(record.identity)
+        ((stored,),) = await self.index.read(
+            "read how members ended", ("HMGET", self.index.shard(shard).meta, field)
+        )
+        wanted = setruns.read(stored).plus(lost).text
+        tally = {"field": field, "stood": (stored or b"").decode(), "wanted": wanted}
+        await self._store_entry(shard, record, b"", epoch, tally=tally)
+
     async def _store_entry(
         self,
         shard: messages.ShardId,
         record: setrecord.SetRecord,
         blob: bytes,
         epoch: messages.Epoch,
+        **more: object,
     ) -> None:
         text = lanes.text_of(record.identity)
         try:
@@ -134,6 +152,7 @@ class Sets:
                 incarnation=self.interned.incarnation(shard),
                 lane=str(lane),
                 entry=entries.text(record),
+                **more,
             )
             blobs = [record.target.encode(), self.signed_blobs.pack(blob)] if blob else []
             call.put(blobs=call.run(blobs))

@@ -11,6 +11,7 @@ import enum
 import msgspec
 
 from duepoint import errors
+from duepoint.runs import setruns
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 
@@ -142,6 +143,7 @@ class MemberCounts(msgspec.Struct, frozen=True, kw_only=True):
         next_due_us: the earliest of the dues; None where nothing waits.
         oldest_overdue_us: the same where that has come.
         shards_without: shards that do not know the set: their server was emptied, or they are new.
+        ended: how slots of its members have ended, as far as the shards know.
     """
 
     members: int
@@ -150,6 +152,7 @@ class MemberCounts(msgspec.Struct, frozen=True, kw_only=True):
     next_due_us: int | None
     oldest_overdue_us: int | None
     shards_without: int = 0
+    ended: setruns.SetTally = setruns.NONE_ENDED
 
 
 class InvalidCursor(errors.DuepointError):

@@ -6,7 +6,8 @@
   nothing. Without buckets the shard forgets the set itself. May be repeated.
 
   KEYS  then lane, and each bucket with its history
-  ARGV  layout, epoch, incarnation, lane (number), most (members), batch (count of occurrences)
+  ARGV  layout, epoch, incarnation, lane (number), tally (its field in `meta`), most (members), batch (count of
+        occurrences)
   Reply {members that were removed, buckets that hold none of the set any more}
         | {GONE}: the shard does not know the set | {OPEN}: the set is not being deleted; nothing was removed
   Error WRONGLAYOUT, FENCED
@@ -30,7 +31,7 @@ end
 if #KEYS < FIRST_BUCKET then
   redis.call('UNLINK', LANE)
   redis.call('ZREM', HEADS, args.lane)
-  redis.call('HDEL', META, 's' .. args.lane, 'c' .. args.lane)
+  redis.call('HDEL', META, 's' .. args.lane, 'c' .. args.lane, args.tally)
   return { 0, 0 }
 end
 

@@ -452,9 +452,6 @@ end
 remember_ended(left, now)
 
 write_outcomes(entered)
-if #buried > 0 then
-  redis.call('SPUBLISH', RAN, '')
-end
 local remaining = all_held and 0 or count_held()
 if remaining == 0 then
   drop_claim(id)

@@ -1,7 +1,6 @@
 -- include deadletters
 -- Add a letter. A group with too many letters or bytes loses its oldest, and a full shard the oldest of the
 -- group that takes most.
-local MOST_COUNTED = 100 -- letters whose count was lost, counted with each new one
 local MOST_DROPPED = 100 -- for one that comes
 local letters_dropped = {} -- the group of each
 
@@ -22,19 +21,6 @@ local function drop_oldest_letter(group)
     letters_dropped[#letters_dropped + 1] = group
   end
   return true
-end
-
--- Count letters whose count was lost, some with each burial.
-local function count_older_letters()
-  local from = redis.call('HGET', LETTER_SUMS, 'from')
-  if from == '0' then
-    return
-  end
-  local found = redis.call('XREVRANGE', DEAD, from and '(' .. from or '+', '-', 'COUNT', MOST_COUNTED)
-  for _, letter in ipairs(found) do
-    count_letter(letter[1], letter[2])
-  end
-  redis.call('HSET', LETTER_SUMS, 'from', #found == MOST_COUNTED and found[#found][1] or '0')
 end
 
 local function has_too_much(group, limits)
@@ -59,7 +45,6 @@ end
 
 -- `limits`: entries and bytes of a namespace's Schedules, the same of its members, and of the shard the entries of all.
 local function bury_letter(limits, fields)
-  count_older_letters()
   local group, dropped = count_letter(redis.call('XADD', DEAD, '*', unpack(fields)), fields), 0
   while dropped < MOST_DROPPED and has_too_much(group, limits) and drop_oldest_letter(group) do
     dropped = dropped + 1

@@ -1,7 +1,7 @@
 -- Dead letters, counted by namespace, and those of members of its sets apart: the Schedules of a namespace lie in a
 -- few shards, and its members in all. `order` (a sorted set, by text) has one member for each letter of `dead`:
--- group, 0, id, bytes; `sums` has for each group the bytes of its letters (`b:`), how many have gone
--- because there were too many (`d:`), and in `from` the oldest letter that is counted (0: all are).
+-- group, 0, id, bytes; `sums` has for each group the bytes of its letters (`b:`) and how many have gone
+-- because there were too many (`d:`).
 local OF_MEMBERS = '/members' -- behind a namespace: the group of its members' letters
 local LETTER_OVERHEAD = 64 -- bytes that a letter takes beside its texts, about
 

@@ -1,7 +1,7 @@
 -- include time
 -- include cuts
 -- `runs` holds about `runs_bytes` at most, and nothing older than `runs_age` (ms); what goes is counted in `meta`.
-local RUNS_OVERHEAD, RUNS_PAUSE = 64, 3600000000
+local RUNS_OVERHEAD, has_news = 64, false
 
 local function drop_outcomes(oldest)
   local dropped = redis.call('XTRIM', RUNS, 'MINID', '~', oldest, 'LIMIT', 0)
@@ -12,10 +12,29 @@ end
 
 local function add_outcome(bytes, ...)
   local entry = redis.call('XADD', RUNS, '*', ...)
+  has_news = true
   local oldest = oldest_kept(META, 'runs_', entry, bytes + RUNS_OVERHEAD, args.runs_bytes)
   if oldest then
     drop_outcomes(oldest)
   end
+end
+
+-- Counts what a value says of members, as its third part (run.pack), in META `t<uid>` of their set: five sums and the
+-- newest slot. A lost claim counts nothing: others end its slots, or only a reply was lost. Whether there is more.
+local function count_members(value, is_lost)
+  if string.byte(value) ~= 131 then
+    return true
+  end
+  local news = cmsgpack.unpack(value)
+  for uid, more in pairs(is_lost and {} or news.sets) do
+    local field, sums = 't' .. uid, {}
+    for known in string.gmatch(redis.call('HGET', META, field) or '0 0 0 0 0 0', '%d+') do
+      local number = more[#sums + 1]
+      sums[#sums + 1] = digits(#sums == 5 and math.max(known, number) or known + number)
+    end
+    redis.call('HSET', META, field, table.concat(sums, ' '))
+  end
+  return #news.events + #news.together > 0
 end
 
 -- Adds outcomes and wakes the reporter once; `more` are positions in ARGV of others. Those of a claim
@@ -26,19 +45,14 @@ local function write_outcomes(more, is_lost)
     positions[#positions + 1] = i
   end
   for _, i in ipairs(positions) do
-    if is_lost then
-      add_outcome(#ARGV[i], 'o', ARGV[i], 'lost', '1')
-    else
-      add_outcome(#ARGV[i], 'o', ARGV[i])
+    local value = ARGV[i]
+    if count_members(value, is_lost) then
+      add_outcome(#value, 'o', value, unpack(is_lost and { 'lost', '1' } or {}))
     end
   end
-  if #positions == 0 then
+  if not has_news then
     return
   end
-  local now = server_time()
-  if now - (tonumber(redis.call('HGET', META, 'runs_swept')) or 0) > RUNS_PAUSE then
-    redis.call('HSET', META, 'runs_swept', digits(now))
-    drop_outcomes(digits(math.max(0, now / 1000 - args.runs_age)))
-  end
+  drop_outcomes(digits(math.max(0, server_time() / 1000 - args.runs_age)))
   redis.call('SPUBLISH', RAN, '')
 end
